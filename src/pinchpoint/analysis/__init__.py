@@ -1,0 +1,1 @@
+"""Questions about a trace and their answers: one module a question, pure functions, no I/O."""

@@ -1,0 +1,25 @@
+"""What would the step be if something were different: graph, simulator, changes."""
+
+from pinchpoint.analysis.replay.changes import (
+    Change,
+    DropDeviceOps,
+    DropSyncs,
+    GraphLaunches,
+    MoveToOwnStream,
+    ReduceLaunches,
+    RemoveRecordingCost,
+    ScaleDeviceOps,
+    ScaleHostSpans,
+)
+
+__all__ = [
+    "Change",
+    "DropDeviceOps",
+    "DropSyncs",
+    "GraphLaunches",
+    "MoveToOwnStream",
+    "ReduceLaunches",
+    "RemoveRecordingCost",
+    "ScaleDeviceOps",
+    "ScaleHostSpans",
+]

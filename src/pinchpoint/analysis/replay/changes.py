@@ -1,0 +1,85 @@
+"""The edits that replay understands: what a fix does to the recorded events.
+
+Rows are positions in the tables of the trace that is replayed; they are numpy int arrays.
+A change applies to every step it has rows in.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class DropSyncs:
+    """The host no longer waits in these ``api_calls`` (nor makes them)."""
+
+    api_calls: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleHostSpans:
+    """The host time of these ``host_ops`` (children included, waits for the device left out)
+    takes ``factor`` of what it took; 0 removes it, or moves it off the thread."""
+
+    host_ops: Rows
+    factor: float
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleDeviceOps:
+    """These ``device_ops`` take ``factor`` of their time: another ceiling, dtype or layout."""
+
+    device_ops: Rows
+    factor: float
+
+
+@dataclass(frozen=True, eq=False)
+class DropDeviceOps:
+    """These ``device_ops`` and the calls that launched them disappear."""
+
+    device_ops: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceLaunches:
+    """The launches of these ``device_ops`` cost the host only ``factor`` of their time, operator
+    overhead included, and so do gaps between them; the device work stays."""
+
+    device_ops: Rows
+    factor: float
+
+
+@dataclass(frozen=True, eq=False)
+class GraphLaunches:
+    """These ``device_ops`` are launched by one graph launch a step; host work for them vanishes
+    and the device runs them back to back."""
+
+    device_ops: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class MoveToOwnStream:
+    """These ``device_ops`` (copies, collectives) overlap with other work as far as their
+    dependencies allow."""
+
+    device_ops: Rows
+
+
+@dataclass(frozen=True)
+class RemoveRecordingCost:
+    """The profiler's own work on the host is taken out."""
+
+
+Change = (
+    DropSyncs
+    | ScaleHostSpans
+    | ScaleDeviceOps
+    | DropDeviceOps
+    | ReduceLaunches
+    | GraphLaunches
+    | MoveToOwnStream
+    | RemoveRecordingCost
+)

@@ -1,0 +1,51 @@
+"""Every error that Pinchpoint raises on purpose.
+
+PinchpointError                 has a message and a hint that says what to do next; exit code 2
+├── UsageError                  the command or call cannot mean anything
+├── UnreadableFile              the file is missing, forbidden, empty, not a format we know, or too broken
+│   └── HostileFile             the file asks for something that a recording never needs
+├── MissingExtra                an optional dependency is not installed
+├── NotComparable               two things were measured under conditions that differ; exit code 3
+└── MeasurementInvalid          the measurement itself went wrong; exit code 5
+
+The command line prints ``message`` and ``hint`` without a traceback and exits with ``exit_code``.
+"""
+
+
+class PinchpointError(Exception):
+    """A foreseen problem: what is wrong (``message``) and the next step (``hint``)."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(PinchpointError):
+    """The command or call cannot mean anything."""
+
+
+class UnreadableFile(PinchpointError):
+    """A file that cannot be read, or is not what it should be."""
+
+
+class HostileFile(UnreadableFile):
+    """A file that asks for code to run, or for more memory than any recording needs."""
+
+
+class MissingExtra(PinchpointError):
+    """An optional dependency is not installed; the hint names the extra."""
+
+
+class NotComparable(PinchpointError):
+    """Two results come from conditions that differ in what matters."""
+
+    exit_code = 3
+
+
+class MeasurementInvalid(PinchpointError):
+    """The measurement itself went wrong (throttled, disturbed, no samples)."""
+
+    exit_code = 5

@@ -1,0 +1,1 @@
+"""The one document, and one renderer a format."""

@@ -1,0 +1,31 @@
+"""The model: one frozen :class:`Trace` of typed columns that every importer fills.
+
+Read ``tables.py`` first: it is the data dictionary.
+"""
+
+from pinchpoint.trace.kinds import ApiKind, DeviceKind, FlowKind, HostKind, MemoryKind, Severity
+from pinchpoint.trace.names import Names
+from pinchpoint.trace.table import Table, empty_table, table
+from pinchpoint.trace.tables import TABLES, Column
+from pinchpoint.trace.trace import Device, RunFacts, Source, Thread, Trace, once_per_trace
+
+__all__ = [
+    "TABLES",
+    "ApiKind",
+    "Column",
+    "Device",
+    "DeviceKind",
+    "FlowKind",
+    "HostKind",
+    "MemoryKind",
+    "Names",
+    "RunFacts",
+    "Severity",
+    "Source",
+    "Table",
+    "Thread",
+    "Trace",
+    "empty_table",
+    "once_per_trace",
+    "table",
+]

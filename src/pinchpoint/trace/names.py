@@ -1,0 +1,35 @@
+"""A pool of interned strings: tables hold positions, the trace holds the text once."""
+
+from collections.abc import Iterable
+
+
+class Names:
+    """Grows while a trace is built; ``tuple(names)`` is what the trace keeps."""
+
+    def __init__(self, initial: Iterable[str] = ()) -> None:
+        self._text: list[str] = []
+        self._position: dict[str, int] = {}
+        for text in initial:
+            self.id_of(text)
+
+    def id_of(self, text: str) -> int:
+        """Position of ``text``, added if it is new."""
+        position = self._position.get(text)
+        if position is None:
+            position = self._position[text] = len(self._text)
+            self._text.append(text)
+        return position
+
+    def ids_of(self, texts: Iterable[str]) -> list[int]:
+        """Positions of several texts."""
+        return [self.id_of(text) for text in texts]
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def __getitem__(self, position: int) -> str:
+        return self._text[position]
+
+    def freeze(self) -> tuple[str, ...]:
+        """The texts in order of their positions."""
+        return tuple(self._text)
