@@ -2,7 +2,7 @@
 
 PinchpointError                 has a message and a hint that says what to do next; exit code 2
 ├── UsageError                  the command or call cannot mean anything
-├── UnreadableFile              the file is missing, forbidden, empty, not a format we know, or too broken
+├── UnreadableFile              missing, forbidden, empty, of an unknown format, or too broken
 │   └── HostileFile             the file asks for something that a recording never needs
 ├── MissingExtra                an optional dependency is not installed
 ├── NotComparable               two things were measured under conditions that differ; exit code 3

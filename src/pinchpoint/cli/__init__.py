@@ -1,1 +1,6 @@
 """The command line."""
+
+
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    return 0

@@ -1,1 +1,1 @@
-"""One module a root cause. Files in this folder are found by listing it; see ``diagnosis/rule.py``."""
+"""One module a root cause, found by listing this folder; the contract is ``diagnosis/rule.py``."""

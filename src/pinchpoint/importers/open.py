@@ -1,0 +1,107 @@
+"""From a path to the importer that reads it; every bad path ends in one clear error."""
+
+import pkgutil
+import zlib
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+import pinchpoint.importers as home
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.trace import Trace
+
+HEAD_BYTES = 4096
+_NOT_IMPORTERS = {"open", "health"}
+
+
+class Importer(Protocol):
+    """The shape of an importer module."""
+
+    FORMAT: str
+
+    def claims(self, path: Path, head: bytes) -> bool:
+        """Whether the file looks like this format; ``head`` is empty for a folder."""
+        ...
+
+    def read(self, path: Path) -> Trace:
+        """The trace, or an UnreadableFile."""
+        ...
+
+
+@cache
+def _importers() -> tuple[Importer, ...]:
+    names = sorted(m.name for m in pkgutil.iter_modules(home.__path__))
+    chosen = (n for n in names if n not in _NOT_IMPORTERS and not n.startswith("_"))
+    return tuple(cast(Importer, import_module(f"{home.__name__}.{n}")) for n in chosen)
+
+
+def formats() -> tuple[str, ...]:
+    """The formats that can be read."""
+    return tuple(importer.FORMAT for importer in _importers())
+
+
+def load(path: str | Path) -> Trace:
+    """Read a recording of any known format.
+
+    Raises UnreadableFile, with what to do next, for anything that is not one.
+    """
+    where = Path(path)
+    head = read_head(where)
+    for importer in _importers():
+        if importer.claims(where, head):
+            return importer.read(where)
+    raise UnreadableFile(
+        f"{where}: {_what_it_looks_like(head)}, not a recording that Pinchpoint reads",
+        hint=f"formats: {', '.join(formats())}",
+    )
+
+
+def read_head(path: Path) -> bytes:
+    """The first bytes of a file, gunzipped if need be; empty for a folder."""
+    try:
+        if path.is_dir():
+            return b""
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except FileNotFoundError:
+        raise UnreadableFile(f"{path}: no such file", hint="check the path") from None
+    except PermissionError:
+        raise UnreadableFile(
+            f"{path}: permission denied", hint=f"make it readable: chmod u+r {path}"
+        ) from None
+    except OSError as error:
+        raise UnreadableFile(f"{path}: {error.strerror or error}", hint="check the path") from None
+    if not head:
+        raise UnreadableFile(
+            f"{path}: the file is empty",
+            hint="the export was cut off or the disk was full; record it again",
+        )
+    return _gunzip_head(path, head) if head[:2] == b"\x1f\x8b" else head
+
+
+def _gunzip_head(path: Path, head: bytes) -> bytes:
+    try:
+        text = zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
+    except zlib.error as error:
+        raise UnreadableFile(f"{path}: damaged gzip ({error})", hint="copy it again") from None
+    if not text:
+        raise UnreadableFile(
+            f"{path}: the gzip holds nothing, or is cut off at its start",
+            hint="copy it again, or record it again",
+        )
+    return text
+
+
+def _what_it_looks_like(head: bytes) -> str:
+    start = head.lstrip()[:200].lower()
+    if not head:
+        return "a folder"
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "an HTML page (a download that failed?)"
+    if b"\x00" in head or sum(b < 9 for b in head) > len(head) // 100:
+        return "binary data"
+    return "text"
+
+
+__all__ = ["HEAD_BYTES", "Importer", "formats", "load", "read_head"]

@@ -1,0 +1,164 @@
+"""The one document that every renderer draws and ``--json`` prints: ``pinchpoint.report/1``.
+
+Renderers add layout only. Times are integer nanoseconds; null means not known, with a reason
+close by. The document round-trips through JSON: ``decode(encode(report)) == report``.
+"""
+
+from typing import Any
+
+import msgspec
+
+SCHEMA = "pinchpoint.report/1"
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the parts: frozen, keyword-only, strict about unknown fields on reading."""
+
+
+class SourceInfo(_Part, frozen=True, kw_only=True):
+    """What was read."""
+
+    path: str
+    format: str
+    producer: str | None = None
+    devices: tuple[str, ...] = ()
+    events: int = 0
+    rank: int | None = None
+    world_size: int | None = None
+
+
+class HealthFact(_Part, frozen=True, kw_only=True):
+    """One thing that is wrong with, missing from, or special about the file."""
+
+    id: str
+    severity: str  # note, warning, fatal
+    count: int
+    detail: str
+    at_ns: int | None = None
+
+
+class Health(_Part, frozen=True, kw_only=True):
+    """``good``, ``limited`` or ``cannot conclude``, with the facts, and how to record better."""
+
+    verdict: str
+    facts: tuple[HealthFact, ...] = ()
+    record: str | None = None
+
+
+class StepsInfo(_Part, frozen=True, kw_only=True):
+    """The steps. ``duration_ns`` are complete steps in order; ``typical_ns`` is what the breakdown
+    adds up to."""
+
+    how: str  # marker, inferred, none
+    basis: str = ""  # what they were found by, in words
+    confidence: float | None = None  # 0 to 1, for inferred steps
+    count: int = 0
+    duration_ns: tuple[int, ...] = ()
+    typical_ns: int | None = None
+    spread_ns: tuple[int, int] | None = None  # 10th and 90th percentile
+    outliers: tuple[dict[str, int], ...] = ()  # {"step": number, "duration_ns": …}
+    unprofiled_ns_predicted: int | None = None
+    unprofiled_ns_range: tuple[int, int] | None = None
+    unprofiled_how: str | None = None  # "measured in the same run", "estimated from …"
+
+
+class PartOfStep(_Part, frozen=True, kw_only=True):
+    """One part of the breakdown; the parts of a list add up to the step exactly."""
+
+    part: str  # stable id, kebab case: gemm, elementwise, exposed-copy, idle-sync, …
+    label: str  # for people
+    group: str  # device, exposed, idle, host
+    ns_per_step: int
+
+
+class EvidenceItem(_Part, frozen=True, kw_only=True):
+    """One measured fact."""
+
+    what: str
+    value: float | int | str
+    unit: str
+    at_ns: int | None = None
+    name: str | None = None
+
+
+class LocationInfo(_Part, frozen=True, kw_only=True):
+    """Where in the user's program."""
+
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    module: str | None = None
+    operator: str | None = None
+
+
+class FindingItem(_Part, frozen=True, kw_only=True):
+    """One cause, what it costs, what fixing it gives."""
+
+    id: str
+    summary: str
+    evidence: tuple[EvidenceItem, ...]
+    cost_ns_per_step: int | None = None
+    location: LocationInfo | None = None
+    predicted_step_ns: int | None = None
+    predicted_range_ns: tuple[int, int] | None = None
+    fix: str = ""
+    hint: str | None = None
+    confirm: str = ""
+    consequence: str | None = None
+    confidence: str = "high"
+
+
+class NotCheckedItem(_Part, frozen=True, kw_only=True):
+    """A cause that this recording cannot show, why, and what to record instead."""
+
+    id: str
+    why: str
+    record: str = ""
+
+
+class TableColumn(_Part, frozen=True, kw_only=True):
+    """A column of a result table."""
+
+    id: str
+    label: str
+    unit: str = ""  # ns, bytes, ratio, count, or empty for text
+
+
+class ResultTable(_Part, frozen=True, kw_only=True):
+    """Rows of plain values under declared columns, most important first."""
+
+    id: str
+    title: str
+    columns: tuple[TableColumn, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    note: str = ""
+    rows_left_out: int = 0
+
+
+class Report(_Part, frozen=True, kw_only=True):
+    """Everything that Pinchpoint has to say about one recording."""
+
+    schema: str = SCHEMA
+    source: SourceInfo
+    health: Health
+    steps: StepsInfo
+    breakdown: tuple[PartOfStep, ...] = ()
+    verdict: str = ""
+    findings: tuple[FindingItem, ...] = ()
+    together_ns: int | None = None  # the step if all findings were fixed, replayed together
+    together_range_ns: tuple[int, int] | None = None
+    not_checked: tuple[NotCheckedItem, ...] = ()
+    clear: tuple[str, ...] = ()  # ids of rules that looked and found nothing
+    crashed: tuple[NotCheckedItem, ...] = ()
+    tables: dict[str, ResultTable] = {}
+    next_command: str | None = None
+
+
+def encode(report: Report) -> bytes:
+    """The report as JSON."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1)
+
+
+def decode(text: bytes) -> Report:
+    """A report from its JSON; msgspec.ValidationError if it is none."""
+    return msgspec.json.decode(text, type=Report)
