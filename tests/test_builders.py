@@ -1,5 +1,4 @@
 from builders import TraceBuilder
-
 from pinchpoint.trace import ApiKind
 
 
