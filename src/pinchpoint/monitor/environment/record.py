@@ -1,0 +1,39 @@
+"""Puts the sections of the environment record together."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pinchpoint.monitor.environment.gpus import gpus
+from pinchpoint.monitor.environment.host import host
+from pinchpoint.monitor.environment.software import code_state, software, switches
+from pinchpoint.monitor.environment.variables import variables
+
+SCHEMA = "pinchpoint.environment/1"
+
+
+def environment(folder: Path | None = None) -> dict[str, Any]:
+    """Everything known about this machine and process, ready for JSON.
+
+    ``folder`` is where the git state is read (default: the working directory). Every null has
+    its reason in ``unknown``, keyed by path; a reason at a path covers what is below it.
+    """
+    sections = {
+        "gpu": gpus(),
+        "host": host(),
+        "software": software(),
+        "switches": switches(),
+        "code": code_state(folder or Path.cwd()),
+    }
+    record: dict[str, Any] = {
+        "schema": SCHEMA,
+        "taken_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    unknown: dict[str, str] = {}
+    for name, (values, reasons) in sections.items():
+        record[name] = values
+        unknown |= reasons
+    record["variables"] = variables(os.environ)
+    record["unknown"] = unknown
+    return record
