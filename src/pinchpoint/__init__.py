@@ -9,19 +9,14 @@ imports torch or jax.
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from pinchpoint.errors import PinchpointError as PinchpointError
     from pinchpoint.importers import load as load
     from pinchpoint.report import Report as Report
     from pinchpoint.trace import Trace as Trace
-
-try:
-    __version__ = version("pinchpoint")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "unknown"
 
 _HOME = {
     "PinchpointError": "pinchpoint.errors",
@@ -36,4 +31,15 @@ __all__ = ["PinchpointError", "Report", "Trace", "load"]
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
+    if name == "__version__":
+        return _version()
     raise AttributeError(f"module 'pinchpoint' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("pinchpoint")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"

@@ -1,6 +1,5 @@
-"""The command line."""
+"""The command line: one module a command. Only this package prints and chooses exit codes."""
 
+from pinchpoint.cli.dispatch import main
 
-def main() -> int:
-    """Run the command line; returns the exit code."""
-    return 0
+__all__ = ["main"]

@@ -1,0 +1,122 @@
+"""From words to a command, and from what it raises to one line and an exit code.
+
+A command is a module of this package. It has ``command``, a function whose signature declares the
+options and whose docstring is the help, and which returns the exit code; a command with
+subcommands also has ``SUBCOMMANDS``, from their names to such functions. Only the module of the
+command that was asked for is imported, so ``--help`` stays fast (docs/decisions/0008).
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pinchpoint.cli.listing import commands, overview
+from pinchpoint.errors import PinchpointError, UsageError
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader went away, for example ``| head``
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code and never raises."""
+    try:
+        code = _run(list(sys.argv[1:] if words is None else words))
+        sys.stdout.flush()
+        return code
+    except PinchpointError as error:
+        return _complain(error)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return EXIT_BROKEN_PIPE
+    except Exception as error:
+        return _own_up(error)
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("--help", "-h", "help"):
+        sys.stdout.write(overview())
+        return 0
+    if words[0] == "--version":
+        from pinchpoint import __version__
+
+        print(f"pinchpoint {__version__}")
+        return 0
+    name, rest = words[0], words[1:]
+    if name not in commands():
+        raise UsageError(f"there is no command {name!r}", hint=_nearest(name))
+    return _call(name, rest)
+
+
+def _nearest(name: str) -> str:
+    close = get_close_matches(name, commands(), n=1)
+    if close:
+        return f"did you mean: pinchpoint {close[0]}"
+    if os.path.exists(name):  # noqa: PTH110 - a Path costs an import that --help should not pay
+        return f"did you mean: pinchpoint diagnose {name}"
+    return "pinchpoint --help lists the commands"
+
+
+def _call(name: str, words: list[str]) -> int:
+    from cyclopts import CycloptsError
+
+    try:
+        code = _app(name)(
+            words, exit_on_error=False, print_error=False, result_action="return_value"
+        )
+    except CycloptsError as error:
+        text = " ".join(str(error).split())
+        raise UsageError(text, hint=f"pinchpoint {name} --help") from None
+    return int(code or 0)
+
+
+def _app(name: str) -> "App":
+    from cyclopts import App
+
+    module = import_module(f"pinchpoint.cli.{name.replace('-', '_')}")
+    app = App(
+        name=f"pinchpoint {name}",
+        version_flags=(),
+        help_formatter="plain",
+        suppress_keyboard_interrupt=False,
+    )
+    if hasattr(module, "command"):
+        app.default(module.command)
+    for subcommand, function in getattr(module, "SUBCOMMANDS", {}).items():
+        app.command(function, name=subcommand)
+    return app
+
+
+def _complain(error: PinchpointError) -> int:
+    from pinchpoint.report.plain import plain
+
+    print(f"error: {plain(error.message)}", file=sys.stderr)
+    if error.hint:
+        print(f" next: {plain(error.hint)}", file=sys.stderr)
+    return error.exit_code
+
+
+def _own_up(error: Exception) -> int:
+    from pinchpoint.report.plain import plain
+
+    if os.environ.get("PINCHPOINT_DEBUG"):
+        import traceback
+
+        traceback.print_exc()
+    what = plain(f"{type(error).__name__}: {error}")
+    print(f"internal error: {what}; this is a bug in Pinchpoint, please report", file=sys.stderr)
+    print(" next: run again with PINCHPOINT_DEBUG=1 for the details of a report", file=sys.stderr)
+    return EXIT_INTERNAL_ERROR
+
+
+def _forget_stdout() -> None:
+    # Python flushes stdout once more at exit; without this it would complain about the pipe.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,120 @@
+import subprocess
+import sys
+
+import pytest
+
+from pinchpoint.cli import main as cli
+from pinchpoint.cli.listing import commands
+from pinchpoint.errors import NotComparable, PinchpointError
+
+
+@pytest.fixture
+def raising(monkeypatch):
+    """Make every command raise the given error."""
+
+    def arrange(error):
+        def fail(words):
+            raise error
+
+        monkeypatch.setattr("pinchpoint.cli.dispatch._run", fail)
+
+    return arrange
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_overview_names_every_command(words, capsys):
+    assert cli(words) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {name} " in out for name in commands())
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_has_a_summary_and_help(name, capsys):
+    assert commands()[name]
+    assert cli([name, "--help"]) == 0
+    assert f"pinchpoint {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "hint"),
+    [
+        pytest.param(["explian"], "no command 'explian'", "pinchpoint explain", id="misspelt"),
+        pytest.param(["zzz"], "no command 'zzz'", "--help", id="unknown command"),
+        pytest.param(["formats", "--x"], "--x", "pinchpoint formats --help", id="unknown option"),
+        pytest.param(["explain", "a", "b"], "'b'", "explain --help", id="too many arguments"),
+        pytest.param(["explain", "no-such-rule"], "no-such-rule", "", id="unknown rule"),
+    ],
+)
+def test_usage_errors_are_one_line_and_a_hint(words, problem, hint, capsys):
+    assert cli(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("error: ")
+    assert problem in lines[0]
+    assert lines[1].startswith(" next: ")
+    assert hint in lines[1]
+
+
+def test_foreseen_errors_carry_their_exit_code(raising, capsys):
+    raising(NotComparable("two machines", hint="measure on one"))
+    assert cli(["formats"]) == 3
+    assert capsys.readouterr().err == "error: two machines\n next: measure on one\n"
+
+
+def test_error_text_cannot_drive_the_terminal(raising, capsys):
+    raising(PinchpointError("\x1b[31mred\x1b[0m\nnext line\u202e"))
+    cli(["formats"])
+    assert capsys.readouterr().err == "error: \ufffd[31mred\ufffd[0m next line\ufffd\n"
+
+
+def test_interrupt_is_quiet(raising, capsys):
+    raising(KeyboardInterrupt())
+    assert cli(["formats"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_our_own_bugs_are_admitted_in_one_line(raising, capsys, monkeypatch):
+    monkeypatch.delenv("PINCHPOINT_DEBUG", raising=False)
+    raising(ZeroDivisionError("oops"))
+    assert cli(["formats"]) == 70
+    err = capsys.readouterr().err
+    assert "internal error: ZeroDivisionError: oops" in err
+    assert "Traceback" not in err
+
+
+def test_debugging_shows_the_traceback(raising, capsys, monkeypatch):
+    monkeypatch.setenv("PINCHPOINT_DEBUG", "1")
+    raising(ZeroDivisionError("oops"))
+    assert cli(["formats"]) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    code = "import sys; from pinchpoint.cli import main; sys.exit(main(['--help']))"
+    run = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert run.stdout is not None
+    run.stdout.close()
+    _, err = run.communicate()
+    assert err == b""
+    assert run.returncode == 141
+
+
+@pytest.mark.parametrize("words", ["--help", "--version"])
+def test_orientation_imports_nothing_heavy(words):
+    code = (
+        "import sys; import pinchpoint; from pinchpoint.cli import main; "
+        f"assert main([{words!r}]) == 0; "
+        "heavy = {'torch', 'jax', 'numpy', 'msgspec', 'cyclopts', 'rich', 'jinja2'}; "
+        "sys.exit(', '.join(heavy & set(sys.modules)) or None)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_version(capsys):
+    assert cli(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("pinchpoint ")
