@@ -1,0 +1,226 @@
+"""What kind of work a kernel's or an operator's name speaks of.
+
+Kernel names are read top to bottom: the first row that matches decides, so a special case
+stands above the general one. Every row says why it is where it is. Matching is on lower case.
+"""
+
+import re
+from enum import IntEnum
+from functools import lru_cache
+
+
+class Category(IntEnum):
+    """The kinds of device work that people speak of, and that have different cures."""
+
+    GEMM = 1
+    CONVOLUTION = 2
+    ATTENTION = 3
+    NORMALISATION = 4
+    SOFTMAX = 5
+    ELEMENTWISE = 6
+    REDUCTION = 7
+    POOLING = 8
+    EMBEDDING = 9
+    SORTING = 10
+    DATA_MOVEMENT = 11
+    OPTIMIZER = 12
+    COLLECTIVE = 13
+    COPY_H2D = 14
+    COPY_D2H = 15
+    COPY_D2D = 16
+    COPY_P2P = 17
+    COPY_OTHER = 18
+    MEMSET = 19
+    OTHER = 20
+
+    @property
+    def id(self) -> str:
+        """Stable name for documents: lower case with dashes."""
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        return LABELS[self]
+
+
+LABELS = {
+    Category.GEMM: "matrix products",
+    Category.CONVOLUTION: "convolution",
+    Category.ATTENTION: "attention",
+    Category.NORMALISATION: "normalisation",
+    Category.SOFTMAX: "softmax and cross-entropy",
+    Category.ELEMENTWISE: "elementwise",
+    Category.REDUCTION: "reduction",
+    Category.POOLING: "pooling and resampling",
+    Category.EMBEDDING: "embedding and indexing",
+    Category.SORTING: "sort, scan, top-k",
+    Category.DATA_MOVEMENT: "casts, copies and layout (kernels)",
+    Category.OPTIMIZER: "optimizer",
+    Category.COLLECTIVE: "collectives",
+    Category.COPY_H2D: "copy host to device",
+    Category.COPY_D2H: "copy device to host",
+    Category.COPY_D2D: "copy within the device",
+    Category.COPY_P2P: "copy between devices",
+    Category.COPY_OTHER: "copy, other or unknown direction",
+    Category.MEMSET: "memset and fill",
+    Category.OTHER: "other kernels",
+}
+
+_KERNELS: tuple[tuple[Category, str], ...] = (
+    # Libraries of collectives, and the custom ones of serving engines and symmetric memory.
+    (
+        Category.COLLECTIVE,
+        r"nccl(dev)?kernel|^nccl|rccl|msccl|nvshmem|deep_ep|oneccl|hccl|multimem_\w*(reduce|gather)"
+        r"|(one|two)_?shot\w*reduce|cross_device_reduce|all_?reduce_?\w*(kernel|fusion)",
+    ),
+    # Copies and fills that a driver does with kernels of its own.
+    (Category.COPY_D2D, r"__amd_rocclr_copybuffer|^memcpy\d*_"),
+    (Category.MEMSET, r"__amd_rocclr_fillbuffer"),
+    # Above attention, because serving engines have flashinfer::…Norm; "vector norm" is no match.
+    (
+        Category.NORMALISATION,
+        r"(layer|rms|batch|group|instance)_?norm|norm2d|bn_(fw|bw)|gammabetabackward|rowwisemoments"
+        r"|computeinternalgradients|computefusedparams|computebackwardfusedparams",
+    ),
+    # Above convolution: fused attention kernels say fprop too. Above products: they say gemm.
+    (
+        Category.ATTENTION,
+        r"flash|fmha|sdpa|attention|compute_dot_do_o|convert_dq|lean_reduction|(^|_)attn_|paged_attn|aiter\w*(fmha|mla|pa_)|_mha_|mla_decode"
+        r"|batch(prefill|decode)with",
+    ),
+    # Layout conversion around convolutions is a cost of the layout, not of the convolution.
+    (Category.DATA_MOVEMENT, r"nchwtonhwc|nhwctonchw|batched_transpose"),
+    # Rotary position "embeddings" are arithmetic, not lookups.
+    (Category.ELEMENTWISE, r"rotary|(^|[_:])rope"),
+    # Embedding kernels that update their weights in the same pass; above optimizers.
+    (Category.EMBEDDING, r"split_embedding|embedding_bag|bounds_check_indices"),
+    (
+        Category.CONVOLUTION,
+        r"convol|conv(1|2|3)d|[a-z_]conv_|fprop|dgrad|wgrad|winograd|cudnn_\w*scudnn|scudnn_|884cudnn"
+        r"|im2col|col2im|igemm_(fwd|bwd|wrw)|sp3asmconv|cudnn::cnn|implicit_gemm|cask_cudnn"
+        r"|4conv6kernel|cask_plugin\w*cudnn|fft2d_|scalepackedtensor",
+    ),
+    # cuBLAS, cuBLASLt, CUTLASS, rocBLAS (Cijk), Composable Kernel, and their helper kernels.
+    (
+        Category.GEMM,
+        r"gemm|gemv|nvjet|cijk_|matmul|cutlass|xmma|cublas|hipblas|splitkreduce|^bmm_|^_?mm_kernel"
+        r"|triton_tem|triton_mm|wvsplitk|marlin|machete|scaled_mm",
+    ),
+    (Category.SOFTMAX, r"softmax|nll_?loss|nllcriterion|cross_?entropy|ctc_loss"),
+    (
+        Category.OPTIMIZER,
+        r"adam_?(functor|math|kernel|w)|fused_?adam|lambfunctor|lambstage|sgd_?(math|functor)"
+        r"|fused_?sgd|adagrad|rmsprop|adafactor|amp_(non_finite|update_scale)",
+    ),
+    (
+        Category.SORTING,
+        r"radix_?sort|bitonic|sort_?(kernel|pairs|key|post)|routing(indices|_compute)|devicescan|devicecompact|scan_kernel"
+        r"|scan_(innermost|outer|by_key)|scan_impl|scan_config|lookback|topk|top_k|unique"
+        r"|histogram|searchsorted|bucketize|cumsum|cumprod|deviceselect|reducebykey|multinomial"
+        r"|merge_sort",
+    ),
+    (Category.POOLING, r"pool|upsample|interpolat|grid_?sampl|roi_?align|(^|_)nms"),
+    (
+        Category.EMBEDDING,
+        r"embedding|index(_|select|ing)|gather|scatter"
+        r"|take_put|masked_select|nonzero|krn_partial|compute_grad_weight|num_of_segments"
+        r"|num_of_partial_segments|partial_segment|reshape_and_cache|concat_and_cache"
+        r"|page_indices|kv_indices|store_kvcache",
+    ),
+    (Category.MEMSET, r"fillfunctor|fill_kernel|memset"),
+    # Kernels that compute nothing: casts, concatenation, transposition, padding, quantisation.
+    (
+        Category.DATA_MOVEMENT,
+        r"copy_kernel|catarray|cat_array|transpose|split_with_sizes|chunk_cat|roll_cuda|flip_cuda"
+        r"|functor<[^()]*, at::native::copy<|convert_?tensor|cast_kernel|quant(ize)?_kernel"
+        r"|pad_kernel|\w+_pad\d?d|triu_tril|_to_fp8|float_to_|_to_float|recat_copy|permute_kernel",
+    ),
+    (
+        Category.REDUCTION,
+        r"reduce_?\d?\w*_?kernel|reduceop|devicereduce|segmented_?reduce|argm(ax|in)|lpnorm|l2norm"
+        r"|triton_(red|per)_|dot_kernel",
+    ),
+    (
+        Category.ELEMENTWISE,
+        r"elementwise|pointwise|multi_tensor_apply|triton_(poi|for)_|dropout|distribution_|cupy_"
+        r"|silu|gelu|swiglu|act_and_mul|activation|optensor|op_tensor|tensorop|arange|linspace"
+        r"|bias_rescale",
+    ),
+)
+
+_STRONG_OPERATORS: tuple[tuple[Category, str], ...] = (
+    (Category.OPTIMIZER, r"^optimizer\.(step|zero_grad)|_fused_(adam|sgd|adagrad)|_amp_foreach"),
+    (Category.ATTENTION, r"scaled_dot_product|_attention_(forward|backward)|flash_attn|sdpa"),
+    (Category.CONVOLUTION, r"aten::(\w*_)?(convolution|conv\d?d|conv_depthwise|conv_transpose)"),
+    (Category.NORMALISATION, r"(layer|rms|batch|group|instance)_norm"),
+    (Category.EMBEDDING, r"aten::_?embedding|aten::_?index_(put|add|select|copy)"),
+    (Category.SOFTMAX, r"aten::_?(log_)?softmax|nll_?loss|nllcriterion|cross_entropy"),
+)
+
+_WEAK_OPERATORS: tuple[tuple[Category, str], ...] = (
+    (Category.GEMM, r"aten::_?(scaled_)?(mm|addmm|bmm|baddbmm|matmul|linear|addmv|mv|einsum)"),
+    (Category.SORTING, r"aten::_?(sort|argsort|topk|unique|cumsum|multinomial)"),
+    (Category.EMBEDDING, r"aten::(gather|scatter|index|masked_select|nonzero|take)"),
+    (Category.POOLING, r"pool|upsample"),
+    (Category.DATA_MOVEMENT, r"aten::(copy_|cat|_to_copy|contiguous|clone)|_foreach_copy"),
+    (Category.MEMSET, r"aten::(fill_|zero_)"),
+    (Category.REDUCTION, r"aten::_?(sum|mean|max|min|argmax|norm|any|all|linalg_vector_norm)$"),
+    (Category.ELEMENTWISE, r"aten::(add|sub|mul|div|relu|gelu|silu|where|exp|pow|_foreach)"),
+)
+
+# What an enclosing operator may claim: a library kernel serves many operators, an at::native
+# reduction inside a convolution's backward is still the reduction of its bias gradient.
+CLAIMS: dict[Category, frozenset[Category]] = {
+    Category.CONVOLUTION: frozenset({Category.GEMM, Category.OTHER}),
+    Category.ATTENTION: frozenset(
+        {Category.GEMM, Category.SOFTMAX, Category.ELEMENTWISE, Category.OTHER}
+    ),
+    Category.NORMALISATION: frozenset({Category.ELEMENTWISE, Category.REDUCTION, Category.OTHER}),
+    Category.SOFTMAX: frozenset({Category.ELEMENTWISE, Category.REDUCTION, Category.OTHER}),
+    Category.EMBEDDING: frozenset({Category.SORTING, Category.REDUCTION, Category.OTHER}),
+    Category.OPTIMIZER: frozenset(
+        {
+            Category.ELEMENTWISE,
+            Category.REDUCTION,
+            Category.DATA_MOVEMENT,
+            Category.MEMSET,
+            Category.OTHER,
+        }
+    ),
+}
+
+
+def _compiled(
+    rows: tuple[tuple[Category, str], ...],
+) -> tuple[tuple[Category, re.Pattern[str]], ...]:
+    return tuple((category, re.compile(pattern)) for category, pattern in rows)
+
+
+_KERNEL_PATTERNS = _compiled(_KERNELS)
+_STRONG_PATTERNS = _compiled(_STRONG_OPERATORS)
+_WEAK_PATTERNS = _compiled(_WEAK_OPERATORS)
+
+
+@lru_cache(maxsize=1 << 16)
+def category_of_kernel_name(name: str) -> Category:
+    """The kind of work that a kernel's own name speaks of; OTHER if it says nothing."""
+    return _first_match(_KERNEL_PATTERNS, name.lower()) or Category.OTHER
+
+
+@lru_cache(maxsize=1 << 16)
+def category_claimed_by_operator(name: str) -> Category | None:
+    """The kind that everything inside an operator or annotation belongs to, if it is special."""
+    return _first_match(_STRONG_PATTERNS, name.lower())
+
+
+@lru_cache(maxsize=1 << 16)
+def category_hinted_by_operator(name: str) -> Category | None:
+    """The kind of an operator's own kernels, for those whose own names say nothing."""
+    return _first_match(_WEAK_PATTERNS, name.lower())
+
+
+def _first_match(
+    patterns: tuple[tuple[Category, re.Pattern[str]], ...], name: str
+) -> Category | None:
+    return next((category for category, pattern in patterns if pattern.search(name)), None)
