@@ -1,0 +1,95 @@
+"""What the host asked of the device, in order: the common ground of steps, queue and gaps."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
+
+Times = NDArray[np.int64]
+Rows = NDArray[np.int64]
+
+NOBODY = -1  # position of a thread or row that is not there, in arrays of this package only
+
+
+@dataclass(frozen=True, eq=False)
+class Issued:
+    """When and by whom each row of ``device_ops`` was issued; arrays of its length.
+
+    ``linked`` is False where the file does not say which call started the operation; there
+    ``start_ns`` and ``end_ns`` are the start on the device, and ``thread`` is NOBODY.
+    """
+
+    linked: NDArray[np.bool_]
+    call: Rows  # row of api_calls, NOBODY where not linked
+    start_ns: Times
+    end_ns: Times
+    thread: NDArray[np.int32]
+
+
+@once_per_trace
+def issued(trace: Trace) -> Issued:
+    """The call behind every device operation."""
+    ops = trace.device_ops
+    if ops is None:
+        nothing = np.zeros(0, np.int64)
+        return Issued(nothing.astype(bool), nothing, nothing, nothing, nothing.astype(np.int32))
+    calls = trace.api_calls
+    linked = ops.known("api_call")
+    if calls is None or not len(calls):
+        linked = np.zeros(len(ops), np.bool_)
+    call = np.where(linked, ops["api_call"], NOBODY).astype(np.int64)
+    start, end = ops["start_ns"].copy(), ops["start_ns"].copy()
+    thread = np.full(len(ops), NOBODY, np.int32)
+    if calls is not None and linked.any():
+        start[linked] = calls["start_ns"][call[linked]]
+        end[linked] = calls.end_ns[call[linked]]
+        thread[linked] = calls["thread"][call[linked]]
+    return Issued(linked, call, start, end, thread)
+
+
+@once_per_trace
+def main_thread(trace: Trace) -> int:
+    """The thread that runs the steps; NOBODY if the trace has no host rows.
+
+    The thread with the markers; else the one with most launches; else the one with most time in
+    operators. The autograd thread may launch more than the thread that called it, so launches
+    count for a thread only if it also runs annotations or Python, where any thread does.
+    """
+    if trace.steps is not None and len(trace.steps):
+        return _most_common(trace.steps["thread"])
+    host, calls = trace.host_ops, trace.api_calls
+    if host is not None and len(host):
+        leads = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE, HostKind.ANNOTATION))
+        leads &= host["thread"] >= 0
+        leaders = np.unique(host["thread"][leads])
+        launching = _launching(calls)
+        among = launching[np.isin(launching, leaders)]
+        if len(among):
+            return _most_common(among)
+        if len(launching):
+            return _most_common(launching)
+        operators = host["kind"] != HostKind.OVERHEAD
+        return _heaviest(host["thread"][operators], host["duration_ns"][operators])
+    launching = _launching(calls)
+    return _most_common(launching) if len(launching) else NOBODY
+
+
+def _launching(calls: Table | None) -> NDArray[np.int32]:
+    if calls is None:
+        return np.zeros(0, np.int32)
+    starts_work = (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH, ApiKind.COPY, ApiKind.MEMSET)
+    found: NDArray[np.int32] = calls["thread"][np.isin(calls["kind"], starts_work)]
+    return found
+
+
+def _most_common(values: NDArray[np.int32]) -> int:
+    which, counts = np.unique(values, return_counts=True)
+    return int(which[np.argmax(counts)])
+
+
+def _heaviest(threads: NDArray[np.int32], weight: Times) -> int:
+    if not len(threads):
+        return NOBODY
+    return int(np.argmax(np.bincount(threads, weights=weight)))

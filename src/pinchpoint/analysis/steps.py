@@ -1,0 +1,273 @@
+"""The steps of a recording and how long each took.
+
+The host runs ahead of the device, so the span of a marker on the host is often the time to issue
+a step, not to do it. A step here runs from the completion of the step before it to its own: the
+end of the last device operation that it launched, or of its host span if that is later. On a
+recording without a device it is the host span's end. The first step has no completion before it,
+begins at its first activity, and is partial.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.launches import issued, main_thread
+from pinchpoint.analysis.periodicity import Spans, infer_steps
+from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
+
+Times = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+OUTLIER_DEVIATIONS = (
+    5.0  # robust standard deviations from the median; 3.5 is Iglewicz and Hoaglin's
+)
+OUTLIER_FLOOR_RATIO = 0.10  # a step within a tenth of the median is never called an outlier
+MAD_TO_SIGMA = 1.4826  # of a normal distribution
+IRREGULAR_RATIO = 2.0  # longest to shortest step of the middle half: no step is typical
+FEWEST_TO_SETTLE = 6  # steps that show a trend
+SETTLING_TREND = -0.75  # rank correlation of duration and order
+SETTLED_RATIO = 0.9  # later half against the earlier one
+LOST_LAUNCHES_RATIO = 0.05  # more launches without device work than this: the step is incomplete
+
+
+_ENCLOSING = (HostKind.PYTHON, HostKind.MODULE, HostKind.OVERHEAD)
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The steps of a trace; arrays have one element a step, in order.
+
+    Windows touch: ``start_ns[i] == end_ns[i - 1]``. There is always at least one window unless
+    the trace has no events: without steps it is the whole recording.
+
+    ``typical`` marks the steps whose mean is ``typical_ns`` (rounded half up): the middle half of
+    the complete ones by duration, of fewer than four the median one. Two exceptions, because a
+    user asks how long the work takes: where the middle half itself is irregular (a loader that
+    delivers in bursts, a save every few steps) all complete steps count, and where steps get
+    faster through the recording only its later half does. Without a complete step it is the
+    longest partial one.
+    """
+
+    how: Literal["marker", "inferred", "none"]
+    basis: str  # what the steps were found by, or why there are none
+    confidence: float | None  # 0 to 1; None unless inferred
+    thread: int  # the host thread that runs them; NOBODY without one
+    number: Times
+    host_start_ns: Times
+    host_end_ns: Times
+    start_ns: Times
+    end_ns: Times
+    complete: Mask
+    typical: Mask
+    choice: str  # in words, which steps are the typical ones
+    typical_ns: int | None
+    spread_ns: tuple[int, int] | None  # 10th and 90th percentile of complete steps
+    outliers: tuple[int, ...]  # positions of complete steps far from the median
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    @property
+    def durations_ns(self) -> Times:
+        """Duration of each complete step, in order."""
+        lasting: Times = (self.end_ns - self.start_ns)[self.complete]
+        return lasting
+
+
+@once_per_trace
+def steps(trace: Trace) -> Steps:
+    """The steps: from markers, else inferred from what repeats, else the whole as one window."""
+    marked = _from_markers(trace)
+    if marked is not None:
+        return _timed(trace, marked, "marker")
+    inferred = infer_steps(trace)
+    if inferred.spans is not None:
+        return _timed(trace, inferred.spans, "inferred")
+    return _whole(trace, inferred.reason)
+
+
+def _from_markers(trace: Trace) -> Spans | None:
+    rows = trace.steps
+    if rows is None or not len(rows):
+        return None
+    rows = rows.take(rows["thread"] == main_thread(trace))
+    # One step may be marked twice (by the framework and by a person): outer markers only.
+    outer = np.ones(len(rows), np.bool_)
+    outer[1:] = rows["start_ns"][1:] >= np.maximum.accumulate(rows.end_ns)[:-1]
+    rows = rows.take(outer)
+    number = rows.filled("number", 0)
+    number = np.where(rows.known("number"), number, np.arange(len(rows)))
+    count = f"{len(rows)} step marker" + ("s" if len(rows) != 1 else "")
+    return Spans(rows["start_ns"], rows.end_ns, number, f"{count} ({_spelling(trace)})", None)
+
+
+def _spelling(trace: Trace) -> str:
+    assert trace.steps is not None
+    text = trace.text(trace.steps, "name", 0) or "step"
+    return text.rstrip("0123456789") + "N"
+
+
+def _timed(trace: Trace, spans: Spans, how: Literal["marker", "inferred"]) -> Steps:
+    completion, complete = completions(trace, spans.start_ns, spans.end_ns)
+    if spans.last_is_open:
+        complete[-1] = False
+    start = np.concatenate((spans.start_ns[:1], completion[:-1]))
+    if spans.on_device:
+        start[0] = min(int(start[0]), int(completion[0]))
+    complete[0] = False
+    lasting = completion - start
+    typical, choice = _typical(lasting, complete)
+    return Steps(
+        how=how,
+        basis=spans.basis,
+        confidence=spans.confidence,
+        thread=main_thread(trace),
+        number=spans.number,
+        host_start_ns=spans.start_ns,
+        host_end_ns=spans.end_ns,
+        start_ns=start,
+        end_ns=completion,
+        complete=complete,
+        typical=typical,
+        choice=choice,
+        typical_ns=_rounded_mean(lasting[typical]),
+        spread_ns=_spread(lasting[complete]),
+        outliers=_outliers(lasting, complete),
+    )
+
+
+def completions(trace: Trace, start_ns: Times, end_ns: Times) -> tuple[Times, Mask]:
+    """When each host span was done, device work included, and whether that work is all there.
+
+    ``start_ns`` must be sorted. A device operation belongs to the span during which its call was
+    made; where the recording links no operation to any call, to the span in which it started.
+    Completions never run backwards.
+    """
+    done = end_ns.copy()
+    ops = trace.device_ops
+    if ops is not None and len(ops):
+        by = issued(trace)
+        counts = by.linked if by.linked.any() else np.ones(len(ops), np.bool_)
+        at, ends = by.start_ns[counts], ops.end_ns[counts]
+        which = np.searchsorted(start_ns, at, "right") - 1
+        inside = (which >= 0) & (at < end_ns[which])
+        np.maximum.at(done, which[inside], ends[inside])
+    return np.maximum.accumulate(done), ~_lost_work(trace, start_ns, end_ns)
+
+
+def _lost_work(trace: Trace, start_ns: Times, end_ns: Times) -> Mask:
+    """Spans with clearly more launches without device work than the typical span."""
+    lost = np.zeros(len(start_ns), np.bool_)
+    calls = trace.api_calls
+    by = issued(trace)
+    if trace.source.truncated:
+        lost[-1:] = True
+    if calls is None or not by.linked.any():
+        return lost
+    launch = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
+    answered = np.zeros(len(calls), np.bool_)
+    answered[by.call[by.linked]] = True
+    which = np.searchsorted(start_ns, calls["start_ns"], "right") - 1
+    launch &= (which >= 0) & (calls["start_ns"] < end_ns[which])
+    asked = np.bincount(which[launch], minlength=len(start_ns))
+    missing = np.bincount(which[launch & ~answered], minlength=len(start_ns))
+    ratio = missing / np.maximum(asked, 1)
+    return lost | (ratio > LOST_LAUNCHES_RATIO + np.median(ratio))
+
+
+def _typical(lasting: Times, complete: Mask) -> tuple[Mask, str]:
+    """Which steps stand for all, and why these; see Steps."""
+    rows = np.flatnonzero(complete)
+    if not len(rows):
+        return _chosen(lasting, np.array([np.argmax(lasting)])), "a partial step: none is complete"
+    words = f"of {len(rows)} complete steps"
+    if len(rows) >= FEWEST_TO_SETTLE and _settling(lasting[rows]):
+        rows = rows[len(rows) // 2 :]
+        words = f"of the later half {words}, which got faster while recording"
+    order = rows[np.argsort(lasting[rows], kind="stable")]
+    n = len(order)
+    middle = order[n // 4 : n - n // 4] if n >= 4 else order[(n - 1) // 2 : (n - 1) // 2 + 1]
+    around = order if n < 4 else middle
+    if lasting[around[-1]] > IRREGULAR_RATIO * lasting[around[0]]:
+        return _chosen(lasting, rows), f"all {words}: too different for a typical one"
+    return _chosen(lasting, middle), f"the middle {'half ' if n >= 4 else ''}{words}"
+
+
+def _chosen(lasting: Times, rows: NDArray[np.intp]) -> Mask:
+    mask = np.zeros(len(lasting), np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def _settling(values: Times) -> bool:
+    """Whether the steps get faster from first to last, as they do while a profiler warms up."""
+    half = len(values) // 2
+    rank = np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    trend = np.corrcoef(rank, np.arange(len(values)))[0, 1]  # Spearman's
+    faster = np.median(values[half:]) < SETTLED_RATIO * np.median(values[:half])
+    return bool(trend <= SETTLING_TREND and faster)
+
+
+def _rounded_mean(values: Times) -> int:
+    n = len(values)
+    return (2 * int(values.sum()) + n) // (2 * n)
+
+
+def _spread(values: Times) -> tuple[int, int] | None:
+    if not len(values):
+        return None
+    low, high = np.percentile(values, (10, 90))
+    return round(low), round(high)
+
+
+def _outliers(lasting: Times, complete: Mask) -> tuple[int, ...]:
+    values = lasting[complete]
+    if len(values) < 4:  # too few to say what is usual
+        return ()
+    middle = np.median(values)
+    away = np.abs(values - middle)
+    limit = max(OUTLIER_DEVIATIONS * MAD_TO_SIGMA * np.median(away), OUTLIER_FLOOR_RATIO * middle)
+    return tuple(np.flatnonzero(complete)[away > limit].tolist())
+
+
+def _whole(trace: Trace, reason: str) -> Steps:
+    low, high = _extent(trace)
+    edges = np.array([[low], [high]] if high > low else np.zeros((2, 0)), np.int64)
+    start, end = edges
+    whole = np.ones(len(start), np.bool_)
+    return Steps(
+        how="none",
+        basis=reason,
+        confidence=None,
+        thread=main_thread(trace),
+        number=np.zeros(len(start), np.int64),
+        host_start_ns=start,
+        host_end_ns=end,
+        start_ns=start,
+        end_ns=end,
+        complete=~whole,
+        typical=whole,
+        choice="the whole recording",
+        typical_ns=high - low if high > low else None,
+        spread_ns=None,
+        outliers=(),
+    )
+
+
+def _extent(trace: Trace) -> tuple[int, int]:
+    """From the first to the last operator, call or device operation.
+
+    Open Python frames reach far beyond what they are about, so they count only where nothing
+    else was recorded.
+    """
+    host = trace.host_ops
+    if host is not None:
+        host = host.take(~np.isin(host["kind"], _ENCLOSING))
+    for candidates in ((trace.device_ops, trace.api_calls, host), (trace.host_ops,)):
+        filled = [rows for rows in candidates if rows is not None and len(rows)]
+        if filled:
+            low = min(int(rows["start_ns"].min()) for rows in filled)
+            return low, max(int(rows.end_ns.max()) for rows in filled)
+    return 0, 0

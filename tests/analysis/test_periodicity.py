@@ -1,0 +1,143 @@
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.steps import steps
+from pinchpoint.trace import ApiKind, DeviceKind
+
+LAYER = ["norm", "gemm", "gemm", "softmax", "gemm", "add"]
+
+
+def run(builder, kernels, at, *, spacing=10):
+    """Launch kernels one after the other; returns when the next may start."""
+    for kernel in kernels:
+        builder.launch(at, 2, kernel, at + 3, 5)
+        at += spacing
+    return at
+
+
+def forward(layers):
+    return ["embed", *LAYER * layers, "head", "argmax"]
+
+
+def test_repeated_annotations_are_steps():
+    b = TraceBuilder()
+    for i in range(4):
+        b.annotation(f"train iteration {i}", i * 1000, 900)
+        run(b, LAYER, i * 1000 + 10)
+    found = steps(b.trace())
+    assert found.how == "inferred"
+    assert "train iteration #" in found.basis
+    assert found.durations_ns.tolist() == [1000] * 3
+    assert found.confidence == pytest.approx(1 - 1 / 16, abs=0.01)
+
+
+def test_the_end_of_the_optimizer_ends_a_training_step():
+    b = TraceBuilder()
+    for i in range(5):
+        run(b, ["gemm", "relu", "gemm", "loss"], i * 1000)
+        b.annotation("Optimizer.step#SGD.step", i * 1000 + 500, 100)
+        run(b, ["sgd"], i * 1000 + 510)
+    found = steps(b.trace())
+    assert "Optimizer.step#SGD.step" in found.basis
+    assert found.host_start_ns.tolist() == [600 + 1000 * i for i in range(5)]
+    assert set(found.durations_ns.tolist()) == {1000}
+
+
+def test_annotations_inside_a_step_lose_to_what_covers_it():
+    b = TraceBuilder()
+    for i in range(3):
+        b.annotation("step", i * 1000, 990)
+        at = run(b, ["embed"], i * 1000 + 10)
+        for _ in range(4):
+            b.annotation("layer", at, 60)
+            at = run(b, LAYER, at)
+        run(b, ["head"], at)
+    found = steps(b.trace())
+    assert len(found) == 3
+    assert "'step'" in found.basis
+
+
+def test_python_calls_are_steps_when_nothing_is_annotated():
+    b = TraceBuilder()
+    b.python("train.py(3): main", 0, 10_000)
+    for i in range(4):
+        b.python("train.py(9): one_batch", i * 1000, 950)
+        run(b, forward(3), i * 1000 + 5)
+    assert "train.py(#): one_batch" in steps(b.trace()).basis
+
+
+def test_decode_steps_by_graph_launches():
+    b = TraceBuilder()
+    for i in range(6):
+        call = b.api("cudaGraphLaunch", i * 100, 5, kind=ApiKind.GRAPH_LAUNCH)
+        for k in range(3):
+            b.add(
+                "device_ops",
+                name=f"kernel{k}",
+                kind=DeviceKind.KERNEL,
+                start_ns=i * 100 + 10 + k * 20,
+                duration_ns=20,
+                device=0,
+                stream=7,
+                correlation=call["correlation"],
+            )
+    found = steps(b.trace())
+    assert "graph launches" in found.basis
+    assert found.durations_ns.tolist() == [100] * 4
+    assert not found.complete[-1]  # nothing says where the last one ends
+
+
+def test_periodicity_of_launches_finds_steps_and_not_layers():
+    b = TraceBuilder()
+    at = 0
+    for _ in range(5):
+        at = run(b, forward(4), at) + 50
+    found = steps(b.trace())
+    assert found.how == "inferred"
+    assert len(found) == 5
+    assert set(found.durations_ns.tolist()) == {27 * 10 + 50}
+
+
+def test_layers_of_one_pass_are_no_steps():
+    b = TraceBuilder()
+    run(b, ["embed", "position", "dropout", *LAYER * 12, "norm_out", "head", "log", "gather"], 0)
+    found = steps(b.trace())
+    assert found.how == "none"
+    assert "nothing repeats" in found.basis
+
+
+def test_a_short_loop_of_one_kernel_is_no_series_of_steps():
+    b = TraceBuilder()
+    run(b, ["gemm"] * 50, 0)
+    assert steps(b.trace()).how == "none"
+
+
+def test_steps_on_the_device_where_no_host_was_recorded():
+    b = TraceBuilder()
+    at = 0
+    for _ in range(4):
+        for kernel in forward(3):
+            b.add(
+                "device_ops",
+                name=kernel,
+                kind=DeviceKind.KERNEL,
+                start_ns=at,
+                duration_ns=5,
+                device=0,
+                stream=7,
+            )
+            at += 10
+    found = steps(b.trace())
+    assert "device operations repeat" in found.basis
+    assert len(found) == 4
+    assert set(found.durations_ns.tolist()) == {210}
+
+
+def test_steps_of_a_host_only_recording():
+    b = TraceBuilder()
+    for i in range(4):
+        b.annotation("batch", i * 100, 100)
+        for k in range(5):
+            b.op(f"aten::op{k}", i * 100 + k * 10, 8)
+    found = steps(b.trace())
+    assert found.durations_ns.tolist() == [100] * 3
