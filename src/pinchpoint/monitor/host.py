@@ -1,0 +1,170 @@
+"""The host side: cores, memory, disk and the pressure on them."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from pinchpoint.monitor.sample import Missing, Sample
+
+_CGROUP = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """Counters that only grow; rates are differences of two of them."""
+
+    at_ns: int
+    cpu_busy_s: float
+    cpu_all_s: float
+    run_cpu_s: float | None
+    switches: int
+    disk_bytes: int | None
+    disk_reads: int | None
+    throttled_s: float | None
+    pressure_s: float | None
+
+
+class HostSource:
+    """Samples the machine, and the process tree below ``root_pid`` if given."""
+
+    def __init__(self, root_pid: int | None = None) -> None:
+        self.missing = Missing()
+        self._root_pid = root_pid
+        self._run_cpu_by_pid: dict[int, float] = {}
+        self._last = self._totals([])
+
+    def read(self, unix_ns: int) -> list[Sample]:
+        """One sample; rates are means since the last look."""
+        tree = self.run_processes()
+        now, then = self._totals(tree), self._last
+        seconds = (now.at_ns - then.at_ns) / 1e9
+        values: dict[str, float | None] = dict(_memory(self.missing))
+        if seconds > 0:
+            values |= _rates(then, now, seconds)
+            self._last = now
+        values["runnable_count"] = _runnable()
+        if self._root_pid is not None:
+            values["run_memory_bytes"] = sum(filter(None, map(_resident, tree)))
+        return [Sample(unix_ns, None, {k: float(v) for k, v in values.items() if v is not None})]
+
+    def run_processes(self) -> list[psutil.Process]:
+        """The processes of the run that live now."""
+        if self._root_pid is None:
+            return []
+        try:
+            root = psutil.Process(self._root_pid)
+            return [root, *root.children(recursive=True)]
+        except psutil.Error:
+            return []
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _totals(self, tree: list[psutil.Process]) -> _Totals:
+        times = psutil.cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        disk = psutil.disk_io_counters()
+        return _Totals(
+            at_ns=time.monotonic_ns(),
+            cpu_busy_s=sum(times) - getattr(times, "guest", 0.0) - idle,
+            cpu_all_s=sum(times) - getattr(times, "guest", 0.0),
+            run_cpu_s=self._run_cpu(tree),
+            switches=psutil.cpu_stats().ctx_switches,
+            disk_bytes=disk.read_bytes if disk else None,
+            disk_reads=disk.read_count if disk else None,
+            throttled_s=_throttled_s(),
+            pressure_s=_pressure_s(),
+        )
+
+    def _run_cpu(self, tree: list[psutil.Process]) -> float | None:
+        """CPU time of the run so far; processes that ended keep what they had used."""
+        if self._root_pid is None:
+            return None
+        for process in tree:
+            try:
+                times = process.cpu_times()
+            except psutil.Error:
+                continue
+            self._run_cpu_by_pid[process.pid] = times.user + times.system
+        return sum(self._run_cpu_by_pid.values())
+
+
+def _rates(then: _Totals, now: _Totals, seconds: float) -> dict[str, float | None]:
+    def rate(before: float | None, after: float | None) -> float | None:
+        if before is None or after is None:
+            return None
+        return max(after - before, 0.0) / seconds
+
+    all_s = now.cpu_all_s - then.cpu_all_s
+    return {
+        "cpu_ratio": (now.cpu_busy_s - then.cpu_busy_s) / all_s if all_s > 0 else None,
+        "cpu_cores_used": rate(then.run_cpu_s, now.run_cpu_s),
+        "context_switches_per_s": rate(then.switches, now.switches),
+        "disk_read_bytes_per_s": rate(then.disk_bytes, now.disk_bytes),
+        "disk_reads_per_s": rate(then.disk_reads, now.disk_reads),
+        "cgroup_throttled_ratio": rate(then.throttled_s, now.throttled_s),
+        "cpu_pressure_ratio": rate(then.pressure_s, now.pressure_s),
+    }
+
+
+def _memory(missing: Missing) -> dict[str, float]:
+    values: dict[str, float] = {}
+    memory = psutil.virtual_memory()
+    total, used = memory.total, memory.total - memory.available
+    limit, current = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
+    if limit is not None and limit < total and current is not None:
+        total, used = limit, current
+    values["host_memory_total_bytes"], values["host_memory_used_bytes"] = total, used
+    try:
+        values["swap_used_bytes"] = psutil.swap_memory().used
+    except OSError as error:  # containers without /proc/vmstat
+        missing.note(None, ("swap_used_bytes",), str(error))
+    return values
+
+
+def _resident(process: psutil.Process) -> int | None:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return None
+
+
+def _runnable() -> float | None:
+    text = _read(_PROC / "stat") or ""
+    for line in text.splitlines():
+        if line.startswith("procs_running "):
+            return float(line.split()[1])
+    return None
+
+
+def _throttled_s() -> float | None:
+    """Time this control group was not allowed to run, for want of quota (cgroup v2)."""
+    text = _read(_CGROUP / "cpu.stat") or ""
+    for line in text.splitlines():
+        if line.startswith("throttled_usec "):
+            return float(line.split()[1]) / 1e6
+    return None
+
+
+def _pressure_s() -> float | None:
+    """Time in which at least one task waited for a core (pressure stall information)."""
+    text = _read(_PROC / "pressure/cpu") or ""
+    for line in text.splitlines():
+        if line.startswith("some ") and "total=" in line:
+            return float(line.rsplit("total=", 1)[1]) / 1e6
+    return None
+
+
+def _number(path: Path) -> int | None:
+    text = (_read(path) or "").strip()
+    return int(text) if text.isdigit() else None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None

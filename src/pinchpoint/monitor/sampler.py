@@ -1,0 +1,46 @@
+"""Look at all sources again and again, from a thread of the parent process."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from pinchpoint.monitor.sample import Sample, Source
+
+SHORTEST_S = 0.1  # activity counters answer 0.0 when read faster; see gpm.py
+
+Sink = Callable[[list[Sample]], None]
+
+
+class Sampler:
+    """A thread that calls ``sink`` with the samples of each tick, from ``start`` to ``stop``."""
+
+    def __init__(self, sources: Sequence[Source], interval_s: float, sink: Sink) -> None:
+        self._sources, self._sink = sources, sink
+        self.interval_s = max(interval_s, SHORTEST_S)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pinchpoint-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take a last look, wait for the thread and close the sources."""
+        self._stop.set()
+        self._thread.join()
+        for source in self._sources:
+            source.close()
+
+    def _run(self) -> None:
+        next_s = time.monotonic()
+        while True:
+            self._sink(look(self._sources))
+            next_s = max(next_s + self.interval_s, time.monotonic())
+            if self._stop.wait(next_s - time.monotonic()):
+                return
+
+
+def look(sources: Sequence[Source]) -> list[Sample]:
+    """One sample of everything, at the same time of day."""
+    unix_ns = time.time_ns()
+    return [sample for source in sources for sample in source.read(unix_ns)]
