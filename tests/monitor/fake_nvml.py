@@ -1,3 +1,4 @@
+# ruff: noqa: N801, N802 - the names are those of pynvml
 """A stand-in for ``pynvml`` whose answers a test chooses: no driver, one H100, MIG, old driver."""
 
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ class NVMLError(Exception):
     pass
 
 
-class NVMLError_FunctionNotFound(NVMLError):  # noqa: N801, the library's own spelling
+class NVMLError_FunctionNotFound(NVMLError):
     pass
 
 

@@ -1,8 +1,8 @@
 from types import SimpleNamespace
 
 import pytest
-from monitor.fake_nvml import FakeNvml
 
+from monitor.fake_nvml import FakeNvml
 from pinchpoint.monitor import nvml as under_test
 from pinchpoint.monitor.gpm import SHORTEST_NS, Gpm
 from pinchpoint.monitor.nvml import NoDevices, NvmlSource

@@ -16,4 +16,14 @@ class FactKind:
     sentence: str
 
 
-FACTS: dict[str, FactKind] = {}
+FACTS: dict[str, FactKind] = {
+    "telemetry-no-value": FactKind(
+        Severity.NOTE, "the device or driver did not give a value that was asked for"
+    ),
+    "telemetry-torn-lines": FactKind(
+        Severity.NOTE, "lines of the log are cut off or hold messages, and were left out"
+    ),
+    "telemetry-without-time": FactKind(
+        Severity.WARNING, "samples carry no time, so only their order is known"
+    ),
+}

@@ -62,7 +62,9 @@ DEVICE_METRICS: dict[str, Metric] = {
 
 HOST_METRICS: dict[str, Metric] = {
     "cpu_ratio": Metric("CPU", "ratio", "use of all cores of the machine"),
-    "cpu_cores_used": Metric("cores used by the run", "cores", "CPU time a second, run's processes"),
+    "cpu_cores_used": Metric(
+        "cores used by the run", "cores", "CPU time a second, run's processes"
+    ),
     "runnable_count": Metric("runnable threads", "", "threads of the machine that run or wait to"),
     "context_switches_per_s": Metric("context switches", "1/s", "of the whole machine"),
     "cpu_pressure_ratio": Metric("CPU pressure", "ratio", "time in which a task waited for a core"),

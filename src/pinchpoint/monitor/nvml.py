@@ -7,6 +7,7 @@ times is not made again, because slow calls hold a lock that the user's own laun
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from pinchpoint.monitor.gpm import FIELDS as GPM_FIELDS
@@ -128,9 +129,7 @@ class NvmlSource:
             )
             found.append(_Device(facts, handle))
             found += [
-                _Device(
-                    DeviceFacts(f"{number}/{i}", _name(nvml, s), _uuid(nvml, s), mig=True), s
-                )
+                _Device(DeviceFacts(f"{number}/{i}", _name(nvml, s), _uuid(nvml, s), mig=True), s)
                 for i, s in enumerate(slices)
             ]
         return found
@@ -191,10 +190,11 @@ class NvmlSource:
             self.missing.note(device.facts.device, probe.gives, reason)
 
 
-def _start(nvml: Any) -> Any:
+def _start(given: Any) -> Any:
+    nvml = given
     if nvml is None:
         try:
-            import pynvml as nvml
+            nvml = import_module("pynvml")
         except ImportError:
             raise NoDevices("the package nvidia-ml-py is not installed") from None
     try:

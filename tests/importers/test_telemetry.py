@@ -1,0 +1,189 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pinchpoint as pp
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers import telemetry_dcgm, telemetry_dmon, telemetry_log, telemetry_smi
+from pinchpoint.monitor.sample import Sample
+from pinchpoint.monitor.telemetry_log import TelemetryLog
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def series(trace, name, device=0):
+    counters = trace.counters
+    rows = [
+        i
+        for i in range(len(counters))
+        if trace.text(counters, "name", i) == name and counters.value("device", i) == device
+    ]
+    return counters["time_ns"][rows].tolist(), counters["value"][rows].tolist()
+
+
+def details(trace):
+    return [trace.text(trace.health, "detail", i) for i in range(len(trace.health))]
+
+
+def written(tmp_path, text, name="log.csv"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def test_a_recorded_query_log():
+    trace = pp.load(DATA / "nvidia-smi/nvidia-smi.csv")
+    times, clocks = series(trace, "sm_clock_mhz")
+    assert trace.source.format == "nvidia-smi CSV"
+    assert trace.devices[0].name == "NVIDIA H100 80GB HBM3"
+    assert len(times) == 50
+    assert times[:2] == [0, 210_000_000]
+    assert clocks[:3] == [1980, 1440, 1455]
+    assert series(trace, "event_reasons")[1][:2] == [0, 4]
+    assert series(trace, "memory_used_bytes")[1][0] == 1699 * 2**20
+    assert series(trace, "any_kernel_ratio")[1][1] == pytest.approx(0.89)
+    assert trace.origin_ns is None
+
+
+def test_a_recorded_dmon_log():
+    trace = pp.load(DATA / "nvidia-smi/dmon.log")
+    times, watts = series(trace, "power_w")
+    assert trace.source.format == "nvidia-smi dmon"
+    assert times == [i * 10**9 for i in range(10)]
+    assert watts[:3] == [146, 716, 704]
+    assert series(trace, "sm_clock_mhz")[1][1] == 1305
+    assert series(trace, "power_capped_ratio")[1][1] == 1.0
+
+
+def test_what_nvidia_smi_cannot_tell_is_left_out_and_counted(tmp_path):
+    text = "timestamp, index, fan.speed [%], power.draw [W]\n" + "".join(
+        f"2026/11/27 21:38:0{i}.000, 0, [N/A], 1{i}.5 W\n" for i in range(3)
+    )
+    trace = pp.load(written(tmp_path, text))
+    assert series(trace, "power_w")[1] == [10.5, 11.5, 12.5]
+    assert series(trace, "fan.speed")[1] == []
+    assert details(trace) == ["fan.speed: 3 samples without a value"]
+
+
+def test_values_without_units_and_devices_known_by_uuid(tmp_path):
+    text = (
+        "timestamp, uuid, memory.used [MiB]\n"
+        "2026/11/27 21:38:00.000, GPU-b, 1\n2026/11/27 21:38:00.000, GPU-a, 2\n"
+        "2026/11/27 21:38:01.000, GPU-b, 3\n"
+    )
+    trace = pp.load(written(tmp_path, text))
+    assert series(trace, "memory_used_bytes", 0)[1] == [2**20, 3 * 2**20]
+    assert series(trace, "memory_used_bytes", 1)[1] == [2 * 2**20]
+
+
+def test_a_killed_loggers_last_line_and_messages_are_no_samples(tmp_path):
+    text = (
+        "timestamp, index, power.draw [W]\n2026/11/27 21:38:00.000, 0, 10 W\n"
+        "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.\n"
+        "2026/11/27 21:38:0"
+    )
+    trace = pp.load(written(tmp_path, text))
+    assert len(trace.counters) == 1
+    assert trace.source.truncated
+    assert details(trace) == ["2 lines are cut off or hold a message"]
+
+
+def test_a_log_without_samples_is_refused(tmp_path):
+    with pytest.raises(UnreadableFile, match="no sample after it"):
+        pp.load(written(tmp_path, "timestamp, index, power.draw [W]\n"))
+
+
+def test_dmon_repeats_its_header_and_leaves_dashes(tmp_path):
+    text = (
+        "# gpu   pwr gtemp\n# Idx     W     C\n    0   100     -\n    1   200    40\n"
+        "# gpu   pwr gtemp\n# Idx     W     C\n    0   110    41\n    1   2"
+    )
+    trace = pp.load(written(tmp_path, text, "dmon.txt"))
+    assert series(trace, "power_w", 0)[1] == [100, 110]
+    assert series(trace, "power_w", 1)[1] == [200]
+    assert series(trace, "temperature_c", 0)[1] == [41]
+    assert "rows have no time: only their order is known" in details(trace)
+
+
+def test_dmon_with_date_and_commas_and_across_midnight(tmp_path):
+    dated = "#Date, Time, gpu, pwr\n#YYYYMMDD, HH:MM:SS, Idx, W\n"
+    dated += "20261127, 23:59:59, 0, 5\n20261128, 00:00:01, 0, 6\n"
+    assert series(pp.load(written(tmp_path, dated)), "power_w") == ([0, 2 * 10**9], [5, 6])
+    undated = "#Time gpu pwr\n#HH:MM:SS Idx W\n 23:59:59 0 5\n 00:00:01 0 6\n"
+    assert series(pp.load(written(tmp_path, undated)), "power_w") == ([0, 2 * 10**9], [5, 6])
+
+
+SCRAPE = """\
+# HELP DCGM_FI_DEV_SM_CLOCK SM clock frequency (in MHz).
+# TYPE DCGM_FI_DEV_SM_CLOCK gauge
+DCGM_FI_DEV_SM_CLOCK{gpu="0",UUID="GPU-1",device="nvidia0",modelName="NVIDIA H100 80GB HBM3"} 1305
+DCGM_FI_DEV_SM_CLOCK{gpu="1",UUID="GPU-2",device="nvidia1",modelName="NVIDIA H100 80GB HBM3"} 1980
+# TYPE DCGM_FI_PROF_SM_ACTIVE gauge
+DCGM_FI_PROF_SM_ACTIVE{gpu="0",UUID="GPU-1"} 0.964
+DCGM_FI_PROF_DRAM_ACTIVE_RATIO{gpu="0",UUID="GPU-1"} 0.243
+# TYPE DCGM_FI_PROF_PCIE_RX_BYTES counter
+DCGM_FI_PROF_PCIE_RX_BYTES{gpu="0",UUID="GPU-1"} 123456
+DCGM_FI_DEV_MEMORY_TEMP{gpu="0",UUID="GPU-1"} 9223372036854775794
+"""
+
+
+def test_a_scrape_of_the_dcgm_exporter(tmp_path):
+    trace = pp.load(written(tmp_path, SCRAPE, "metrics.txt"))
+    assert trace.source.format == "DCGM exporter text"
+    assert series(trace, "sm_clock_mhz", 0)[1] == [1305]
+    assert series(trace, "sm_clock_mhz", 1)[1] == [1980]
+    assert series(trace, "sm_active_ratio")[1] == [0.964]
+    assert series(trace, "dram_active_ratio")[1] == [0.243]
+    assert series(trace, "memory_temperature_c")[1] == []
+    assert series(trace, "DCGM_FI_PROF_PCIE_RX_BYTES")[1] == [123456]  # a total, not a rate
+    assert trace.devices[0].name == "NVIDIA H100 80GB HBM3"
+
+
+def test_scrapes_one_after_another_keep_their_order(tmp_path):
+    trace = pp.load(written(tmp_path, SCRAPE + SCRAPE.replace("1305", "1400"), "metrics.txt"))
+    assert series(trace, "sm_clock_mhz", 0) == ([0, 1], [1305, 1400])
+    assert any("no time" in d for d in details(trace))
+
+
+def test_our_own_log_comes_back_as_written(tmp_path):
+    log = TelemetryLog(tmp_path / "telemetry.csv")
+    log.add(
+        [Sample(10**18, "0", {"power_w": 692.25, "event_reasons": 4}), Sample(10**18, None, {})]
+    )
+    log.add(
+        [
+            Sample(10**18 + 5, "0/1", {"sm_active_ratio": 0.5}),
+            Sample(10**18 + 5, None, {"cpu_ratio": 0.25}),
+        ]
+    )
+    log.close()
+    trace = pp.load(tmp_path / "telemetry.csv")
+    assert trace.origin_ns == 10**18
+    assert series(trace, "power_w") == ([0], [692.25])
+    assert series(trace, "sm_active_ratio of slice 1") == ([5], [0.5])
+    assert series(trace, "cpu_ratio", None) == ([5], [0.25])
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\xff\xfe\x00junk", b"a" * 300_000, b"1,2,3,4\n" * 10, b"0x" + b"f" * 9000]
+)
+@pytest.mark.parametrize(
+    ("importer", "header"),
+    [
+        (telemetry_smi, b"timestamp, index, power.draw [W]\n"),
+        (telemetry_dmon, b"# gpu pwr\n"),
+        (telemetry_dcgm, b"# TYPE DCGM_FI_X gauge\n"),
+        (telemetry_log, b"unix_ns,device,power_w\n"),
+    ],
+)
+def test_rubbish_ends_in_one_clear_error(tmp_path, importer, header, garbage):
+    path = tmp_path / "log"
+    path.write_bytes(header + garbage)
+    with pytest.raises(UnreadableFile):
+        importer.read(path)
+
+
+def test_every_sample_has_a_finite_value():
+    for name in ("nvidia-smi.csv", "dmon.log"):
+        assert np.isfinite(pp.load(DATA / "nvidia-smi" / name).counters["value"]).all()
