@@ -26,4 +26,4 @@ def test_long_names_are_cut():
 
 
 def test_ascii_only():
-    assert ascii_only("14.9 → 10.6 ms · 8 × █ ü") == "14.9 -> 10.6 ms - 8 x # ?"
+    assert ascii_only("14.9 → 10.6 ms · 8 × █ ü…") == "14.9 -> 10.6 ms - 8 x # ?~"

@@ -12,7 +12,7 @@ _ASCII = str.maketrans(
         "→": "->",
         "·": "-",
         "×": "x",
-        "…": "...",
+        "…": "~",  # one column, so that tables stay aligned
         "█": "#",
         "–": "-",
         "—": "-",

@@ -1,0 +1,29 @@
+"""A report whose every text is safe to show; renderers for people draw only this."""
+
+from typing import Any
+
+import msgspec
+
+from pinchpoint.report.document import Report
+from pinchpoint.report.plain import plain
+
+_SENTENCE_LIMIT = 600  # characters; sentences carry names, and names can have megabytes
+_NAME_LIMIT = 160  # a kernel name longer than this says no more to a reader
+_LINES_KEPT = {"hint"}  # a line or two of code, written by a rule
+
+
+def clean(report: Report) -> Report:
+    """The same report with every text made one printable line of bounded length."""
+    return msgspec.convert(_cleaned(msgspec.to_builtins(report), ""), Report)
+
+
+def _cleaned(value: Any, field: str) -> Any:
+    if isinstance(value, str):
+        if field in _LINES_KEPT:
+            return "\n".join(plain(line, _SENTENCE_LIMIT) for line in value.splitlines())
+        return plain(value, _NAME_LIMIT if field in ("rows", "name") else _SENTENCE_LIMIT)
+    if isinstance(value, dict):
+        return {key: _cleaned(item, str(key)) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_cleaned(item, field) for item in value]
+    return value

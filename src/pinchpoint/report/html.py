@@ -1,0 +1,122 @@
+"""The report as one self-contained HTML file: no network, no script, every name escaped."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pinchpoint.report import wording
+from pinchpoint.report.clean import clean
+from pinchpoint.report.document import FindingItem, Report, ResultTable
+from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_GROUPS = (
+    ("device", "the device works"),
+    ("exposed", "a transfer that no work hides"),
+    ("idle", "the device is idle"),
+    ("host", "the host works"),
+)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of the step, ready to draw; ``left`` and ``width`` in percent of the step."""
+
+    label: str
+    group: str
+    time: str
+    share: str
+    left: float
+    width: float
+
+
+@dataclass(frozen=True)
+class _Cell:
+    text: str
+    number: bool
+
+
+def render(report: Report) -> str:
+    """The whole page as text."""
+    safe = clean(report)
+    return _template().render(
+        report=safe,
+        source=wording.source_line(safe),
+        cannot_conclude=safe.health.verdict == wording.CANNOT_CONCLUDE,
+        step=wording.step_sentence(safe),
+        spread=wording.spread_sentence(safe),
+        parts=_parts(safe),
+        groups=[g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
+        unit=_unit(safe),
+        findings=[_finding(safe, finding) for finding in safe.findings],
+        together=wording.together(safe),
+        closing=wording.closing(safe),
+        tables=[(table, _rows(table)) for table in safe.tables.values()],
+    )
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("pinchpoint.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html")
+
+
+def _total(report: Report) -> int:
+    return sum(part.ns_per_step for part in report.breakdown)
+
+
+def _unit(report: Report) -> str:
+    return time_unit(_total(report))
+
+
+def _parts(report: Report) -> list[_Part]:
+    total, unit = _total(report), _unit(report)
+    drawn, before = [], 0
+    for part in sorted(report.breakdown, key=lambda p: -p.ns_per_step):
+        if not part.ns_per_step:
+            continue
+        ratio = part.ns_per_step / total
+        drawn.append(
+            _Part(
+                part.label,
+                part.group,
+                in_unit(part.ns_per_step, unit),
+                percent(ratio),
+                round(100 * before / total, 3),
+                round(100 * ratio, 3),
+            )
+        )
+        before += part.ns_per_step
+    return drawn
+
+
+def _finding(report: Report, finding: FindingItem) -> dict[str, object]:
+    gain = wording.gain(report, finding)
+    where = wording.place(finding.location)
+    return {
+        "item": finding,
+        "gain": gain,
+        "place": where,
+        "evidence": [(fact.what, quantity(fact.value, fact.unit)) for fact in finding.evidence],
+        "consequence": None if finding.consequence == gain else finding.consequence,
+    }
+
+
+def _rows(table: ResultTable) -> list[list[_Cell]]:
+    return [
+        [
+            _Cell("" if value is None else quantity(value, column.unit), bool(column.unit))
+            for value, column in zip(row, table.columns, strict=True)
+        ]
+        for row in table.rows
+    ]

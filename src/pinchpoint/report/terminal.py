@@ -1,0 +1,205 @@
+"""The report for a terminal or a log: 80 columns, readable without colour."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from io import StringIO
+
+from rich.console import Console
+from rich.text import Text
+
+from pinchpoint.report import wording
+from pinchpoint.report.clean import clean
+from pinchpoint.report.document import FindingItem, Report, ResultTable
+from pinchpoint.report.plain import ascii_only
+from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
+
+_LABEL_WIDTH = 43  # the rest of 80 columns holds a time, a share and a bar
+_BAR_WIDTH = 21  # columns of a bar for the whole step
+_TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
+_CELL_WIDTH = 24  # the least that a text column may be cut to
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the place where the text will be shown can do, and how much is wanted."""
+
+    width: int = 80
+    colour: bool = False
+    unicode: bool = True
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A paragraph of styled pieces; its first line begins with ``lead``, the others below it."""
+
+    pieces: tuple[tuple[str, str], ...]
+    lead: str = ""
+
+
+_BLANK = _Block(())
+_PLAIN = Look()
+
+
+def render(report: Report, look: Look = _PLAIN) -> str:
+    """The report as text that ends with a newline."""
+    safe = clean(report)
+    blocks = list(_head(safe))
+    if safe.health.verdict == wording.CANNOT_CONCLUDE:
+        blocks += _no_conclusion(safe)
+    else:
+        blocks += _answer(safe, look.verbose)
+    if look.verbose:
+        for table in safe.tables.values():
+            blocks += _table(table, look.width)
+    return _drawn(blocks, look)
+
+
+def _head(report: Report) -> Iterator[_Block]:
+    yield _line(" · ".join(wording.source_line(report)), "bold")
+    if sentence := wording.step_sentence(report):
+        yield _line(sentence)
+    if sentence := wording.spread_sentence(report):
+        yield _line(sentence)
+
+
+def _no_conclusion(report: Report) -> Iterator[_Block]:
+    yield _BLANK
+    yield _line("Cannot conclude: this recording forbids statements about time.", "bold red")
+    for detail in wording.fatal_facts(report):
+        yield _line(detail, lead="  - ")
+    if report.health.record:
+        yield _line(report.health.record, lead="Record again: ")
+
+
+def _answer(report: Report, verbose: bool) -> Iterator[_Block]:
+    for detail in wording.weak_facts(report):
+        yield _line(detail, "yellow", lead="  ! ")
+    yield _BLANK
+    yield from _breakdown(report)
+    if report.verdict:
+        yield _line(report.verdict, "bold")
+        yield _BLANK
+    for position, finding in enumerate(report.findings, 1):
+        yield from _finding(report, finding, position, verbose)
+    if sentence := wording.together(report):
+        yield _line(sentence, "green")
+    yield _line(wording.closing(report))
+    yield from _silent(report, verbose)
+    if report.next_command:
+        yield _line(report.next_command, "bold", lead="Next: ")
+
+
+def _breakdown(report: Report) -> Iterator[_Block]:
+    parts = wording.top_parts(report)
+    total = sum(ns for _, ns in parts)
+    if not total:
+        return
+    unit = time_unit(total)
+    yield _line(f"{'Where a step goes':{_LABEL_WIDTH}}{unit:>7}{'%':>7}", "bold")
+    for label, ns in parts:
+        short = label if len(label) <= _LABEL_WIDTH - 3 else label[: _LABEL_WIDTH - 4] + "…"
+        figures = f"  {short:{_LABEL_WIDTH - 2}}{in_unit(ns, unit):>7}{percent(ns / total):>7}  "
+        yield _Block(((figures, ""), ("█" * round(_BAR_WIDTH * ns / total), "cyan")))
+
+
+def _finding(
+    report: Report, finding: FindingItem, position: int, verbose: bool
+) -> Iterator[_Block]:
+    gain = wording.gain(report, finding)
+    yield _Block(((f"{finding.id:<18} ", "bold"), (gain, "green")), f"{position:<2} ")
+    yield _line(finding.summary, lead="   ")
+    where = wording.place(finding.location)
+    if where and where not in finding.summary:
+        yield _line(where, lead="   at       ")
+    if verbose:
+        for fact in finding.evidence:
+            yield _line(f"{fact.what}: {quantity(fact.value, fact.unit)}", lead="   shows    ")
+    if finding.fix:
+        yield _line(finding.fix, lead="   fix      ")
+    for code in (finding.hint or "").splitlines():
+        yield _line(code, "cyan", lead="            ")
+    if finding.consequence and finding.consequence != gain:
+        yield _line(finding.consequence, lead="   also     ")
+    if finding.confirm:
+        yield _line(finding.confirm, lead="   confirm  ")
+
+
+def _silent(report: Report, verbose: bool) -> Iterator[_Block]:
+    """What was looked for and not found, not looked for, or failed."""
+    if verbose:
+        for item in report.not_checked:
+            record = f"; record: {item.record}" if item.record else ""
+            yield _line(f"{item.id}: {item.why}{record}", lead="Not checked: ")
+        if report.clear:
+            yield _line(", ".join(report.clear), lead="Clear: ")
+    elif sentence := wording.not_checked_sentence(report):
+        yield _line(sentence, "dim")
+    if sentence := wording.crashed_sentence(report.crashed):
+        yield _line(sentence, "red")
+
+
+def _table(table: ResultTable, width: int) -> Iterator[_Block]:
+    rows = [
+        ["-" if v is None else quantity(v, c.unit) for v, c in zip(row, table.columns, strict=True)]
+        for row in table.rows[:_TABLE_ROWS]
+    ]
+    labels = [column.label for column in table.columns]
+    numeric = [bool(column.unit) for column in table.columns]
+    widths = _column_widths([labels, *rows], numeric, width)
+    yield _BLANK
+    yield _line(table.title, "bold")
+    for style, row in [("dim", labels), *(("", row) for row in rows)]:
+        yield _line("  ".join(map(_cell, row, widths, numeric)), style, lead="  ")
+    left_out = table.rows_left_out + len(table.rows) - len(rows)
+    if left_out:
+        yield _line(f"and {left_out:,} more rows", "dim", lead="  ")
+    if table.note:
+        yield _line(table.note, "dim", lead="  ")
+
+
+def _column_widths(rows: list[list[str]], numeric: list[bool], width: int) -> list[int]:
+    """Numbers get what they need; text columns share what is left of the line."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    taken = sum(w for w, number in zip(widths, numeric, strict=True) if number)
+    room = width - 2 - taken - 2 * (len(widths) - 1)
+    share = max(room // max(numeric.count(False), 1), _CELL_WIDTH)
+    return [w if number else min(w, share) for w, number in zip(widths, numeric, strict=True)]
+
+
+def _cell(text: str, width: int, number: bool) -> str:
+    if number:
+        return text.rjust(width)
+    return (text if len(text) <= width else text[: width - 1] + "…").ljust(width)
+
+
+def _line(text: str, style: str = "", lead: str = "") -> _Block:
+    return _Block(((text, style),), lead)
+
+
+def _drawn(blocks: list[_Block], look: Look) -> str:
+    canvas = StringIO()
+    console = Console(
+        file=canvas,
+        width=look.width,
+        force_terminal=look.colour,
+        color_system="standard" if look.colour else None,
+        legacy_windows=False,
+    )
+    for block in blocks:
+        shown = block if look.unicode else _in_ascii(block)
+        for line in _wrapped(console, shown):
+            console.print(line, soft_wrap=True)
+    return canvas.getvalue()
+
+
+def _wrapped(console: Console, block: _Block) -> Iterator[Text]:
+    room = max(console.width - len(block.lead), 20)
+    lines = Text.assemble(*block.pieces).wrap(console, room, overflow="fold")
+    for position, line in enumerate(lines):
+        line.rstrip()
+        yield Text(block.lead if position == 0 else " " * len(block.lead)).append_text(line)
+
+
+def _in_ascii(block: _Block) -> _Block:
+    return replace(block, pieces=tuple((ascii_only(text), style) for text, style in block.pieces))

@@ -1,0 +1,188 @@
+"""The sentences that every format for people shares. Layout is the renderers' business."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
+from pinchpoint.report.document import (
+    FindingItem,
+    LocationInfo,
+    NotCheckedItem,
+    PartOfStep,
+    Report,
+)
+from pinchpoint.report.quantity import duration, in_unit, span, time_unit
+
+CANNOT_CONCLUDE = "cannot conclude"
+SMALL_PART_RATIO = 0.01  # parts below this share of the step are summed in the overview
+MOST_PARTS = 10  # rows of the overview; a longer list is no overview
+
+
+def source_line(report: Report) -> tuple[str, ...]:
+    """What was read: file, device, steps, health."""
+    counted = Counter(report.source.devices)
+    named = [name if count == 1 else f"{count} × {name}" for name, count in counted.items()]
+    devices = ", ".join(named) or "no device in the recording"
+    rank = () if report.source.rank is None else (f"rank {report.source.rank}",)
+    health = f"trace health: {report.health.verdict}"
+    return (report.source.path, devices, *rank, steps_found(report), health)
+
+
+def steps_found(report: Report) -> str:
+    """How many steps, and how they were found."""
+    steps = report.steps
+    if steps.how == "none":
+        return "no steps found"
+    count = f"{steps.count} step{'' if steps.count == 1 else 's'}"
+    if steps.how == "marker":
+        return f"{count} (markers)"
+    sure = "" if steps.confidence is None else f", {100 * steps.confidence:.0f} % sure"
+    return f"{count} ({steps.how}{' from ' + steps.basis if steps.basis else ''}{sure})"
+
+
+def step_sentence(report: Report) -> str | None:
+    """The step's time in the trace and without the profiler; None without steps."""
+    steps = report.steps
+    if steps.typical_ns is None:
+        return None
+    sentence = f"Step {duration(steps.typical_ns)} in the trace"
+    predicted = steps.unprofiled_ns_predicted
+    if predicted is None:
+        return sentence
+    measured = (steps.unprofiled_how or "").startswith("measured")
+    about = "" if measured else "about "
+    between = ""
+    if steps.unprofiled_ns_range:
+        between = f" ({span(*steps.unprofiled_ns_range, time_unit(predicted))})"
+    how = ", measured in the same run" if measured else ""
+    return f"{sentence}, {about}{duration(predicted)} without the profiler{between}{how}"
+
+
+def spread_sentence(report: Report) -> str | None:
+    """How much steps differ and which stand out; None where there is nothing to say."""
+    steps = report.steps
+    said = []
+    if steps.spread_ns and steps.typical_ns and steps.count > 1:
+        unit = time_unit(steps.typical_ns)
+        said.append(f"most steps take {span(*steps.spread_ns, unit)} {unit}")
+    slow = [f"step {o['step']} took {duration(o['duration_ns'])}" for o in steps.outliers[:3]]
+    if slow:
+        more = len(steps.outliers) - len(slow)
+        said.append(", ".join(slow) + (f" and {more} more stand out" if more else ""))
+    sentence = "; ".join(said)
+    return sentence[:1].upper() + sentence[1:] if said else None
+
+
+def base_ns(report: Report) -> int | None:
+    """The step that gains are counted from: without the profiler, where that is known."""
+    steps = report.steps
+    known = steps.unprofiled_ns_predicted is not None
+    return steps.unprofiled_ns_predicted if known else steps.typical_ns
+
+
+def gain(report: Report, finding: FindingItem) -> str:
+    """What fixing a finding gives: ``14.9 → 10.6 ms a step (10.1 to 11.3)``."""
+    base = base_ns(report)
+    if finding.predicted_step_ns is not None and base:
+        return change(base, finding.predicted_step_ns, finding.predicted_range_ns)
+    if finding.cost_ns_per_step:
+        unit = time_unit(base or finding.cost_ns_per_step)
+        return f"costs {in_unit(finding.cost_ns_per_step, unit)} {unit} a step"
+    return finding.consequence or "the gain is not known"
+
+
+def change(before: int, after: int, between: tuple[int, int] | None) -> str:
+    """A predicted change of the step's time."""
+    unit = time_unit(before)
+    text = f"{in_unit(before, unit)} → {in_unit(after, unit)} {unit} a step"
+    return text + (f" ({span(*between, unit)})" if between else "")
+
+
+def together(report: Report) -> str | None:
+    """The gain of all findings replayed together; None if there is no such prediction."""
+    base = base_ns(report)
+    if report.together_ns is None or not base or len(report.findings) < 2:
+        return None
+    return "All of them: " + change(base, report.together_ns, report.together_range_ns)
+
+
+def place(location: LocationInfo | None) -> str | None:
+    """Where in the user's program: ``train.py:41, in Block.forward``."""
+    if location is None:
+        return None
+    where = location.file and (
+        f"{location.file}:{location.line}" if location.line else location.file
+    )
+    owner = location.module or location.function
+    inside = f"in {owner}" if owner and where else owner
+    parts = [p for p in (where, inside) if p]
+    return ", ".join(parts) or location.operator
+
+
+def closing(report: Report) -> str:
+    """What the absence of further findings means."""
+    worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step."
+    if not report.findings:
+        return f"Nothing worth fixing here: no cause is {worth}"
+    return f"Nothing else is {worth}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Causes that need the same recording to be judged."""
+
+    record: str
+    ids: tuple[str, ...]
+
+
+def not_checked(report: Report) -> tuple[Group, ...]:
+    """What was not checked, grouped by what to record, the largest group first."""
+    groups: dict[str, list[str]] = {}
+    for item in report.not_checked:
+        groups.setdefault(item.record, []).append(item.id)
+    found = [Group(record, tuple(ids)) for record, ids in groups.items()]
+    return tuple(sorted(found, key=lambda g: -len(g.ids)))
+
+
+def not_checked_sentence(report: Report, most_ids: int = 3) -> str | None:
+    """One compact sentence: ``Not checked: a, b and 2 more (record: …); c``."""
+    said = []
+    for group in not_checked(report):
+        more = len(group.ids) - most_ids
+        names = ", ".join(group.ids[:most_ids]) + (f" and {more} more" if more > 0 else "")
+        said.append(names + (f" (record: {group.record})" if group.record else ""))
+    return f"Not checked: {'; '.join(said)}" if said else None
+
+
+def crashed_sentence(crashed: tuple[NotCheckedItem, ...]) -> str | None:
+    """Rules that failed on this recording: a bug of ours, said aloud."""
+    if not crashed:
+        return None
+    said = "; ".join(f"{item.id} ({item.why})" for item in crashed)
+    return f"Crashed, please report: {said}"
+
+
+def top_parts(report: Report) -> tuple[tuple[str, int], ...]:
+    """Label and time of the largest parts of the step; the rest summed. Adds up to the step."""
+    parts = sorted((p for p in report.breakdown if p.ns_per_step), key=lambda p: -p.ns_per_step)
+    total = sum(p.ns_per_step for p in parts)
+    shown = [p for p in parts if p.ns_per_step >= SMALL_PART_RATIO * total][:MOST_PARTS]
+    rest = parts[len(shown) :]
+    rows = [(p.label, p.ns_per_step) for p in shown]
+    return tuple(rows + _summed(rest))
+
+
+def _summed(rest: list[PartOfStep]) -> list[tuple[str, int]]:
+    if len(rest) <= 1:
+        return [(p.label, p.ns_per_step) for p in rest]
+    return [(f"the other {len(rest)} parts", sum(p.ns_per_step for p in rest))]
+
+
+def fatal_facts(report: Report) -> tuple[str, ...]:
+    """Why nothing can be concluded."""
+    return tuple(f.detail for f in report.health.facts if f.severity == "fatal")
+
+
+def weak_facts(report: Report) -> tuple[str, ...]:
+    """What makes answers weaker."""
+    return tuple(f.detail for f in report.health.facts if f.severity == "warning")

@@ -1,0 +1,119 @@
+"""Every format for people, on reports written by hand; expected outputs lie in golden/."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from pinchpoint.report import decode, encode, github, html, markdown, terminal
+from pinchpoint.report.terminal import Look
+from report_sample import full_report, healthy_report, hostile_report, inconclusive_report
+
+REPORTS = {
+    "full": full_report,
+    "healthy": healthy_report,
+    "inconclusive": inconclusive_report,
+    "hostile": hostile_report,
+}
+RENDERERS = {
+    "terminal.txt": terminal.render,
+    "terminal_verbose_ascii.txt": lambda r: terminal.render(r, Look(unicode=False, verbose=True)),
+    "markdown.md": markdown.render,
+    "html.html": html.render,
+    "github.txt": lambda r: github.log(r, token="unguessable"),
+}
+
+
+@pytest.mark.parametrize("format_", RENDERERS)
+@pytest.mark.parametrize("report", ["full", "healthy", "inconclusive"])
+def test_expected_output(report, format_, golden):
+    golden(f"{report}.{format_}", RENDERERS[format_](REPORTS[report]()))
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_json_round_trips(report):
+    original = REPORTS[report]()
+    if report == "hostile":
+        assert decode(encode(original)).verdict == original.verdict
+    else:
+        assert decode(encode(original)) == original
+
+
+@pytest.mark.parametrize("format_", RENDERERS)
+def test_hostile_names_stay_inert_text(format_):
+    text = RENDERERS[format_](hostile_report())
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
+    assert len(text) < 50_000
+
+
+def test_markup_in_names_is_not_taken_for_ours():
+    text = terminal.render(hostile_report(), Look(colour=True))
+    assert "_[red]@team" in text
+    assert set(re.findall(r"\x1b\[([0-9;]*)m", text)) <= {
+        "0",
+        "1",
+        "1;31",
+        "2",
+        "31",
+        "32",
+        "33",
+        "36",
+    }
+
+
+def test_hostile_names_cannot_open_an_html_element():
+    page = html.render(hostile_report())
+    assert "<script" not in page
+    assert page.count("<h1") == page.count("</h1") == 1
+
+
+def test_hostile_names_cannot_leave_a_markdown_cell():
+    text = markdown.render(hostile_report())
+    assert "<script" not in re.sub(r"(`+).*?\1", "", text)
+    assert "@team" not in re.sub(r"(`+).*?\1", "", text)
+    row = next(line for line in text.splitlines() if line.startswith("| &lt;script"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 5
+
+
+def test_workflow_commands_in_names_are_stopped():
+    log = github.log(hostile_report(), token="unguessable")
+    quoted, _, commands = log.removeprefix("::stop-commands::unguessable\n").partition(
+        "\n::unguessable::\n"
+    )
+    assert "##[error]" in quoted
+    assert [line[:10] for line in commands.splitlines()] == ["::warning "]
+
+
+def test_every_line_fits_the_terminal():
+    for report in REPORTS.values():
+        for width in (60, 80, 120):
+            text = terminal.render(report(), Look(width=width))
+            assert max(map(len, text.splitlines())) <= max(width, 80)
+
+
+def test_ascii_terminals_get_ascii():
+    assert terminal.render(full_report(), Look(unicode=False, verbose=True)).isascii()
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_the_page_is_well_formed_and_needs_no_network(report):
+    page = html.render(REPORTS[report]())
+    assert not re.search(r"(?:src|href)=|url\(|@import|<script|<link", page)
+    body = page[page.index("<body") : page.index("</html>")]
+    ET.fromstring(body)  # raises if an element is not closed
+
+
+def test_parts_that_are_summed_up_still_add_up_to_the_step():
+    from pinchpoint.report.wording import top_parts
+
+    report = full_report()
+    assert sum(ns for _, ns in top_parts(report)) == sum(p.ns_per_step for p in report.breakdown)
+    assert top_parts(report)[-1] == ("the other 2 parts", 200_000)
+
+
+def test_devices_of_one_kind_are_counted():
+    from pinchpoint.report.document import SourceInfo
+    from pinchpoint.report.wording import source_line
+
+    report = full_report(source=SourceInfo(path="a", format="x", devices=("H100",) * 8))
+    assert source_line(report)[1] == "8 × H100"
