@@ -1,7 +1,8 @@
 """What kind of work a kernel's or an operator's name speaks of.
 
 Kernel names are read top to bottom: the first row that matches decides, so a special case
-stands above the general one. Every row says why it is where it is. Matching is on lower case.
+stands above the general one. Matching is on lower case, without the names of types and of one
+library that would be taken for the work itself.
 """
 
 import re
@@ -87,25 +88,27 @@ _KERNELS: tuple[tuple[Category, str], ...] = (
     (
         Category.ATTENTION,
         r"flash|fmha|sdpa|attention|compute_dot_do_o|convert_dq|lean_reduction|(^|_)attn_|paged_attn|aiter\w*(fmha|mla|pa_)|_mha_|mla_decode"
-        r"|batch(prefill|decode)with",
+        r"|batch(prefill|decode)with|reduce_segments",
     ),
     # Layout conversion around convolutions is a cost of the layout, not of the convolution.
     (Category.DATA_MOVEMENT, r"nchwtonhwc|nhwctonchw|batched_transpose"),
     # Rotary position "embeddings" are arithmetic, not lookups.
     (Category.ELEMENTWISE, r"rotary|(^|[_:])rope"),
     # Embedding kernels that update their weights in the same pass; above optimizers.
-    (Category.EMBEDDING, r"split_embedding|embedding_bag|bounds_check_indices"),
+    (Category.EMBEDDING, r"split_embedding|embedding_bag|bounds_check_indices|pooled_embs"),
     (
         Category.CONVOLUTION,
         r"convol|conv(1|2|3)d|[a-z_]conv_|fprop|dgrad|wgrad|winograd|cudnn_\w*scudnn|scudnn_|884cudnn"
         r"|im2col|col2im|igemm_(fwd|bwd|wrw)|sp3asmconv|cudnn::cnn|implicit_gemm|cask_cudnn"
         r"|4conv6kernel|cask_plugin\w*cudnn|fft2d_|scalepackedtensor",
     ),
+    # Of a mixture of experts, the part that gathers and weighs the experts' rows.
+    (Category.EMBEDDING, r"moe\w*::\S*(finalize|permute|expand)"),
     # cuBLAS, cuBLASLt, CUTLASS, rocBLAS (Cijk), Composable Kernel, and their helper kernels.
     (
         Category.GEMM,
         r"gemm|gemv|nvjet|cijk_|matmul|cutlass|xmma|cublas|hipblas|splitkreduce|^bmm_|^_?mm_kernel"
-        r"|triton_tem|triton_mm|wvsplitk|marlin|machete|scaled_mm",
+        r"|wvsplitk|marlin|machete|scaled_mm",
     ),
     (Category.SOFTMAX, r"softmax|nll_?loss|nllcriterion|cross_?entropy|ctc_loss"),
     (
@@ -115,7 +118,7 @@ _KERNELS: tuple[tuple[Category, str], ...] = (
     ),
     (
         Category.SORTING,
-        r"radix_?sort|bitonic|sort_?(kernel|pairs|key|post)|routing(indices|_compute)|devicescan|devicecompact|scan_kernel"
+        r"radix_?sort|bitonic|sort_?(kernel|pairs|key|post)|routing(indices|_compute)|bitmatrix|devicescan|devicecompact|scan_kernel"
         r"|scan_(innermost|outer|by_key)|scan_impl|scan_config|lookback|topk|top_k|unique"
         r"|histogram|searchsorted|bucketize|cumsum|cumprod|deviceselect|reducebykey|multinomial"
         r"|merge_sort",
@@ -126,27 +129,54 @@ _KERNELS: tuple[tuple[Category, str], ...] = (
         r"embedding|index(_|select|ing)|gather|scatter"
         r"|take_put|masked_select|nonzero|krn_partial|compute_grad_weight|num_of_segments"
         r"|num_of_partial_segments|partial_segment|reshape_and_cache|concat_and_cache"
-        r"|page_indices|kv_indices|store_kvcache",
+        r"|page_indices|kv_indices|store_kvcache|permute_(2d|1d|indices|lengths)|sparse_features"
+        r"|to_dense_representation|compute_cuda_kernel<(long|int)>",
     ),
-    (Category.MEMSET, r"fillfunctor|fill_kernel|memset"),
+    (Category.MEMSET, r"fillfunctor|(?<!masked_)fill_kernel|memset"),
     # Kernels that compute nothing: casts, concatenation, transposition, padding, quantisation.
     (
         Category.DATA_MOVEMENT,
         r"copy_kernel|catarray|cat_array|transpose|split_with_sizes|chunk_cat|roll_cuda|flip_cuda"
-        r"|functor<[^()]*, at::native::copy<|convert_?tensor|cast_kernel|quant(ize)?_kernel"
+        r"|functor<[^()]*, at::native::copy<|convert_?tensor|cast_kernel|quant_\w*kernel|quantize_"
         r"|pad_kernel|\w+_pad\d?d|triu_tril|_to_fp8|float_to_|_to_float|recat_copy|permute_kernel",
     ),
     (
         Category.REDUCTION,
         r"reduce_?\d?\w*_?kernel|reduceop|devicereduce|segmented_?reduce|argm(ax|in)|lpnorm|l2norm"
-        r"|triton_(red|per)_|dot_kernel",
+        r"|dot_kernel",
     ),
     (
         Category.ELEMENTWISE,
-        r"elementwise|pointwise|multi_tensor_apply|triton_(poi|for)_|dropout|distribution_|cupy_"
+        r"elementwise|pointwise|multi_tensor_apply|dropout|distribution_|cupy_|fp8_qparam|clamp_"
         r"|silu|gelu|swiglu|act_and_mul|activation|optensor|op_tensor|tensorop|arange|linspace"
         r"|bias_rescale",
     ),
+)
+
+# Kernels that Inductor writes carry in their names the operators that they fuse: a pointwise
+# kernel that prepares a convolution is not a convolution.
+_INDUCTOR = re.compile(r"triton_(poi|red|per|for|tem|mm|spl|unk)_")
+_INDUCTOR_KERNELS: tuple[tuple[Category, str], ...] = (
+    (Category.ATTENTION, r"triton_tem_\w*(attention|sdpa|flex)"),
+    (Category.CONVOLUTION, r"triton_tem_\w*conv"),
+    (Category.GEMM, r"triton_(tem|mm)_"),
+    (
+        Category.NORMALISATION,
+        r"triton_(red|per)_\w*((layer|batch|group|rms)_norm|rsqrt\w*(mean|var)|(mean|var)\w*rsqrt)",
+    ),
+    (Category.SOFTMAX, r"softmax|nll_loss|cross_entropy"),
+    (Category.POOLING, r"pool|upsample"),
+    (Category.SORTING, r"_(sort|topk|cumsum|cumprod)(_|$)"),
+    (Category.EMBEDDING, r"embedding|_index(_|$)|gather|scatter"),
+    (Category.REDUCTION, r"triton_(red|per|spl)_"),
+    # Fused from nothing but operators that move or convert.
+    (
+        Category.DATA_MOVEMENT,
+        r"triton_poi_fused((__to_copy|_clone|__unsafe_view|_view|_transpose|_permute|_copy|_cat"
+        r"|_stack|_slice|_t|_expand|_unsqueeze|_constant_pad_nd|_mm|_addmm|_bmm|_convolution"
+        r"|_moe_forward|__(scaled_dot_product_\w*attention)))+(_\d+)?$",
+    ),
+    (Category.ELEMENTWISE, r""),
 )
 
 _STRONG_OPERATORS: tuple[tuple[Category, str], ...] = (
@@ -197,7 +227,10 @@ def _compiled(
     return tuple((category, re.compile(pattern)) for category, pattern in rows)
 
 
+# fbgemm is mostly embeddings, and cutlass::bfloat16_t is a type that any kernel may use.
+_NOT_THE_WORK = re.compile(r"fbgemm_gpu|cutlass::\w*(float|half)\w*_t")
 _KERNEL_PATTERNS = _compiled(_KERNELS)
+_INDUCTOR_PATTERNS = _compiled(_INDUCTOR_KERNELS)
 _STRONG_PATTERNS = _compiled(_STRONG_OPERATORS)
 _WEAK_PATTERNS = _compiled(_WEAK_OPERATORS)
 
@@ -205,7 +238,9 @@ _WEAK_PATTERNS = _compiled(_WEAK_OPERATORS)
 @lru_cache(maxsize=1 << 16)
 def category_of_kernel_name(name: str) -> Category:
     """The kind of work that a kernel's own name speaks of; OTHER if it says nothing."""
-    return _first_match(_KERNEL_PATTERNS, name.lower()) or Category.OTHER
+    plain = _NOT_THE_WORK.sub("", name.lower())
+    patterns = _INDUCTOR_PATTERNS if _INDUCTOR.match(plain) else _KERNEL_PATTERNS
+    return _first_match(patterns, plain) or Category.OTHER
 
 
 @lru_cache(maxsize=1 << 16)
