@@ -78,6 +78,9 @@ _KERNELS: tuple[tuple[Category, str], ...] = (
     # Copies and fills that a driver does with kernels of its own.
     (Category.COPY_D2D, r"__amd_rocclr_copybuffer|^memcpy\d*_"),
     (Category.MEMSET, r"__amd_rocclr_fillbuffer"),
+    # Bookkeeping of key-value caches and casts around attention, which name it.
+    (Category.EMBEDDING, r"reshape_and_cache|concat_and_cache|store_kvcache|kv_indices"),
+    (Category.DATA_MOVEMENT, r"quantize_with_block|_fp8_quant"),
     # Above attention, because serving engines have flashinfer::…Norm; "vector norm" is no match.
     (
         Category.NORMALISATION,
@@ -128,8 +131,8 @@ _KERNELS: tuple[tuple[Category, str], ...] = (
         Category.EMBEDDING,
         r"embedding|index(_|select|ing)|gather|scatter"
         r"|take_put|masked_select|nonzero|krn_partial|compute_grad_weight|num_of_segments"
-        r"|num_of_partial_segments|partial_segment|reshape_and_cache|concat_and_cache"
-        r"|page_indices|kv_indices|store_kvcache|permute_(2d|1d|indices|lengths)|sparse_features"
+        r"|num_of_partial_segments|partial_segment"
+        r"|page_indices|permute_(2d|1d|indices|lengths)|sparse_features"
         r"|to_dense_representation|compute_cuda_kernel<(long|int)>",
     ),
     (Category.MEMSET, r"fillfunctor|(?<!masked_)fill_kernel|memset"),
