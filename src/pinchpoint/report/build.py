@@ -4,13 +4,19 @@ from pathlib import Path
 
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.report.document import Health, HealthFact, Report, SourceInfo, StepsInfo
+from pinchpoint.report.tables import tables
 from pinchpoint.trace import Severity, Trace
 
 
 def diagnose(trace: Trace) -> Report:
     """Everything that Pinchpoint has to say about one recording."""
     found = steps(trace)
-    return Report(source=_source(trace), health=_health(trace), steps=_steps(found))
+    return Report(
+        source=_source(trace),
+        health=_health(trace),
+        steps=_steps(found),
+        tables=tables(trace),
+    )
 
 
 def _source(trace: Trace) -> SourceInfo:
