@@ -5,7 +5,7 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.report import decode, diagnose, encode
 from pinchpoint.report.tables import MOST_ROWS
-from pinchpoint.trace import Severity
+from pinchpoint.trace import HostKind, Severity
 
 
 @pytest.fixture
@@ -81,3 +81,15 @@ def test_a_trace_of_nothing_has_a_report():
     assert report.steps.how == "none"
     assert report.steps.count == 0
     assert report.tables == {}
+
+
+def test_without_stacks_there_are_no_tables_of_source_and_modules(builder):
+    assert set(diagnose(builder.trace()).tables) == {"operators", "kernels"}
+
+
+def test_source_and_module_tables(builder):
+    builder.python("train.py(12): train_step", 100_000, 80_000)
+    builder.op("nn.Module: Linear_0", 101_000, 70_000, kind=HostKind.MODULE)
+    tables = diagnose(builder.trace()).tables
+    assert tables["source"].rows[0][:3] == ("train_step", "train.py:12", 60_000)
+    assert tables["modules"].rows[0][:2] == ("Linear_0", 60_000)

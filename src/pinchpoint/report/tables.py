@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pinchpoint.analysis.kernels import KernelRow, kernels
+from pinchpoint.analysis.modules import ModuleRow, modules
+from pinchpoint.analysis.not_recorded import NotRecorded
 from pinchpoint.analysis.operators import OperatorRow, operators
+from pinchpoint.analysis.source_table import SourceRow, source_table
 from pinchpoint.report.document import ResultTable, TableColumn
 from pinchpoint.trace import Trace
 
@@ -27,8 +30,8 @@ class _Column(Generic[Row]):
 
 def tables(trace: Trace) -> dict[str, ResultTable]:
     """All tables that the trace has rows for, by id."""
-    found = (operator_table(trace), kernel_table(trace))
-    return {table.id: table for table in found if table.rows}
+    found = (operator_table(trace), kernel_table(trace), source_lines(trace), module_table(trace))
+    return {table.id: table for table in found if table is not None and table.rows}
 
 
 def operator_table(trace: Trace) -> ResultTable:
@@ -66,6 +69,46 @@ def kernel_table(trace: Trace) -> ResultTable:
     )
     note = "Whole recording. Kernels on different streams may overlap."
     return _table("kernels", "Kernels", columns, answer.rows, note)
+
+
+def source_lines(trace: Trace) -> ResultTable | None:
+    """Functions of the program by device time; None if the recording has no stacks."""
+    answer = source_table(trace)
+    if isinstance(answer, NotRecorded):
+        return None
+    columns: tuple[_Column[SourceRow], ...] = (
+        _Column("function", "function", "", lambda r: r.frame.function),
+        _Column("place", "file", "", lambda r: f"{r.frame.file}:{r.frame.line}"),
+        _Column("device_ns", "device", "ns", lambda r: r.device_ns),
+        _Column("host_self_ns", "host self", "ns", lambda r: r.host_self_ns),
+        _Column("calls", "calls", "count", lambda r: r.calls),
+        _Column("host_total_ns", "host total", "ns", lambda r: r.host_total_ns),
+        _Column("device_forward_ns", "forward", "ns", lambda r: r.device_forward_ns),
+        _Column("device_backward_ns", "backward", "ns", lambda r: r.device_backward_ns),
+    )
+    note = "Whole recording. Device time is charged to the innermost function outside the framework"
+    note += ", that of the backward pass to the function whose forward operator it differentiates."
+    return _table("source", "Source", columns, answer.rows, note)
+
+
+def module_table(trace: Trace) -> ResultTable | None:
+    """The tree of modules, indented; None if the recording does not show modules."""
+    answer = modules(trace)
+    if isinstance(answer, NotRecorded):
+        return None
+    columns: tuple[_Column[ModuleRow], ...] = (
+        _Column("module", "module", "", lambda r: "  " * r.depth + r.name),
+        _Column("device_forward_ns", "forward", "ns", lambda r: r.device_forward_ns),
+        _Column("device_backward_ns", "backward", "ns", lambda r: r.device_backward_ns),
+        _Column("host_total_ns", "host", "ns", lambda r: r.host_total_ns),
+        _Column("calls", "calls", "count", lambda r: r.calls),
+        _Column("forward_self_ns", "forward self", "ns", lambda r: r.device_forward_self_ns),
+        _Column("backward_self_ns", "backward self", "ns", lambda r: r.device_backward_self_ns),
+        _Column("host_self_ns", "host self", "ns", lambda r: r.host_self_ns),
+        _Column("path", "path", "", lambda r: r.path),
+    )
+    note = "Whole recording. Inside a module come the modules that it calls."
+    return _table("modules", "Modules", columns, answer.rows, note)
 
 
 def _table(
