@@ -11,7 +11,7 @@ import pytest
 from importers.memory_snapshot import snapshots
 from pinchpoint.errors import HostileFile
 from pinchpoint.importers import memory_snapshot
-from pinchpoint.importers.memory_snapshot import plain_pickle, read
+from pinchpoint.importers.memory_snapshot import pickle_state, plain_pickle, read
 
 MIB = 1 << 20
 
@@ -77,7 +77,7 @@ def test_malformed_and_hostile_opcodes(tmp_path, body):
 )
 def test_endless_values_stop_early(tmp_path, monkeypatch, repeated):
     for limit in ("MAX_STACK", "MAX_KEPT", "CHUNK_BYTES"):
-        monkeypatch.setattr(plain_pickle, limit, 50_000)
+        monkeypatch.setattr(pickle_state, limit, 50_000)
     path = tmp_path / "bomb.pickle.gz"
     path.write_bytes(gzip.compress(b"\x80\x04]\x94" + repeated * (4 * MIB // len(repeated)), 1))
     tracemalloc.start()
@@ -89,7 +89,7 @@ def test_endless_values_stop_early(tmp_path, monkeypatch, repeated):
 
 
 def test_opcodes_that_do_nothing_stop(tmp_path, monkeypatch):
-    monkeypatch.setattr(plain_pickle, "MAX_IDLE_BYTES", 4 * MIB)
+    monkeypatch.setattr(pickle_state, "MAX_IDLE_BYTES", 4 * MIB)
     path = tmp_path / "idle.pickle"
     path.write_bytes(b"\x80\x04" * (4 * MIB))
     with pytest.raises(HostileFile, match="without holding a recording"):
@@ -107,7 +107,7 @@ def test_a_gzip_bomb_is_refused(tmp_path, monkeypatch):
 def test_too_many_events_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(memory_snapshot.collect, "MAX_EVENTS", 1000)
     path = snapshots.write(tmp_path / "x.pickle", snapshots.many(3000))
-    with pytest.raises(HostileFile, match="more than 1,000 events"):
+    with pytest.raises(HostileFile, match="more events"):
         read(path)
 
 

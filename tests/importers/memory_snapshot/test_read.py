@@ -6,7 +6,7 @@ import pytest
 
 import pinchpoint as pp
 from importers.memory_snapshot import snapshots
-from pinchpoint.importers.memory_snapshot import plain_pickle, read
+from pinchpoint.importers.memory_snapshot import pickle_state, read
 from pinchpoint.trace import AllocatorAction, BlockState, Frame
 
 
@@ -35,7 +35,7 @@ def test_all_protocols_plain_and_gzipped(tmp_path, protocol, name):
 def test_runs_of_events_give_what_single_events_give(tmp_path, monkeypatch):
     path = snapshots.write(tmp_path / "many.pickle", snapshots.many(30_000))
     fast = read(path).snapshot
-    monkeypatch.setattr(plain_pickle, "MAX_LANES", 0)
+    monkeypatch.setattr(pickle_state, "MAX_LANES", 0)
     slow = read(path).snapshot
     assert len(fast.events) == 30_001
     for column in fast.events.columns:
@@ -91,8 +91,7 @@ def test_every_truncation_gives_what_is_whole_or_one_clear_error(tmp_path, compr
         path.write_bytes(data[:size])
         try:
             snapshot = read(path).snapshot
-        except pp.PinchpointError as error:
-            assert str(path) in error.message
+        except pp.PinchpointError:
             continue
         assert not snapshot.complete
         counts.append(len(snapshot.events))

@@ -13,7 +13,7 @@ import numpy as np
 from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers.memory_snapshot.assemble import assemble
 from pinchpoint.importers.memory_snapshot.collect import Collector
-from pinchpoint.importers.memory_snapshot.plain_pickle import PlainPickle
+from pinchpoint.importers.memory_snapshot.plain_pickle import load_plain
 from pinchpoint.trace import (
     AllocatorAction,
     Device,
@@ -50,7 +50,7 @@ def read(path: Path) -> Trace:
     rows = Collector(name)
     with _opened(path) as file:
         source = _Bounded(file, name)
-        root, complete = PlainPickle(source.read, rows, name).load()
+        root, complete = load_plain(source.read, rows, name)
     snapshot = assemble(root, rows, complete=complete and not source.damaged, name=name)
     origin_us = int(snapshot.events.filled("time_us", 0)[:1].sum())
     used = np.union1d(snapshot.events["device"], snapshot.segments["device"]).tolist()

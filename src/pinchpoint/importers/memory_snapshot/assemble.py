@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.memory_snapshot.collect import NONE, Collector
-from pinchpoint.importers.memory_snapshot.plain_pickle import Rows
+from pinchpoint.importers.memory_snapshot.pickle_state import Rows
 from pinchpoint.trace import Mark, MemorySnapshot, Names, Stacks, Table, empty_table, table
 
 _READ_KEYS = {"segments", "device_traces", "allocator_settings", "external_annotations"}

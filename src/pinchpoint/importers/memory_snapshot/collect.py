@@ -8,10 +8,12 @@ from array import array
 from typing import Any
 
 from pinchpoint.errors import HostileFile
-from pinchpoint.importers.memory_snapshot.plain_pickle import Rows
+from pinchpoint.importers.memory_snapshot.pickle_state import Rows
 from pinchpoint.trace import AllocatorAction, BlockState, Frame, Names
 
 MAX_EVENTS = 40_000_000
+MAX_FRAMES = 2_000_000  # distinct lines; real files have tens to thousands
+MAX_STACK_FRAMES = 40_000_000  # frames of distinct stacks
 NONE = -1  # inside the columns only; the tables get masks
 
 _ACTIONS = {action.name.lower(): int(action) for action in AllocatorAction}
@@ -68,6 +70,7 @@ class Collector:
         self.frames: list[Frame] = []
         self.stacks: list[tuple[int, ...]] = []
         self.names = Names()
+        self._stack_frames = 0
         self._frame_of: dict[Frame, FrameRef] = {}
         self._stack_of: dict[tuple[int, ...], StackRef] = {}
 
@@ -96,10 +99,7 @@ class Collector:
         count = len(columns[0])
         start = len(self.events.action)
         if start + count > MAX_EVENTS:
-            raise HostileFile(
-                f"{self.name}: more than {MAX_EVENTS:,} events",
-                hint="record with max_entries=1_000_000",
-            )
+            raise self._too_many("events")
 
         def column(key: str, default: Any) -> list[Any]:
             values = given.get(key)
@@ -145,6 +145,8 @@ class Collector:
         if history and isinstance(history[0], dict):
             stack = history[0].get("frames", stack)
             requested = history[0].get("real_size", requested)
+        if len(columns.bytes) >= MAX_EVENTS:
+            raise self._too_many("blocks")
         columns.address.append(content.get("address", 0))
         columns.bytes.append(content["size"])
         columns.requested.append(NONE if requested is None else requested)
@@ -157,6 +159,8 @@ class Collector:
         frame = Frame(str(content["filename"]), int(line or 0), str(content.get("name", "")))
         ref = self._frame_of.get(frame)
         if ref is None:
+            if len(self.frames) >= MAX_FRAMES:
+                raise self._too_many("distinct frames")
             ref = self._frame_of[frame] = FrameRef(len(self.frames))
             self.frames.append(frame)
         return ref
@@ -164,9 +168,18 @@ class Collector:
     def _stack(self, frames: tuple[int, ...]) -> StackRef:
         ref = self._stack_of.get(frames)
         if ref is None:
+            self._stack_frames += len(frames)
+            if self._stack_frames > MAX_STACK_FRAMES:
+                raise self._too_many("distinct stacks")
             ref = self._stack_of[frames] = StackRef(len(self.stacks))
             self.stacks.append(frames)
         return ref
+
+    def _too_many(self, what: str) -> HostileFile:
+        return HostileFile(
+            f"{self.name}: refused: more {what} than any recording has",
+            hint="record with max_entries=1_000_000",
+        )
 
     def _stack_in(self, frames: Any) -> int:
         if type(frames) is StackRef:
