@@ -1,0 +1,115 @@
+"""What would the step be? The question that findings and people ask replay."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.replay.apply import apply
+from pinchpoint.analysis.replay.changes import Change, RemoveRecordingCost
+from pinchpoint.analysis.replay.graph import Graph, build
+from pinchpoint.analysis.replay.simulate import simulate
+from pinchpoint.analysis.steps import Steps, steps
+from pinchpoint.trace import Trace, once_per_trace
+
+MOST_NODES = 12_000  # calls of a replayed window; more steps are left out beyond it
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A step as it would be, beside the step it is compared with; nanoseconds."""
+
+    step_ns: int
+    range_ns: tuple[int, int]
+    base_ns: int  # the step without the changes and without recording cost
+
+    @property
+    def saving_ns(self) -> int:
+        """What the changes win."""
+        return self.base_ns - self.step_ns
+
+
+@dataclass(frozen=True, eq=False)
+class Replayable:
+    """A trace's graph, and what replaying it unchanged gives against what was recorded."""
+
+    graph: Graph
+    counted: NDArray[np.bool_]  # the replayed steps that stand for all
+    recorded_ns: float  # their mean period as recorded
+    identity_ns: float  # as replayed once, unchanged, from the recorded state
+    settled_ns: float  # as replayed unchanged until the window repeats itself
+
+    @property
+    def identity_error(self) -> float:
+        """Relative error of the unchanged replay."""
+        return self.identity_ns / self.recorded_ns - 1
+
+    def mean_ns(self, graph: Graph) -> float:
+        """Mean period of the counted steps when ``graph`` is replayed."""
+        return float(np.mean(np.array(simulate(graph).durations_ns)[self.counted]))
+
+
+@once_per_trace
+def replayable(trace: Trace) -> Replayable | None:
+    """The graph of as many complete steps as are worth replaying; None where it cannot be."""
+    found = steps(trace)
+    usable = found.complete if found.complete.any() else found.typical
+    if trace.api_calls is None or not usable.any():
+        return None
+    chosen = _window(trace, found, np.flatnonzero(usable))
+    graph = build(trace, found.host_start_ns, found.host_end_ns, chosen)
+    if graph is None or not len(graph.op_rows):
+        return None
+    counted = found.typical[chosen]
+    periods = (found.end_ns - found.start_ns)[chosen]
+    before = int(found.start_ns[chosen.start])
+    once = np.array(simulate(graph, passes=1, before_ns=before).durations_ns)
+    settled = np.array(simulate(graph).durations_ns)
+    means = (float(of[counted].mean()) for of in (periods, once, settled))
+    return Replayable(graph, counted, *means)
+
+
+def _window(trace: Trace, found: Steps, usable: NDArray[np.intp]) -> slice:
+    """The run of complete steps with most typical ones in it, cut to MOST_NODES calls."""
+    breaks = np.flatnonzero(np.diff(usable) > 1) + 1
+    longest = max(np.split(usable, breaks), key=lambda run: int(found.typical[run].sum()))
+    assert trace.api_calls is not None
+    calls = np.sort(trace.api_calls["start_ns"])
+    before = np.searchsorted(calls, found.host_start_ns)
+    first = int(longest[np.argmax(found.typical[longest])])
+    last = first + 1
+    while last <= longest[-1] and before[last] - before[first] < MOST_NODES:
+        last += 1
+    return slice(first, last)
+
+
+@once_per_trace
+def corrected_step_ns(trace: Trace) -> int | None:
+    """The step without the profiler's own work: measured in the same run, else estimated."""
+    if trace.run is not None and trace.run.unprofiled_step_ns:
+        return int(np.median(trace.run.unprofiled_step_ns))
+    base = replayable(trace)
+    if base is None:
+        return None
+    without = apply(trace, base.graph, (RemoveRecordingCost(),))
+    ratio = base.mean_ns(without) / base.settled_ns
+    typical = steps(trace).typical_ns
+    return None if typical is None else int(typical * min(ratio, 1.0))
+
+
+def what_if(trace: Trace, changes: Sequence[Change]) -> Prediction | None:
+    """The step after ``changes``, without recording cost; None where the trace cannot be replayed.
+
+    The prediction is the corrected step times the ratio of two replays, with and without the
+    changes, so that what replay does not model cancels out.
+    """
+    base, corrected = replayable(trace), corrected_step_ns(trace)
+    if base is None or corrected is None:
+        return None
+    before = base.mean_ns(apply(trace, base.graph, (RemoveRecordingCost(),)))
+    after = base.mean_ns(apply(trace, base.graph, (RemoveRecordingCost(), *changes)))
+    step = corrected * after / before
+    saving = max(corrected - step, 0.0)
+    least, most = step + 0.25 * saving, step - 0.15 * saving
+    return Prediction(int(step), (int(max(most, 0)), int(least)), corrected)

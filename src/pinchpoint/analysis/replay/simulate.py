@@ -1,0 +1,119 @@
+"""Runs a graph: when would every call and every device operation start and end?
+
+One pass over the nodes in recorded order is enough, because every constraint points to something
+that was issued earlier. The window is run several times in a row, so that a host that got faster
+can run ahead until the device is the limit, as it would in a long run; the last pass counts.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.replay.graph import NO_DEPENDENCY, Graph
+
+Ints = NDArray[np.int64]
+
+PASSES = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Completion of each step of the last pass, and of the last step of the pass before."""
+
+    completions_ns: tuple[int, ...]
+    before_ns: int
+
+    @property
+    def durations_ns(self) -> tuple[int, ...]:
+        """Period between completions, one a step."""
+        all_of_them = (self.before_ns, *self.completions_ns)
+        return tuple(b - a for a, b in pairwise(all_of_them))
+
+
+def simulate(graph: Graph, *, passes: int = PASSES, before_ns: int = 0) -> Outcome:
+    """Replay the window ``passes`` times and report the last.
+
+    ``before_ns`` is the recorded completion of the step before the window; it matters for one
+    pass, which starts from the recorded state of lanes and streams.
+    """
+    run = _Run(graph, before_ns)
+    for number in range(passes):
+        run.one_pass(number)
+    return Outcome(tuple(run.completions), run.before)
+
+
+class _Run:
+    """The state that one pass hands to the next: clocks of lanes and streams."""
+
+    def __init__(self, graph: Graph, before_ns: int) -> None:
+        self.graph = graph
+        origin = int(graph.start_ns[0]) if len(graph.start_ns) else 0
+        self.lane_clock = [origin] * len(graph.lane_threads)
+        for lane in range(len(self.lane_clock)):
+            at = np.flatnonzero(graph.lane == lane)
+            if len(at):
+                self.lane_clock[lane] = int(graph.previous_end_ns[at[0]])
+        streams = int(graph.op_stream.max()) + 1 if len(graph.op_stream) else 0
+        self.stream_clock = graph.stream_free_ns.tolist()
+        self.stream_clock += [0] * (streams - len(self.stream_clock))
+        self.completions = [before_ns]
+        self.before = before_ns
+        self.nodes = list(
+            zip(
+                graph.lane.tolist(),
+                graph.gap_ns.tolist(),
+                graph.own_ns.tolist(),
+                graph.waits_for.tolist(),
+                graph.tail_ns.tolist(),
+                graph.ready_ns.tolist(),
+                graph.after_batch_ns.tolist(),
+                graph.first_op.tolist(),
+                graph.first_op[1:].tolist(),
+                graph.node_step.tolist(),
+                (graph.api_rows == NO_DEPENDENCY).tolist(),
+                strict=False,
+            )
+        )
+        self.ops = list(
+            zip(
+                graph.op_stream.tolist(),
+                graph.op_latency_ns.tolist(),
+                graph.op_bubble_ns.tolist(),
+                graph.op_after.tolist(),
+                graph.op_after_ns.tolist(),
+                graph.op_duration_ns.tolist(),
+                strict=True,
+            )
+        )
+
+    def one_pass(self, number: int) -> None:
+        graph, clock, streams, ops = self.graph, self.lane_clock, self.stream_clock, self.ops
+        shift = number * graph.window_ns
+        op_end = [0] * len(ops)
+        done = [0] * graph.steps
+        for lane, gap, own, waits, tail, ready, rest, low, high, step, is_mark in self.nodes:
+            begin = clock[lane] + gap
+            if ready and ready + shift + rest > begin:
+                begin = ready + shift + rest
+            if is_mark:
+                done[step] = max(done[step], begin)
+            for op in range(low, high):
+                stream, latency, bubble, after, after_ns, duration = ops[op]
+                start = begin + latency
+                earliest = streams[stream] + bubble
+                if earliest > start:
+                    start = earliest
+                if after >= 0 and op_end[after] + after_ns > start:
+                    start = op_end[after] + after_ns
+                streams[stream] = op_end[op] = start + duration
+                if op_end[op] > done[step]:
+                    done[step] = op_end[op]
+            end = begin + own
+            if waits >= 0 and op_end[waits] + tail > end:
+                end = op_end[waits] + tail
+            if end > clock[lane]:
+                clock[lane] = end
+        self.before = self.completions[-1]
+        self.completions = done

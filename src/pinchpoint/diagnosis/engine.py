@@ -1,0 +1,107 @@
+"""Runs the rules and ranks what they found by what fixing it would give."""
+
+import pkgutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns, what_if
+from pinchpoint.diagnosis import rules
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Finding, NotChecked, Outcome
+from pinchpoint.trace import Trace
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One finding with its prediction."""
+
+    id: str
+    finding: Finding
+    predicted: Prediction | None
+    saving_ns: int  # expected gain a step; 0 where the consequence is not time
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What all rules said, best finding first."""
+
+    found: tuple[Ranked, ...]
+    together: Prediction | None
+    outcomes: tuple[Outcome, ...]
+
+
+@cache
+def rule_modules() -> dict[str, ModuleType]:
+    """Every rule by its id, found by listing the folder."""
+    names = sorted(m.name for m in pkgutil.iter_modules(rules.__path__))
+    return {n.replace("_", "-"): import_module(f"{rules.__name__}.{n}") for n in names}
+
+
+def run_rules(trace: Trace) -> tuple[Outcome, ...]:
+    """The answer of every rule, in order of id."""
+    return tuple(ask(id_, module, trace) for id_, module in rule_modules().items())
+
+
+def ask(id_: str, rule: ModuleType, trace: Trace) -> Outcome:
+    """One rule's answer; a rule that breaks costs only its own answer."""
+    for need in rule.NEEDS:
+        table = getattr(trace, need)
+        if table is None or not len(table):
+            what = need.replace("_", " ")
+            return Outcome(
+                id_, "not checked", why=f"the recording has no {what}", record=rule.RECORD
+            )
+    try:
+        findings = tuple(rule.check(trace))
+    except NotChecked as reason:
+        return Outcome(id_, "not checked", why=reason.why, record=reason.record or rule.RECORD)
+    except Exception as error:  # a rule is judged by its own tests; the report must survive it
+        return Outcome(id_, "crashed", why=f"{type(error).__name__}: {error}")
+    return Outcome(id_, "found" if findings else "clear", findings)
+
+
+def diagnose(trace: Trace) -> Diagnosis:
+    """Run all rules, predict each finding's gain, drop what is not material, rank the rest."""
+    outcomes = run_rules(trace)
+    step = corrected_step_ns(trace)
+    ranked = [_predict(trace, o.id, f) for o in outcomes for f in o.findings]
+    kept = [r for r in _without_parents(ranked) if _material(r, step)]
+    kept.sort(key=lambda r: (-r.saving_ns, r.id))
+    together = what_if(trace, [c for r in kept for c in r.finding.changes])
+    return Diagnosis(tuple(kept), together if len(kept) > 1 else None, outcomes)
+
+
+def _predict(trace: Trace, id_: str, finding: Finding) -> Ranked:
+    if finding.saving_ns_per_step is not None:
+        least, most = finding.saving_ns_per_step
+        base = corrected_step_ns(trace)
+        middle = (least + most) // 2
+        if base is None:
+            return Ranked(id_, finding, None, middle)
+        after = Prediction(max(base - middle, 0), (max(base - most, 0), base - least), base)
+        return Ranked(id_, finding, after, middle)
+    predicted = what_if(trace, finding.changes) if finding.changes else None
+    return Ranked(id_, finding, predicted, predicted.saving_ns if predicted else 0)
+
+
+def _without_parents(ranked: Iterable[Ranked]) -> list[Ranked]:
+    """A more general cause yields when a more specific one that names it as parent is found."""
+    everything = list(ranked)
+    modules = rule_modules()
+    parents: dict[str, int] = {}
+    for r in everything:
+        parent = getattr(modules[r.id], "PARENT", None)
+        while parent is not None:
+            parents[parent] = max(parents.get(parent, 0), r.saving_ns)
+            parent = getattr(modules.get(parent), "PARENT", None)
+    return [r for r in everything if r.id not in parents or parents[r.id] < r.saving_ns // 2]
+
+
+def _material(ranked: Ranked, step_ns: int | None) -> bool:
+    if ranked.finding.consequence is not None:
+        return True
+    if step_ns is None:
+        return ranked.saving_ns > 0 or bool(ranked.finding.cost_ns_per_step)
+    return ranked.saving_ns >= MATERIAL_STEP_RATIO * step_ns

@@ -1,0 +1,151 @@
+"""Loops small enough to replay in one's head; times in microseconds times 1000."""
+
+import numpy as np
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.replay import (
+    DropDeviceOps,
+    DropSyncs,
+    GraphLaunches,
+    MoveToOwnStream,
+    ScaleDeviceOps,
+    ScaleHostSpans,
+)
+from pinchpoint.analysis.replay.apply import apply
+from pinchpoint.analysis.replay.predict import replayable
+from pinchpoint.trace import ApiKind, MemoryKind
+
+US = 1_000
+STEPS = 6
+
+
+def step_ns(trace, *changes):
+    base = replayable(trace)
+    return base.mean_ns(apply(trace, base.graph, changes)) / US
+
+
+def turns(host_us=100, device_us=100, sync=True):
+    """Each step launches a kernel, waits for it, then works on the host alone."""
+    b = TraceBuilder()
+    period = (host_us + device_us + 10) if sync else max(host_us + 10, device_us)
+    for i in range(STEPS):
+        at = i * period * US
+        b.step(i, at, (host_us + 10 + (device_us if sync else 0)) * US)
+        b.launch(at, 5 * US, "work", at + 10 * US, device_us * US)
+        if sync:
+            b.api(
+                "cudaStreamSynchronize",
+                at + 6 * US,
+                (device_us + 4) * US,
+                kind=ApiKind.SYNC_STREAM,
+            )
+        b.op("prepare", at + (10 + (device_us if sync else 0)) * US, host_us * US)
+    return b.trace()
+
+
+def test_replay_without_changes_gives_the_recording():
+    base = replayable(turns())
+    assert base.identity_error == 0
+    assert base.recorded_ns == 210 * US
+
+
+def test_without_the_sync_the_longer_side_remains():
+    trace = turns(host_us=100, device_us=150)
+    syncs = np.flatnonzero(trace.api_calls["kind"] == ApiKind.SYNC_STREAM)
+    assert step_ns(trace, DropSyncs(syncs)) == pytest.approx(150, abs=6)
+    trace = turns(host_us=300, device_us=150)
+    assert step_ns(trace, DropSyncs(syncs)) == pytest.approx(310, abs=6)
+
+
+def test_host_work_that_is_taken_away_shortens_a_host_bound_step():
+    trace = turns()
+    rows = np.flatnonzero(trace.host_ops["duration_ns"] == 100 * US)
+    assert step_ns(trace, ScaleHostSpans(rows, 0.5)) == pytest.approx(160)
+    assert step_ns(trace, ScaleHostSpans(rows, 0.0)) == pytest.approx(110)
+
+
+def test_faster_device_work_helps_as_long_as_someone_waits_for_it():
+    trace = turns()
+    everything = np.arange(len(trace.device_ops))
+    assert step_ns(trace, ScaleDeviceOps(everything, 0.5)) == pytest.approx(160)
+    hidden = turns(host_us=200, device_us=50, sync=False)
+    assert step_ns(hidden, ScaleDeviceOps(everything, 0.5)) == pytest.approx(210)
+
+
+def small_kernels(count=10):
+    """A host that needs 20 µs for each kernel of 2 µs."""
+    b = TraceBuilder()
+    for i in range(STEPS):
+        at = i * count * 20 * US
+        b.step(i, at, count * 20 * US)
+        for k in range(count):
+            begin = at + k * 20 * US
+            b.op("aten::add", begin + 5 * US, 14 * US)
+            b.launch(begin + 12 * US, 5 * US, "add", begin + 18 * US, 2 * US)
+    return b.trace()
+
+
+def test_one_graph_launch_leaves_the_device_time():
+    trace = small_kernels()
+    after = step_ns(trace, GraphLaunches(np.arange(len(trace.device_ops))))
+    assert 20 <= after < 45  # ten kernels of 2 µs, their bubbles, one launch and the loop's rest
+
+
+def test_dropped_operations_take_their_launches_with_them():
+    trace = small_kernels()
+    half = np.arange(0, len(trace.device_ops), 2)
+    assert step_ns(trace, DropDeviceOps(half)) == pytest.approx(100, abs=20)
+
+
+def test_a_copy_on_its_own_stream_hides_behind_compute():
+    b = TraceBuilder()
+    for i in range(STEPS):
+        at = i * 150 * US
+        b.step(i, i * 20 * US, 15 * US)
+        b.copy(
+            i * 20 * US,
+            5 * US,
+            "Memcpy HtoD (Pinned -> Device)",
+            at + 20 * US,
+            50 * US,
+            size=1 << 20,
+            source=MemoryKind.PINNED,
+            target=MemoryKind.DEVICE,
+        )
+        b.launch(i * 20 * US + 6 * US, 5 * US, "gemm", at + 70 * US, 100 * US)
+    trace = b.trace()
+    copies = np.flatnonzero(trace.device_ops["bytes"] == 1 << 20)
+    assert step_ns(trace) == pytest.approx(150)
+    assert step_ns(trace, MoveToOwnStream(copies)) == pytest.approx(100)
+
+
+def starved(wait_us=200):
+    """A loader that has a batch every 300 µs; the rest of the step takes 100 µs on the host."""
+    b = TraceBuilder()
+    name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    for i in range(STEPS):
+        at = i * 10 * 300 * US
+        b.step(i, at, 3_000 * US)
+        b.annotation(name, at, 10 * wait_us * US)
+        b.op("aten::mm", at + 10 * wait_us * US + 10 * US, 900 * US)
+        b.launch(at + 10 * wait_us * US + 500 * US, 5 * US, "mm", at + 2_510 * US, 40 * US)
+    return b.trace()
+
+
+def test_workers_keep_their_own_pace_when_the_host_gets_faster():
+    trace = starved()
+    work = np.flatnonzero(trace.host_ops["duration_ns"] == 900 * US)
+    assert step_ns(trace, ScaleHostSpans(work, 0.1)) == pytest.approx(3_000, rel=0.01)
+
+
+def test_a_faster_loader_releases_the_step():
+    trace = starved()
+    loads = np.flatnonzero(trace.host_ops["duration_ns"] == 2_000 * US)
+    assert step_ns(trace, ScaleHostSpans(loads, 0.0)) == pytest.approx(1_000, rel=0.02)
+
+
+def test_a_trace_without_calls_cannot_be_replayed():
+    b = TraceBuilder()
+    b.op("aten::mm", 0, 10)
+    assert replayable(b.trace()) is None
