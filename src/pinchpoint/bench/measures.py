@@ -1,0 +1,118 @@
+"""The numbers that runs are compared by: name, unit, which way is better, where they are."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pinchpoint.bench.metrics import RunMetrics, Summary
+
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One comparable number of a run."""
+
+    name: str
+    unit: str
+    better: Better
+    label: str
+    get: Callable[[RunMetrics], float | None]
+
+
+def _step(field: str) -> Callable[[RunMetrics], float | None]:
+    def get(run: RunMetrics) -> float | None:
+        return None if run.steps is None else getattr(run.steps.step_time_ms, field)
+
+    return get
+
+
+def _latency(kind: str, field: str) -> Callable[[RunMetrics], float | None]:
+    def get(run: RunMetrics) -> float | None:
+        summary: Summary | None = (run.latency_ms or {}).get(kind)
+        return None if summary is None else getattr(summary, field)
+
+    return get
+
+
+def _memory(field: str) -> Callable[[RunMetrics], float | None]:
+    def get(run: RunMetrics) -> float | None:
+        return None if run.memory is None else getattr(run.memory, field)
+
+    return get
+
+
+def _energy_per_step(run: RunMetrics) -> float | None:
+    if run.gpu is None or run.steps is None or not run.steps.count:
+        return None
+    joules = [g.energy_j for g in run.gpu if g.energy_j is not None]
+    return sum(joules) / run.steps.count if joules else None
+
+
+STEP_TIME = "step_time_ms"
+THROUGHPUT = "throughput_per_s"
+DURATION = "duration_s"
+
+_FIXED = (
+    Measure(STEP_TIME, "ms", "lower", "step time, median", _step("median")),
+    Measure(
+        THROUGHPUT,
+        "1/s",
+        "higher",
+        "throughput",
+        lambda r: None if r.throughput is None else r.throughput.value,
+    ),
+    Measure("step_time_p95_ms", "ms", "lower", "step time, 95th percentile", _step("p95")),
+    Measure(DURATION, "s", "lower", "wall time of the process", lambda r: r.duration_s),
+    Measure(
+        "data_wait_ratio",
+        "ratio",
+        "lower",
+        "time waiting for data",
+        lambda r: None if r.steps is None else r.steps.data_wait_ratio,
+    ),
+    Measure(
+        "device_peak_bytes",
+        "bytes",
+        "lower",
+        "peak device memory, allocator",
+        _memory("torch_peak_allocated_bytes"),
+    ),
+    Measure(
+        "host_peak_rss_bytes", "bytes", "lower", "peak host memory", _memory("host_peak_rss_bytes")
+    ),
+    Measure("energy_j_per_step", "J", "lower", "energy of a step", _energy_per_step),
+    Measure("goodput_req_per_s", "1/s", "higher", "goodput", lambda r: r.goodput_req_per_s),
+)
+_LATENCIES = tuple(
+    Measure(
+        f"{kind}_{field}_ms",
+        "ms",
+        "lower",
+        f"{kind.upper()}, {'median' if field == 'median' else field}",
+        _latency(kind, field),
+    )
+    for kind in ("ttft", "tpot", "itl", "e2e")
+    for field in ("median", "p95", "p99")
+)
+MEASURES: dict[str, Measure] = {m.name: m for m in (*_FIXED, *_LATENCIES)}
+
+
+def custom_measure(name: str, better: Better) -> Measure:
+    """A number that the command prints."""
+    return Measure(name, "", better, name, lambda run: run.custom.get(name))
+
+
+def default_gates(run: RunMetrics) -> tuple[str, ...]:
+    """What to gate if nothing was said.
+
+    Median step and throughput where steps are known: a change that only adds spikes moves the
+    mean, hardly the median. Otherwise what the command prints, otherwise its wall time.
+    """
+    if run.custom:
+        return tuple(run.custom)
+    if run.latency_ms:
+        return tuple(n for n in ("e2e_median_ms", "ttft_median_ms") if MEASURES[n].get(run))
+    if run.steps is not None:
+        return (STEP_TIME, THROUGHPUT)
+    return (DURATION,)

@@ -1,0 +1,188 @@
+"""``metrics.json``, one a run: schema ``bench.metrics/1``. Null has its reason in ``unknown``.
+
+Raw samples are kept beside it (``steps.f64``: little-endian doubles, one step each, in the unit
+of the summary); summaries are never stored alone. A number that is not finite is never written.
+"""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from pinchpoint.bench.folders import write_atomic
+from pinchpoint.errors import UnreadableFile
+
+Document = TypeVar("Document", bound=msgspec.Struct)
+
+SCHEMA = "bench.metrics/1"
+MAX_BYTES = 64 << 20  # a metrics.json holds summaries; more is not one of ours
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the parts: frozen and keyword-only."""
+
+
+class WarmUpInfo(_Part, frozen=True, kw_only=True):
+    """What was left out at the start, and whether the rest was steady."""
+
+    policy: str  # steady_state, fixed, none
+    steps: int = 0
+    duration_s: float | None = None
+    converged: bool | None = None
+
+
+class Summary(_Part, frozen=True, kw_only=True):
+    """Order statistics of durations; a percentile without an interval is null."""
+
+    count: int
+    median: float | None = None
+    mean: float | None = None
+    min: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+    mad: float | None = None
+    median_ci95: tuple[float, float] | None = None
+    p95_ci95: tuple[float, float] | None = None
+    p99_ci95: tuple[float, float] | None = None
+
+
+class Steps(_Part, frozen=True, kw_only=True):
+    """The timed steps of a run."""
+
+    count: int
+    unit: str  # ms
+    clock: str  # cuda_event, host
+    source: str  # what ended a step: optimizer AdamW, mark
+    l2: str | None = None
+    host_bound_ratio: float | None = None
+    samples_file: str | None = None
+    step_time_ms: Summary
+    ci_method: str | None = None
+    lag1_autocorr: float | None = None
+    effective_n: float | None = None
+    spikes: int = 0
+    data_wait_ratio: float | None = None  # share of the timed window spent waiting for data
+
+
+class Throughput(_Part, frozen=True, kw_only=True):
+    """Work over the whole timed window: the mean, so that spikes count."""
+
+    value: float
+    unit: str  # steps/s, samples/s, tokens/s, requests/s
+    work: float
+    work_unit: str
+    window_s: float
+
+
+class Memory(_Part, frozen=True, kw_only=True):
+    """Peaks."""
+
+    torch_peak_allocated_bytes: int | None = None
+    torch_peak_reserved_bytes: int | None = None
+    device_peak_used_bytes: int | None = None
+    host_peak_rss_bytes: int | None = None
+
+
+class Gpu(_Part, frozen=True, kw_only=True):
+    """One device over the timed window."""
+
+    device: str
+    sm_clock_mhz: dict[str, float] | None = None  # median, min
+    memory_clock_mhz: dict[str, float] | None = None
+    power_w: dict[str, float] | None = None  # mean
+    energy_j: float | None = None
+    energy_method: str | None = None
+    temperature_c: dict[str, float] | None = None  # max
+    slowdown_ratio: float | None = None  # share of samples held down by heat or hardware
+    power_cap_ratio: float | None = None
+    any_kernel_ratio: float | None = None
+    other_process_count: int | None = None
+
+
+class RunMetrics(_Part, frozen=True, kw_only=True):
+    """Everything that one run gave."""
+
+    schema: str = SCHEMA
+    run_id: str
+    bench_id: str
+    params: dict[str, Any] = {}
+    params_sha256: str = ""
+    arm: str | None = None
+    pair_index: int | None = None
+    order_index: int = 0
+    session_id: str = ""
+    started_utc: str
+    duration_s: float | None = None
+    seed: int | None = None
+    profiled: bool = False
+    status: str  # ok, failed, timeout, cut
+    exit_code: int | None = None
+    invalid_reasons: tuple[str, ...] = ()
+    warmup: WarmUpInfo | None = None
+    steps: Steps | None = None
+    throughput: Throughput | None = None
+    latency_ms: dict[str, Summary] | None = None  # ttft, tpot, itl, e2e
+    goodput_req_per_s: float | None = None
+    slo: dict[str, float] | None = None
+    load_mode: str | None = None  # open, closed
+    requests_ok: int | None = None
+    requests_failed: int | None = None
+    custom: dict[str, float] = {}  # found in the output by --metric
+    memory: Memory | None = None
+    gpu: tuple[Gpu, ...] | None = None
+    counters: dict[str, float] = {}
+    program: dict[str, Any] = {}  # switches of the program, read at its end
+    env_file: str | None = None
+    env_sha256: str | None = None
+    artifacts: dict[str, str] = {}
+    unknown: dict[str, str] = {}
+
+    @property
+    def valid(self) -> bool:
+        """Whether the run may be compared."""
+        return self.status == "ok" and not self.invalid_reasons
+
+
+def write_metrics(path: Path, metrics: RunMetrics) -> None:
+    """Write atomically."""
+    write_atomic(path, encode(metrics))
+
+
+def encode(document: msgspec.Struct) -> bytes:
+    """JSON with line breaks and a last newline; what is not finite becomes null."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def read_metrics(path: Path) -> RunMetrics:
+    """Raises UnreadableFile for anything that is no ``bench.metrics`` of a version we know."""
+    return read_document(path, RunMetrics, SCHEMA)
+
+
+def read_document(path: Path, kind: type[Document], schema: str) -> Document:
+    """A JSON document with a known schema; every other file gives a clear error."""
+    text = read_bounded(path)
+    try:
+        head = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise UnreadableFile(f"{path}: not JSON ({error})", hint="was the copy cut off?") from None
+    if head.get("schema") != schema:
+        raise UnreadableFile(
+            f"{path}: schema {head.get('schema')!r}, expected {schema!r}",
+            hint="give a file that this version of Pinchpoint wrote",
+        )
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise UnreadableFile(f"{path}: {error}", hint="the file was edited or damaged") from None
+
+
+def read_bounded(path: Path) -> bytes:
+    """The bytes of a small file; UnreadableFile if it is missing or far too large."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UnreadableFile(f"{path}: larger than any file of a benchmark", hint="wrong file?")
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableFile(f"{path}: {error.strerror or error}", hint="check the path") from None

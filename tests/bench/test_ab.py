@@ -1,0 +1,178 @@
+import sys
+from itertools import count
+
+import pytest
+
+from pinchpoint.bench import ab
+from pinchpoint.bench.ab import AbPlan, run_ab
+from pinchpoint.bench.ab_result import good_pairs, log_ratios
+from pinchpoint.bench.calibrate import calibration
+from pinchpoint.bench.folders import start_session
+from pinchpoint.bench.measures import MEASURES, custom_measure
+from pinchpoint.bench.metrics import Gpu, RunMetrics
+from pinchpoint.bench.run import Arm, RunOptions
+from pinchpoint.errors import MeasurementInvalid, UsageError
+
+A, B = Arm("A", ("a",)), Arm("B", ("b",))
+
+
+def _said(text):
+    return None
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Replaces the measurement by a function of the arm and the run's number."""
+
+    def arrange(duration_s, **more):
+        numbers = count()
+
+        def measured(arm, options, place):
+            facts = {k: v(arm.name, place.order_index) for k, v in more.items()}
+            return RunMetrics(
+                run_id=str(next(numbers)),
+                bench_id=options.bench_id,
+                arm=arm.name,
+                pair_index=place.pair_index,
+                order_index=place.order_index,
+                started_utc="",
+                duration_s=duration_s(arm.name, place.order_index),
+                **({"status": "ok"} | facts),
+            )
+
+        monkeypatch.setattr(ab, "measure_run", measured)
+
+    return arrange
+
+
+def _ab(tmp_path, **more):
+    plan = AbPlan(A, B, RunOptions("test", session_id="s"), **more)
+    with start_session("ab", {}, tmp_path / "s") as session:
+        return run_ab(plan, session, _said)
+
+
+def _jitter(i):
+    return 1 + 0.002 * ((i * 7) % 5 - 2)
+
+
+def test_no_change_passes_after_five_pairs(tmp_path, machine):
+    machine(lambda arm, i: 10 * _jitter(i))
+    result = _ab(tmp_path)
+    assert (result.verdict, result.pairs_measured) == ("pass", 5)
+    assert [r.arm for r in sorted(result.runs, key=lambda r: r.order_index)][:4] == list("ABBA")
+
+
+def test_a_slow_down_of_five_percent_is_found(tmp_path, machine):
+    machine(lambda arm, i: 10 * _jitter(i) * (1.05 if arm == "B" else 1))
+    result = _ab(tmp_path)
+    assert result.verdict == "regressed"
+    [gated] = [m for m in result.measures if m.gated]
+    assert gated.name == "duration_s"
+    assert gated.estimate_ratio == pytest.approx(0.05, abs=0.005)
+    assert "5." in result.why or "4.9" in result.why
+
+
+def test_an_improvement_passes_and_is_said(tmp_path, machine):
+    machine(lambda arm, i: 10 * _jitter(i) * (0.5 if arm == "B" else 1))
+    result = _ab(tmp_path)
+    assert result.verdict == "pass"
+    assert "better by 50" in result.why
+
+
+def test_a_steady_drift_is_no_regression(tmp_path, machine):
+    machine(lambda arm, i: 10 * 1.02**i)
+    assert _ab(tmp_path).verdict == "pass"
+
+
+def test_noise_is_inconclusive_with_what_it_would_take(tmp_path, machine):
+    machine(lambda arm, i: 10 * (1 + 0.3 * ((i * 13) % 7 - 3) / 3))
+    result = _ab(tmp_path, most_pairs=5)
+    assert result.verdict == "inconclusive"
+    assert "pairs on this machine see changes from" in result.why
+
+
+def test_disturbed_pairs_are_replaced_as_a_whole(tmp_path, machine):
+    machine(
+        lambda arm, i: 10.0 * _jitter(i),
+        invalid_reasons=lambda arm, i: ("GPU 0 was slowed",) if i == 3 else (),
+    )
+    result = _ab(tmp_path)
+    assert (result.verdict, result.pairs_measured, result.pairs_excluded) == ("pass", 6, 1)
+    assert result.warnings[0] == "runs left out: GPU 0 was slowed"
+
+
+def test_too_many_disturbed_pairs_decide_nothing(tmp_path, machine):
+    machine(lambda arm, i: 10.0, invalid_reasons=lambda arm, i: ("hot",) if i % 4 == 0 else ())
+    result = _ab(tmp_path)
+    assert result.verdict == "inconclusive"
+    assert "disturbed" in result.why
+
+
+def test_no_valid_pair_is_an_invalid_measurement(tmp_path, machine):
+    machine(lambda arm, i: 10.0, invalid_reasons=lambda arm, i: ("hot",))
+    with pytest.raises(MeasurementInvalid, match="hot") as error:
+        _ab(tmp_path)
+    assert error.value.exit_code == 5
+
+
+def test_a_failing_command_stops_at_once(tmp_path):
+    plan = AbPlan(
+        Arm("A", (sys.executable, "-c", "raise SystemExit('no data')")), B, RunOptions("t")
+    )
+    with (
+        start_session("ab", {}, tmp_path / "s") as session,
+        pytest.raises(MeasurementInvalid, match="A: the command ended with exit code 1: no data"),
+    ):
+        run_ab(plan, session, _said)
+
+
+def test_clock_not_code(tmp_path, machine):
+    machine(
+        lambda arm, i: 10 * _jitter(i) * (1.06 if arm == "B" else 1),
+        gpu=lambda arm, i: (
+            Gpu(device="0", sm_clock_mhz={"median": 1980 / (1.06 if arm == "B" else 1)}),
+        ),
+    )
+    result = _ab(tmp_path)
+    assert result.verdict == "regressed"
+    assert any("clock, not code" in note for note in result.notes)
+
+
+def test_switches_that_differ_are_shown(tmp_path, machine):
+    machine(lambda arm, i: 10.0, program=lambda arm, i: {"threads": 4 if arm == "A" else 8})
+    assert "threads: 4 in A, 8 in B" in _ab(tmp_path).notes
+
+
+def test_two_speeds_are_named(tmp_path, machine):
+    machine(lambda arm, i: (10 if i % 3 else 12) * _jitter(i))
+    result = _ab(tmp_path, most_pairs=10)
+    assert any("two speeds" in w for w in result.warnings)
+
+
+def test_a_measure_that_is_not_there(tmp_path, machine):
+    machine(lambda arm, i: 10.0)
+    with pytest.raises(UsageError, match="step_time_ms: the runs do not give it"):
+        _ab(tmp_path, thresholds={"step_time_ms": 0.03})
+    with pytest.raises(UsageError, match="no measure 'speed'"):
+        _ab(tmp_path.with_name("other"), thresholds={"speed": 0.03})
+
+
+def test_higher_is_better_turns_the_sign(tmp_path, machine):
+    machine(lambda arm, i: 10.0, custom=lambda arm, i: {"tok": 100.0 if arm == "A" else 90.0})
+    measure = custom_measure("tok", "higher")
+    result = _ab(tmp_path, custom={"tok": measure})
+    assert result.verdict == "regressed"
+    assert log_ratios(good_pairs([tuple(result.runs[:2])]), measure)[0] == pytest.approx(
+        0.105360516
+    )
+
+
+def test_calibration(tmp_path, machine):
+    machine(lambda arm, i: 10 * _jitter(i))
+    result = _ab(tmp_path, most_pairs=10, stop_early=False)
+    done = calibration(result, MEASURES, "now")
+    [noise] = done.noise
+    assert noise.pairs == 10
+    assert noise.visible_ratio["20"] < noise.visible_ratio["10"] < noise.visible_ratio["5"]
+    assert noise.pairs_needed["10%"] == 3
+    assert noise.verdict == "pass"

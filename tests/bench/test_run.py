@@ -1,0 +1,145 @@
+import json
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from pinchpoint.bench.metrics import encode, read_metrics
+from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, printed_numbers
+from pinchpoint.bench.timed import TimingRules
+from pinchpoint.errors import UnreadableFile, UsageError
+
+MARKS = """
+import sys, pinchpoint_step_recorder as r
+for i in range(40):
+    sum(range(20000)); r.mark(8)
+print("tok/s: 1,234.5")
+"""
+
+
+def _run(tmp_path, code, **options):
+    arm = Arm("A", (sys.executable, "-c", code))
+    return measure_run(arm, RunOptions("test", **options), Place(tmp_path / "000-A"))
+
+
+def _nulls(value, path=""):
+    if value is None:
+        yield path
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _nulls(inner, f"{path}.{key}" if path else key)
+
+
+def test_marked_steps_become_metrics(tmp_path):
+    run = _run(tmp_path, MARKS, patterns={"tok": re.compile(r"tok/s: ([\d.,]+)")})
+    assert run.status == "ok"
+    assert run.steps.source == "mark"
+    assert run.steps.clock == "host"
+    assert run.warmup.steps + run.steps.count == 39
+    assert run.custom == {"tok": 1234.5}
+    assert run.throughput.unit == "samples/s"
+    assert run.throughput.value == pytest.approx(8e3 / run.steps.step_time_ms.mean)
+    raw = np.fromfile(tmp_path / "000-A/steps.f64", "<f8")
+    assert np.median(raw) == run.steps.step_time_ms.median
+    assert read_metrics(tmp_path / "000-A/metrics.json") == run
+
+
+def test_every_null_has_a_reason(tmp_path):
+    run = _run(tmp_path, MARKS)
+    document = msgspec.json.decode(encode(run))
+    optional = {"arm", "pair_index", "seed", "env_file", "env_sha256"}  # not asked for
+    unexplained = [
+        path
+        for path in _nulls({k: v for k, v in document.items() if k not in optional})
+        if not any(path == p or path.startswith(p + ".") for p in run.unknown)
+    ]
+    assert unexplained == []
+
+
+def test_a_program_without_steps_has_its_wall_time(tmp_path):
+    run = _run(tmp_path, "pass")
+    assert run.steps is None
+    assert "optimizer steps" in run.unknown["steps"]
+    assert run.duration_s > 0
+    assert run.memory.host_peak_rss_bytes > 1 << 20
+
+
+def test_warm_up_by_hand(tmp_path):
+    run = _run(tmp_path, MARKS, timing=TimingRules(warmup_steps=9, work_per_step=100))
+    assert (run.warmup.policy, run.warmup.steps, run.steps.count) == ("fixed", 9, 30)
+    assert run.throughput.work == 3000
+
+
+def test_a_failing_program_is_a_failed_run(tmp_path):
+    run = _run(tmp_path, "import sys; print('no data', file=sys.stderr); sys.exit(3)")
+    assert (run.status, run.exit_code, run.valid) == ("failed", 3, False)
+    assert "no data" in (tmp_path / "000-A/stderr.log").read_text()
+
+
+def test_a_hanging_program_is_ended_with_its_children(tmp_path):
+    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-'], stdin=-1).wait()"
+    run = _run(tmp_path, code, timeout_s=0.5)
+    assert (run.status, run.valid) == ("timeout", False)
+
+
+def test_a_command_that_does_not_exist_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="no-such-program"):
+        measure_run(Arm("A", ("no-such-program",)), RunOptions("t"), Place(tmp_path / "a"))
+
+
+def test_the_users_own_sitecustomize_still_runs(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.mine = 7")
+    arm = Arm("A", (sys.executable, "-c", "print(mine)"), env={"PYTHONPATH": str(tmp_path)})
+    measure_run(arm, RunOptions("t"), Place(tmp_path / "run"))
+    assert (tmp_path / "run/stdout.log").read_text() == "7\n"
+
+
+TRAINING = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = DataLoader(TensorDataset(torch.randn(256, 8)), batch_size=4)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for (x,) in data:
+    optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()
+"""
+
+
+@pytest.mark.torch
+def test_optimizer_steps_and_loader_waits_of_torch(tmp_path):
+    pytest.importorskip("torch", reason="hooks torch")
+    run = _run(tmp_path, TRAINING, seed=5, timing=TimingRules(warmup_steps=3))
+    assert run.steps.source == "optimizer SGD"
+    assert run.steps.count == 60
+    assert run.throughput.work_unit == "samples"
+    assert run.throughput.work == 240
+    assert 0 < run.steps.data_wait_ratio < 1
+    record = json.loads(next((tmp_path / "000-A").glob("steps-*.json")).read_bytes())
+    assert record["problems"] == []
+    assert record["switches"]["torch"]
+
+
+def test_printed_numbers_take_the_last_match(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("loss: 3\nloss: 2.5\nloss: nan?\n")
+    assert printed_numbers(log, {"loss": re.compile(r"loss: (\S+)")}) == {"loss": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param("", "not JSON", id="empty"),
+        pytest.param("{", "not JSON", id="cut off"),
+        pytest.param("[]", "not JSON", id="a list"),
+        pytest.param('{"schema": "bench.metrics/9"}', "bench.metrics/9", id="a later version"),
+        pytest.param('{"schema": "bench.metrics/1", "run_id": 5}', "run_id", id="edited"),
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(tmp_path, content, said):
+    path = Path(tmp_path / "metrics.json")
+    path.write_text(content)
+    with pytest.raises(UnreadableFile, match=re.escape(said)):
+        read_metrics(path)
