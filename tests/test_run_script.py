@@ -20,7 +20,7 @@ def run():
 
 def test_every_section_runs_and_the_first_failure_decides(run, monkeypatch, capfd):
     codes = iter([0, 3, 0, 4])
-    monkeypatch.setattr(run, "call", lambda words: next(codes))
+    monkeypatch.setattr(run, "call", lambda words, cwd: next(codes))
     assert run.sections([(f"part{i}", ["program"]) for i in range(4)]) == 3
     out = capfd.readouterr().out
     assert [line.split()[1] for line in out.splitlines()[-4:]] == ["ok", "FAILED", "ok", "FAILED"]

@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from pinchpoint.errors import PinchpointError as PinchpointError
     from pinchpoint.importers import load as load
     from pinchpoint.report import Report as Report
+    from pinchpoint.report import diagnose as diagnose
     from pinchpoint.trace import Trace as Trace
 
 _HOME = {
     "PinchpointError": "pinchpoint.errors",
     "Report": "pinchpoint.report",
     "Trace": "pinchpoint.trace",
+    "diagnose": "pinchpoint.report",
     "load": "pinchpoint.importers",
 }
 
-__all__ = ["PinchpointError", "Report", "Trace", "load"]
+__all__ = ["PinchpointError", "Report", "Trace", "diagnose", "load"]
 
 
 def __getattr__(name: str) -> Any:

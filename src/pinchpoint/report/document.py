@@ -4,11 +4,13 @@ Renderers add layout only. Times are integer nanoseconds; null means not known, 
 close by. The document round-trips through JSON: ``decode(encode(report)) == report``.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 SCHEMA = "pinchpoint.report/1"
+SCHEMA_OF_SEVERAL = "pinchpoint.reports/1"
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,9 +156,21 @@ class Report(_Part, frozen=True, kw_only=True):
     next_command: str | None = None
 
 
+class Reports(_Part, frozen=True, kw_only=True):
+    """The reports of several recordings, in the order they were given."""
+
+    schema: str = SCHEMA_OF_SEVERAL
+    reports: tuple[Report, ...]
+
+
 def encode(report: Report) -> bytes:
     """The report as JSON."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1)
+
+
+def encode_many(reports: Sequence[Report]) -> bytes:
+    """Several reports as one JSON document."""
+    return msgspec.json.format(msgspec.json.encode(Reports(reports=tuple(reports))), indent=1)
 
 
 def decode(text: bytes) -> Report:

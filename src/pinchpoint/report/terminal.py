@@ -16,7 +16,7 @@ from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 _LABEL_WIDTH = 43  # the rest of 80 columns holds a time, a share and a bar
 _BAR_WIDTH = 21  # columns of a bar for the whole step
 _TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
-_CELL_WIDTH = 24  # the least that a text column may be cut to
+_CELL_WIDTH = 24  # what a text column may take before other columns have their place
 
 
 @dataclass(frozen=True)
@@ -140,17 +140,18 @@ def _silent(report: Report, verbose: bool) -> Iterator[_Block]:
 
 
 def _table(table: ResultTable, width: int) -> Iterator[_Block]:
+    numeric = [bool(column.unit) for column in table.columns]
+    labels = [column.label for column in table.columns]
     rows = [
         ["-" if v is None else quantity(v, c.unit) for v, c in zip(row, table.columns, strict=True)]
         for row in table.rows[:_TABLE_ROWS]
     ]
-    labels = [column.label for column in table.columns]
-    numeric = [bool(column.unit) for column in table.columns]
     widths = _column_widths([labels, *rows], numeric, width)
     yield _BLANK
     yield _line(table.title, "bold")
     for style, row in [("dim", labels), *(("", row) for row in rows)]:
-        yield _line("  ".join(map(_cell, row, widths, numeric)), style, lead="  ")
+        cells = map(_cell, row[: len(widths)], widths, numeric)
+        yield _line("  ".join(cells).rstrip(), style, lead="  ")
     left_out = table.rows_left_out + len(table.rows) - len(rows)
     if left_out:
         yield _line(f"and {left_out:,} more rows", "dim", lead="  ")
@@ -159,12 +160,14 @@ def _table(table: ResultTable, width: int) -> Iterator[_Block]:
 
 
 def _column_widths(rows: list[list[str]], numeric: list[bool], width: int) -> list[int]:
-    """Numbers get what they need; text columns share what is left of the line."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    taken = sum(w for w, number in zip(widths, numeric, strict=True) if number)
-    room = width - 2 - taken - 2 * (len(widths) - 1)
-    share = max(room // max(numeric.count(False), 1), _CELL_WIDTH)
-    return [w if number else min(w, share) for w, number in zip(widths, numeric, strict=True)]
+    """Widths of the leading columns that fit; the first takes what the others leave."""
+    wanted = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [w if n else min(w, _CELL_WIDTH) for w, n in zip(wanted, numeric, strict=True)]
+    room = width - 2  # for the indent
+    while len(widths) > 1 and sum(widths) + 2 * (len(widths) - 1) > room:
+        widths.pop()
+    spare = room - sum(widths) - 2 * (len(widths) - 1)
+    return [min(wanted[0], widths[0] + max(spare, 0)), *widths[1:]]
 
 
 def _cell(text: str, width: int, number: bool) -> str:

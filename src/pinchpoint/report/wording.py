@@ -37,7 +37,7 @@ def steps_found(report: Report) -> str:
     if steps.how == "marker":
         return f"{count} (markers)"
     sure = "" if steps.confidence is None else f", {100 * steps.confidence:.0f} % sure"
-    return f"{count} ({steps.how}{' from ' + steps.basis if steps.basis else ''}{sure})"
+    return f"{count} ({steps.how}{sure})"
 
 
 def step_sentence(report: Report) -> str | None:
@@ -59,9 +59,9 @@ def step_sentence(report: Report) -> str | None:
 
 
 def spread_sentence(report: Report) -> str | None:
-    """How much steps differ and which stand out; None where there is nothing to say."""
+    """What steps were inferred from, how they differ, which stand out; None without any of it."""
     steps = report.steps
-    said = []
+    said = [] if steps.how == "marker" or not steps.basis else [steps.basis]
     if steps.spread_ns and steps.typical_ns and steps.count > 1:
         unit = time_unit(steps.typical_ns)
         said.append(f"most steps take {span(*steps.spread_ns, unit)} {unit}")

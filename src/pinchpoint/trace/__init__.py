@@ -5,23 +5,37 @@ Read ``tables.py`` first: it is the data dictionary.
 
 from pinchpoint.trace.kinds import ApiKind, DeviceKind, FlowKind, HostKind, MemoryKind, Severity
 from pinchpoint.trace.names import Names
+from pinchpoint.trace.snapshot import (
+    AllocatorAction,
+    BlockState,
+    Frame,
+    Mark,
+    MemorySnapshot,
+    Stacks,
+)
 from pinchpoint.trace.table import Table, empty_table, table
 from pinchpoint.trace.tables import TABLES, Column
 from pinchpoint.trace.trace import Device, RunFacts, Source, Thread, Trace, once_per_trace
 
 __all__ = [
     "TABLES",
+    "AllocatorAction",
     "ApiKind",
+    "BlockState",
     "Column",
     "Device",
     "DeviceKind",
     "FlowKind",
+    "Frame",
     "HostKind",
+    "Mark",
     "MemoryKind",
+    "MemorySnapshot",
     "Names",
     "RunFacts",
     "Severity",
     "Source",
+    "Stacks",
     "Table",
     "Thread",
     "Trace",

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from pinchpoint.trace.snapshot import MemorySnapshot
 from pinchpoint.trace.table import Table
 
 Answer = TypeVar("Answer")
@@ -81,6 +82,7 @@ class Trace:
     counters: Table | None = None
     kernel_counters: Table | None = None
     allocations: Table | None = None
+    snapshot: MemorySnapshot | None = None  # the allocator's own account
     health: Table | None = None
 
     def text(self, table: Table, column: str, row: int) -> str | None:

@@ -1,0 +1,170 @@
+"""Which kernels the device spends its time in: one row a distinct kernel name."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.categories import Category, category_of_device_ops
+from pinchpoint.analysis.kernel_short_names import short_kernel_name
+from pinchpoint.analysis.precision import (
+    UNKNOWN,
+    MatrixUnits,
+    Precision,
+    precision_of_device_ops,
+)
+from pinchpoint.analysis.shapes import parsed
+from pinchpoint.trace import DeviceKind, Table, Trace
+
+Times = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+
+LAUNCHERS_SHOWN = 3  # enough to tell one dominant operator from several
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """All runs of one kernel. Category, format and units are those with most time."""
+
+    name: str
+    short_name: str
+    category: Category
+    precision: Precision | None
+    matrix_units: bool | None
+    calls: int
+    total_ns: int
+    min_ns: int
+    median_ns: int
+    p90_ns: int
+    max_ns: int
+    blocks: int | None  # median of a run; None where the file gives no grid
+    blocks_per_multiprocessor: float | None  # below 1 some multiprocessors get no work
+    operators: tuple[str, ...]  # that launch it, most time first
+
+    @property
+    def mean_ns(self) -> float:
+        """Mean time of a run."""
+        return self.total_ns / self.calls
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernel table, most time first."""
+
+    rows: tuple[KernelRow, ...]
+    device_ns: int  # sum of durations of all kernels counted
+
+    def share(self, row: KernelRow) -> float:
+        """Time of the kernel as a share of that of all kernels."""
+        return row.total_ns / self.device_ns if self.device_ns else 0.0
+
+
+def kernels(trace: Trace, rows: Mask | None = None) -> Kernels:
+    """The table over the kernels and collectives in the mask ``rows`` of ``device_ops``."""
+    ops = trace.device_ops
+    if ops is None or not len(ops):
+        return Kernels((), 0)
+    counted = np.isin(ops["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE))
+    if rows is not None:
+        counted = counted & rows
+    runs = np.flatnonzero(counted)
+    # Groups are contiguous in this order, and each is sorted by duration.
+    runs = runs[np.lexsort((ops["duration_ns"][runs], ops["name"][runs]))]
+    edges = np.flatnonzero(np.diff(ops["name"][runs], prepend=-1))
+    groups = np.split(runs, edges[1:]) if len(runs) else []
+    facts = _Facts.of(trace, ops)
+    table = sorted((_row(trace, ops, facts, group) for group in groups), key=lambda r: -r.total_ns)
+    return Kernels(tuple(table), int(ops["duration_ns"][runs].sum()))
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What rows are described by, one element a row of ``device_ops``."""
+
+    category: NDArray[np.uint8]
+    precision: NDArray[np.uint8]
+    units: NDArray[np.uint8]
+    blocks: Rows  # 0 where not known: a kernel has at least one
+    launcher: Rows  # position in the trace's names, len(names) where not known
+    multiprocessors: dict[int, int]
+
+    @classmethod
+    def of(cls, trace: Trace, ops: Table) -> "_Facts":
+        formats = precision_of_device_ops(trace)
+        return cls(
+            category_of_device_ops(trace),
+            formats.precision,
+            formats.matrix_units,
+            _blocks(trace, ops),
+            _launchers(trace, ops),
+            {d.number: d.multiprocessors for d in trace.devices if d.multiprocessors},
+        )
+
+
+def _row(trace: Trace, ops: Table, facts: _Facts, group: Rows) -> KernelRow:
+    lasted = ops["duration_ns"][group]
+    name = trace.names[ops["name"][group[0]]]
+    precision = _heaviest(facts.precision[group], lasted)
+    units = _heaviest(facts.units[group], lasted)
+    blocks = facts.blocks[group]
+    known = blocks > 0
+    typical = int(np.median(blocks[known])) if known.any() else None
+    multiprocessors = facts.multiprocessors.get(int(ops["device"][group[0]]))
+    return KernelRow(
+        name=name,
+        short_name=short_kernel_name(name),
+        category=Category(_heaviest(facts.category[group], lasted)),
+        precision=None if precision == UNKNOWN else Precision(precision),
+        matrix_units=None if units == UNKNOWN else units == MatrixUnits.YES,
+        calls=len(group),
+        total_ns=int(lasted.sum()),
+        min_ns=int(lasted[0]),
+        median_ns=int(lasted[(len(lasted) - 1) // 2]),
+        p90_ns=int(lasted[-(-9 * len(lasted) // 10) - 1]),
+        max_ns=int(lasted[-1]),
+        blocks=typical,
+        blocks_per_multiprocessor=typical / multiprocessors
+        if typical and multiprocessors
+        else None,
+        operators=_top_launchers(trace, facts.launcher[group], lasted),
+    )
+
+
+def _heaviest(codes: NDArray[np.uint8], lasted: Times) -> int:
+    """The code with most time."""
+    if codes[0] == codes[-1] and np.all(codes == codes[0]):
+        return int(codes[0])
+    return int(np.argmax(np.bincount(codes, weights=lasted)))
+
+
+def _top_launchers(trace: Trace, launcher: Rows, lasted: Times) -> tuple[str, ...]:
+    which, group = np.unique(launcher, return_inverse=True)
+    weight = np.bincount(group, weights=lasted)
+    order = np.argsort(-weight, kind="stable")
+    known = [int(which[i]) for i in order if which[i] < len(trace.names)]
+    return tuple(trace.names[position] for position in known[:LAUNCHERS_SHOWN])
+
+
+def _launchers(trace: Trace, ops: Table) -> Rows:
+    unknown = len(trace.names)
+    if trace.host_ops is None:
+        return np.full(len(ops), unknown)
+    names = np.append(trace.host_ops["name"].astype(np.int64), unknown)
+    found: Rows = names[ops.filled("host_op", len(trace.host_ops))]
+    return found
+
+
+def _blocks(trace: Trace, ops: Table) -> Rows:
+    known = ops.known("grid")
+    blocks = np.zeros(len(trace.names), np.int64)
+    for position in np.unique(ops["grid"][known]):
+        blocks[position] = _volume(trace.names[position])
+    return np.where(known, blocks[np.where(known, ops["grid"], 0)], 0)
+
+
+def _volume(grid: str) -> int:
+    sizes = parsed(grid)
+    if not sizes or not all(type(size) is int and 0 < size < 1 << 31 for size in sizes):
+        return 0
+    return int(np.prod(sizes, dtype=np.int64))

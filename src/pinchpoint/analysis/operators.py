@@ -1,0 +1,174 @@
+"""Where operators spend time, on the host and on the device: torch's ``key_averages`` and more.
+
+*Self* is what an operator does itself; *total* includes what it calls. Host self time leaves out
+calls to the driver, which are a column of their own, and the profiler's own work. Device times are
+sums of durations, so that operators on parallel streams each bear their cost. Unlike in torch, a
+recursive call is not counted again in its caller's total, and device work that was launched inside
+a ``record_function`` range counts as the range's.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ancestry import (
+    Mask,
+    Rows,
+    above,
+    nearest,
+    outermost,
+    parents,
+    subtree_sums,
+)
+from pinchpoint.analysis.attribution import launched_count, launched_ns
+from pinchpoint.trace import HostKind, Table, Trace
+
+Times = NDArray[np.int64]
+
+_OPERATORS = (HostKind.OPERATOR, HostKind.ANNOTATION, HostKind.COMPILE)
+
+
+@dataclass(frozen=True)
+class OperatorRow:
+    """All calls of one operator, or of one operator with the same input shapes."""
+
+    name: str
+    kind: HostKind
+    shapes: str | None  # the recorded text; None unless asked for and recorded
+    calls: int  # a call from within a call of the same name is part of that one
+    host_total_ns: int
+    host_self_ns: int
+    host_api_ns: int  # in driver and runtime calls made by the operator itself
+    device_total_ns: int
+    device_self_ns: int
+    device_ops: int  # launched by the operator itself
+
+
+@dataclass(frozen=True)
+class Operators:
+    """The operator table: most device time first, then most host time."""
+
+    rows: tuple[OperatorRow, ...]
+    device_ns: int  # sum of durations of all device operations counted, traced to a row or not
+    unattributed_device_ns: int  # of operations that the file ties to no operator
+
+    def device_share(self, row: OperatorRow) -> float | None:
+        """Self device time as a share of all; None without device time."""
+        return row.device_self_ns / self.device_ns if self.device_ns else None
+
+
+def operators(trace: Trace, rows: Mask | None = None, *, by_shapes: bool = False) -> Operators:
+    """The table over the calls in the mask ``rows`` of ``host_ops`` (default: all)."""
+    host = trace.host_ops
+    if host is None or not len(host):
+        return Operators((), *_device_totals(trace, None))
+    counted = np.isin(host["kind"], _OPERATORS)
+    tree = _Tree.of(trace, host, counted)
+    if rows is not None:
+        counted = counted & rows
+    calls = np.flatnonzero(counted)
+    key, members = _groups(host, calls, by_shapes)
+    outer = outermost(
+        key * (int(host["thread"].max()) + 1) + host["thread"][calls],
+        host["start_ns"][calls],
+        host.end_ns[calls],
+    )
+    sums = {
+        "calls": _sum(key, outer.astype(np.int64)),
+        "host_total_ns": _sum(key, np.where(outer, host["duration_ns"][calls], 0)),
+        "host_self_ns": np.maximum(_sum(key, tree.host_self_ns[calls]), 0),
+        "host_api_ns": _sum(key, tree.host_api_ns[calls]),
+        "device_total_ns": _sum(key, np.where(outer, tree.device_total_ns[calls], 0)),
+        "device_self_ns": _sum(key, tree.device_self_ns[calls]),
+        "device_ops": _sum(key, tree.device_ops[calls]),
+    }
+    order = np.lexsort((-sums["host_self_ns"], -sums["device_self_ns"]))
+    table = tuple(_row(trace, host, int(members[g]), by_shapes, sums, g) for g in order)
+    return Operators(table, *_device_totals(trace, rows))
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """Per host row; zero for rows that are no operators."""
+
+    host_self_ns: Times
+    host_api_ns: Times
+    device_self_ns: Times
+    device_total_ns: Times
+    device_ops: Times
+
+    @classmethod
+    def of(cls, trace: Trace, host: Table, counted: Mask) -> "_Tree":
+        none = len(host)
+        parent = parents(host)
+        owner = nearest(parent, counted)  # frames of Python between operators pass theirs on
+        outer = above(parent, counted)
+        held = np.where(counted, outer, none)
+        apart = np.where(counted | (host["kind"] == HostKind.OVERHEAD), outer, none)
+        api = _moved(_api_ns(trace, none), owner)
+        device = _moved(launched_ns(trace), owner)
+        inside = np.zeros(none + 1, np.int64)
+        np.add.at(inside, apart, host["duration_ns"])
+        host_self = np.where(counted, host["duration_ns"] - inside[:-1] - api, 0)
+        return cls(
+            host_self,
+            api,
+            device,
+            subtree_sums(held, device),
+            _moved(launched_count(trace), owner),
+        )
+
+
+def _moved(values: Times, owner: Rows) -> Times:
+    """Give each row's value to its owner; what nobody owns is dropped."""
+    total = np.zeros(len(values) + 1, np.int64)
+    np.add.at(total, owner, values)
+    return total[:-1]
+
+
+def _api_ns(trace: Trace, rows: int) -> Times:
+    total = np.zeros(rows, np.int64)
+    if trace.api_calls is not None:
+        linked = trace.api_calls.known("host_op")
+        callers, lasted = trace.api_calls["host_op"], trace.api_calls["duration_ns"]
+        np.add.at(total, callers[linked], lasted[linked])
+    return total
+
+
+def _groups(host: Table, calls: Rows, by_shapes: bool) -> tuple[Rows, Rows]:
+    """A group number for each call, and one member of each group."""
+    key = host["name"].astype(np.int64)[calls] * (max(HostKind) + 1) + host["kind"][calls]
+    if by_shapes:
+        shapes = host.filled("shapes", -1).astype(np.int64)[calls] + 1
+        key = key * (int(shapes.max(initial=0)) + 1) + shapes
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    return group, calls[first]
+
+
+def _sum(group: Rows, values: Times) -> Times:
+    total = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    np.add.at(total, group, values)
+    return total
+
+
+def _row(
+    trace: Trace, host: Table, member: int, by_shapes: bool, sums: dict[str, Times], group: int
+) -> OperatorRow:
+    return OperatorRow(
+        name=trace.names[host["name"][member]],
+        kind=HostKind(host["kind"][member]),
+        shapes=trace.text(host, "shapes", member) if by_shapes else None,
+        **{column: int(values[group]) for column, values in sums.items()},
+    )
+
+
+def _device_totals(trace: Trace, rows: Mask | None) -> tuple[int, int]:
+    ops = trace.device_ops
+    if ops is None:
+        return 0, 0
+    linked, lasted = ops.known("host_op"), ops["duration_ns"]
+    if rows is not None:
+        linked = linked & np.append(rows, False)[ops.filled("host_op", len(rows))]
+        return int(lasted[linked].sum()), 0
+    return int(lasted.sum()), int(lasted[~linked].sum())

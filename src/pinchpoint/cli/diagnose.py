@@ -1,0 +1,137 @@
+"""Where the time of a step goes, why, and what fixing it would give."""
+
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from pinchpoint.cli.gate import Ruling, judge, parse_gate
+from pinchpoint.cli.output import look, note, show, write_file
+from pinchpoint.cli.progress import reading
+from pinchpoint.errors import PinchpointError, UsageError
+from pinchpoint.importers import load
+from pinchpoint.report import Report, diagnose
+from pinchpoint.report.document import encode, encode_many
+
+Format = Literal["terminal", "json", "markdown", "github"]
+Switch = Parameter(negative="")
+
+
+def command(
+    *files: Path,
+    json: Annotated[bool, Switch] = False,
+    markdown: Annotated[bool, Switch] = False,
+    html: Path | None = None,
+    format: Format | None = None,
+    fail_over: str | None = None,
+    verbose: Annotated[bool, Switch] = False,
+) -> int:
+    """Diagnose recordings: where a step goes, ranked findings, predicted gains.
+
+    Exit code: 0; 1 if a finding is over the gate; 2 if a file cannot be read; 4 if the gate
+    cannot be judged.
+
+    Parameters
+    ----------
+    files
+        Profiles of any known format (pinchpoint formats lists them).
+    json
+        One JSON document on standard output and nothing else.
+    markdown
+        Markdown, as GitHub shows it.
+    html
+        Also write one self-contained page to this file.
+    format
+        terminal, json, markdown or github (annotations, and the job summary).
+    fail_over
+        Exit with 1 if fixing a finding would save more than this share of the step, such as 5%.
+    verbose
+        Also show evidence, tables and why a cause was not checked.
+    """
+    chosen = _one_format(json, markdown, format)
+    limit = parse_gate(fail_over)
+    if not files:
+        raise UsageError("which recording?", hint="pinchpoint diagnose FILE")
+    if html and len(files) > 1:
+        raise UsageError("--html writes the page of one recording", hint="name one file")
+    reports, code = _diagnosed(files)
+    present(reports, chosen, verbose=verbose)
+    if html and reports:
+        write_page(html, reports[0])
+    rulings = [] if limit is None else [judge(report, limit) for report in reports]
+    for ruling in rulings:
+        note(ruling.why)
+    return code or worst(rulings)
+
+
+def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:
+    wanted: list[Format] = [format] if format else []
+    wanted += ["json"] if json else []
+    wanted += ["markdown"] if markdown else []
+    if len(set(wanted)) > 1:
+        raise UsageError(f"choose one of {' and '.join(wanted)}", hint="pinchpoint diagnose --help")
+    return wanted[0] if wanted else "terminal"
+
+
+def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], int]:
+    """The reports of all readable files; of several files one bad one does not stop the rest."""
+    reports, code = [], 0
+    for file in files:
+        try:
+            with reading(file):
+                trace = load(file)
+            reports.append(diagnose(trace))
+        except PinchpointError as error:
+            if len(files) == 1:
+                raise
+            note(f"error: {error.message}")
+            code = error.exit_code
+    return reports, code
+
+
+def present(reports: Sequence[Report], chosen: Format, *, verbose: bool = False) -> None:
+    """Write the reports to standard output."""
+    if chosen == "json":
+        many = len(reports) != 1
+        show((encode_many(reports) if many else encode(reports[0])).decode() + "\n")
+    elif chosen == "markdown":
+        from pinchpoint.report import markdown
+
+        show("\n".join(markdown.render(report) for report in reports))
+    elif chosen == "github":
+        _present_to_github(reports)
+    else:
+        from pinchpoint.report import terminal
+
+        show("\n".join(terminal.render(report, look(verbose=verbose)) for report in reports))
+
+
+def _present_to_github(reports: Sequence[Report]) -> None:
+    from pinchpoint.report import github
+
+    for report in reports:
+        show(github.log(report, token=secrets.token_hex()))
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with Path(summary).open("a", encoding="utf-8") as file:
+                file.writelines(github.job_summary(report) for report in reports)
+        except OSError as error:
+            print(f"note: no job summary: {error}", file=sys.stderr)
+
+
+def write_page(path: Path, report: Report) -> None:
+    """Write the HTML page and say so."""
+    from pinchpoint.report import html
+
+    write_file(path, html.render(report))
+    note(f"wrote {path}")
+
+
+def worst(rulings: Sequence[Ruling]) -> int:
+    """The exit code of several rulings: a failure beats doubt, doubt beats a pass."""
+    codes = [ruling.code for ruling in rulings]
+    return 1 if 1 in codes else max(codes, default=0)

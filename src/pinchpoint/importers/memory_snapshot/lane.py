@@ -1,0 +1,144 @@
+"""Reads runs of dictionaries that have the same keys, which is what a list of events is.
+
+Opcode by opcode, an event costs some thirty turns of the interpreter. Once one event is known, the
+bytes of the next ones differ only in their values, so one regular expression finds a whole event
+and its values. What it does not match is left to the general reader, with the same result.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+MAX_RUN = 8192  # events handed over at once
+MAX_REMEMBERED = 1 << 20
+
+_REFERENCE = rb"(?:h.|j.{4})"
+_LONG = b"|".join(b"\\x%02x.{%d}" % (size, size) for size in range(1, 10))
+_SHORT_TEXT = b"|".join(b"\\x%02x.{%d}" % (size, size) for size in range(33))
+_VALUE = (
+    rb"("
+    + _REFERENCE
+    + rb"|\x8a(?:"
+    + _LONG
+    + rb")|J.{4}|K.|M..|\x8c(?:"
+    + _SHORT_TEXT
+    + rb")\x94?"
+    rb"|\]\x94?(?:\(" + _REFERENCE + rb"+e|" + _REFERENCE + rb"a)?|N|\x88|\x89)"
+)
+_REFERENCES = re.compile(rb"h(.)|j(.{4})", re.DOTALL)
+_LIST = 0x5D
+_TEXT = 0x8C
+_LONG1 = 0x8A
+_NUMBERS = {0x4A: True, 0x4B: False, 0x4D: False}  # BININT is signed, BININT1 and 2 are not
+_NUMERIC = {*_NUMBERS, _LONG1}
+
+
+class Lane:
+    """A pattern for dictionaries with given keys; ``positions`` are where the memo has each key."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        positions: Sequence[Sequence[int]],
+        memo: list[Any],
+        finished_list: Callable[[list[Any]], Any],
+    ) -> None:
+        self.keys = tuple(keys)
+        body = b"".join(_any_reference(known) + _VALUE for known in positions)
+        self._match = re.compile(rb"\}\x94\(" + body + rb"u", re.DOTALL).match
+        self._memo = memo
+        self._values = _Values(memo, finished_list)
+
+    def read(self, buffer: bytes, position: int, limit: int) -> tuple[list[list[Any]], int]:
+        """Columns of values of the dictionaries from ``position`` on, and where they end."""
+        found: list[tuple[bytes, ...]] = []
+        match = self._match
+        while len(found) < MAX_RUN and position <= limit and (event := match(buffer, position)):
+            found.append(event.groups())
+            position = event.end()
+        if not found:
+            return [], position
+        raw = list(zip(*found, strict=True))
+        columns: list[list[Any]] = []
+        in_order: list[tuple[tuple[bytes, ...], list[Any]]] = []
+        for texts in raw:
+            columns.append([])
+            if {text[0] for text in texts} <= _NUMERIC:
+                columns[-1] = self._values.numbers(texts)
+            elif self._values.settled(set(texts)):
+                columns[-1] = [self._values[text][0] for text in texts]
+            else:
+                in_order.append((texts, columns[-1]))
+        self._read_in_order(in_order, len(found))
+        return columns, position
+
+    def _read_in_order(self, columns: list[tuple[tuple[bytes, ...], list[Any]]], rows: int) -> None:
+        """Values that get names, or refer to values named earlier in the same run."""
+        memo, values = self._memo, self._values
+        for row in range(rows):
+            memo.append(None)  # the dictionary itself, which nothing refers to
+            for texts, column in columns:
+                value, named = values[texts[row]]
+                column.append(value)
+                if named:
+                    memo.append(value)
+
+
+class _Values(dict[bytes, tuple[Any, bool]]):
+    """From the bytes that push a value to the value, and whether they put it into the memo."""
+
+    def __init__(self, memo: list[Any], finished_list: Callable[[list[Any]], Any]) -> None:
+        super().__init__()
+        self._memo = memo
+        self._finished_list = finished_list
+
+    def numbers(self, texts: Sequence[bytes]) -> list[int]:
+        """A column of integers; long ones are addresses and times, which seldom come again."""
+        number = int.from_bytes
+        return [
+            number(text[2:], "little", signed=True) if text[0] == _LONG1 else self[text][0]
+            for text in texts
+        ]
+
+    def settled(self, texts: set[bytes]) -> bool:
+        """Whether these can be read in any order: none gets a name, none needs a later one."""
+        for text in texts:
+            reference = _REFERENCES.match(text)
+            if reference and _position(reference) >= len(self._memo):
+                return False
+        return not any(self[text][1] for text in texts)
+
+    def __missing__(self, text: bytes) -> tuple[Any, bool]:
+        if len(self) > MAX_REMEMBERED:
+            self.clear()
+        value = self[text] = self._read(text)
+        return value
+
+    def _read(self, text: bytes) -> tuple[Any, bool]:
+        kind = text[0]
+        if kind == _LONG1:
+            return int.from_bytes(text[2:], "little", signed=True), False
+        if kind in _NUMBERS:
+            return int.from_bytes(text[1:], "little", signed=_NUMBERS[kind]), False
+        if kind == _TEXT:
+            return text[2 : 2 + text[1]].decode("utf-8", "replace"), len(text) > 2 + text[1]
+        if kind == _LIST:
+            items = [self._memo[_position(m)] for m in _REFERENCES.finditer(text, 1)]
+            return self._finished_list(items), text[1:2] == b"\x94"
+        if reference := _REFERENCES.match(text):
+            return self._memo[_position(reference)], False
+        return {ord("N"): None, 0x88: True, 0x89: False}[kind], False
+
+
+def _position(reference: re.Match[bytes]) -> int:
+    return int.from_bytes(reference[1] or reference[2], "little")
+
+
+def _any_reference(positions: Sequence[int]) -> bytes:
+    return rb"(?:" + b"|".join(re.escape(_reference(p)) for p in positions) + rb")"
+
+
+def _reference(position: int) -> bytes:
+    if position < 256:
+        return b"h" + bytes([position])
+    return b"j" + position.to_bytes(4, "little")

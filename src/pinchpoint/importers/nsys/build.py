@@ -1,0 +1,173 @@
+"""From the tables of an export to a Trace: one clock, one numbering, every row linked."""
+
+import json
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from pinchpoint.importers.health import Fact, health_table
+from pinchpoint.importers.nsys import device_table, host_table
+from pinchpoint.importers.nsys.database import Database
+from pinchpoint.importers.nsys.device import DeviceRows, read_device_rows
+from pinchpoint.importers.nsys.gpu_metrics import read_counters
+from pinchpoint.importers.nsys.host import (
+    Calls,
+    read_api_calls,
+    read_os_calls,
+    read_overhead,
+    read_samples,
+)
+from pinchpoint.importers.nsys.nccl import read_payloads
+from pinchpoint.importers.nsys.nvtx import Ranges, find_steps, read_ranges
+from pinchpoint.importers.nsys.processes import ProcessKeys, ThreadIndex, pid_of
+from pinchpoint.importers.nsys.session import Session, read_session, thread_labels
+from pinchpoint.importers.nsys.strings import read_strings
+from pinchpoint.importers.nsys.sync import read_flows
+from pinchpoint.trace import Device, Names, Source, Table, Trace
+
+# nsys warns of each kind of event that was asked for and did not occur: graphics, mostly
+_IRRELEVANT = re.compile(r"^No (?!CUDA|NVTX).* events collected")
+
+
+def build(database: Database, bytes_on_disk: int) -> Trace:
+    """The whole trace of an export."""
+    names, strings, session = Names(), read_strings(database), read_session(database)
+    device = tuple(read_device_rows(database, strings, names))
+    api = read_api_calls(database, strings, names)
+    calls = _other_calls(database, strings, names)
+    last = max((int(s.end.max()) for s in (*device, *calls, api) if s and len(s.start)), default=0)
+    ranges = read_ranges(database, strings, names, last)
+    origin = _first(*device, *calls, api, ranges)
+    payloads = {} if ranges is None else read_payloads(database, strings)
+    ranks = _ranks(ranges, payloads)
+    tids = [s.tid for s in (*calls, api, ranges) if s is not None]
+    tids_seen = np.concatenate([np.zeros(0, np.int64), *tids])
+    threads = ThreadIndex(tids_seen, thread_labels(database, strings), ranks)
+    pids = [rows.pid for rows in device] + ([] if api is None else [pid_of(api.tid)])
+    pids_seen = np.concatenate([np.zeros(0, np.int64), *pids])
+    processes = ProcessKeys(pids_seen)
+    host = host_table.assemble(ranges, calls, threads, origin)
+    api_calls = host_table.api_table(api, host, threads, processes, origin)
+    ops = device_table.assemble(
+        device, api_calls, threads, processes, session.device_numbers, origin
+    )
+    device_ops = None if ops is None else ops.table
+    if device_ops is not None and host is not None:
+        device_ops = device_table.with_payloads(device_ops, host, payloads, names)
+    steps = None if ranges is None else find_steps(ranges, names)
+    tables: dict[str, Any] = {
+        "host_ops": None if host is None else host.table,
+        "api_calls": None if api_calls is None else api_calls.table,
+        "device_ops": device_ops,
+        "device_annotations": device_table.annotations(device_ops, api_calls, host),
+        "flows": read_flows(database, processes, origin),
+        "steps": host_table.steps_table(ranges, steps, threads, origin),
+        "counters": read_counters(database, names, origin),
+        "health": health_table(_facts(session, device, ops, ranges), names),
+    }
+    return Trace(
+        source=_source(database, session, bytes_on_disk),
+        threads=threads.threads,
+        devices=_devices(session, device_ops),
+        origin_ns=None if session.started_utc_ns is None else session.started_utc_ns + origin,
+        rank=next(iter(ranks.values()))
+        if len(ranks) == len(set(pids_seen.tolist())) == 1
+        else None,
+        world_size=_world_size(payloads),
+        metadata=MappingProxyType({"device_facts": session.device_facts}),
+        names=names.freeze(),
+        **tables,
+    )
+
+
+def _other_calls(database: Database, strings: Mapping[int, str], names: Names) -> tuple[Calls, ...]:
+    found = [
+        read_os_calls(database, strings, names),
+        read_samples(database, strings, names),
+        *read_overhead(database, strings, names),
+    ]
+    return tuple(calls for calls in found if calls is not None)
+
+
+def _first(*spans: Calls | Ranges | DeviceRows | None) -> int:
+    return min((int(s.start.min()) for s in spans if s is not None and len(s.start)), default=0)
+
+
+def _ranks(ranges: Ranges | None, payloads: Mapping[int, str]) -> dict[int, int]:
+    """Rank of each process, from what NCCL said when its communicators were made.
+
+    The largest communicator is taken to be that of the whole job.
+    """
+    if ranges is None or not payloads:
+        return {}
+    size: dict[int, int] = {}
+    rank: dict[int, int] = {}
+    place_of = {row: place for place, row in enumerate(ranges.row.tolist())}
+    for row, text in payloads.items():
+        said = _object(text)
+        if (
+            row in place_of
+            and isinstance(said.get("ranks"), int)
+            and isinstance(said.get("rank"), int)
+        ):
+            pid = int(pid_of(ranges.tid[place_of[row] : place_of[row] + 1])[0])
+            if said["ranks"] > size.get(pid, 0):
+                size[pid], rank[pid] = said["ranks"], said["rank"]
+    return rank
+
+
+def _world_size(payloads: Mapping[int, str]) -> int | None:
+    sizes = [
+        said["ranks"]
+        for t in payloads.values()
+        if isinstance((said := _object(t)).get("ranks"), int)
+    ]
+    return max(sizes, default=None)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _devices(session: Session, ops: Table | None) -> tuple[Device, ...]:
+    """The devices that the file describes, and those that only their work shows."""
+    described = {d.number: d for d in session.devices}
+    seen = [] if ops is None else np.unique(ops["device"]).tolist()
+    found = described | {n: Device(n, vendor="nvidia") for n in seen if n not in described}
+    return tuple(found[n] for n in sorted(found))
+
+
+def _source(database: Database, session: Session, bytes_on_disk: int) -> Source:
+    graph_mode = session.settings.get("CUDA_GRAPH_TRACE_OPTIONS:MODE", ())
+    options = {"schema": session.schema, "graph_mode": next(iter(graph_mode), None)}
+    return Source(
+        str(database.path),
+        "nsys",
+        bytes_on_disk,
+        producer=session.producer,
+        options={k: v for k, v in options.items() if v is not None},
+    )
+
+
+def _facts(
+    session: Session,
+    device: tuple[DeviceRows, ...],
+    ops: device_table.DeviceTable | None,
+    ranges: Ranges | None,
+) -> list[Fact]:
+    dropped = sum(rows.dropped for rows in device)
+    found = [("times-unsound", dropped), ("ranges-unclosed", ranges.unclosed if ranges else 0)]
+    if ops is None or not len(ops.table):
+        found.append(("no-device-activity", 1))
+    else:
+        found += [("launches-missing", ops.unlaunched), ("graphs-opaque", ops.opaque_graphs)]
+    facts = [Fact(fact, count) for fact, count in found if count]
+    warnings = dict.fromkeys(w for w in session.warnings if not _IRRELEVANT.match(w))
+    return facts + [Fact("profiler-warning", detail=w) for w in warnings]

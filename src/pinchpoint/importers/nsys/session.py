@@ -1,0 +1,111 @@
+"""What an nsys recording says about itself: versions, devices, threads, options, warnings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pinchpoint.importers.nsys.database import Database
+from pinchpoint.importers.nsys.strings import Strings
+from pinchpoint.trace import Device
+
+# The only settings that are kept: the capture's metadata also holds the whole environment, the
+# command line, host and user names, which nobody wants to publish with a report.
+_KEPT_SETTINGS = ("CUDA_GRAPH_TRACE_OPTIONS:MODE", "CAPTURE_EVENT_TYPE", "RATE_HZ",
+                  "OS_RUNTIME_OPTIONS:DURATION_THRESHOLD_NS")  # fmt: skip
+_WARNING = 2  # severity of DIAGNOSTIC_EVENT
+
+
+@dataclass(frozen=True)
+class Session:
+    """Facts about the recording."""
+
+    producer: str | None
+    schema: str | None
+    started_utc_ns: int | None  # Unix time of time zero
+    settings: Mapping[str, tuple[str, ...]]
+    devices: tuple[Device, ...]
+    device_facts: Mapping[int, Mapping[str, Any]]  # clock, bandwidth, L2 as the driver says
+    device_numbers: Mapping[tuple[int, int], int]  # (pid, CUDA ordinal) -> device number
+    warnings: tuple[str, ...]
+
+
+def read_session(database: Database) -> Session:
+    """All facts that the file has; what it lacks is None or empty."""
+    about = dict(database.rows("META_DATA_EXPORT", ("name", "value")))
+    about = about or dict(database.rows("EXPORT_META_DATA", ("name", "value")))
+    settings: dict[str, list[str]] = {}
+    for name, value in database.rows("META_DATA_CAPTURE", ("name", "value")):
+        if name in _KEPT_SETTINGS:
+            settings.setdefault(name, []).append(str(value))
+    started = list(database.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)))
+    devices, facts = _devices(database)
+    version = about.get("EXPORT_PRODUCT_VERSION")
+    return Session(
+        producer=f"nsys {version}" if version else None,
+        schema=about.get("EXPORT_SCHEMA_VERSION"),
+        started_utc_ns=next((t for (t,) in started if isinstance(t, int)), None),
+        settings={k: tuple(v) for k, v in settings.items()},
+        devices=devices,
+        device_facts=facts,
+        device_numbers=_device_numbers(database),
+        warnings=tuple(
+            str(text)
+            for severity, text in database.rows("DIAGNOSTIC_EVENT", ("severity", "text"))
+            if isinstance(severity, int) and severity >= _WARNING
+        ),
+    )
+
+
+def _devices(database: Database) -> tuple[tuple[Device, ...], dict[int, dict[str, Any]]]:
+    table = next(
+        (t for t in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU") if database.has(t, "id")), None
+    )
+    if table is None:
+        return (), {}
+    columns = database.columns[table]
+    devices, facts = [], {}
+    for row in database.rows(table, columns):
+        fact = dict(zip(columns, row, strict=True))
+        number = _number(fact, "id")
+        if number is None:
+            continue
+        major, minor = _number(fact, "computeMajor"), _number(fact, "computeMinor")
+        devices.append(
+            Device(
+                number,
+                fact["name"] if isinstance(fact.get("name"), str) else None,
+                _number(fact, "totalMemory"),
+                _number(fact, "smCount"),
+                None if major is None or minor is None else (major, minor),
+                "nvidia",
+            )
+        )
+        wanted = {"clock_hz": "clockRate", "memory_bytes_per_s": "memoryBandwidth",
+                  "l2_bytes": "l2CacheSize"}  # fmt: skip
+        facts[number] = {
+            ours: value for ours, theirs in wanted.items() if (value := _number(fact, theirs))
+        }
+    return tuple(sorted(devices, key=lambda d: d.number)), facts
+
+
+def _number(fact: Mapping[str, Any], column: str) -> int | None:
+    value = fact.get(column)
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _device_numbers(database: Database) -> dict[tuple[int, int], int]:
+    """CUDA_VISIBLE_DEVICES renumbers devices in each process; this undoes it where recorded."""
+    rows = database.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
+    return {
+        (pid, cuda): gpu
+        for gpu, cuda, pid in rows
+        if all(isinstance(v, int) and 0 <= v < 2**31 for v in (gpu, cuda, pid))
+    }
+
+
+def thread_labels(database: Database, strings: Strings) -> dict[object, str | None]:
+    """Names of threads by global thread id."""
+    labels: dict[object, str | None] = {}
+    for tid, name in database.rows("ThreadNames", ("globalTid", "nameId")):
+        labels.setdefault(tid, strings.get(name))
+    return labels
