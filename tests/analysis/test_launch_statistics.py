@@ -1,7 +1,7 @@
 import numpy as np
-from pinchpoint.analysis.frames import Frame
 
 from builders import TraceBuilder
+from pinchpoint.analysis.frames import Frame
 from pinchpoint.analysis.launch_statistics import calls_per_window, launch_statistics
 from pinchpoint.trace import ApiKind, DeviceKind
 
