@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pinchpoint.importers.nsys.build import build
 from pinchpoint.importers.nsys.database import opened
+from pinchpoint.importers.nsys.report_file import MAGIC, exported
 from pinchpoint.importers.nsys.unpacked import unpacked
 from pinchpoint.trace import Trace
 
@@ -13,11 +14,21 @@ _SQLITE = b"SQLite format 3\x00"
 
 
 def claims(path: Path, head: bytes) -> bool:
-    """A SQLite database; nsys writes no other name into its first bytes."""
-    return head.startswith(_SQLITE)
+    """A SQLite database (nsys leaves no other sign in the first bytes), or a report."""
+    return head.startswith((_SQLITE, MAGIC))
 
 
 def read(path: Path) -> Trace:
-    """The trace of an export; UnreadableFile if it is damaged or no nsys export."""
-    with unpacked(path) as plain, opened(plain, path) as database:
-        return build(database, path.stat().st_size)
+    """The trace of an export or report.
+
+    Raises UnreadableFile if it is damaged, is no nsys export, or is a report and no nsys is here
+    that can export it.
+    """
+    with unpacked(path) as plain:
+        with plain.open("rb") as file:
+            report = file.read(len(MAGIC)) == MAGIC
+        if report:
+            with exported(plain, path) as export, opened(export, path) as database:
+                return build(database, path.stat().st_size)
+        with opened(plain, path) as database:
+            return build(database, path.stat().st_size)
