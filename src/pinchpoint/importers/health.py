@@ -41,6 +41,7 @@ FACTS: dict[str, FactKind] = {
         "(record with nsys profile --cuda-graph-trace=node)",
     ),
     "no-device-activity": FactKind(Severity.WARNING, "the file has no device operation"),
+    "rows-cut": FactKind(Severity.WARNING, "rows of the table are cut off and were left out"),
     "ranges-unclosed": FactKind(Severity.NOTE, "ranges that were open when recording stopped"),
     "profiler-warning": FactKind(Severity.WARNING, "the profiler warns"),
 }
