@@ -140,7 +140,7 @@ TABLES: dict[str, dict[str, Column]] = {
     },
     "allocations": {
         "time_ns": _time("when"),
-        "address": Column("uint64", "address of the block"),
+        "address": Column("uint64", "address of the block", nullable=True),
         "bytes": Column("int64", "positive: allocated; negative: freed", unit="bytes"),
         "device": _number("device number; null for host memory", dtype="int32"),
         "allocated_bytes": _number("allocated in total after the event", "bytes"),

@@ -1,0 +1,48 @@
+"""Traces of ``torch.profiler`` (Kineto): Chrome trace events as JSON, 2021 to today.
+
+``document`` finds the list of events, a scanner (``native`` or ``plain``) turns its text into
+columns, ``assemble`` makes tables of them.
+"""
+
+from pathlib import Path
+
+from pinchpoint.importers.kineto.assemble import FORMAT, assemble
+from pinchpoint.importers.kineto.document import Frame, close_events, open_events
+from pinchpoint.importers.kineto.plain import PlainScanner
+from pinchpoint.importers.kineto.scan import scan_in_order
+from pinchpoint.importers.kineto.text import Progress, Text
+from pinchpoint.trace import Trace
+
+__all__ = ["FORMAT", "claims", "read"]
+
+_SIGNS = (
+    b'"traceEvents"',
+    b'"schemaVersion"',
+    b'"deviceProperties"',
+    b'"displayTimeUnit"',
+    b'"baseTimeNanoseconds"',
+    b'"distributedInfo"',
+    b'"trace_id"',
+    b'"ph"',
+)
+_NAMES = (".json", ".json.gz", ".trace", ".trace.gz", ".json.tmp")
+
+
+def claims(path: Path, head: bytes) -> bool:
+    """JSON that looks like Chrome trace events, or that nothing else is known about."""
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if start[:1] not in (b"{", b"[") or b'"schema": "pinchpoint' in head:
+        return False
+    return any(sign in head for sign in _SIGNS) or path.name.lower().endswith(_NAMES)
+
+
+def read(path: Path, progress: Progress | None = None) -> Trace:
+    """The trace; UnreadableFile if the file holds none."""
+    frame = Frame()
+    with Text(path, progress) as text:
+        rest = open_events(text, frame)
+        scanner = PlainScanner()
+        scanned = scan_in_order(scanner, text, rest)
+        if scanned.ended:
+            close_events(text, scanned.rest, frame)
+    return assemble(path, text.total_bytes, frame, scanned, scanner.name)

@@ -1,0 +1,63 @@
+"""From scanned columns and the frame to a Trace."""
+
+from pathlib import Path
+from types import MappingProxyType
+
+from pinchpoint.importers.kineto import facts
+from pinchpoint.importers.kineto.clock import clock_of, origin_ns
+from pinchpoint.importers.kineto.columns import Columns, Interned
+from pinchpoint.importers.kineto.device import device_tables
+from pinchpoint.importers.kineto.document import Frame
+from pinchpoint.importers.kineto.flows import flow_table
+from pinchpoint.importers.kineto.host import Sources, host_tables
+from pinchpoint.importers.kineto.memory import allocation_table
+from pinchpoint.importers.kineto.rare import counter_table, kernel_counter_table, read_rare
+from pinchpoint.importers.kineto.scan import Scanned
+from pinchpoint.importers.kineto.threads import Threads
+from pinchpoint.trace import Names, Source, Trace
+
+FORMAT = "kineto"
+UNNAMED = "unnamed"  # events without a name; the first of the trace's names
+
+
+def assemble(path: Path, size: int, frame: Frame, scanned: Scanned, scanner: str) -> Trace:
+    """Build every table."""
+    rank, world_size = facts.rank_and_size(frame.members)
+    columns = Columns(scanned)
+    names = Names([UNNAMED])
+    interned = Interned(columns.texts, names)
+    rare = read_rare(columns.raw)
+    clock = clock_of(columns)
+    sources = Sources(columns, interned, names, Threads(interned, rare), clock, rank)
+    host_ops, api_calls, steps = host_tables(sources)
+    device_ops, device_annotations = device_tables(sources, host_ops, api_calls)
+    flows = flow_table(sources)
+    allocations = allocation_table(sources)
+    has_device_side = len(device_ops) > 0 or len(api_calls) > 0
+    return Trace(
+        source=Source(
+            path=str(path),
+            format=FORMAT,
+            bytes=size,
+            truncated=not scanned.ended,
+            producer=facts.producer(frame.members),
+            options=MappingProxyType(facts.options(frame.members) | {"scanner": scanner}),
+        ),
+        threads=sources.threads.freeze(),
+        devices=facts.devices(frame.members),
+        origin_ns=origin_ns(frame.members, clock.zero_ns),
+        rank=rank,
+        world_size=world_size,
+        metadata=MappingProxyType(dict(frame.members)),
+        host_ops=host_ops,
+        api_calls=api_calls if has_device_side else None,
+        device_ops=device_ops if has_device_side else None,
+        device_annotations=device_annotations if has_device_side else None,
+        flows=flows,
+        steps=steps,
+        counters=counter_table(rare, names, clock.zero_ns, rank),
+        kernel_counters=kernel_counter_table(rare, names),
+        allocations=allocations,
+        health=None,
+        names=names.freeze(),
+    )

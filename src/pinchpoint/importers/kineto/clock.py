@@ -1,0 +1,87 @@
+"""Time zero, and the rows of each lane in order of time."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.importers.kineto.columns import Columns
+from pinchpoint.importers.kineto.fields import Lane
+from pinchpoint.importers.kineto.order import reordered, time_order
+
+Array = NDArray[Any]
+
+# Kineto writes times that lie before its base time as 0. Other times of such a file are weeks
+# after the base; a recording is never this long.
+CLAMPED_GAP_NS = 3600 * 10**9
+# Unix time in microseconds passed this in 2001: smaller times are relative to something.
+LEAST_ABSOLUTE_NS = 10**18
+
+
+@dataclass
+class Spans:
+    """The times of a lane, sorted, and the rows of the file that they come from."""
+
+    start: Array
+    duration: Array
+    rows: Array | None  # None: all rows, as they stand
+
+    def of(self, column: Array) -> Array:
+        """A column of the lane in the order of the times."""
+        return reordered(column, self.rows)
+
+
+@dataclass
+class Clock:
+    """Moves time zero to the earliest event; remembers what was odd about the times."""
+
+    zero_ns: int
+    clamped: int = 0  # events whose start was lost
+    negative: int = 0  # durations below zero
+    starts: dict[Lane, Array] = field(default_factory=dict)
+    loses_zero: bool = False
+
+    def spans(self, columns: Columns, lane: Lane, *, timed_only: bool = False) -> Spans:
+        """The sorted times of a lane; events that lost their start are left out."""
+        start = self.starts.pop(lane)
+        duration = None if timed_only else columns.take(lane, "duration")
+        if duration is not None and (negative := duration < 0).any():
+            self.negative += int(negative.sum())
+            duration[negative] = 0
+        kept = self._kept(start)
+        start -= self.zero_ns
+        if kept is not None:
+            rows = time_order(start[kept], None if duration is None else duration[kept])
+            rows = kept if rows is None else kept[rows]
+        else:
+            rows = time_order(start, duration)
+        empty = np.zeros(0, np.int64)
+        return Spans(
+            reordered(start, rows), empty if duration is None else reordered(duration, rows), rows
+        )
+
+    def _kept(self, start: Array) -> Array | None:
+        if not self.loses_zero or not (lost := start == 0).any():
+            return None
+        self.clamped += int(lost.sum())
+        return np.flatnonzero(~lost)
+
+
+def clock_of(columns: Columns) -> Clock:
+    """Find time zero."""
+    starts = {lane: columns.take(lane, "start") for lane in Lane if lane < Lane.RAW}
+    earliest = [int(s.min()) for s in starts.values() if len(s)]
+    later = [int(s[s != 0].min(initial=np.iinfo(np.int64).max)) for s in starts.values() if len(s)]
+    zero, next_ = min(earliest, default=0), min(later, default=0)
+    if zero == 0 and next_ != np.iinfo(np.int64).max and next_ > CLAMPED_GAP_NS:
+        return Clock(next_, starts=starts, loses_zero=True)
+    return Clock(zero, starts=starts)
+
+
+def origin_ns(frame: dict[str, Any], zero_ns: int) -> int | None:
+    """Unix time of time zero, if the file's times are absolute or it states their base."""
+    base = frame.get("baseTimeNanoseconds")
+    if isinstance(base, int) and not isinstance(base, bool) and 0 <= base < 2**63:
+        return base + zero_ns if zero_ns < LEAST_ABSOLUTE_NS else zero_ns
+    return zero_ns if zero_ns >= LEAST_ABSOLUTE_NS else None

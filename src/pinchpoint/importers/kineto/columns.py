@@ -1,0 +1,145 @@
+"""The columns of a whole file, ready to become tables."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.importers.kineto.fields import ABSENT, COLUMNS, FORMS, INTERNED, NULL, Lane
+from pinchpoint.importers.kineto.lenient import value_text
+from pinchpoint.importers.kineto.scan import Scanned
+from pinchpoint.trace import Names
+
+Array = NDArray[Any]
+Mask = NDArray[np.bool_]
+
+_INTERNED_COLUMNS = {c for c, form in zip(COLUMNS, FORMS, strict=True) if form in INTERNED}
+
+
+class Columns:
+    """Joins the chunks of a scan, column by column; each column can be taken once."""
+
+    def __init__(self, scanned: Scanned) -> None:
+        self._chunks = scanned.chunks
+        self.texts, self._maps = _joined_texts(scanned.texts)
+        self.events = scanned.events
+        self.raw = _joined_raw(scanned)
+        self.untimed = sum(chunk.untimed for chunk, _ in scanned.chunks)
+        self.unread = sum(chunk.unread for chunk, _ in scanned.chunks)
+        self._rows = {
+            lane: sum(len(c.lanes[lane]["event"]) for c, _ in scanned.chunks)
+            for lane in scanned.chunks[0][0].lanes
+        }
+
+    def rows(self, lane: Lane) -> int:
+        """Events in the lane."""
+        return self._rows[lane]
+
+    def take(self, lane: Lane, column: str) -> Array:
+        """A column of the lane in file order: int64 with NULL, or interned int32 with ABSENT."""
+        interned = column in _INTERNED_COLUMNS
+        out = np.empty(self._rows[lane], np.int32 if interned else np.int64)
+        at = base = 0
+        for chunk, scanner in self._chunks:
+            piece = chunk.lanes[lane].pop(column)
+            part = out[at : at + len(piece)]
+            if interned:
+                part[:] = self._maps[scanner][piece] if len(piece) else piece
+            elif column == "event":
+                np.add(piece, base, out=part)
+            else:
+                part[:] = piece
+                if piece.dtype != np.int64:
+                    part[piece == np.iinfo(piece.dtype).min] = NULL
+            at += len(piece)
+            base += chunk.events
+        return out
+
+
+def _joined_texts(texts: list[list[bytes]]) -> tuple[list[bytes], list[Array]]:
+    """One list of texts, and for each scanner the positions of its own texts there.
+
+    The last entry of each map is ABSENT, so that a position of -1 stays absent.
+    """
+    positions: dict[bytes, int] = {}
+    maps = []
+    for own in texts:
+        there = [positions.setdefault(text, len(positions)) for text in own]
+        maps.append(np.array([*there, ABSENT], np.int32))
+    return list(positions), maps
+
+
+def _joined_raw(scanned: Scanned) -> list[tuple[int, bytes]]:
+    raw, base = [], 0
+    for chunk, _ in scanned.chunks:
+        raw += [(event + base, text) for event, text in chunk.raw]
+        base += chunk.events
+    return raw
+
+
+class Interned:
+    """Turns interned texts into positions of the trace's names."""
+
+    def __init__(self, texts: list[bytes], names: Names) -> None:
+        self._texts = texts
+        self._names = names
+        self.string = cache(self._string)
+
+    def _string(self, text: int) -> str:
+        return value_text(self._texts[text])
+
+    def strings(self, column: Array) -> tuple[Array, Mask]:
+        """A column of words as positions in names, and where it is null."""
+        return self._mapped(column, self.string)
+
+    def json(self, column: Array) -> tuple[Array, Mask]:
+        """A column of JSON values as positions of their shortest spelling, and where null."""
+        return self._mapped(column, lambda text: _shortest(self._texts[text]))
+
+    def renamed(self, column: Array, rename: Callable[[str], str]) -> Array:
+        """A column of words, each changed by ``rename``."""
+        return self._mapped(column, lambda text: rename(self.string(text)))[0]
+
+    def chosen(self, column: Array, choose: Callable[[str], int]) -> Array:
+        """For each row what ``choose`` says about its word; absent words are empty ones."""
+        table = np.empty(len(self._texts) + 1, np.int64)
+        table[-1] = choose("")
+        for text in _used(column, len(self._texts)):
+            table[text] = choose(self.string(text))
+        return table[column]
+
+    def _mapped(self, column: Array, spell: Callable[[int], str]) -> tuple[Array, Mask]:
+        table = np.zeros(len(self._texts) + 1, np.int32)
+        for text in _used(column, len(self._texts)):
+            table[text] = self._names.id_of(spell(text))
+        return table[column], column == ABSENT
+
+
+def _used(column: Array, texts: int) -> list[int]:
+    """The texts that occur in a column, in order of their first row."""
+    first = np.full(texts + 1, len(column))
+    first[column[::-1]] = np.arange(len(column) - 1, -1, -1)  # of equal places the last one stays
+    used = np.flatnonzero(first[:-1] < len(column))
+    order: list[int] = used[np.argsort(first[used], kind="stable")].tolist()
+    return order
+
+
+def _shortest(token: bytes) -> str:
+    try:
+        token = msgspec.json.format(token, indent=-1)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        token = b" ".join(token.split())
+    return value_text(token, escaped=False)
+
+
+def known(column: Array) -> tuple[Array, Mask]:
+    """A column of numbers and where it is null."""
+    return column, column == NULL
+
+
+def first_known(column: Array, other: Array) -> Array:
+    """The values of ``column``, and those of ``other`` where it has none."""
+    return np.where(column == NULL, other, column)

@@ -1,0 +1,286 @@
+"""The tables of the device side: operations, annotations seen there, and their launches."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.importers.kineto.clock import Spans
+from pinchpoint.importers.kineto.columns import first_known, known
+from pinchpoint.importers.kineto.device_kinds import (
+    ANNOTATION_CATEGORY,
+    NOT_AN_OPERATION,
+    UNKNOWN_MEMORY,
+    collective_verb,
+    copy_ends,
+    device_kind,
+    memset_target,
+)
+from pinchpoint.importers.kineto.fields import ABSENT, ARGUMENTS, NULL, Lane
+from pinchpoint.importers.kineto.host import Sources
+from pinchpoint.importers.kineto.rare import device_in
+from pinchpoint.trace import DeviceKind, HostKind, Table, table
+
+Array = NDArray[Any]
+
+# Arguments of every kernel; what else a collective's kernel has is about the collective.
+_KERNEL_ARGUMENTS = frozenset(
+    (
+        "External id",
+        "external id",
+        "queued",
+        "device",
+        "context",
+        "stream",
+        "correlation",
+        "kind",
+        "priority",
+        "registers per thread",
+        "shared memory",
+        "blocks per SM",
+        "warps per SM",
+        "grid",
+        "block",
+        "est. achieved occupancy %",
+        "graph node id",
+        "graph id",
+        "Collective name",
+    )
+)
+
+
+def device_tables(sources: Sources, host_ops: Table, api_calls: Table) -> tuple[Table, Table]:
+    """``device_ops`` and ``device_annotations``."""
+    spans = sources.clock.spans(sources.columns, Lane.DEVICE)
+    cells = _Cells(sources, spans)
+    kinds = cells.kinds()
+    operations = np.flatnonzero(kinds != NOT_AN_OPERATION)
+    annotations = np.flatnonzero(cells.category == _text_id(sources, ANNOTATION_CATEGORY))
+    return (
+        _device_ops(cells, kinds, operations, host_ops, api_calls),
+        _device_annotations(cells, annotations),
+    )
+
+
+def _text_id(sources: Sources, text: str) -> int:
+    try:
+        return sources.columns.texts.index(text.encode())
+    except ValueError:
+        return ABSENT - 1
+
+
+class _Cells:
+    """Columns of the device lane, sorted by time."""
+
+    def __init__(self, sources: Sources, spans: Spans) -> None:
+        self.sources = sources
+        self.spans = spans
+        self.category = self.take("category")
+        self.name = self.take("name")
+        self.device, self.stream = self._place()
+        self.external = first_known(self.take("external"), self.take("external_2021"))
+
+    def take(self, column: str) -> Array:
+        """A column in the order of time."""
+        return self.spans.of(self.sources.columns.take(Lane.DEVICE, column))
+
+    def kinds(self) -> Array:
+        """DeviceKind of each row, or NOT_AN_OPERATION."""
+        interned = self.sources.interned
+        kinds = np.zeros(len(self.name), np.uint8)
+        for text in np.unique(self.category).tolist():
+            word = "" if text < 0 else interned.string(text)
+            rows = self.category == text
+            kinds[rows] = interned.chosen(self.name[rows], lambda n, w=word: device_kind(w, n))  # type: ignore[misc]
+        return kinds
+
+    def _place(self) -> tuple[Array, Array]:
+        """Device and stream; where the arguments do not say, process and thread do."""
+        chosen = self.sources.interned.chosen
+        process, thread = self.take("process"), self.take("thread")
+        device, stream = self.take("device"), self.take("stream")
+        device = first_known(device, chosen(process, _number_or_null))
+        stream = first_known(stream, chosen(thread, _number_or_null))
+        device[(device == NULL) | (np.abs(device) > np.iinfo(np.int32).max)] = 0
+        return device, stream
+
+
+def _number_or_null(text: str) -> int:
+    number = device_in(text)
+    return NULL if number is None else number
+
+
+def _device_ops(
+    cells: _Cells, kinds: Array, rows: Array, host_ops: Table, api_calls: Table
+) -> Table:
+    sources, interned = cells.sources, cells.sources.interned
+    everything = len(rows) == len(kinds)
+
+    def of(column: Array) -> Array:
+        return column if everything else column[rows]
+
+    kind = of(kinds)
+    out: dict[str, Array] = {
+        "start_ns": of(cells.spans.start),
+        "duration_ns": of(cells.spans.duration),
+        "name": interned.strings(of(cells.name))[0],
+        "kind": kind,
+        "device": of(cells.device),
+        "event": of(cells.take("event")),
+    }
+    missing: dict[str, Array] = {}
+
+    def put(column: str, values: Array, null: Array) -> None:
+        out[column], missing[column] = values, null
+
+    put("stream", *known(of(cells.stream)))
+    put("external_id", *known(of(cells.external)))
+    put("graph_node", *known(of(cells.take("graph_node"))))
+    put("registers", *known(of(cells.take("registers"))))
+    put("shared_bytes", *known(of(cells.take("shared"))))
+    occupancy = of(cells.take("occupancy"))
+    put("occupancy_percent", occupancy / 1000, occupancy == NULL)
+    size = of(first_known(cells.take("bytes"), cells.take("size")))
+    put("bytes", size, (size == NULL) | np.isin(kind, (DeviceKind.KERNEL, DeviceKind.COLLECTIVE)))
+    put("grid", *interned.json(of(cells.take("grid"))))
+    put("block", *interned.json(of(cells.take("block"))))
+    _put_memory_kinds(cells, of, kind, put)
+    _put_collectives(cells, of, kind, put)
+    _put_launches(cells, of, put, out["start_ns"], host_ops, api_calls)
+    if sources.rank is not None:
+        out["rank"] = np.broadcast_to(np.int32(sources.rank), (len(rows),))
+    return table("device_ops", out, missing)
+
+
+def _put_memory_kinds(cells: _Cells, of: Any, kind: Array, put: Any) -> None:
+    chosen = cells.sources.interned.chosen
+    name, direction = of(cells.name), of(cells.take("direction"))
+    for column, end in (("from_memory", 0), ("to_memory", 1)):
+        memory = np.zeros(len(kind), np.uint8)
+        copies = kind == DeviceKind.COPY
+        memory[copies] = chosen(name[copies], lambda n, e=end: copy_ends(n)[e])  # type: ignore[misc]
+        told = copies & (direction != ABSENT)
+        memory[told] = chosen(direction[told], lambda d, e=end: copy_ends(d)[e])  # type: ignore[misc]
+        if end == 1:
+            sets = kind == DeviceKind.MEMSET
+            memory[sets] = chosen(name[sets], memset_target)
+        put(column, memory, memory == UNKNOWN_MEMORY)
+
+
+def _put_collectives(cells: _Cells, of: Any, kind: Array, put: Any) -> None:
+    names, interned = cells.sources.names, cells.sources.interned
+    said, arguments = of(cells.take("collective")), of(cells.take(ARGUMENTS))
+    collective = (kind == DeviceKind.COLLECTIVE) | (said != ABSENT)
+    verb = np.where(said != ABSENT, said, of(cells.name))[collective]
+    values = np.zeros(len(kind), np.int32)
+    values[collective] = interned.renamed(verb, collective_verb)
+    put("collective", values, ~collective)
+    texts = np.zeros(len(kind), np.int32)
+    told = np.flatnonzero(arguments != ABSENT)
+    for row in told.tolist():
+        texts[row] = names.id_of(_collective_arguments(cells.sources.columns.texts[arguments[row]]))
+    put("collective_args", texts, arguments == ABSENT)
+
+
+def _collective_arguments(token: bytes) -> str:
+    try:
+        arguments = msgspec.json.decode(token, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return "{}"
+    left = {key: value for key, value in arguments.items() if key not in _KERNEL_ARGUMENTS}
+    return msgspec.json.encode(left).decode()
+
+
+def _put_launches(
+    cells: _Cells, of: Any, put: Any, start: Array, host_ops: Table, api_calls: Table
+) -> None:
+    correlation = of(cells.take("correlation"))
+    put("correlation", *known(correlation))
+    call = launching_calls(correlation, start, api_calls)
+    put("api_call", call, call < 0)
+    host_op = np.full(len(call), -1, np.int32)
+    launched = np.flatnonzero(call >= 0)
+    host_op[launched] = api_calls.filled("host_op", -1)[call[launched]]
+    host_op = innermost_operator(host_op, host_ops)
+    orphans = np.flatnonzero(host_op < 0)
+    host_op[orphans] = rows_by_external_id(of(cells.external)[orphans], start[orphans], host_ops)
+    put("host_op", host_op, host_op < 0)
+
+
+def launching_calls(correlation: Array, start: Array, api_calls: Table) -> Array:
+    """For each operation the row of the call with its correlation; -1 if there is none.
+
+    ROCm writes 0 for "no correlation". Where processes share a file, or ids wrap around, several
+    calls have one id: the last one that began before the operation is taken, else the first.
+    """
+    ids = api_calls.filled("correlation", 0)
+    usable = np.flatnonzero((ids > 0) & api_calls.known("correlation"))
+    if not len(usable):
+        return np.full(len(correlation), -1, np.int32)
+    ids = ids[usable]
+    order = np.argsort(ids, kind="stable")  # calls are in order of time already
+    usable, ids = usable[order], ids[order]
+    low = np.searchsorted(ids, correlation, "left")
+    high = np.searchsorted(ids, correlation, "right")
+    call = np.where(high > low, usable[np.minimum(low, len(ids) - 1)], -1)
+    begins = api_calls["start_ns"]
+    for row in np.flatnonzero((high - low > 1) & (correlation > 0)).tolist():
+        same = usable[low[row] : high[row]]
+        before = int(np.searchsorted(begins[same], start[row], "right"))
+        call[row] = same[max(0, before - 1)]
+    return np.asarray(call, np.int32)
+
+
+def innermost_operator(row: Array, host_ops: Table) -> Array:
+    """Climb from each row to the nearest operator; the row itself if there is none above it."""
+    if not len(host_ops):
+        return row
+    parent = host_ops.filled("parent", -1)
+    is_operator = host_ops["kind"] == HostKind.OPERATOR
+    current = row.copy()
+    climbing = np.flatnonzero((row >= 0) & ~is_operator[row])
+    while len(climbing):
+        current[climbing] = parent[current[climbing]]
+        here = current[climbing]
+        climbing = climbing[(here >= 0) & ~is_operator[here]]
+    return np.where(current >= 0, current, row)
+
+
+def rows_by_external_id(external: Array, start: Array, host_ops: Table) -> Array:
+    """The operator that was current at the launch, where no launch is in the file.
+
+    An id counts only if exactly one host row has it and began before the operation: old files
+    repeat ids, use 0 for none, or give device operations ids of their own.
+    """
+    found = np.full(len(external), -1, np.int32)
+    rows = np.flatnonzero(host_ops.known("external_id") & (host_ops["external_id"] > 0))
+    if not len(rows) or not len(external):
+        return found
+    ids = host_ops["external_id"][rows]
+    order = np.argsort(ids, kind="stable")
+    ids, rows = ids[order], rows[order]
+    low = np.searchsorted(ids, external, "left")
+    unique = np.searchsorted(ids, external, "right") - low == 1
+    hits = np.flatnonzero(unique)
+    candidates = rows[low[hits]]
+    begun = host_ops["start_ns"][candidates] <= start[hits]
+    found[hits[begun]] = candidates[begun]
+    return found
+
+
+def _device_annotations(cells: _Cells, rows: Array) -> Table:
+    stream, no_stream = known(cells.stream[rows])
+    external, no_external = known(cells.external[rows])
+    columns = {
+        "start_ns": cells.spans.start[rows],
+        "duration_ns": cells.spans.duration[rows],
+        "name": cells.sources.interned.strings(cells.name[rows])[0],
+        "device": cells.device[rows],
+        "stream": stream,
+        "external_id": external,
+    }
+    if cells.sources.rank is not None:
+        columns["rank"] = np.full(len(rows), cells.sources.rank, np.int32)
+    missing = {"stream": no_stream, "external_id": no_external}
+    return table("device_annotations", columns, missing)

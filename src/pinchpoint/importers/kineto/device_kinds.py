@@ -1,0 +1,95 @@
+"""What a device operation is, from its category and name: kernel, copy, memset, collective."""
+
+import re
+
+from pinchpoint.trace import DeviceKind, MemoryKind
+
+_COPY_CATEGORIES = ("gpu_memcpy", "Memcpy")
+_MEMSET_CATEGORIES = ("gpu_memset", "Memset")
+_COLLECTIVE_CATEGORIES = ("collective_comm",)
+MTIA_CATEGORY = "mtia_ccp_events"
+ANNOTATION_CATEGORY = "gpu_user_annotation"
+
+# NCCL and RCCL kernels, oneCCL, HCCL, MSCCL; all-reduce kernels of vLLM, SGLang, TensorRT-LLM,
+# FlashInfer, AITER and torch's symmetric memory; NVSHMEM and DeepEP.
+_COLLECTIVE = re.compile(
+    r"nccl|rccl|oneccl|hccl|msccl|nvshmem|deep_ep::(?:internode|intranode|internode_ll)"
+    r"|cross_device_(?:reduce|broadcast)|(?:one|two)_?shot_?all_?(?:reduce|gather)"
+    r"|multimem_(?:all_reduce|one_shot|all_gather|reduce_scatter)|all_?reduce_(?:fusion|kernel)"
+    r"|allreduce_(?:fusion|kernel)|trtllm_allreduce|quick_?reduce|reduce_scatter_cross_device"
+    r"|allgather_lastdim",
+    re.IGNORECASE,
+)
+_COLLECTIVE_VERB = re.compile(
+    r"all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|send_?recv|reduce|send|recv"
+    r"|gather|scatter|dispatch|combine",
+    re.IGNORECASE,
+)
+
+_ARROW = re.compile(r"\((\w+) -> (\w+)\)")
+_SHORT = re.compile(r"\b([HDAPMS])to([HDAPMS])\b|\(([HDMS])2([HDMS])\)|\bMemcpy([HDAP])to([HDAP])")
+_LONG = re.compile(r"(host|device)[_ ]?to[_ ]?(host|device)", re.IGNORECASE)
+_WORDS = {
+    "Pageable": MemoryKind.PAGEABLE,
+    "Pinned": MemoryKind.PINNED,
+    "Host": MemoryKind.HOST,
+    "Device": MemoryKind.DEVICE,
+    "Array": MemoryKind.ARRAY,
+    "Managed": MemoryKind.UNIFIED,
+    "Unified": MemoryKind.UNIFIED,
+    "H": MemoryKind.HOST,
+    "M": MemoryKind.HOST,  # Level Zero: memory of the system
+    "S": MemoryKind.UNIFIED,  # Level Zero: shared
+    "D": MemoryKind.DEVICE,
+    "A": MemoryKind.ARRAY,
+    "P": MemoryKind.DEVICE,
+}
+UNKNOWN_MEMORY = 0
+NOT_AN_OPERATION = 0  # waits and records of events, annotations
+
+
+def device_kind(category: str, name: str) -> int:
+    """The DeviceKind, or NOT_AN_OPERATION."""
+    if category == ANNOTATION_CATEGORY:
+        return NOT_AN_OPERATION
+    if category in _COPY_CATEGORIES:
+        return DeviceKind.COPY
+    if category in _MEMSET_CATEGORIES:
+        return DeviceKind.MEMSET
+    if category == MTIA_CATEGORY:
+        if name.startswith("event_"):
+            return NOT_AN_OPERATION
+        return DeviceKind.COPY if name == "dma_request" else DeviceKind.KERNEL
+    if category in _COLLECTIVE_CATEGORIES or _COLLECTIVE.search(name):
+        return DeviceKind.COLLECTIVE
+    return DeviceKind.KERNEL
+
+
+def copy_ends(name: str) -> tuple[int, int]:
+    """MemoryKind of source and target of a copy; UNKNOWN_MEMORY where the name does not say.
+
+    Kinds of host memory are told apart only by recent CUDA; ``PtoP`` goes to a peer device.
+    """
+    words: tuple[str, ...] = ()
+    if found := _ARROW.search(name):
+        words = found.groups()
+    elif (found := _SHORT.search(name)) or (found := _LONG.search(name)):
+        words = tuple(word if len(word) == 1 else word.title() for word in found.groups() if word)
+    if len(words) != 2:
+        return UNKNOWN_MEMORY, UNKNOWN_MEMORY
+    source, target = (int(_WORDS.get(word, UNKNOWN_MEMORY)) for word in words)
+    if "PtoP" in name:
+        target = MemoryKind.PEER
+    return source, target
+
+
+def memset_target(name: str) -> int:
+    """MemoryKind that a memset fills; UNKNOWN_MEMORY where the name does not say."""
+    found = re.search(r"\((\w+)\)", name)
+    return _WORDS.get(found[1], UNKNOWN_MEMORY) if found else UNKNOWN_MEMORY
+
+
+def collective_verb(name: str) -> str:
+    """``allreduce``, ``allgather``, … from the name of a kernel or of the collective."""
+    found = _COLLECTIVE_VERB.search(name)
+    return found.group().lower().replace("_", "") if found else "other"

@@ -1,0 +1,80 @@
+"""Facts of the frame: devices, rank, options, who made the file."""
+
+from typing import Any
+
+from pinchpoint.trace import Device
+
+_OPTIONS = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules")
+_VENDORS = (
+    ("nvidia", ("nvidia", "tesla", "geforce", "quadro", "titan", "rtx")),
+    ("amd", ("amd", "instinct", "radeon", "gfx")),
+    ("intel", ("intel", "arc", "max series", "data center gpu")),
+    ("meta", ("artemis", "mtia")),
+)
+
+
+def devices(frame: dict[str, Any]) -> tuple[Device, ...]:
+    """The devices that ``deviceProperties`` lists."""
+    listed = frame.get("deviceProperties")
+    if not isinstance(listed, list):
+        return ()
+    found = {}
+    for position, item in enumerate(listed):
+        if isinstance(item, dict):
+            number = _whole(item.get("id"))
+            number = position if number is None else number
+            found[number] = _device(number, item, frame)
+    return tuple(found[number] for number in sorted(found))
+
+
+def _device(number: int, item: dict[str, Any], frame: dict[str, Any]) -> Device:
+    name = item.get("name")
+    name = name if isinstance(name, str) and name else None
+    major, minor = _whole(item.get("computeMajor")), _whole(item.get("computeMinor"))
+    vendor = _vendor(name, frame)
+    # on AMD these two are the architecture (gfx90a: 9.0), not a CUDA compute capability
+    capable = major is not None and minor is not None and vendor != "amd"
+    return Device(
+        number=number,
+        name=name,
+        memory_bytes=_whole(item.get("totalGlobalMem")),
+        multiprocessors=_whole(item.get("numSms")),
+        compute_capability=(major, minor) if capable else None,  # type: ignore[arg-type]
+        vendor=vendor,
+    )
+
+
+def _vendor(name: str | None, frame: dict[str, Any]) -> str | None:
+    lower = (name or "").lower()
+    for vendor, words in _VENDORS:
+        if any(word in lower for word in words):
+            return vendor
+    if any(key.startswith(("hip_", "roctracer_", "rocm_")) for key in frame):
+        return "amd"
+    return "nvidia" if any(key.startswith(("cuda_", "cupti_")) for key in frame) else None
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        return None
+    return value
+
+
+def rank_and_size(frame: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Rank and world size of a distributed job, where the file says so."""
+    distributed = frame.get("distributedInfo")
+    if not isinstance(distributed, dict):
+        return None, None
+    rank, size = _whole(distributed.get("rank")), _whole(distributed.get("world_size"))
+    return (rank if rank is None or rank < 2**31 else None), size
+
+
+def options(frame: dict[str, Any]) -> dict[str, Any]:
+    """The profiler's options that the file states."""
+    return {name: bool(frame[name]) for name in _OPTIONS if name in frame}
+
+
+def producer(frame: dict[str, Any]) -> str | None:
+    """The program that wrote the file, where it says so."""
+    version = frame.get("torch_version") or frame.get("pytorch_version")
+    return f"torch {version}" if isinstance(version, str) else None

@@ -1,0 +1,115 @@
+"""Edges: forward to backward, event to wait, synchronisation as the device sees it."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.importers.kineto.columns import known
+from pinchpoint.importers.kineto.fields import ABSENT, NULL, Lane
+from pinchpoint.importers.kineto.host import Sources
+from pinchpoint.importers.kineto.order import time_order
+from pinchpoint.trace import FlowKind, Table, table
+
+Array = NDArray[Any]
+_BEGIN, _END = ord("s"), ord("f")
+
+
+def flow_table(sources: Sources) -> Table:
+    """All edges that are not launches."""
+    parts = [_arrows(sources), _synchronisations(sources)]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    order = time_order(columns["start_ns"])
+    if order is not None:
+        columns = {name: values[order] for name, values in columns.items()}
+    missing = {}
+    for name in ("from_correlation", "to_stream", "device"):
+        columns[name], missing[name] = known(columns[name])
+    for name in ("from_thread", "to_thread"):
+        missing[name] = columns[name] == ABSENT
+    columns["device"] = np.where(missing["device"], 0, columns["device"])
+    return table("flows", columns, missing)
+
+
+def _arrows(sources: Sources) -> dict[str, Array]:
+    columns, interned = sources.columns, sources.interned
+    spans = sources.clock.spans(columns, Lane.FLOW, timed_only=True)
+    process, thread = columns.take(Lane.FLOW, "process"), columns.take(Lane.FLOW, "thread")
+    thread = spans.of(sources.threads.positions(process, thread))
+    phase = spans.of(columns.take(Lane.FLOW, "phase"))
+    flow = spans.of(columns.take(Lane.FLOW, "flow"))
+    category = spans.of(columns.take(Lane.FLOW, "category"))
+    columns.take(Lane.FLOW, "event")
+    begin, end = _pairs(phase, flow, category)
+    kinds = interned.chosen(category[begin], _kind)
+    nothing = np.full(len(begin), NULL)
+    return {
+        "start_ns": spans.start[begin],
+        "end_ns": spans.start[end],
+        "kind": kinds,
+        "from_thread": thread[begin].astype(np.int32),
+        "to_thread": thread[end].astype(np.int32),
+        "from_correlation": nothing,
+        "to_stream": nothing,
+        "device": nothing,
+    }
+
+
+def _kind(category: str) -> int:
+    return FlowKind.FORWARD_BACKWARD if category == "fwdbwd" else FlowKind.OTHER
+
+
+def _pairs(phase: Array, flow: Array, category: Array) -> tuple[Array, Array]:
+    """Rows of beginnings and of the ends that belong to them.
+
+    Ids count from 1 again in every category, and may be used anew later: the n-th beginning of
+    an id goes with its n-th end.
+    """
+    usable = flow != NULL
+    begins, ends = (
+        np.flatnonzero((phase == _BEGIN) & usable),
+        np.flatnonzero((phase == _END) & usable),
+    )
+    keys = [_occurrences(flow[rows], category[rows]) for rows in (begins, ends)]
+    if not len(begins) or not len(ends):
+        return begins[:0], ends[:0]
+    _, which = np.unique(np.concatenate(keys), axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    _, first, second = np.intersect1d(
+        which[: len(begins)], which[len(begins) :], assume_unique=True, return_indices=True
+    )
+    return begins[first], ends[second]
+
+
+def _occurrences(flow: Array, category: Array) -> Array:
+    """Rows of (category, id, how often the id came before)."""
+    order = np.lexsort((flow, category))
+    flows, categories = flow[order], category[order]
+    fresh = np.append(True, (flows[1:] != flows[:-1]) | (categories[1:] != categories[:-1]))
+    fresh = fresh[: len(flow)]
+    starts = np.maximum.accumulate(np.where(fresh, np.arange(len(flow)), 0))
+    count = np.empty(len(flow), np.int64)
+    count[order] = np.arange(len(flow)) - starts
+    return np.stack((category.astype(np.int64), flow, count), axis=1)
+
+
+def _synchronisations(sources: Sources) -> dict[str, Array]:
+    columns, interned = sources.columns, sources.interned
+    spans = sources.clock.spans(columns, Lane.SYNC)
+
+    def take(column: str) -> Array:
+        return spans.of(columns.take(Lane.SYNC, column))
+
+    waits = interned.chosen(take("name"), lambda name: "Wait" in name) == 1
+    correlation, record = take("correlation"), take("record_correlation")
+    absent = np.full(len(waits), ABSENT, np.int32)
+    return {
+        "start_ns": spans.start,
+        "end_ns": spans.start + spans.duration,
+        "kind": np.where(waits, FlowKind.EVENT_WAIT, FlowKind.DEVICE_SYNC),
+        "from_thread": absent,
+        "to_thread": absent,
+        "from_correlation": np.where(waits, record, correlation),
+        "to_stream": take("stream"),
+        "device": take("device"),
+    }
