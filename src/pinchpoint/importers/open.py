@@ -1,7 +1,9 @@
 """From a path to the importer that reads it; every bad path ends in one clear error."""
 
+import inspect
 import pkgutil
 import zlib
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +14,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.trace import Trace
 
 HEAD_BYTES = 4096
+Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
 _NOT_IMPORTERS = {"open", "health"}
 
 
@@ -29,6 +32,14 @@ class Importer(Protocol):
         ...
 
 
+class _Reporting(Importer, Protocol):
+    """An importer of large files."""
+
+    def read(self, path: Path, progress: Progress | None = None) -> Trace:
+        """The same, telling how far it is."""
+        ...
+
+
 @cache
 def _importers() -> tuple[Importer, ...]:
     names = sorted(m.name for m in pkgutil.iter_modules(home.__path__))
@@ -41,20 +52,27 @@ def formats() -> tuple[str, ...]:
     return tuple(importer.FORMAT for importer in _importers())
 
 
-def load(path: str | Path) -> Trace:
+def load(path: str | Path, progress: Progress | None = None) -> Trace:
     """Read a recording of any known format.
 
-    Raises UnreadableFile, with what to do next, for anything that is not one.
+    ``progress`` is called now and then by the formats whose files can be large. Raises
+    UnreadableFile, with what to do next, for anything that is not a recording.
     """
     where = Path(path)
     head = read_head(where)
     for importer in _importers():
         if importer.claims(where, head):
-            return importer.read(where)
+            return _read(importer, where, progress)
     raise UnreadableFile(
         f"{where}: {_what_it_looks_like(head)}, not a recording that Pinchpoint reads",
         hint=f"formats: {', '.join(formats())}",
     )
+
+
+def _read(importer: Importer, path: Path, progress: Progress | None) -> Trace:
+    if progress is not None and "progress" in inspect.signature(importer.read).parameters:
+        return cast(_Reporting, importer).read(path, progress)
+    return importer.read(path)
 
 
 def read_head(path: Path) -> bytes:
@@ -104,4 +122,4 @@ def _what_it_looks_like(head: bytes) -> str:
     return "text"
 
 
-__all__ = ["HEAD_BYTES", "Importer", "formats", "load", "read_head"]
+__all__ = ["HEAD_BYTES", "Importer", "Progress", "formats", "load", "read_head"]

@@ -6,9 +6,9 @@ from functools import cache
 from pinchpoint.trace.kinds import ApiKind
 
 _VERSION = re.compile(
-    r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$"
-)  # cudaLaunchKernel_v7000, cuMemcpyAsync_v2_ptsz
-_PREFIX = re.compile(r"^(cuda|cu|hip|ze|ur|pi|runtimeFunction-)(?=[A-Z])")
+    r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?(R\d{4})?$"
+)  # cudaLaunchKernel_v7000, cuMemcpyAsync_v2_ptsz, hipGetDevicePropertiesR0600
+_PREFIX = re.compile(r"^(cuda|cu|hip|ze|ur|pi|runtimeFunction-|enqueueCommand )(?=[A-Zmw])")
 
 # The first pattern that is found in the name without its prefix decides.
 _PATTERNS: tuple[tuple[str, ApiKind], ...] = (
@@ -16,21 +16,25 @@ _PATTERNS: tuple[tuple[str, ApiKind], ...] = (
     (r"^Graph|BeginCapture|EndCapture|ThreadExchangeStreamCaptureMode", ApiKind.GRAPH_BUILD),
     (r"IsCapturing|GetCaptureInfo|Query|^Get|GetAttribute|GetLastError|PeekAt|^Occupancy|^Func[GS]et"
      r"|DeviceGet|PointerGet|CtxGet|StreamGet|MemGet|MemPool[GS]et", ApiKind.QUERY),
-    (r"^Launch|LaunchKernel|EnqueueKernel|ExtLaunch|ModuleLaunch|CooperativeLaunch|LaunchCooperative",
-     ApiKind.LAUNCH),
-    (r"^DeviceSynchronize|^CtxSynchronize|^ThreadSynchronize", ApiKind.SYNC_DEVICE),
-    (r"^StreamSynchronize|QueueFinish|CommandQueueSynchronize|StreamWait$", ApiKind.SYNC_STREAM),
+    (r"^Launch|LaunchKernel|Enqueue(Cooperative)?Kernel|ExtLaunch|ModuleLaunch|CooperativeLaunch"
+     r"|LaunchCooperative|AppendLaunch|^runFunction", ApiKind.LAUNCH),
+    (r"^DeviceSynchronize|^CtxSynchronize|^ThreadSynchronize|^synchronize$", ApiKind.SYNC_DEVICE),
+    (r"^StreamSynchronize|QueueFinish|CommandQueueSynchronize|CommandListHostSynchronize"
+     r"|StreamWait$|^synchronizeStream", ApiKind.SYNC_STREAM),
     (r"^EventSynchronize|EventWait$|EventHostSynchronize|FenceHostSynchronize", ApiKind.SYNC_EVENT),
-    (r"^StreamWaitEvent|StreamWaitValue|EnqueueEventsWait", ApiKind.STREAM_WAIT),
-    (r"^EventRecord", ApiKind.EVENT_RECORD),
-    (r"[Mm]emset|EnqueueUSMFill|EnqueueMemBufferFill", ApiKind.MEMSET),
+    (r"^StreamWaitEvent|StreamWaitValue|EnqueueEventsWait|AppendWaitOnEvents|^waitOnEvent",
+     ApiKind.STREAM_WAIT),
+    (r"^EventRecord|^recordEvent", ApiKind.EVENT_RECORD),
+    (r"[Mm]emset|EnqueueUSMFill|EnqueueMemBufferFill|AppendMemoryFill", ApiKind.MEMSET),
     (r"[Mm]emcpy|MemPrefetch|EnqueueUSMMemcpy|EnqueueMemBuffer(Read|Write|Copy)|AppendMemoryCopy",
      ApiKind.COPY),
     (r"HostAlloc|MallocHost|HostMalloc|HostRegister|MemAllocHost|USMHostAlloc", ApiKind.HOST_ALLOC),
     (r"FreeHost|HostFree|HostUnregister", ApiKind.OTHER),
-    (r"^Malloc|^MemAlloc|^MemCreate|^ExtMalloc|USMDeviceAlloc", ApiKind.MALLOC),
-    (r"^Free|^MemFree|^MemRelease|USMFree", ApiKind.FREE),
-    (r"^Module(Load|Unload|GetFunction)|^Library(Load|GetKernel)", ApiKind.MODULE_LOAD),
+    (r"^Malloc|^MemAlloc|^MemCreate|^MemMap$|^MemAllocDevice|^ExtMalloc|USMDeviceAlloc",
+     ApiKind.MALLOC),
+    (r"^Free|^MemFree|^MemRelease|^MemUnmap|USMFree", ApiKind.FREE),
+    (r"^Module(Load|Unload|GetFunction|Create)|^Library(Load|GetKernel)|ProgramCreate",
+     ApiKind.MODULE_LOAD),
 )  # fmt: skip
 _COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _PATTERNS)
 
@@ -52,7 +56,9 @@ def api_kind(name: str) -> ApiKind:
 
 _COLLECTIVES = (
     ("allreduce", "allreduce"),
+    ("reduce_scatter_cross_device", "reduce_scatter"),
     ("cross_device_reduce", "allreduce"),
+    ("quick_reduce", "allreduce"),
     ("reducescatter", "reduce_scatter"),
     ("allgather", "allgather"),
     ("alltoall", "alltoall"),
@@ -65,10 +71,14 @@ _COLLECTIVES = (
     ("gather", "gather"),
     ("scatter", "scatter"),
     ("barrier", "barrier"),
+    ("dispatch", "dispatch"),  # DeepEP: tokens to their experts, and back
+    ("combine", "combine"),
 )
 _LIBRARY = re.compile(
     r"nccl(dev)?kernel|^ncclkernel|rccl|hccl|oneccl|^ccl_|msccl|nvshmem|deep_?ep"
-    r"|cross_device_reduce_|multimem_(all|one)_|one_shot_all_|two_shot_all_|custom_?all_?reduce",
+    r"|cross_device_reduce_|multimem_(all|one)_|(one|two)_?shot_?all_?|custom_?all_?reduce"
+    r"|all_?reduce_(fusion|kernel)|trtllm_allreduce|quick_?reduce|reduce_scatter_cross_device"
+    r"|allgather_lastdim",
     re.IGNORECASE,
 )
 
@@ -82,7 +92,13 @@ def collective_kind(kernel: str) -> str | None:
     """
     if _LIBRARY.search(kernel) is None:
         return None
-    bare = kernel.lower().replace("_", "")
+    return collective_verb(kernel)
+
+
+@cache
+def collective_verb(name: str) -> str:
+    """``allreduce``, … in the name of a collective or its kernel, else ``"other"``."""
+    bare = name.lower().replace("_", "")
     for word, kind in _COLLECTIVES:
         if word.replace("_", "") in bare:
             return kind

@@ -10,7 +10,8 @@ from pinchpoint.importers.kineto.assemble import FORMAT, assemble
 from pinchpoint.importers.kineto.document import Frame, close_events, open_events
 from pinchpoint.importers.kineto.plain import PlainScanner
 from pinchpoint.importers.kineto.scan import scan_in_order
-from pinchpoint.importers.kineto.text import Progress, Text
+from pinchpoint.importers.kineto.text import Text
+from pinchpoint.importers.open import Progress
 from pinchpoint.trace import Trace
 
 __all__ = ["FORMAT", "claims", "read"]

@@ -12,7 +12,6 @@ from pinchpoint.importers.kineto.device_kinds import (
     ANNOTATION_CATEGORY,
     NOT_AN_OPERATION,
     UNKNOWN_MEMORY,
-    collective_verb,
     copy_ends,
     device_kind,
     memset_target,
@@ -21,6 +20,7 @@ from pinchpoint.importers.kineto.fields import ABSENT, ARGUMENTS, NULL, Lane
 from pinchpoint.importers.kineto.host import Sources
 from pinchpoint.importers.kineto.rare import device_in
 from pinchpoint.trace import DeviceKind, HostKind, Table, table
+from pinchpoint.trace.call_names import collective_verb
 
 Array = NDArray[Any]
 

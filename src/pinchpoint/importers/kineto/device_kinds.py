@@ -3,28 +3,13 @@
 import re
 
 from pinchpoint.trace import DeviceKind, MemoryKind
+from pinchpoint.trace.call_names import collective_kind
 
 _COPY_CATEGORIES = ("gpu_memcpy", "Memcpy")
 _MEMSET_CATEGORIES = ("gpu_memset", "Memset")
 _COLLECTIVE_CATEGORIES = ("collective_comm",)
 MTIA_CATEGORY = "mtia_ccp_events"
 ANNOTATION_CATEGORY = "gpu_user_annotation"
-
-# NCCL and RCCL kernels, oneCCL, HCCL, MSCCL; all-reduce kernels of vLLM, SGLang, TensorRT-LLM,
-# FlashInfer, AITER and torch's symmetric memory; NVSHMEM and DeepEP.
-_COLLECTIVE = re.compile(
-    r"nccl|rccl|oneccl|hccl|msccl|nvshmem|deep_ep::(?:internode|intranode|internode_ll)"
-    r"|cross_device_(?:reduce|broadcast)|(?:one|two)_?shot_?all_?(?:reduce|gather)"
-    r"|multimem_(?:all_reduce|one_shot|all_gather|reduce_scatter)|all_?reduce_(?:fusion|kernel)"
-    r"|allreduce_(?:fusion|kernel)|trtllm_allreduce|quick_?reduce|reduce_scatter_cross_device"
-    r"|allgather_lastdim",
-    re.IGNORECASE,
-)
-_COLLECTIVE_VERB = re.compile(
-    r"all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|send_?recv|reduce|send|recv"
-    r"|gather|scatter|dispatch|combine",
-    re.IGNORECASE,
-)
 
 _ARROW = re.compile(r"\((\w+) -> (\w+)\)")
 _SHORT = re.compile(r"\b([HDAPMS])to([HDAPMS])\b|\(([HDMS])2([HDMS])\)|\bMemcpy([HDAP])to([HDAP])")
@@ -60,7 +45,7 @@ def device_kind(category: str, name: str) -> int:
         if name.startswith("event_"):
             return NOT_AN_OPERATION
         return DeviceKind.COPY if name == "dma_request" else DeviceKind.KERNEL
-    if category in _COLLECTIVE_CATEGORIES or _COLLECTIVE.search(name):
+    if category in _COLLECTIVE_CATEGORIES or collective_kind(name):
         return DeviceKind.COLLECTIVE
     return DeviceKind.KERNEL
 
@@ -87,9 +72,3 @@ def memset_target(name: str) -> int:
     """MemoryKind that a memset fills; UNKNOWN_MEMORY where the name does not say."""
     found = re.search(r"\((\w+)\)", name)
     return _WORDS.get(found[1], UNKNOWN_MEMORY) if found else UNKNOWN_MEMORY
-
-
-def collective_verb(name: str) -> str:
-    """``allreduce``, ``allgather``, … from the name of a kernel or of the collective."""
-    found = _COLLECTIVE_VERB.search(name)
-    return found.group().lower().replace("_", "") if found else "other"

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.importers.kineto.api_kinds import api_kind, api_name
 from pinchpoint.importers.kineto.clock import Clock, Spans
 from pinchpoint.importers.kineto.columns import Columns, Interned, first_known, known
 from pinchpoint.importers.kineto.fields import Lane
@@ -14,6 +13,7 @@ from pinchpoint.importers.kineto.host_kinds import STEP, host_kind
 from pinchpoint.importers.kineto.nesting import NONE, nest
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.trace import HostKind, Names, Table, empty_table, table
+from pinchpoint.trace.call_names import api_kind, without_version
 
 Array = NDArray[Any]
 
@@ -99,8 +99,8 @@ def _api_calls(sources: Sources, spans: Spans, thread: Array, enclosing: Array) 
     out: dict[str, Array] = {
         "start_ns": spans.start,
         "duration_ns": spans.duration,
-        "name": spans.of(interned.renamed(name, api_name)),
-        "kind": spans.of(interned.chosen(name, lambda n: api_kind(api_name(n)))),
+        "name": spans.of(interned.renamed(name, without_version)),
+        "kind": spans.of(interned.chosen(name, api_kind)),
         "thread": thread,
         "correlation": spans.of(correlation),
         "external_id": spans.of(external),

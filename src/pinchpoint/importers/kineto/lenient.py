@@ -196,8 +196,7 @@ def _scaled(kept: int, power: int) -> int | None:
         return 0
     if power < 0:
         unit: int = 10**-power
-        value, rest = divmod(kept, unit)
-        return value + (rest >= unit // 2)
+        return kept // unit + (kept % unit >= unit // 2)
     if power > SIGNIFICANT_DIGITS:
         return None
     value: int = kept * 10**power

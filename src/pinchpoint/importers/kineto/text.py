@@ -1,12 +1,12 @@
 """The JSON text of a file, decompressed piece by piece, in bounded memory."""
 
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers.open import Progress
 
 fast_zlib: Any
 try:
@@ -15,7 +15,6 @@ except ImportError:  # three times slower, same result
     fast_zlib = zlib
 _ZLIB_ERRORS: tuple[type[Exception], ...] = (zlib.error, fast_zlib.error)
 
-Progress = Callable[[int, int], None]  # bytes of the file read, bytes of the file
 
 GZIP_MAGIC = b"\x1f\x8b"
 _INPUT_BYTES = 256 << 10
