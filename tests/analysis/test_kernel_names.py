@@ -68,6 +68,10 @@ KERNELS = [
     ),
     (Category.MEMSET, "void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>>()"),
     (Category.COPY_D2D, "__amd_rocclr_copyBuffer"),
+    (Category.ELEMENTWISE, "loop_select_fusion_1"),
+    (Category.REDUCTION, "input_reduce_fusion"),
+    (Category.DATA_MOVEMENT, "input_transpose_fusion"),
+    (Category.OTHER, "fusion_31"),
     (Category.OTHER, "my_kernel"),
 ]
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from pinchpoint.analysis.windows import sum_per_window, window_of
+from pinchpoint.analysis.windows import inside, sum_per_window, window_of
 
 START, END = np.array([10, 20, 40]), np.array([20, 30, 50])
 
@@ -8,6 +8,7 @@ START, END = np.array([10, 20, 40]), np.array([20, 30, 50])
 def test_windows_include_their_start_and_not_their_end():
     times = np.array([9, 10, 19, 20, 30, 45, 50])
     assert window_of(times, START, END).tolist() == [3, 0, 0, 1, 3, 2, 3]
+    assert inside(times, START, END).tolist() == [False, True, True, True, False, True, False]
 
 
 def test_events_and_their_values_are_summed():

@@ -55,6 +55,8 @@ def subtree_sums(parent: Rows, values: NDArray[np.int64]) -> NDArray[np.int64]:
     """The value of each row plus those of all rows inside it."""
     total = values.astype(np.int64)
     depth = depths(parent)
+    if depth.max(initial=0) < 1 << 15:
+        depth = depth.astype(np.int16)  # sorted by radix, several times faster
     order = np.argsort(-depth, kind="stable")
     edges = np.flatnonzero(np.diff(depth[order])) + 1
     for level in np.split(order, edges):  # deepest first; one round a depth
@@ -72,7 +74,7 @@ def outermost(group: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[n
     if not len(group):
         return np.ones(0, np.bool_)
     order = np.argsort(group, kind="stable")
-    ids = np.unique(group[order], return_inverse=True)[1]
+    ids = np.cumsum(np.diff(group[order], prepend=group[order[0]]) != 0)
     span = int(end.max()) - int(start.min()) + 1
     reach = np.maximum.accumulate(end[order] - start.min() + ids * span)
     before = np.concatenate(([-1], reach[:-1])) - ids * span + start.min()

@@ -97,6 +97,14 @@ _KERNELS: tuple[tuple[Category, str], ...] = (
     (Category.DATA_MOVEMENT, r"nchwtonhwc|nhwctonchw|batched_transpose"),
     # Rotary position "embeddings" are arithmetic, not lookups.
     (Category.ELEMENTWISE, r"rotary|(^|[_:])rope"),
+    # XLA names a fusion by its kind and last operation; a plain fusion_7 says nothing.
+    (Category.REDUCTION, r"^(input|loop|wrapped)_\w*reduce"),
+    (Category.EMBEDDING, r"^(input|loop|wrapped)_\w*(scatter|gather)"),
+    (
+        Category.DATA_MOVEMENT,
+        r"^(input|loop|wrapped)_(transpose|convert|copy|slice|concatenate|pad|broadcast|reverse)",
+    ),
+    (Category.ELEMENTWISE, r"^(loop_\w*fusion|wrapped_)"),
     # Embedding kernels that update their weights in the same pass; above optimizers.
     (Category.EMBEDDING, r"split_embedding|embedding_bag|bounds_check_indices|pooled_embs"),
     (

@@ -17,6 +17,11 @@ def window_of(times: Times, start_ns: Times, end_ns: Times) -> NDArray[np.intp]:
     return found
 
 
+def inside(times: Times, start_ns: Times, end_ns: Times) -> NDArray[np.bool_]:
+    """Whether each time falls into any window: a mask of rows for the tables of this package."""
+    return window_of(times, start_ns, end_ns) < len(start_ns)
+
+
 def sum_per_window(
     times: Times, start_ns: Times, end_ns: Times, values: Times | None = None
 ) -> Times:
