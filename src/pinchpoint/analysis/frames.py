@@ -40,6 +40,7 @@ class Frame:
 
 _FRAME = re.compile(r"(?P<file>[^\n]+?)\((?P<line>\d{1,9})\): (?P<function>[^\n]*)")
 _PACKAGE = re.compile(r"(?:site|dist)-packages/([^/]+)")
+_GENERATED = re.compile(r"/torchinductor_[^/]*/")  # written by a compiler
 _PYTHON_HOME = re.compile(r"(?:^|/)lib(?:64)?/python\d[\d.]*/")
 
 # Of these a reader wants to know what called them, not where inside they were.
@@ -77,7 +78,7 @@ def owner_of(file: str) -> Owner:
     if installed:
         package = installed[1].removesuffix(".py")
         return Owner.FRAMEWORK if package in _FRAMEWORKS else Owner.LIBRARY
-    if path.startswith("<") or _PYTHON_HOME.search(path):
+    if path.startswith("<") or _PYTHON_HOME.search(path) or _GENERATED.search(path):
         return Owner.FRAMEWORK
     top, _, inside = path.partition("/")
     package = top.removesuffix(".py")

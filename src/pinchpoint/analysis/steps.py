@@ -257,17 +257,15 @@ def _whole(trace: Trace, reason: str) -> Steps:
 
 
 def _extent(trace: Trace) -> tuple[int, int]:
-    """From the first to the last operator, call or device operation.
+    """From the first to the last device operation, or operator where there is no device.
 
-    Open Python frames reach far beyond what they are about, so they count only where nothing
-    else was recorded.
+    What the device did before its first recorded operation is not known, so it is left out.
+    Open Python frames reach far beyond what they are about and count only where nothing else
+    was recorded.
     """
     host = trace.host_ops
-    if host is not None:
-        host = host.take(~np.isin(host["kind"], _ENCLOSING))
-    for candidates in ((trace.device_ops, trace.api_calls, host), (trace.host_ops,)):
-        filled = [rows for rows in candidates if rows is not None and len(rows)]
-        if filled:
-            low = min(int(rows["start_ns"].min()) for rows in filled)
-            return low, max(int(rows.end_ns.max()) for rows in filled)
+    inner = None if host is None else host.take(~np.isin(host["kind"], _ENCLOSING))
+    for rows in (trace.device_ops, inner, host, trace.api_calls):
+        if rows is not None and len(rows):
+            return int(rows["start_ns"].min()), int(rows.end_ns.max())
     return 0, 0

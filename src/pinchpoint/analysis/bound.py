@@ -1,0 +1,91 @@
+"""What bounds the typical step: the device, the host, its input, communication or copies."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pinchpoint.analysis.accounting import breakdown
+from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.queue import queue
+from pinchpoint.trace import Trace, once_per_trace
+
+HELD_UP_RATIO = 0.15  # waits below this share of the step leave the device its limit
+CLEAR_LEAD_RATIO = 1.5  # one wait names the step if it is this much longer than the next
+
+
+class Binding(Enum):
+    """What a step's time hangs on."""
+
+    DEVICE = "device"
+    HOST = "host"
+    INPUT = "input"
+    COMMUNICATION = "communication"
+    COPIES = "copies"
+    MIXED = "mixed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What bounds the typical step, with the shares of it that say so.
+
+    ``host`` is idle time for any reason on the host but the input; idle time that the host does
+    not explain (dependencies, start latency, the profiler) is ``other``. They add up to 1.
+    """
+
+    by: Binding
+    device_ratio: float
+    communication_ratio: float  # exposed
+    copies_ratio: float  # exposed
+    input_ratio: float
+    host_ratio: float
+    other_ratio: float
+    empty_queue_ratio: float | None  # share of launches that found the device with nothing to do
+    median_depth: float | None
+
+
+_NOT_THE_HOST = (GapKind.DEPENDENCY, GapKind.START_LATENCY, GapKind.PROFILER)
+
+
+@once_per_trace
+def bound(trace: Trace) -> Bound:
+    """Which resource bounds the typical step; HOST or INPUT for recordings without a device."""
+    parts, lined_up = breakdown(trace), queue(trace)
+    whole = parts.typical_ns or 0
+    if not whole:
+        return Bound(Binding.UNKNOWN, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None, None)
+    communication = parts.of_part("exposed-communication")
+    waits_for_data = parts.of_part(GapKind.DATA.id) + parts.of_part("host-data")
+    unexplained = sum(parts.of_part(kind.id) for kind in _NOT_THE_HOST)
+    if lined_up is None:  # nothing says that it was the host that was late
+        unexplained += parts.of_part(GapKind.UNRECORDED.id)
+    host = parts.of_group("idle") + parts.of_group("host") - waits_for_data - unexplained
+    device, exposed = parts.of_group("device"), parts.of_group("exposed")
+    return Bound(
+        by=_binding(whole, device, communication, exposed - communication, waits_for_data, host),
+        device_ratio=device / whole,
+        communication_ratio=communication / whole,
+        copies_ratio=(exposed - communication) / whole,
+        input_ratio=waits_for_data / whole,
+        host_ratio=host / whole,
+        other_ratio=unexplained / whole,
+        empty_queue_ratio=None if lined_up is None else lined_up.empty_ratio,
+        median_depth=None if lined_up is None else lined_up.median_depth,
+    )
+
+
+def _binding(
+    whole: int, device: int, communication: int, copies: int, data: int, host: int
+) -> Binding:
+    waits = {
+        Binding.COMMUNICATION: communication,
+        Binding.COPIES: copies,
+        Binding.INPUT: data,
+        Binding.HOST: host,
+    }
+    ranked = sorted(waits, key=lambda cause: -waits[cause])
+    most, second = waits[ranked[0]], waits[ranked[1]]
+    if whole - device - sum(waits.values()) > max(most, device):
+        return Binding.UNKNOWN
+    if most < HELD_UP_RATIO * whole:
+        return Binding.DEVICE
+    return ranked[0] if most > CLEAR_LEAD_RATIO * second else Binding.MIXED

@@ -1,0 +1,147 @@
+"""What kind of work a host row is, as far as it explains a late launch.
+
+Some work names itself and everything inside it: a loader's ``next``, a compiler, a save. The
+innermost such row decides. All other rows speak for themselves.
+"""
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ancestry import nearest
+from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.host_timeline import NO_ROW, host_rows
+from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
+
+Codes = NDArray[np.uint8]
+
+# Rows that stand for everything inside them. Python frames are spelt "file.py(LINE): function".
+_ENCLOSING: tuple[tuple[GapKind, str], ...] = (
+    # Iterating a loader, of torch and of the libraries that replace it; starting its workers.
+    (
+        GapKind.DATA,
+        r"^enumerate\(Data(Loader|Pipe)\)#|torch/utils/data/dataloader\.py"
+        r"|(torchdata|nvidia/dali|webdataset|ffcv|mosaicml_streaming)/.*: (__)?next(__)?$"
+        r"|^IteratorGetNext|tensorflow_datasets/.*: __next__",
+    ),
+    # Just-in-time compilers while they compile, not while they run what they compiled.
+    (
+        GapKind.COMPILE,
+        r"torch/_dynamo/(convert_frame|symbolic_convert|output_graph)\.py"
+        r"|torch/_inductor/(compile_fx|graph|scheduler|codecache|async_compile)\.py"
+        r"|torch/_functorch/_aot_autograd/graph_compile\.py|\(dynamo_timed\)$"
+        r"|triton/compiler/|triton/runtime/jit\.py\(\d+\): _do_compile"
+        r"|triton/runtime/autotuner\.py\(\d+\): _bench|jax/.*: (backend_)?compile|^XlaCompile",
+    ),
+    (GapKind.GC, r"^<built-in function collect>|^Python GC|^gc\.collect"),
+    (
+        GapKind.CHECKPOINT,
+        r"torch/serialization\.py\(\d+\): (save|load)$|torch/distributed/checkpoint/"
+        r"|safetensors/|: (save|load)_checkpoint$|orbax/",
+    ),
+    (
+        GapKind.LOGGING,
+        r"torch/utils/tensorboard/|tensorboardX/|^logging/__init__\.py|wandb/|mlflow/|matplotlib/"
+        r"|^tqdm/std\.py|PIL/Image\.py\(\d+\): save|^<built-in function print>"
+        r"|^<built-in method (write|writelines|flush|fsync) of _io\.",
+    ),
+    (
+        GapKind.PROFILER,
+        r"torch/profiler/|torch/autograd/profiler\.py|_record_function_(enter|exit)",
+    ),
+    (GapKind.HOST_COLLECTIVE, r"^(gloo|mpi|ucc):"),
+    # A thread that sleeps until another one has something for it.
+    (
+        GapKind.WAIT,
+        r"^(threading|queue|selectors|subprocess)\.py\(\d+\): (wait|get|put|select|join)$"
+        r"|^multiprocessing/(queues|connection|popen_\w+)\.py\(\d+\): (get|wait|poll|recv\w*)$"
+        r"|^<built-in method (acquire|poll|select|recv\w*) of |^<built-in function (sleep|select)>"
+        r"|concurrent/futures/.*: result$|asyncio/.*: (run_until_complete|_run_once)$",
+    ),
+    # The caller of backward() waits in here for the autograd thread.
+    (
+        GapKind.AUTOGRAD,
+        r"^<built-in method run_backward of |torch/autograd/graph\.py\(\d+\): _engine_run_backward",
+    ),
+)
+_COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in _ENCLOSING)
+
+_OF_CALL = {
+    ApiKind.SYNC_DEVICE: GapKind.SYNC,
+    ApiKind.SYNC_STREAM: GapKind.SYNC,
+    ApiKind.SYNC_EVENT: GapKind.SYNC,
+    ApiKind.MALLOC: GapKind.MALLOC,
+    ApiKind.FREE: GapKind.MALLOC,
+    ApiKind.HOST_ALLOC: GapKind.MALLOC,
+    ApiKind.COPY: GapKind.COPY_CALL,
+    ApiKind.GRAPH_LAUNCH: GapKind.GRAPH_LAUNCH,
+    ApiKind.MODULE_LOAD: GapKind.CODE_LOAD,
+}
+_OF_HOST = {
+    HostKind.PYTHON: GapKind.PYTHON,
+    HostKind.MODULE: GapKind.PYTHON,
+    HostKind.ANNOTATION: GapKind.PYTHON,
+    HostKind.COMPILE: GapKind.COMPILE,
+    HostKind.OVERHEAD: GapKind.PROFILER,
+}
+
+# These hold even where a more specific row is open inside: a sync in a loader is loading.
+_WEAK = (GapKind.AUTOGRAD, GapKind.WAIT, GapKind.PROFILER)
+
+
+@once_per_trace
+def activity(trace: Trace) -> Codes:
+    """The GapKind of each of ``host_rows``, plus a last element for no row at all.
+
+    ``activity(trace)[NO_ROW]`` is UNRECORDED, so looking up NO_ROW needs no check.
+    """
+    rows = host_rows(trace)
+    code = _by_itself(trace)
+    enclosing = _by_name(trace, rows.name)
+    if trace.host_ops is not None:
+        compiler = trace.host_ops["kind"] == HostKind.COMPILE
+        enclosing[: rows.operators][compiler] = GapKind.COMPILE
+    strong = (enclosing != 0) & ~np.isin(enclosing, _WEAK)
+    around = nearest(_chain(rows.parent), strong)
+    inside = around < len(rows)
+    code[inside] = enclosing[around[inside]]
+    code = _weakly(code, enclosing, rows.parent, inside)
+    return np.append(code, np.uint8(GapKind.UNRECORDED))
+
+
+def _weakly(
+    code: Codes, enclosing: Codes, parent: NDArray[np.int64], taken: NDArray[np.bool_]
+) -> Codes:
+    """Waiting and hand-over explain Python frames inside them, but not calls and operators."""
+    around = nearest(_chain(parent), np.isin(enclosing, _WEAK))
+    explained = (around < len(parent)) & ~taken & (code == GapKind.PYTHON)
+    code[explained] = enclosing[around[explained]]
+    return code
+
+
+def _chain(parent: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.where(parent == NO_ROW, len(parent), parent)
+
+
+def _by_itself(trace: Trace) -> Codes:
+    rows = host_rows(trace)
+    code = np.full(len(rows), GapKind.DISPATCH, np.uint8)
+    for table, part, meaning in (
+        (trace.host_ops, code[: rows.operators], _OF_HOST),
+        (trace.api_calls, code[rows.operators :], _OF_CALL),
+    ):
+        if table is not None:
+            for kind, gap in meaning.items():
+                part[table["kind"] == kind] = gap
+    return code
+
+
+def _by_name(trace: Trace, name: NDArray[np.int32]) -> Codes:
+    code = np.zeros(len(trace.names), np.uint8)
+    for position in np.flatnonzero(np.bincount(name, minlength=1)).tolist():
+        for kind, pattern in _COMPILED:
+            if pattern.search(trace.names[position]):
+                code[position] = kind
+                break
+    return code[name]

@@ -1,0 +1,131 @@
+"""What each host thread was doing at any instant: its innermost recorded row.
+
+Operators, Python frames, annotations and runtime calls of a thread nest. Flattened, they become
+a sequence of pieces, each with the innermost row that is open, so that every nanosecond of a
+thread has one owner or none.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
+
+Times = NDArray[np.int64]
+Rows = NDArray[np.int64]
+
+NO_ROW = -1
+
+
+@dataclass(frozen=True, eq=False)
+class HostRows:
+    """``host_ops`` and ``api_calls`` in one numbering: a call's position is ``operators`` plus
+    its row in ``api_calls``. Ends are clipped to the end of the enclosing row, because files
+    round times, and the profiler's own rows belong to no thread's nesting."""
+
+    operators: int  # how many of the rows are host_ops
+    start_ns: Times
+    end_ns: Times
+    parent: Rows  # NO_ROW where nothing encloses the row
+    thread: NDArray[np.int32]
+    name: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """A thread's pieces: from ``at_ns[i]`` to ``at_ns[i + 1]`` the innermost row is ``row[i]``.
+
+    The last row is NO_ROW: after the last event nothing is open.
+    """
+
+    at_ns: Times
+    row: Rows
+
+    def __len__(self) -> int:
+        return len(self.at_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class HostPieces:
+    """Spans of time, each with the asking span it lies in and the row open then, or NO_ROW."""
+
+    asked: NDArray[np.int64]  # position of the asking span
+    start_ns: Times
+    end_ns: Times
+    row: Rows
+
+
+@once_per_trace
+def host_rows(trace: Trace) -> HostRows:
+    """All rows of host threads in one numbering."""
+    host, calls = trace.host_ops, trace.api_calls
+    operators = 0 if host is None else len(host)
+    columns = [_columns(rows, owner) for rows, owner in ((host, "parent"), (calls, "host_op"))]
+    start, end, parent, thread, name = (np.concatenate(c) for c in zip(*columns, strict=True))
+    while True:  # one round for every level at which an end sticks out; nearly always one or two
+        limit = np.where(parent == NO_ROW, end, np.minimum(end, end[parent]))
+        if np.array_equal(limit, end):
+            break
+        end = limit
+    end = np.maximum(end, start)
+    return HostRows(operators, start, end, parent, thread, name)
+
+
+def _columns(rows: Table | None, owner: str) -> tuple[NDArray[np.generic], ...]:
+    if rows is None:
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, nothing, nothing.astype(np.int32), nothing.astype(np.int32)
+    parent = rows.filled(owner, NO_ROW).astype(np.int64)
+    return rows["start_ns"], rows.end_ns, parent, rows["thread"], rows["name"]
+
+
+@once_per_trace
+def timelines(trace: Trace) -> dict[int, Timeline]:
+    """The timeline of every thread that has rows."""
+    rows = host_rows(trace)
+    usable = rows.end_ns > rows.start_ns
+    if trace.host_ops is not None:
+        usable[: rows.operators] &= trace.host_ops["kind"] != HostKind.OVERHEAD
+    # At one instant ends come before starts, inner ends and outer starts first; the later rows
+    # are the inner ones, so the order of the arrays does it and the sort need only be stable.
+    opened = np.flatnonzero(usable)
+    closed = opened[::-1]
+    at = np.concatenate((rows.end_ns[closed], rows.start_ns[opened]))
+    row = np.concatenate((rows.parent[closed], opened))
+    thread = np.concatenate((rows.thread[closed], rows.thread[opened]))
+    found: dict[int, Timeline] = {}
+    for one in np.unique(rows.thread[opened]).tolist():
+        mine = np.flatnonzero(thread == one)
+        order = mine[np.argsort(at[mine], kind="stable")]
+        found[one] = _timeline(at[order], row[order])
+    return found
+
+
+def _timeline(at: Times, row: Rows) -> Timeline:
+    last = np.append(at[1:] != at[:-1], True)  # of several changes at once only the last counts
+    at, row = at[last], row[last]
+    changed = np.append(True, row[1:] != row[:-1])
+    return Timeline(at[changed], row[changed])
+
+
+def look_up(timeline: Timeline | None, start_ns: Times, end_ns: Times) -> HostPieces:
+    """The pieces of a timeline inside each of the given spans, in order; they fill the spans."""
+    asked = np.arange(len(start_ns), dtype=np.int64)
+    if timeline is None or not len(timeline):
+        return HostPieces(asked, start_ns, end_ns, np.full(len(asked), NO_ROW, np.int64))
+    first = np.searchsorted(timeline.at_ns, start_ns, "right") - 1
+    last = np.searchsorted(timeline.at_ns, end_ns, "left") - 1
+    count = np.maximum(last - first + 1, 0)
+    count[end_ns <= start_ns] = 0
+    which = np.repeat(asked, count)
+    offset = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    piece = first[which] + offset
+    edges = np.append(timeline.at_ns, np.iinfo(np.int64).max)
+    start = np.maximum(np.where(piece < 0, start_ns[which], edges[piece]), start_ns[which])
+    end = np.minimum(edges[piece + 1], end_ns[which])
+    row = np.where(piece < 0, NO_ROW, timeline.row[piece])
+    return HostPieces(which, start, end, row)

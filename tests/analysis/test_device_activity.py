@@ -1,0 +1,68 @@
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.categories import Category
+from pinchpoint.analysis.device_activity import device_activity
+from pinchpoint.trace import DeviceKind, MemoryKind
+
+
+def on(builder, name, at, lasts, *, stream=7, kind=DeviceKind.KERNEL, **more):
+    builder.add(
+        "device_ops",
+        name=name,
+        kind=kind,
+        start_ns=at,
+        duration_ns=lasts,
+        device=0,
+        stream=stream,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("ops", "busy_ns", "idle_ratio"),
+    [
+        pytest.param([(0, 10), (10, 10)], 20, 0.0, id="back to back"),
+        pytest.param([(0, 10), (30, 10)], 20, 0.5, id="one gap"),
+        pytest.param([(0, 40), (10, 10), (60, 20)], 60, 0.25, id="gap after nested"),
+        pytest.param([], 0, None, id="no device work"),
+    ],
+)
+def test_overlap_counts_once(ops, busy_ns, idle_ratio):
+    b = TraceBuilder()
+    for at, lasts in ops:
+        on(b, "gemm_kernel", at, lasts)
+    found = device_activity(b.trace())
+    assert found.busy_ns == busy_ns
+    assert found.idle_ratio == (None if idle_ratio is None else pytest.approx(idle_ratio))
+
+
+def test_a_collective_counts_only_where_it_is_exposed():
+    b = TraceBuilder()
+    on(b, "cutlass_gemm", 0, 100)
+    on(b, "ncclDevKernel_AllReduce", 60, 100, stream=20, kind=DeviceKind.COLLECTIVE)
+    found = device_activity(b.trace())
+    assert found.exclusive[Category.GEMM].total == 100
+    assert found.exclusive[Category.COLLECTIVE].total == 60
+    assert found.communication.total == 100
+    assert found.communication_overlapped_ns == 40
+
+
+def test_a_copy_gives_way_to_compute_and_to_collectives():
+    b = TraceBuilder()
+    on(b, "cutlass_gemm", 0, 50)
+    on(b, "ncclDevKernel_AllReduce", 50, 50, stream=20, kind=DeviceKind.COLLECTIVE)
+    on(
+        b,
+        "Memcpy HtoD",
+        0,
+        120,
+        stream=24,
+        kind=DeviceKind.COPY,
+        from_memory=MemoryKind.PINNED,
+        to_memory=MemoryKind.DEVICE,
+    )
+    found = device_activity(b.trace())
+    assert found.exclusive[Category.COPY_H2D].total == 20
+    assert found.copies_overlapped_ns == 50
+    assert found.busy_ns == sum(when.total for when in found.exclusive.values()) == 120

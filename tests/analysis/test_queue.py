@@ -1,0 +1,57 @@
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.queue import queue
+from pinchpoint.trace import ApiKind, DeviceKind
+
+
+def test_a_host_that_runs_ahead_fills_the_queue():
+    b = TraceBuilder()
+    for i in range(5):
+        b.launch(i * 10, 5, "k", 20 + i * 100, 100)
+    found = queue(b.trace())
+    assert found.depth.tolist() == [0, 1, 2, 3, 4]
+    assert found.latency_ns.tolist() == [20, 110, 200, 290, 380]
+    assert found.empty_ratio == pytest.approx(0.2)
+    assert found.median_depth == 2
+    assert found.median_lead_ns == 195
+
+
+def test_a_late_host_finds_it_empty():
+    b = TraceBuilder()
+    for i in range(4):
+        b.launch(i * 100, 5, "k", i * 100 + 10, 20)
+    found = queue(b.trace())
+    assert found.empty_ratio == 1
+    assert found.median_lead_ns == 5
+
+
+def test_a_graph_is_queued_by_one_call():
+    b = TraceBuilder()
+    call = b.api("cudaGraphLaunch", 0, 5, kind=ApiKind.GRAPH_LAUNCH)
+    for i in range(3):
+        b.add(
+            "device_ops",
+            name="node",
+            kind=DeviceKind.KERNEL,
+            start_ns=10 + i * 10,
+            duration_ns=10,
+            device=0,
+            correlation=call["correlation"],
+        )
+    b.launch(20, 1, "k", 40, 10)
+    found = queue(b.trace())
+    assert found.depth.tolist() == [0, 2]
+
+
+def test_a_start_before_its_call_is_clock_error_and_no_latency():
+    b = TraceBuilder()
+    b.launch(10, 5, "k", 8, 20)
+    assert queue(b.trace()).latency_ns.tolist() == [0]
+
+
+def test_without_links_there_is_no_queue():
+    b = TraceBuilder()
+    b.add("device_ops", name="k", kind=DeviceKind.KERNEL, start_ns=0, duration_ns=5, device=0)
+    assert queue(b.trace()) is None
+    assert queue(TraceBuilder().trace()) is None
