@@ -1,6 +1,6 @@
 from builders import TraceBuilder
 from pinchpoint.analysis.operators import operators
-from pinchpoint.trace import ApiKind, HostKind
+from pinchpoint.trace import ApiKind
 
 NS = ("calls", "host_total_ns", "host_self_ns", "host_api_ns", "device_total_ns", "device_self_ns")
 
@@ -56,13 +56,6 @@ def test_the_same_operator_on_two_threads_is_two_calls():
     b.op("aten::mm", 0, 100)
     b.op("aten::mm", 10, 50, thread=other)
     assert numbers(operators(b.trace()))["aten::mm"][:3] == (2, 150, 150)
-
-
-def test_the_profilers_own_work_is_nobodys_self_time():
-    b = TraceBuilder()
-    b.op("aten::mm", 0, 100)
-    b.op("Activity Buffer Request", 10, 30, kind=HostKind.OVERHEAD)
-    assert numbers(operators(b.trace())) == {"aten::mm": (1, 100, 70, 0, 0, 0)}
 
 
 def test_shapes_split_an_operator_when_asked():
