@@ -1,6 +1,6 @@
 from builders import TraceBuilder
 from pinchpoint.analysis.operators import operators
-from pinchpoint.trace import ApiKind
+from pinchpoint.trace import ApiKind, HostKind
 
 NS = ("calls", "host_total_ns", "host_self_ns", "host_api_ns", "device_total_ns", "device_self_ns")
 
@@ -91,3 +91,10 @@ def test_device_time_without_an_operator_is_stated():
 
 def test_an_absent_side_gives_an_empty_table():
     assert operators(TraceBuilder().trace(host_ops=None, device_ops=None)).rows == ()
+
+
+def test_functions_of_a_compiler_are_no_operators():
+    b = TraceBuilder()
+    b.op("Torch-Compiled Region: 0/0", 0, 100, kind=HostKind.COMPILE)
+    b.op("torch/_dynamo/eval_frame.py(7): fn", 10, 50, kind=HostKind.COMPILE)
+    assert list(numbers(operators(b.trace()))) == ["Torch-Compiled Region: 0/0"]

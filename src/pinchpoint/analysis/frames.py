@@ -96,7 +96,8 @@ def owners(trace: Trace) -> NDArray[np.uint8]:
     host = trace.host_ops
     if host is None:
         return np.zeros(0, np.uint8)
-    python = host["kind"] == HostKind.PYTHON
+    # Importers call the compiler's own functions compile work; they are frames all the same.
+    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.COMPILE))
     by_name = np.zeros(len(trace.names), np.uint8)
     for position in np.unique(host["name"][python]):
         frame = frame_of(trace.names[position])

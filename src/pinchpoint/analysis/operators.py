@@ -22,6 +22,7 @@ from pinchpoint.analysis.ancestry import (
     subtree_sums,
 )
 from pinchpoint.analysis.attribution import launched_count, launched_ns
+from pinchpoint.analysis.frames import owners
 from pinchpoint.analysis.overhead import overhead_ns
 from pinchpoint.trace import HostKind, Table, Trace
 
@@ -64,7 +65,7 @@ def operators(trace: Trace, rows: Mask | None = None, *, by_shapes: bool = False
     host = trace.host_ops
     if host is None or not len(host):
         return Operators((), *_device_totals(trace, None))
-    counted = np.isin(host["kind"], _OPERATORS)
+    counted = np.isin(host["kind"], _OPERATORS) & (owners(trace) == 0)
     tree = _Tree.of(trace, host, counted)
     if rows is not None:
         counted = counted & rows
