@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
-from pinchpoint.analysis.attribution import launching_operators
 from pinchpoint.analysis.kernel_names import (
     CLAIMS,
     Category,
@@ -73,7 +72,7 @@ def _claimed(trace: Trace, ops: Table, code: Codes) -> Codes:
         allowed[claimer, list(claimed)] = True
     code = np.where(allowed[claim, code], claim, code)
     hint = np.append(by_distinct(trace.names, host["name"], category_hinted_by_operator), 0)
-    hint = hint[launching_operators(trace)]
+    hint = hint[launcher]
     return np.where((code == Category.OTHER) & (hint != NO_CATEGORY), hint, code)
 
 

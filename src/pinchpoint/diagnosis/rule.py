@@ -46,10 +46,10 @@ class Location:
     operator: str | None = None
 
     def __str__(self) -> str:
+        """``forward (model.py:41), Block`` as far as it is known; empty where nothing is."""
         place = f"{self.file}:{self.line}" if self.file and self.line else self.file
-        owner = self.module or self.function
-        parts = [place, f"in {owner}" if owner and place else owner]
-        return ", ".join(p for p in parts if p) or (self.operator or "")
+        owner = f"{self.function} ({place})" if self.function and place else place or self.function
+        return ", ".join(p for p in (owner, self.module) if p) or (self.operator or "")
 
 
 @dataclass(frozen=True)

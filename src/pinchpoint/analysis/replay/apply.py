@@ -19,13 +19,14 @@ from pinchpoint.analysis.replay.changes import (
     ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.graph import NO_DEPENDENCY, Graph
-from pinchpoint.trace import ApiKind, Trace
+from pinchpoint.trace import ApiKind, HostKind, Trace
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 GRAPH_LAUNCH_NS = 10_000  # host time of one graph launch; measured 8 to 12 µs on H100 hosts
+PYTHON_OF_AN_OPERATOR_NS = 100_000  # module and function calls around one operator, recorded
 GRAPH_BUBBLE_NS = 1_000  # between nodes of a graph; measured 0.8 to 1.3 µs on an H100
 
 
@@ -144,6 +145,7 @@ def _graph_launches(trace: Trace, graph: Graph, change: GraphLaunches) -> Graph:
     nodes = _nodes_of(graph, hit)
     own, gap = graph.own_ns.copy(), graph.gap_ns.copy()
     latency, waits = graph.op_latency_ns.copy(), graph.waits_for.copy()
+    kept = _work_between_operators(trace, graph)
     for step in range(graph.steps):
         at = np.flatnonzero(nodes & (graph.node_step == step))
         if not len(at):
@@ -154,13 +156,26 @@ def _graph_launches(trace: Trace, graph: Graph, change: GraphLaunches) -> Graph:
         keep |= graph.api_rows[swallowed] == NO_DEPENDENCY
         swallowed = swallowed[~keep | nodes[swallowed]]
         rest = swallowed[swallowed != at[0]]
-        own[rest], gap[rest], waits[rest] = 0, np.minimum(gap[rest], 0), NO_DEPENDENCY
+        own[rest], waits[rest] = 0, NO_DEPENDENCY
+        gap[rest] = np.minimum(gap[rest], kept[rest])
         own[at[0]] = GRAPH_LAUNCH_NS
     latency[hit] = np.minimum(latency[hit], _usual_latency(graph))
     bubble = np.where(hit, np.minimum(graph.op_bubble_ns, GRAPH_BUBBLE_NS), graph.op_bubble_ns)
     return replace(
         graph, own_ns=own, gap_ns=gap, waits_for=waits, op_latency_ns=latency, op_bubble_ns=bubble
     )
+
+
+def _work_between_operators(trace: Trace, graph: Graph) -> Ints:
+    """Host time of each gap that is no dispatch: outside operators, beyond a little Python."""
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(len(graph.gap_ns), np.int64)
+    dispatching = host["kind"] == HostKind.OPERATOR
+    operators = flatten(host["start_ns"][dispatching], host.end_ns[dispatching])
+    inside = _covered(operators, graph.previous_end_ns, graph.start_ns)
+    kept: Ints = np.maximum(graph.gap_ns - inside - PYTHON_OF_AN_OPERATOR_NS, 0)
+    return kept
 
 
 def _usual_latency(graph: Graph) -> int:

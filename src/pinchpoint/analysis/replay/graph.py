@@ -85,20 +85,21 @@ def loader_waits(trace: Trace) -> Intervals:
 
 
 def typical_launch_latency_ns(trace: Trace) -> int:
-    """Median time from the start of a launch call to the start of its kernel on an empty queue."""
+    """Time from the start of a launch call to the start of its kernel on an empty stream.
+
+    The lower quartile of such launches; where every launch found work before it, the shortest
+    time of all.
+    """
     ops, calls = trace.device_ops, trace.api_calls
     if ops is None or calls is None or not len(ops):
         return 0
     known = ops.known("api_call")
-    if not known.any():
-        return 0
-    start = ops["start_ns"]
-    latency = start[known] - calls["start_ns"][ops["api_call"][known]]
-    idle_before = start[known] - _previous_end(ops)[known] > 1_000
-    sample = latency[idle_before & (latency > 0)]
-    if not len(sample):
-        sample = latency[latency > 0]
-    return int(np.percentile(sample, 25)) if len(sample) else 0
+    called = calls["start_ns"][ops["api_call"][known]]
+    latency = ops["start_ns"][known] - called
+    on_empty = (_previous_end(ops)[known] <= called) & (latency > 0)
+    if on_empty.any():
+        return int(np.percentile(latency[on_empty], 25))
+    return int(max(latency.min(), 0)) if len(latency) else 0
 
 
 def _previous_end(ops: Table) -> Ints:
@@ -219,6 +220,7 @@ class _Assembly:
     def graph(self, window_ns: int) -> Graph:
         nodes = self.nodes
         op_rows, op_node, first_op = self._operations()
+        self.op_start = self.ops["start_ns"][op_rows].astype(np.int64)
         gap, previous_end = self._gaps()
         batch_wait, ready = self._batch_waits(previous_end)
         waits_for, tail, own = self._waits(op_rows, op_node, first_op)
@@ -335,7 +337,7 @@ class _Assembly:
             if dependency == NO_DEPENDENCY:
                 continue
             ended = int(op_end[dependency])
-            if ended <= nodes.start_ns[node]:
+            if ended <= nodes.start_ns[node] and nodes.kind[node] != ApiKind.COPY:
                 continue
             waits[node] = dependency
             tail[node] = nodes.end_ns[node] - ended
@@ -366,17 +368,25 @@ class _Assembly:
 
     def _dependency(self, node: int, op_end: Ints, op_node: Rows, first_op: Rows) -> int:
         """The operation whose end released the call: the last to end before the call did."""
-        limit = int(self.nodes.end_ns[node]) + SLACK_NS
         if self.nodes.kind[node] == ApiKind.COPY:
-            own = range(int(first_op[node]), int(first_op[node + 1]))
-            last = max(own, key=lambda i: int(op_end[i]), default=NO_DEPENDENCY)
-            if last != NO_DEPENDENCY and op_end[last] > limit:
-                return NO_DEPENDENCY
-            return last
+            return self._copied_last(node, op_end, first_op)
+        limit = int(self.nodes.end_ns[node]) + SLACK_NS
         issued = int(first_op[node + 1])
         recent = np.arange(max(0, issued - 256), issued)
         ended = recent[op_end[recent] <= limit]
         return int(ended[op_end[ended].argmax()]) if len(ended) else NO_DEPENDENCY
+
+    def _copied_last(self, node: int, op_end: Ints, first_op: Rows) -> int:
+        """The copy that a copying call waits for: its own, if it began before the call ended.
+
+        The last piece of a large copy may still be on its way when the call returns, so that the
+        call can end a little before its operation does.
+        """
+        own = range(int(first_op[node]), int(first_op[node + 1]))
+        last = max(own, key=lambda i: int(op_end[i]), default=NO_DEPENDENCY)
+        if last == NO_DEPENDENCY or self.op_start[last] >= self.nodes.end_ns[node]:
+            return NO_DEPENDENCY
+        return last
 
     def _device_constraints(
         self, op_rows: Rows, op_node: Rows

@@ -61,13 +61,20 @@ def replayable(trace: Trace) -> Replayable | None:
     graph = build(trace, found.host_start_ns, found.host_end_ns, chosen)
     if graph is None or not len(graph.op_rows):
         return None
-    counted = found.typical[chosen]
+    counted = _counted(found.typical[chosen])
     periods = (found.end_ns - found.start_ns)[chosen]
     before = int(found.start_ns[chosen.start])
     once = np.array(simulate(graph, passes=1, before_ns=before).durations_ns)
     settled = np.array(simulate(graph).durations_ns)
     means = (float(of[counted].mean()) for of in (periods, once, settled))
     return Replayable(graph, counted, *means)
+
+
+def _counted(typical: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The typical steps without the first, which follows a seam when the window is repeated."""
+    rest = typical.copy()
+    rest[0] = False
+    return rest if rest.any() else typical
 
 
 def _window(trace: Trace, found: Steps, usable: NDArray[np.intp]) -> slice:

@@ -1,0 +1,217 @@
+"""How often is the diagnosis right? Measured over labelled recordings.
+
+    python benchmarks/accuracy.py CORPUS [--document docs/accuracy.md] [--only TEXT] [--rows]
+
+CORPUS holds ``labelled/truth.jsonl``: for each recording the planted cause and the step times
+without the profiler, before and after the fix. Nothing of that file reaches the product.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pinchpoint as pp
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.diagnosis.engine import diagnose, rule_modules
+
+STABLE_RATIO = 0.05  # unprofiled windows of a row that agree this well can judge a prediction
+NOT_TIME = ("memory", "growth", "claimed", "peak_mib", "worker_growth", "also allo")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One recording: what is true of it, and what was said."""
+
+    case: str
+    variant: str
+    truth: tuple[str, ...]
+    material: bool
+    time_case: bool
+    unprofiled_ns: float
+    stable: bool
+    found: tuple[str, ...]
+    predicted_ns: tuple[int | None, ...]
+    corrected_ns: int | None
+    not_checked: tuple[str, ...]
+    crashed: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Case and variant."""
+        return f"{self.case}.{self.variant}"
+
+    @property
+    def top1(self) -> float:
+        """1 for the right cause first, 0.5 for its parent."""
+        return _hit(self.found[:1], self.truth)
+
+    @property
+    def top3(self) -> float:
+        """The same for the first three."""
+        return _hit(self.found[:3], self.truth)
+
+
+def _hit(found: tuple[str, ...], truth: tuple[str, ...]) -> float:
+    if any(t in found for t in truth):
+        return 1.0
+    parents = {_parent(t) for t in truth} - {None}
+    return 0.5 if parents & set(found) else 0.0
+
+
+def _parent(cause: str) -> str | None:
+    module = rule_modules().get(cause)
+    return getattr(module, "PARENT", None) or TAXONOMY_PARENTS.get(cause)
+
+
+TAXONOMY_PARENTS = {
+    "slow-transform": "dataloader-starved",
+    "decode-bound": "dataloader-starved",
+    "small-file-io": "dataloader-starved",
+    "worker-respawn": "dataloader-starved",
+    "prefetch-shallow": "dataloader-starved",
+    "collate-slow": "dataloader-starved",
+    "tokenize-in-loop": "dataloader-starved",
+    "implicit-sync-indexing": "sync-in-loop",
+    "per-param-sync": "sync-in-loop",
+    "explicit-synchronize": "sync-in-loop",
+    "python-timestep-loop": "launch-bound",
+    "unfused-optimizer": "launch-bound",
+    "decode-host-overhead": "launch-bound",
+    "small-batch": "launch-bound",
+    "no-batching": "launch-bound",
+}
+
+
+def judged(corpus: Path, only: str) -> Iterator[Row]:
+    """Run the product over every row that has a recording."""
+    folder = corpus / "labelled"
+    for line in (folder / "truth.jsonl").read_text().splitlines():
+        fact = json.loads(line)
+        if not fact["trace"] or only not in fact["trace"]:
+            continue
+        trace = pp.load(folder / fact["trace"])
+        said = diagnose(trace)
+        first, second = fact["step_ms_unprofiled"]
+        yield Row(
+            case=fact["case"],
+            variant=fact["variant"],
+            truth=tuple(fact["truth"].split(" + ")),
+            material=fact.get("material", True),
+            time_case=not any(word in fact["measure"] for word in NOT_TIME),
+            unprofiled_ns=min(first, second) * 1e6,
+            stable=abs(first - second) <= STABLE_RATIO * min(first, second),
+            found=tuple(r.id for r in said.found),
+            predicted_ns=tuple(r.predicted.step_ns if r.predicted else None for r in said.found),
+            corrected_ns=corrected_step_ns(trace),
+            not_checked=tuple(o.id for o in said.outcomes if o.answer == "not checked"),
+            crashed=tuple(f"{o.id}: {o.why}" for o in said.outcomes if o.answer == "crashed"),
+        )
+
+
+def summary(rows: list[Row]) -> list[tuple[str, str]]:
+    """The table of the document: measure and value."""
+    slow = [r for r in rows if r.variant == "slow" and r.material and r.time_case]
+    both = [r for r in slow if len(r.truth) > 1]
+    clean = [r for r in rows if r.variant == "healthy"]
+    fixed = [r for r in rows if r.variant in ("fixed", "without")]
+    planted = {r.case: r.truth for r in rows if r.variant == "slow"}
+    wrong = [r for r in fixed if set(planted.get(r.case, ())) & set(r.found)]
+    corrections = [
+        abs(r.corrected_ns / r.unprofiled_ns - 1) for r in rows if r.stable and r.corrected_ns
+    ]
+    gains = list(_gain_errors(rows))
+    return [
+        ("first finding right", _share(sum(r.top1 for r in slow), len(slow))),
+        ("right cause among the first three", _share(sum(r.top3 for r in slow), len(slow))),
+        (
+            "both of two causes among the first three",
+            _share(sum(set(r.truth) <= set(r.found[:3]) for r in both), len(both)),
+        ),
+        ("healthy runs with a finding", f"{sum(bool(r.found) for r in clean)} of {len(clean)}"),
+        ("fixed runs that still name the planted cause", f"{len(wrong)} of {len(fixed)}"),
+        ("step without the profiler, median error", _percent(_quantile(corrections, 0.5))),
+        ("step without the profiler, 90th percentile", _percent(_quantile(corrections, 0.9))),
+        ("step after the fix, median error", _percent(_quantile([g for _, g in gains], 0.5))),
+        ("rules that crashed", str(sum(len(r.crashed) for r in rows))),
+    ]
+
+
+def _gain_errors(rows: list[Row]) -> Iterator[tuple[str, float]]:
+    """Error of the predicted step after the fix, where the right cause was found first."""
+    after = {r.case: r.unprofiled_ns for r in rows if r.variant == "fixed"}
+    for r in rows:
+        if r.variant != "slow" or r.case not in after or len(r.truth) > 1 or r.top1 < 1:
+            continue
+        predicted = r.predicted_ns[0] if r.predicted_ns else None
+        if predicted is not None and r.found[0] in r.truth and r.time_case:
+            yield r.case, abs(predicted / after[r.case] - 1)
+
+
+def _share(hits: float, total: int) -> str:
+    return f"{hits:g} of {total} ({hits / total:.0%})" if total else "no rows"
+
+
+def _percent(value: float | None) -> str:
+    return "no rows" if value is None else f"{value:.1%}"
+
+
+def _quantile(values: list[float], q: float) -> float | None:
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[min(int(q * len(ordered)), len(ordered) - 1)]
+
+
+def main() -> int:
+    """Print the rows that fail and the summary; optionally write the document."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--document", type=Path)
+    options = parser.parse_args()
+    rows = []
+    for row in judged(options.corpus, options.only):
+        rows.append(row)
+        failed = _failed(row)
+        if options.rows or failed:
+            _print(row, failed)
+    after = {r.case: r.unprofiled_ns for r in rows if r.variant == "fixed"}
+    for case, error in _gain_errors(rows):
+        row = next(r for r in rows if r.case == case and r.variant == "slow")
+        predicted = (row.predicted_ns[0] or 0) / 1e6
+        print(
+            f"gain {case:36s} predicted {predicted:9.2f} true {after[case] / 1e6:9.2f} {error:7.1%}"
+        )
+    for name, value in summary(rows):
+        print(f"{name:48s} {value}")
+    return 0
+
+
+def _failed(row: Row) -> str:
+    if row.crashed:
+        return "crash"
+    if row.variant == "slow" and row.material and row.time_case and row.top1 < 1:
+        return "miss" if row.top1 == 0 else "half"
+    if row.variant == "healthy" and row.found:
+        return "alarm"
+    return ""
+
+
+def _print(row: Row, failed: str) -> None:
+    said = ", ".join(
+        f"{i} {p / 1e6:.1f}" if p else i
+        for i, p in zip(row.found[:4], row.predicted_ns, strict=False)
+    )
+    corrected = f"{row.corrected_ns / 1e6:.2f}" if row.corrected_ns else "-"
+    print(
+        f"{failed:5s} {row.name:40s} truth {' + '.join(row.truth):24s} step {corrected:>8s}"
+        f" ({row.unprofiled_ns / 1e6:.2f}) said: {said} {' '.join(row.crashed)[:300]}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""A synchronisation of the whole device or stream was left in the loop.
+
+## What it looks for
+`cudaDeviceSynchronize`, `cudaStreamSynchronize` and `cudaEventSynchronize` (and their HIP and XPU
+kin) that no operator needs: the program itself asked for them, with `torch.cuda.synchronize()`,
+`stream.synchronize()` or `event.synchronize()`.
+
+## Why it matters
+The host waits until the device is done, and the device then waits until the host has launched
+again. Each call costs the time the host would have been ahead.
+
+## How to fix it
+Remove it. To time phases use CUDA events, recorded now and read later, or `pinchpoint`.
+
+## When to ignore it
+In a benchmark's own timing, where it is right, and before a barrier that needs it.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.host_waits import WaitReason
+from pinchpoint.diagnosis.rule import Finding
+from pinchpoint.diagnosis.waiting import waiting
+from pinchpoint.trace import Trace
+
+NEEDS = ("api_calls", "device_ops")
+RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Synchronisations that the program asked for."""
+    asked = waiting(trace, "synchronisations", WaitReason.EXPLICIT)
+    if asked is None:
+        return
+    yield Finding(
+        summary=f"The host waits in {asked.call}{asked.where}, {asked.count:.3g} × a step",
+        evidence=asked.evidence,
+        cost_ns_per_step=asked.waited_ns,
+        changes=asked.dropped,
+        location=asked.place,
+        fix="Remove the synchronisation; time phases with CUDA events instead",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )

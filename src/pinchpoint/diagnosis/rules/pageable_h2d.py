@@ -1,0 +1,90 @@
+"""Large copies to the device start from ordinary host memory.
+
+## What it looks for
+Copies of kind pageable → device that are large, with their rate, against what page-locked memory
+reaches on the same kind of link.
+
+## Why it matters
+The driver has to copy such data into a page-locked buffer piece by piece on the CPU, and the call
+returns only when that is done: the copy is several times slower, and the host is blocked in it.
+
+## How to fix it
+Let the loader pin its batches (`pin_memory=True`) and copy with `non_blocking=True`; or pin a
+buffer once and reuse it.
+
+## When to ignore it
+Small copies, and copies outside the loop.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.replay import DropSyncs, ScaleDeviceOps
+from pinchpoint.diagnosis.locate import location_of
+from pinchpoint.diagnosis.rule import Evidence, Finding
+from pinchpoint.trace import ApiKind, MemoryKind, Trace
+
+NEEDS = ("device_ops",)
+RECORD = "device activity: ProfilerActivity.CUDA"
+
+LARGE_COPY_BYTES = 1 << 20  # below this the fixed cost of a call outweighs the rate
+PINNED_BYTES_PER_S = 50e9  # PCIe 5 x16, measured 50 to 55 GB/s on H100 hosts; PCIe 4 about 25e9
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Large pageable copies to the device inside the steps."""
+    ops = trace.device_ops
+    if ops is None:
+        return
+    size, took = ops.filled("bytes", 0), ops["duration_ns"]
+    pageable = ops.filled("from_memory", 0) == MemoryKind.PAGEABLE
+    rows = np.flatnonzero(pageable & (size >= LARGE_COPY_BYTES) & device_ops_in_steps(trace))
+    if not len(rows):
+        return
+    moved, spent = int(size[rows].sum()), int(took[rows].sum())
+    rate = moved / max(spent, 1) * 1e9
+    if rate >= PINNED_BYTES_PER_S:
+        return
+    largest = int(rows[took[rows].argmax()])
+    host = ops.value("host_op", largest)
+    yield Finding(
+        summary=(
+            f"{per_step(trace, moved) / 1e6:.0f} MB a step are copied to the device from pageable"
+            f" memory at {rate / 1e9:.1f} GB/s"
+        ),
+        evidence=(
+            Evidence("pageable copies", round(per_step(trace, len(rows)), 2), "per step"),
+            Evidence("rate", round(rate), "bytes/s"),
+            Evidence(
+                "longest copy",
+                int(took[largest]),
+                "ns",
+                int(ops["start_ns"][largest]),
+                trace.text(ops, "name", largest),
+            ),
+        ),
+        cost_ns_per_step=round(per_step(trace, spent)),
+        changes=(
+            ScaleDeviceOps(rows, rate / PINNED_BYTES_PER_S),
+            DropSyncs(_waiting_calls(trace, rows)),
+        ),
+        location=None if host is None else location_of(trace, int(host)),
+        fix="Pin the batch in the loader and copy it with non_blocking=True",
+        hint="DataLoader(..., pin_memory=True); x = x.to(device, non_blocking=True)",
+        confirm="pinchpoint bench ab --knob pin_memory=False,True -- python train.py",
+    )
+
+
+def _waiting_calls(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    """The copies' own calls, and the synchronisations of the same operators."""
+    ops, calls = trace.device_ops, trace.api_calls
+    assert ops is not None
+    if calls is None:
+        return np.zeros(0, np.intp)
+    own = ops["api_call"][rows][ops.known("api_call")[rows]]
+    operators = calls["host_op"][own][calls.known("host_op")[own]]
+    same = np.isin(calls["host_op"], operators) & calls.known("host_op")
+    syncs = same & np.isin(calls["kind"], (ApiKind.SYNC_STREAM, ApiKind.SYNC_DEVICE))
+    return np.union1d(own, np.flatnonzero(syncs))

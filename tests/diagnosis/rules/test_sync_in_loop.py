@@ -1,0 +1,61 @@
+from builders import TraceBuilder
+from pinchpoint.trace import ApiKind, MemoryKind
+
+US = 1_000
+
+
+def loop(*, read=True, host_us=100, device_us=100, steps=6):
+    """Each step: a kernel, perhaps an ``.item()`` that waits for it, and host work."""
+    b = TraceBuilder()
+    wait_us = device_us if read else 0
+    period = (host_us + wait_us + 20) * US
+    b.python("train.py(1): <module>", 0, steps * period)
+    for i in range(steps):
+        at = i * period
+        b.step(i, at, period)
+        b.python("train.py(40): step", at, period)
+        b.launch(at + 1 * US, 5 * US, "work", at + 10 * US, device_us * US)
+        if read:
+            b.op("aten::item", at + 7 * US, (wait_us + 8) * US)
+            b.op("aten::_local_scalar_dense", at + 7 * US, (wait_us + 7) * US)
+            b.copy(
+                at + 8 * US,
+                2 * US,
+                "Memcpy DtoH (Device -> Pinned)",
+                at + (10 + device_us) * US,
+                1 * US,
+                size=4,
+                source=MemoryKind.DEVICE,
+                target=MemoryKind.PINNED,
+            )
+            b.api(
+                "cudaStreamSynchronize", at + 10 * US, (wait_us + 3) * US, kind=ApiKind.SYNC_STREAM
+            )
+    return b.trace()
+
+
+def test_names_the_read_its_place_and_its_cost(outcome):
+    (finding,) = outcome("sync-in-loop", loop()).findings
+    assert finding.location.file == "train.py"
+    assert finding.location.line == 40
+    assert finding.location.operator == "aten::item"
+    assert finding.cost_ns_per_step == 103 * US
+    assert finding.evidence[0].value == 1.0
+
+
+def test_ranks_by_what_taking_turns_costs(ranked):
+    assert ranked(loop())[0] == "sync-in-loop"
+
+
+def test_a_read_that_the_device_does_not_feel_is_no_finding(ranked):
+    assert "sync-in-loop" not in ranked(loop(host_us=0, device_us=1_000))
+
+
+def test_is_quiet_without_reads(outcome):
+    assert outcome("sync-in-loop", loop(read=False)).answer == "clear"
+
+
+def test_cannot_judge_without_a_device(outcome):
+    b = TraceBuilder()
+    b.op("aten::item", 0, 10)
+    assert outcome("sync-in-loop", b.trace()).answer == "not checked"

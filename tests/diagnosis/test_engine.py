@@ -1,0 +1,65 @@
+from types import ModuleType
+
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.diagnosis.engine import ask, rule_modules
+from pinchpoint.diagnosis.rule import HEADINGS, NotChecked
+
+
+def rule(check, needs=()):
+    module = ModuleType("example")
+    module.NEEDS, module.RECORD, module.check = needs, "record the device", check
+    return module
+
+
+def empty():
+    return TraceBuilder().trace()
+
+
+def test_a_rule_that_breaks_costs_only_its_own_answer():
+    def check(trace):
+        raise ZeroDivisionError("oops")
+        yield
+
+    outcome = ask("example", rule(check), empty())
+    assert outcome.answer == "crashed"
+    assert outcome.why == "ZeroDivisionError: oops"
+
+
+def test_missing_tables_are_not_checked_and_say_what_to_record():
+    outcome = ask("example", rule(lambda trace: iter(()), needs=("device_ops",)), empty())
+    assert outcome.answer == "not checked"
+    assert outcome.why == "the recording has no device ops"
+    assert outcome.record == "record the device"
+
+
+def test_a_rule_may_decline_with_a_reason():
+    def check(trace):
+        raise NotChecked("no counters", record="record counters")
+        yield
+
+    outcome = ask("example", rule(check), empty())
+    assert (outcome.answer, outcome.why, outcome.record) == (
+        "not checked",
+        "no counters",
+        "record counters",
+    )
+
+
+def test_silence_is_clear():
+    assert ask("example", rule(lambda trace: iter(())), empty()).answer == "clear"
+
+
+@pytest.mark.parametrize("id_", sorted(rule_modules()))
+def test_every_rule_has_its_page_and_declarations(id_):
+    module = rule_modules()[id_]
+    page = module.__doc__ or ""
+    title, *_ = page.strip().splitlines()
+    assert title.endswith("."), "the page begins with one sentence"
+    headings = [line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")]
+    assert headings == list(HEADINGS)
+    assert isinstance(module.NEEDS, tuple)
+    assert module.RECORD
+    parent = getattr(module, "PARENT", None)
+    assert parent is None or isinstance(parent, str)
