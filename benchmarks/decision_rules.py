@@ -8,8 +8,8 @@ that remember (AR(1)) and spike. On a log scale a step of run r is
 
     session + slope r + walk(r) + machine state + process state + run effect + AR(1) + spike
 
-It also shows the traps: a test over the pooled steps of all runs, and A A A A A B B B B B under a
-drift, both of which an honest-looking report gets wrong.
+The screen by past sessions is measured too, and so are the traps: a test over the pooled steps of
+all runs, and A A A A A B B B B B under a drift, both of which an honest-looking report gets wrong.
 """
 
 import argparse
@@ -21,7 +21,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.bench.baseline import Entry, SessionMedian
 from pinchpoint.bench.decision import LOOKS, abba, decide
+from pinchpoint.bench.history import screen
 from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.bench.statistics.series import two_modes
 
@@ -152,6 +154,30 @@ def drift_trap(trials: int, seed: int, slope: float) -> dict[str, float]:
     }
 
 
+def history_screen(profile: Profile, trials: int, seed: int) -> dict[str, float]:
+    """Flagged shares of a session (median of 3 runs) against a window of 20 past sessions."""
+    rng = np.random.default_rng(seed)
+    medians = []
+    for start in range(0, trials * 21, BLOCK):
+        times = simulate(profile, min(BLOCK, trials * 21 - start), 3, rng)
+        medians.append(np.median(SUMMARIES["median"](times), axis=1))
+    sessions = np.concatenate(medians).reshape(trials, 21)
+    flagged = {}
+    for effect in (0.0, 0.03, 0.05, 0.10):
+        verdicts = [_screened(row, effect) for row in sessions]
+        flagged[f"{effect:.0%}"] = sum(v in ("suspect", "regressed") for v in verdicts) / trials
+    return flagged
+
+
+def _screened(row: Values, effect: float) -> str:
+    past = tuple(
+        SessionMedian(session_id=str(i), utc="", value=float(v), runs=3)
+        for i, v in enumerate(row[:20])
+    )
+    entry = Entry(better="lower", unit="ms", session_medians=past)
+    return screen(float(row[20]) * (1 + effect), entry).verdict
+
+
 def bimodality(trials: int, seed: int) -> dict[str, float]:
     """How often ten run medians are called two-speed: one normal mode, and two 11 % apart."""
     rng = np.random.default_rng(seed)
@@ -179,6 +205,11 @@ def everything(trials: int, seed: int) -> dict[str, object]:
         name: pooled_steps_trap(profile, few, seed) for name, profile in PROFILES.items()
     }
     result["drift 0.5 % a run"] = drift_trap(trials, seed, 0.5)
+    result["history screen, 20 sessions of 3 runs"] = {
+        f"{name} {effect}": share
+        for name, profile in PROFILES.items()
+        for effect, share in history_screen(profile, few, seed).items()
+    }
     result["two speeds"] = bimodality(trials, seed)
     return result
 

@@ -58,13 +58,6 @@ def test_the_same_operator_on_two_threads_is_two_calls():
     assert numbers(operators(b.trace()))["aten::mm"][:3] == (2, 150, 150)
 
 
-def test_the_profilers_own_work_is_nobodys_self_time():
-    b = TraceBuilder()
-    b.op("aten::mm", 0, 100)
-    b.op("Activity Buffer Request", 10, 30, kind=HostKind.OVERHEAD)
-    assert numbers(operators(b.trace())) == {"aten::mm": (1, 100, 70, 0, 0, 0)}
-
-
 def test_shapes_split_an_operator_when_asked():
     b = TraceBuilder()
     b.op("aten::mm", 0, 100, shapes="[[2, 3], [3, 4]]")
@@ -98,3 +91,10 @@ def test_device_time_without_an_operator_is_stated():
 
 def test_an_absent_side_gives_an_empty_table():
     assert operators(TraceBuilder().trace(host_ops=None, device_ops=None)).rows == ()
+
+
+def test_functions_of_a_compiler_are_no_operators():
+    b = TraceBuilder()
+    b.op("Torch-Compiled Region: 0/0", 0, 100, kind=HostKind.COMPILE)
+    b.op("torch/_dynamo/eval_frame.py(7): fn", 10, 50, kind=HostKind.COMPILE)
+    assert list(numbers(operators(b.trace()))) == ["Torch-Compiled Region: 0/0"]

@@ -48,3 +48,9 @@ def test_two_speeds_are_named_and_noise_is_not(rules):
     found = rules.bimodality(500, seed=5)
     assert found["one mode"] <= 0.02
     assert found["two modes"] >= 0.9
+
+
+def test_the_history_screen_is_quiet_and_sees_ten_percent(rules):
+    found = rules.history_screen(rules.PROFILES["typical"], 100, seed=6)
+    assert found["0%"] <= 0.04
+    assert found["10%"] >= 0.98

@@ -19,7 +19,7 @@ REPORTS = {
 def recordings(monkeypatch):
     """Files named after the reports that diagnosing them gives; any other cannot be read."""
 
-    def load(path):
+    def load(path, progress):
         if path.name not in REPORTS:
             raise UnreadableFile(f"{path}: no such file", hint="check the path")
         return path

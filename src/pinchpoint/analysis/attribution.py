@@ -42,6 +42,22 @@ def _spread(trace: Trace, values: Times | None, ops: Mask | None) -> Times:
 
 
 @once_per_trace
+def launching_operators(trace: Trace) -> Rows:
+    """The innermost operator around the launch of each row of ``device_ops``.
+
+    ``len(host_ops)`` where there is none. Graph launches and the like come straight from Python.
+    """
+    ops, host = trace.device_ops, trace.host_ops
+    if ops is None:
+        return np.zeros(0, np.int64)
+    if host is None or not len(host):
+        return np.zeros(len(ops), np.int64)
+    operator = nearest(parents(host), host["kind"] == HostKind.OPERATOR)
+    found: Rows = np.append(operator, len(host))[ops.filled("host_op", len(host))]
+    return found
+
+
+@once_per_trace
 def backward_nodes(trace: Trace) -> Mask:
     """Host rows that are nodes of the backward pass, one a forward operator."""
     host = trace.host_ops

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.attribution import launching_operators
 from pinchpoint.analysis.kernel_names import (
     CLAIMS,
     Category,
@@ -72,7 +73,7 @@ def _claimed(trace: Trace, ops: Table, code: Codes) -> Codes:
         allowed[claimer, list(claimed)] = True
     code = np.where(allowed[claim, code], claim, code)
     hint = np.append(by_distinct(trace.names, host["name"], category_hinted_by_operator), 0)
-    hint = hint[launcher]
+    hint = hint[launching_operators(trace)]
     return np.where((code == Category.OTHER) & (hint != NO_CATEGORY), hint, code)
 
 

@@ -1,7 +1,8 @@
 """Python frames in host rows: where in the program something happened, and whose program it is.
 
-PyTorch's tracer writes a frame as ``file(line): function``; the line is that of the function's
-``def``, not of the call inside it, and the file is relative to the import path it was found on.
+PyTorch's tracer writes a frame as ``file(line): function``; the file is relative to the import path
+it was found on. The line is where the function begins, not that of the call inside it; only frames
+that were running when recording began show the line they were at.
 """
 
 import re
@@ -95,7 +96,8 @@ def owners(trace: Trace) -> NDArray[np.uint8]:
     host = trace.host_ops
     if host is None:
         return np.zeros(0, np.uint8)
-    python = host["kind"] == HostKind.PYTHON
+    # Importers call the compiler's own functions compile work; they are frames all the same.
+    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.COMPILE))
     by_name = np.zeros(len(trace.names), np.uint8)
     for position in np.unique(host["name"][python]):
         frame = frame_of(trace.names[position])

@@ -56,7 +56,7 @@ LABELS = {
     Category.POOLING: "pooling and resampling",
     Category.EMBEDDING: "embedding and indexing",
     Category.SORTING: "sort, scan, top-k",
-    Category.DATA_MOVEMENT: "casts, copies and layout (kernels)",
+    Category.DATA_MOVEMENT: "casts, copies, layout",
     Category.OPTIMIZER: "optimizer",
     Category.COLLECTIVE: "collectives",
     Category.COPY_H2D: "copy host to device",

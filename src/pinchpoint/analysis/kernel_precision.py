@@ -100,6 +100,13 @@ _NVJET_LETTER = {  # of the first operand: cuBLASLt's nvjet_tst is bf16 x bf16 -
     "d": Precision.FP64,
     "i": Precision.INT8,
 }
+_MANGLED = {
+    "tfloat32_t": Precision.TF32,
+    "bfloat16": Precision.BF16,
+    "DF16b": Precision.BF16,
+    "DF16_": Precision.FP16,
+    "half": Precision.FP16,
+}
 _SIMT_LETTER = {"s": Precision.FP32, "c": Precision.FP32, "d": Precision.FP64, "h": Precision.FP16}
 _TENSILE = (  # Tensile's letters of the operands
     ("F8", Precision.FP8),
@@ -177,12 +184,13 @@ def _trtllm_bmm(m: re.Match[str]) -> _Reading:
     return precision_of_dtype(operands), True
 
 
-def _mangled_cutlass(m: re.Match[str]) -> _Reading:
-    operand = re.search(r"tfloat32_t|bfloat16_t|half_t", m.string)
-    units = True if operand or "TensorOp" in m.string else None
+def _mangled(m: re.Match[str]) -> _Reading:
+    """C++ names as compilers write them; DF16b and DF16_ are the 16-bit types of the ABI."""
+    units = True if re.search(r"TensorOp|_xdl_|mfma|wmma", m.string) else None
+    operand = re.search(r"tfloat32_t|bfloat16|DF16b|DF16_|half", m.string)
     if operand is None:
         return None, units
-    return Precision.TF32 if operand[0] == "tfloat32_t" else precision_of_dtype(operand[0]), units
+    return _MANGLED[operand[0]], units
 
 
 def _typed(matrix_units: bool | None) -> Callable[[re.Match[str]], _Reading]:
@@ -238,7 +246,7 @@ _NAMES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], _Reading]], ...] 
         # cuDNN's attention says f16 for both 16-bit formats.
         (r"sdpa\w*(?:wgmma|wmma)_f16", lambda m: (None, True)),
         (r"flash_(?:fwd|bwd)_\w*kernel", _typed(True)),
-        (r"_ZN\d+cutlass", _mangled_cutlass),
+        (r"^_Z", _mangled),
         (
             r"gemmSN|gemv|gemmk1|split_?[kK]_?reduce|epilogue::impl|scal_kernel|dot_kernel",
             _typed(False),

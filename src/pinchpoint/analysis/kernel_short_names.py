@@ -7,6 +7,7 @@ _FUNCTOR = re.compile(
     r"(\w*(?:functor|ops?|kernel_impl|kernel_cuda|kernel|kernelimpl|scalar)(?:_\w+)?)\b(?=[<(,])",
     re.I,
 )
+_SHELLS = ("Kernel", "Kernel2", "kentry", "device_kernel")
 _PLAIN_SHELLS = (
     "vectorized_elementwise_kernel",
     "unrolled_elementwise_kernel",
@@ -25,6 +26,8 @@ def short_kernel_name(name: str) -> str:
     Frameworks launch most elementwise and reducing kernels through a few shells; there the
     functor inside says what is done: ``elementwise: CUDAFunctor_add``.
     """
+    if name.startswith("_Z"):
+        return _clipped(_mangled(name))
     bare = _RETURN_TYPE.sub("", name.replace("(anonymous namespace)::", ""))
     head = _without_arguments(bare)
     plain = head.split("<", 1)[0].rsplit("::", 1)[-1].strip() or head
@@ -32,11 +35,35 @@ def short_kernel_name(name: str) -> str:
     if plain in _PLAIN_SHELLS:
         functor = _functor(inside)
         plain = f"{_shell_word(plain)}: {functor}" if functor else plain
-    elif plain in ("Kernel", "Kernel2") and "<" in bare:
+    elif plain in _SHELLS and "<" in bare:
         plain = re.split(r"[<>(,]", inside, maxsplit=1)[0].rsplit("::", 1)[-1]
-    if len(plain) > _LONGEST_SHORT_NAME:
-        plain = plain[: _LONGEST_SHORT_NAME - 1] + "…"
-    return plain
+    return _clipped(plain)
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= _LONGEST_SHORT_NAME else name[: _LONGEST_SHORT_NAME - 1] + "…"
+
+
+def _mangled(name: str) -> str:
+    """The function's own name out of a mangled C++ name, or that of what a shell wraps."""
+    own, after = _identifiers(name, 3 if name.startswith("_ZN") else 2)
+    if own and own[-1] in _SHELLS:
+        nested = re.compile(r"N(?:S\w?_)+(?=\d)").search(name, after)
+        wrapped = _identifiers(name, nested.end())[0] if nested else []
+        return (wrapped or own)[-1]
+    return own[-1] if own else name
+
+
+def _identifiers(name: str, position: int) -> tuple[list[str], int]:
+    """Length-prefixed identifiers from a position on, and where they end."""
+    found = []
+    while length := re.compile(r"\d{1,4}").match(name, position):
+        start = length.end()
+        position = start + int(length[0])
+        if position > len(name):
+            break
+        found.append(name[start:position])
+    return found, position
 
 
 def _without_arguments(name: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.attribution import launching_operators
 from pinchpoint.analysis.categories import Category, category_of_device_ops
 from pinchpoint.analysis.kernel_short_names import short_kernel_name
 from pinchpoint.analysis.precision import (
@@ -97,7 +98,7 @@ class _Facts:
             formats.precision,
             formats.matrix_units,
             _blocks(trace, ops),
-            _launchers(trace, ops),
+            _launchers(trace),
             {d.number: d.multiprocessors for d in trace.devices if d.multiprocessors},
         )
 
@@ -146,12 +147,11 @@ def _top_launchers(trace: Trace, launcher: Rows, lasted: Times) -> tuple[str, ..
     return tuple(trace.names[position] for position in known[:LAUNCHERS_SHOWN])
 
 
-def _launchers(trace: Trace, ops: Table) -> Rows:
+def _launchers(trace: Trace) -> Rows:
     unknown = len(trace.names)
-    if trace.host_ops is None:
-        return np.full(len(ops), unknown)
-    names = np.append(trace.host_ops["name"].astype(np.int64), unknown)
-    found: Rows = names[ops.filled("host_op", len(trace.host_ops))]
+    host = trace.host_ops
+    names = np.append(host["name"].astype(np.int64) if host is not None else [], unknown)
+    found: Rows = names[launching_operators(trace)].astype(np.int64)
     return found
 
 

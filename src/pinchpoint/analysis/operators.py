@@ -22,6 +22,8 @@ from pinchpoint.analysis.ancestry import (
     subtree_sums,
 )
 from pinchpoint.analysis.attribution import launched_count, launched_ns
+from pinchpoint.analysis.frames import owners
+from pinchpoint.analysis.overhead import overhead_ns
 from pinchpoint.trace import HostKind, Table, Trace
 
 Times = NDArray[np.int64]
@@ -63,7 +65,7 @@ def operators(trace: Trace, rows: Mask | None = None, *, by_shapes: bool = False
     host = trace.host_ops
     if host is None or not len(host):
         return Operators((), *_device_totals(trace, None))
-    counted = np.isin(host["kind"], _OPERATORS)
+    counted = np.isin(host["kind"], _OPERATORS) & (owners(trace) == 0)
     tree = _Tree.of(trace, host, counted)
     if rows is not None:
         counted = counted & rows
@@ -105,12 +107,12 @@ class _Tree:
         owner = nearest(parent, counted)  # frames of Python between operators pass theirs on
         outer = above(parent, counted)
         held = np.where(counted, outer, none)
-        apart = np.where(counted | (host["kind"] == HostKind.OVERHEAD), outer, none)
         api = _moved(_api_ns(trace, none), owner)
         device = _moved(launched_ns(trace), owner)
         inside = np.zeros(none + 1, np.int64)
-        np.add.at(inside, apart, host["duration_ns"])
-        host_self = np.where(counted, host["duration_ns"] - inside[:-1] - api, 0)
+        np.add.at(inside, held, host["duration_ns"])
+        recording = overhead_ns(trace, counted)
+        host_self = np.where(counted, host["duration_ns"] - inside[:-1] - api - recording, 0)
         return cls(
             host_self,
             api,

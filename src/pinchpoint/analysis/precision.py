@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.attribution import launching_operators
 from pinchpoint.analysis.categories import Category, by_distinct, category_of_device_ops
 from pinchpoint.analysis.kernel_precision import (
     MatrixUnits,
@@ -77,7 +78,7 @@ def _from_operator(trace: Trace, products: NDArray[np.bool_]) -> Codes:
         return np.zeros(len(ops), np.uint8)
     by_row = by_distinct(trace.names, host["dtypes"], _first_input)
     by_row[~host.known("dtypes")] = UNKNOWN
-    code = np.append(by_row, UNKNOWN).astype(np.uint8)[ops.filled("host_op", len(host))]
+    code = np.append(by_row, UNKNOWN).astype(np.uint8)[launching_operators(trace)]
     code[products & (code == Precision.FP32)] = UNKNOWN
     return code
 

@@ -60,6 +60,8 @@ class AbPlan:
         if not measure.get(run):
             why = run.unknown.get("steps") or "it is null or zero in metrics.json"
             raise UsageError(f"{name}: the runs do not give it ({why})", hint="gate another")
+        if too_few := measure.too_few(run):
+            raise UsageError(f"{name}: {too_few}", hint="make the runs longer, or gate another")
 
 
 def run_ab(

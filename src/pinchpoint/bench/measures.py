@@ -18,6 +18,25 @@ class Measure:
     better: Better
     label: str
     get: Callable[[RunMetrics], float | None]
+    least_samples: int = 0  # within a run, below which it may be shown and not gated
+
+    def too_few(self, run: RunMetrics) -> str | None:
+        """Why the measure may not decide anything for this run; None if it may."""
+        count = _samples(run)
+        if count >= self.least_samples:
+            return None
+        return f"{count} samples in a run, {self.least_samples} needed to gate it"
+
+
+# A p95 of fewer steps, or a p99 of fewer requests, moves by itself as much as a regression would.
+P95_LEAST = 300
+P99_LEAST = 6000
+
+
+def _samples(run: RunMetrics) -> int:
+    if run.latency_ms:
+        return max((s.count for s in run.latency_ms.values()), default=0)
+    return run.steps.count if run.steps else 0
 
 
 def _step(field: str) -> Callable[[RunMetrics], float | None]:
@@ -62,7 +81,9 @@ _FIXED = (
         "throughput",
         lambda r: None if r.throughput is None else r.throughput.value,
     ),
-    Measure("step_time_p95_ms", "ms", "lower", "step time, 95th percentile", _step("p95")),
+    Measure(
+        "step_time_p95_ms", "ms", "lower", "step time, 95th percentile", _step("p95"), P95_LEAST
+    ),
     Measure(DURATION, "s", "lower", "wall time of the process", lambda r: r.duration_s),
     Measure(
         "data_wait_ratio",
@@ -91,6 +112,7 @@ _LATENCIES = tuple(
         "lower",
         f"{kind.upper()}, {'median' if field == 'median' else field}",
         _latency(kind, field),
+        {"median": 0, "p95": P95_LEAST, "p99": P99_LEAST}[field],
     )
     for kind in ("ttft", "tpot", "itl", "e2e")
     for field in ("median", "p95", "p99")

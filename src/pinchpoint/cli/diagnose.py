@@ -82,8 +82,8 @@ def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], int]:
     reports, code = [], 0
     for file in files:
         try:
-            with reading(file):
-                trace = load(file)
+            with reading(file) as progress:
+                trace = load(file, progress)
             reports.append(diagnose(trace))
         except PinchpointError as error:
             if len(files) == 1:

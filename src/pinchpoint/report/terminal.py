@@ -84,7 +84,8 @@ def _answer(report: Report, verbose: bool) -> Iterator[_Block]:
         yield from _finding(report, finding, position, verbose)
     if sentence := wording.together(report):
         yield _line(sentence, "green")
-    yield _line(wording.closing(report))
+    if sentence := wording.closing(report):
+        yield _line(sentence)
     yield from _silent(report, verbose)
     if report.next_command:
         yield _line(report.next_command, "bold", lead="Next: ")

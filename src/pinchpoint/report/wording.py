@@ -41,10 +41,12 @@ def steps_found(report: Report) -> str:
 
 
 def step_sentence(report: Report) -> str | None:
-    """The step's time in the trace and without the profiler; None without steps."""
+    """The step's time in the trace and without the profiler; None if nothing was timed."""
     steps = report.steps
     if steps.typical_ns is None:
         return None
+    if steps.how == "none":
+        return f"The recording lasts {duration(steps.typical_ns)}; it is judged as one step"
     sentence = f"Step {duration(steps.typical_ns)} in the trace"
     predicted = steps.unprofiled_ns_predicted
     if predicted is None:
@@ -119,8 +121,10 @@ def place(location: LocationInfo | None) -> str | None:
     return ", ".join(parts) or location.operator
 
 
-def closing(report: Report) -> str:
-    """What the absence of further findings means."""
+def closing(report: Report) -> str | None:
+    """What the absence of further findings means; None if no rule looked."""
+    if not (report.findings or report.clear):
+        return None
     worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step."
     if not report.findings:
         return f"Nothing worth fixing here: no cause is {worth}"

@@ -80,3 +80,13 @@ def test_fingerprints():
 
 def test_this_machine_is_comparable_with_itself():
     assert differences(environment(), environment(), stored=True) == ()
+
+
+def test_in_words():
+    [found] = refusals(differences(_env(), _env(power_limit_w=500.0), stored=False))
+    assert found.in_words() == "GPU power limit: 700.0 in A, 500.0 in B"
+    other = _env()
+    other["software"] = {"distributions": {"torch": "2.11", "numpy": "2.0"}}
+    mine = _env() | {"software": {"distributions": {"torch": "2.13", "numpy": "2.0"}}}
+    [found] = refusals(differences(mine, other, stored=True))
+    assert found.in_words() == "installed versions: torch 2.13 in A, torch 2.11 in B"

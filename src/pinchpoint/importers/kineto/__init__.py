@@ -6,6 +6,7 @@ columns, ``assemble`` makes tables of them.
 
 from pathlib import Path
 
+from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
 from pinchpoint.importers.kineto.document import Frame, close_events, open_events
 from pinchpoint.importers.kineto.plain import PlainScanner
@@ -46,4 +47,14 @@ def read(path: Path, progress: Progress | None = None) -> Trace:
         scanned = scan_in_order(scanner, text, rest)
         if scanned.ended:
             close_events(text, scanned.rest, frame)
-    return assemble(path, text.total_bytes, frame, scanned, scanner.name)
+    return _with_content(path, assemble(path, text.total_bytes, frame, scanned, scanner.name))
+
+
+def _with_content(path: Path, trace: Trace) -> Trace:
+    tables = (trace.host_ops, trace.api_calls, trace.device_ops, trace.counters, trace.allocations)
+    if any(table is not None and len(table) for table in tables):
+        return trace
+    raise UnreadableFile(
+        f"{path}: a list of events without a single one that can be used",
+        hint="record again, and export after the profiler has stopped",
+    )

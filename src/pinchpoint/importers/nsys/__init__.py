@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from pinchpoint.importers._unpacked import unpacked
 from pinchpoint.importers.nsys.build import build
 from pinchpoint.importers.nsys.database import opened
 from pinchpoint.importers.nsys.report_file import MAGIC, exported
-from pinchpoint.importers.nsys.unpacked import unpacked
 from pinchpoint.trace import Trace
 
 FORMAT = "nsys"

@@ -70,6 +70,16 @@ class Difference:
     action: Literal["refuse", "warn"]
     why: str  # "differs", or "unknown in A", …
 
+    def in_words(self, a: str = "in A", b: str = "in B") -> str:
+        """One clause: ``driver: 580 in A, 590 in B``; of long lists only what differs."""
+        left, right = self.a, self.b
+        if isinstance(left, Mapping) and isinstance(right, Mapping):
+            names = sorted(n for n in set(left) | set(right) if left.get(n) != right.get(n))
+            left = ", ".join(f"{n} {left.get(n) or 'missing'}" for n in names[:5])
+            right = ", ".join(f"{n} {right.get(n) or 'missing'}" for n in names[:5])
+        shown = [_shown(v) for v in (left, right)]
+        return f"{self.label}: {shown[0]} {a}, {shown[1]} {b}"
+
 
 def differences(
     a: Mapping[str, Any],
@@ -106,6 +116,12 @@ def fingerprint(env: Mapping[str, Any]) -> str:
 def full_fingerprint(env: Mapping[str, Any]) -> str:
     """SHA-256 over the whole record, without what moves by itself (time, load, temperature)."""
     return _digest(_steady(env))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    return ", ".join(map(_shown, value)) if isinstance(value, list) else str(value)
 
 
 def _effective(

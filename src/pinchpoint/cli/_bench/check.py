@@ -1,0 +1,182 @@
+"""``pinchpoint bench check`` and ``bench history``."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from pinchpoint.cli._bench.ab import Deciding, measure_arms
+from pinchpoint.cli._bench.options import Measuring, Showing, Switch
+from pinchpoint.cli._bench.present import present
+from pinchpoint.cli._bench.run import measure
+from pinchpoint.cli.output import note
+from pinchpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from pinchpoint.bench.baseline import Baseline, Gate
+    from pinchpoint.bench.check import CheckResult
+    from pinchpoint.bench.result import BenchResult
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Gating:
+    """What fails, what warns, and what becomes of the baseline.
+
+    Parameters
+    ----------
+    fail
+        NAME:THRESHOLD, such as throughput_per_s:5%; a worse result fails. May be given again.
+    warn
+        NAME:THRESHOLD, such as step_time_p95_ms:10ms; a worse result is shown. May be given again.
+    update
+        Add this session to the baseline if it passes; makes the file if it is not there.
+    accept
+        The change was meant: add this session as the beginning of a new level.
+    force
+        Compare even if the machines differ; the result says so.
+    fails_alone
+        History without a confirmation fails from this change on.
+    allow_inconclusive
+        Exit with 0 instead of 4 if the history does not decide.
+    """
+
+    fail: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
+    warn: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
+    update: Annotated[bool, Switch] = False
+    accept: Annotated[bool, Switch] = False
+    force: Annotated[bool, Switch] = False
+    fails_alone: str = "10%"
+    allow_inconclusive: Annotated[bool, Switch] = False
+
+
+def check(
+    *command: str,
+    baseline: Path,
+    result: Path | None = None,
+    base: str | None = None,
+    processes: Annotated[int, Parameter(name=["--processes", "-p"])] = 3,
+    gating: Gating | None = None,
+    measuring: Measuring | None = None,
+    showing: Showing | None = None,
+) -> int:
+    """Gate a command against its past sessions.
+
+    pinchpoint bench check --baseline baseline.json -- python train.py
+
+    Exit code: 0 pass or warned, 1 regressed, 3 not comparable, 4 inconclusive, 5 invalid.
+
+    Parameters
+    ----------
+    command
+        The command and its arguments, after --.
+    baseline
+        The file with past sessions and gates.
+    result
+        Judge this result (file or folder of bench run) instead of measuring.
+    base
+        The command before the change, quoted; suspect changes are confirmed against it, here.
+    processes
+        Fresh processes to measure.
+    """
+    gating = gating or Gating()
+    measuring, showing = measuring or Measuring(), showing or Showing()
+    from pinchpoint.bench.baseline import read_baseline
+    from pinchpoint.bench.result import read_result
+    from pinchpoint.report.benchmarks import check_page
+
+    new = read_result(result) if result else measure(command, processes, measuring)
+    gates = _gates(gating)
+    if not baseline.exists() and gating.update:
+        _update(baseline, None, new, gates, accept=False)
+        return 0
+    known = _with_gates(read_baseline(baseline), new, gates)
+    found = _judge(new, known, gating)
+    if base and command:
+        found = _confirm(found, base, command, measuring)
+    present(found, check_page.page(found), showing)
+    if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
+        _update(baseline, known, new, gates, accept=gating.accept)
+    return 0 if found.exit_code == 4 and gating.allow_inconclusive else found.exit_code
+
+
+def history(baseline: Path, /, *, showing: Showing | None = None) -> int:
+    """Show the sessions of a baseline and where the level changed.
+
+    Parameters
+    ----------
+    baseline
+        The file that bench check keeps.
+    """
+    from pinchpoint.bench.baseline import read_baseline
+    from pinchpoint.report.benchmarks import check_page
+
+    known = read_baseline(baseline)
+    present(known, check_page.history_page(known), showing or Showing())
+    return 0
+
+
+def _gates(gating: Gating) -> "dict[str, Gate]":
+    from pinchpoint.bench.baseline import Gate
+    from pinchpoint.bench.measures import MEASURES
+    from pinchpoint.bench.thresholds import parse_gate
+
+    gates = {}
+    for action, texts in (("warn", gating.warn), ("fail", gating.fail)):
+        for text in texts:
+            name, threshold = parse_gate(text, MEASURES)
+            gates[name] = Gate(threshold, action)
+    return gates
+
+
+def _with_gates(baseline: "Baseline", new: "BenchResult", gates: "dict[str, Gate]") -> "Baseline":
+    from pinchpoint.bench.baseline import with_gates
+
+    return with_gates(baseline, new, gates)
+
+
+def _judge(new: "BenchResult", baseline: "Baseline", gating: Gating) -> "CheckResult":
+    from pinchpoint.bench.check import check as judge
+    from pinchpoint.bench.thresholds import parse_percent
+
+    alone = parse_percent(gating.fails_alone)
+    return judge(new, baseline, fails_alone=alone, force=gating.force)
+
+
+def _confirm(
+    found: "CheckResult", base: str, command: tuple[str, ...], measuring: Measuring
+) -> "CheckResult":
+    """Measure what is suspect against the command before the change."""
+    from pinchpoint.bench.arms import split_command
+    from pinchpoint.bench.check import confirmed, suspects
+    from pinchpoint.bench.measurement import measurement
+    from pinchpoint.bench.run import Arm
+
+    doubtful = suspects(found)
+    if not doubtful:
+        return found
+    note(f"suspect: {', '.join(doubtful)}; measuring against the base")
+    arms = (Arm("A", split_command(base)), Arm("B", command))
+    deciding = Deciding(gate=[f"{name}:{100 * ratio:.4f}%" for name, ratio in doubtful.items()])
+    folder = measuring.output.with_name(measuring.output.name + "-ab") if measuring.output else None
+    with measurement("ab", {"base": base, "command": list(command)}, folder) as session:
+        result = measure_arms(session, arms, deciding, measuring)
+        note(f"wrote {session.finish(result, verdict=result.verdict)}")
+    return confirmed(found, result)
+
+
+def _update(
+    path: Path,
+    known: "Baseline | None",
+    new: "BenchResult",
+    gates: "dict[str, Gate]",
+    *,
+    accept: bool,
+) -> None:
+    from pinchpoint.bench.baseline import with_session, write_baseline
+
+    if not any(run.valid for run in new.runs):
+        raise UsageError("no valid run to add", hint="measure again")
+    write_baseline(path, with_session(known, new, gates=gates, new_level=accept))
+    note(f"wrote {path}")

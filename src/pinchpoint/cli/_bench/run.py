@@ -1,0 +1,88 @@
+"""``pinchpoint bench run``."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from pinchpoint.cli._bench.options import Measuring, Showing
+from pinchpoint.cli._bench.present import present
+from pinchpoint.cli.output import note
+from pinchpoint.errors import MeasurementInvalid, UsageError
+
+if TYPE_CHECKING:
+    from pinchpoint.bench.result import BenchResult
+
+
+def run(
+    *command: str,
+    processes: Annotated[int, Parameter(name=["--processes", "-p"])] = 3,
+    measuring: Measuring | None = None,
+    showing: Showing | None = None,
+) -> int:
+    """Measure a command: step times, throughput, memory, energy.
+
+    Several fresh processes; each is one sample.
+
+    pinchpoint bench run -- python train.py
+
+    Parameters
+    ----------
+    command
+        The command and its arguments, after --.
+    processes
+        Fresh processes; a process is the sample.
+    """
+    measuring, showing = measuring or Measuring(), showing or Showing()
+    from pinchpoint.report.benchmarks import run_page
+
+    result = measure(command, processes, measuring)
+    present(result, run_page.page(result), showing)
+    return 0
+
+
+def measure(command: tuple[str, ...], processes: int, measuring: Measuring) -> "BenchResult":
+    """Run the command several times; MeasurementInvalid if it fails or no run is valid."""
+    from pinchpoint.bench.ab import check_finished
+    from pinchpoint.bench.folders import utc_now
+    from pinchpoint.bench.measurement import measurement
+    from pinchpoint.bench.result import BenchResult
+    from pinchpoint.bench.run import Arm, Place, measure_run
+    from pinchpoint.monitor.environment import fingerprint, redacted_command
+
+    if not command:
+        raise UsageError("which command?", hint="pinchpoint bench run -- python train.py")
+    if processes < 1:
+        raise UsageError("at least one process", hint="-p 3")
+    asked = {"command": redacted_command(command), "processes": processes} | _plain(measuring)
+    with measurement("run", asked, measuring.output) as session:
+        options = session.options(measuring.run_options(command))
+        runs = []
+        for i in range(processes):
+            note(f"run {i + 1} of {processes}")
+            folder = session.session.folder / f"runs/{i:03d}"
+            runs.append(measure_run(Arm("", command), options, Place(folder, i)))
+            check_finished(runs[-1], folder, options)
+        result = BenchResult(
+            session_id=options.session_id,
+            bench_id=options.bench_id,
+            kind="run",
+            created_utc=utc_now(),
+            command=command,
+            runs=tuple(runs),
+            environment=dict(session.environment),
+            env_key=fingerprint(session.environment),
+            warnings=session.warnings,
+        )
+        note(f"wrote {session.finish(result)}")
+    if not any(run.valid for run in runs):
+        reasons = sorted({reason for run in runs for reason in run.invalid_reasons})
+        raise MeasurementInvalid(
+            f"no run is valid: {'; '.join(reasons)}", hint="remove the cause and measure again"
+        )
+    return result
+
+
+def _plain(measuring: Measuring) -> dict[str, object]:
+    """The options that were set, ready for JSON."""
+    return {k: str(v) for k, v in asdict(measuring).items() if v}

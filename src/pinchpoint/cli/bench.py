@@ -1,0 +1,14 @@
+"""Time commands and operations, compare A with B, gate regressions."""
+
+from pinchpoint.cli._bench.ab import ab
+from pinchpoint.cli._bench.calibrate import calibrate
+from pinchpoint.cli._bench.check import check, history
+from pinchpoint.cli._bench.run import run
+
+SUBCOMMANDS = {
+    "run": run,
+    "ab": ab,
+    "check": check,
+    "history": history,
+    "calibrate": calibrate,
+}

@@ -1,0 +1,126 @@
+"""From launches to a Trace: ``kernel_counters``, and what is not a number as metadata."""
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers.health import Fact, health_table
+from pinchpoint.importers.ncu.launch import Launch, Launches
+from pinchpoint.trace import Device, Names, Source, Table, Trace, table
+
+FORMAT = "ncu"
+
+
+def assemble(path: Path, found: Launches) -> Trace:
+    """The trace. ``metadata["ncu_launches"]`` has a mapping a launch, in the order of ``launch``;
+    ``metadata["ncu_rules"]`` one for each thing that NVIDIA's rules said."""
+    if not found.launches:
+        raise UnreadableFile(
+            f"{path}: no profiled kernel in it",
+            hint="profile one: ncu --set detailed -o report python script.py",
+        )
+    names = Names()
+    counters = _counters(found.launches, names)
+    facts = [Fact("rows-cut", found.cut)] if found.cut else []
+    return Trace(
+        source=Source(
+            str(path),
+            FORMAT,
+            path.stat().st_size,
+            truncated=bool(found.cut),
+            producer=found.producer,
+        ),
+        devices=_devices(found.launches),
+        metadata=MappingProxyType(
+            {
+                "ncu_launches": tuple(_about(launch) for launch in found.launches),
+                "ncu_rules": tuple(_rules(found.launches)),
+            }
+        ),
+        kernel_counters=counters,
+        health=health_table(facts, names),
+        names=names.freeze(),
+    )
+
+
+def _counters(launches: tuple[Launch, ...], names: Names) -> Table:
+    launch, name, metric, unit, value, device = [], [], [], [], [], []
+    for i, each in enumerate(launches):
+        count = len(each.numbers)
+        launch += [i] * count
+        name += [names.id_of(each.name)] * count
+        device += [each.device] * count
+        metric += names.ids_of(each.numbers)
+        unit += [names.id_of(u) if u else -1 for _, u in each.numbers.values()]
+        value += [v for v, _ in each.numbers.values()]
+    units = np.array(unit, np.int32)
+    return table(
+        "kernel_counters",
+        {
+            "launch": np.array(launch, np.int64),
+            "name": np.array(name, np.int32),
+            "metric": np.array(metric, np.int32),
+            "unit": units,
+            "value": np.array(value, np.float64),
+            "device": np.array(device, np.int32),
+        },
+        {"unit": units < 0},
+    )
+
+
+def _about(launch: Launch) -> MappingProxyType[str, Any]:
+    return MappingProxyType(
+        {
+            "name": launch.name,
+            "grid": launch.grid,
+            "block": launch.block,
+            "context": launch.context,
+            "stream": launch.stream,
+            "device": launch.device,
+            "texts": MappingProxyType(dict(launch.texts)),
+        }
+    )
+
+
+def _rules(launches: tuple[Launch, ...]) -> list[MappingProxyType[str, Any]]:
+    return [
+        MappingProxyType(
+            {
+                "launch": i,
+                "rule": said.rule,
+                "section": said.section,
+                "kind": said.kind,
+                "text": said.text,
+                "speedup_kind": said.speedup_kind,
+                "speedup_percent": said.speedup_percent,
+            }
+        )
+        for i, launch in enumerate(launches)
+        for said in launch.rules
+    ]
+
+
+def _devices(launches: tuple[Launch, ...]) -> tuple[Device, ...]:
+    devices: dict[int, Device] = {}
+    for launch in launches:
+        if launch.device in devices:
+            continue
+        devices[launch.device] = Device(
+            launch.device,
+            launch.texts.get("device__attribute_display_name"),
+            _whole(launch, "device__attribute_total_memory"),
+            _whole(launch, "device__attribute_multiprocessor_count", "launch__sm_count"),
+            launch.capability,
+            "nvidia",
+        )
+    return tuple(devices[number] for number in sorted(devices))
+
+
+def _whole(launch: Launch, *metrics: str) -> int | None:
+    for metric in metrics:
+        if metric in launch.numbers and 0 < launch.numbers[metric][0] < 2**53:
+            return int(launch.numbers[metric][0])
+    return None

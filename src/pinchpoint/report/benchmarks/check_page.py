@@ -1,0 +1,106 @@
+"""The pages of the regression gate and of a benchmark's history."""
+
+from pinchpoint.bench.baseline import Baseline, Entry
+from pinchpoint.bench.check import CheckItem, CheckResult
+from pinchpoint.bench.history import levels
+from pinchpoint.report.benchmarks import ab_page
+from pinchpoint.report.benchmarks.figures import change, figure
+from pinchpoint.report.benchmarks.page import Case, Outcome, Page, Table
+
+_OUTCOMES: dict[str, Outcome] = {
+    "regressed": "fail",
+    "suspect": "inconclusive",
+    "inconclusive": "inconclusive",
+}
+_HISTORY_ROWS = 20
+
+
+def page(result: CheckResult) -> Page:
+    """Gated measures first, then those that are only shown."""
+    items = sorted(result.items, key=lambda i: ("fail", "warn", "show").index(i.gate))
+    tables = [_table(items)]
+    notes: tuple[str, ...] = tuple(note for i in items for note in _levels(i))
+    if result.confirmation:
+        confirmation = ab_page.page(result.confirmation)
+        tables += confirmation.tables
+        notes += (f"confirmed by {ab_page.pairs(result.confirmation)}", *confirmation.notes)
+    return Page(
+        title=f"check of {result.bench_id}" + (" (forced)" if result.forced else ""),
+        verdict=result.verdict,
+        headline=result.why,
+        tables=tuple(tables),
+        warnings=result.warnings,
+        notes=notes,
+        cases=tuple(_case(i) for i in items if i.gate != "show"),
+        next_command=_next(result),
+    )
+
+
+def _table(items: list[CheckItem]) -> Table:
+    return Table(
+        "measure",
+        ("", "before", "now", "worse by", "bound", "sessions", "gate", "verdict"),
+        tuple(
+            (
+                i.label,
+                figure(i.center, i.unit),
+                figure(i.value, i.unit),
+                change(i.change_ratio),
+                change(i.bound_ratio),
+                str(i.sessions),
+                i.gate + (f" {100 * i.threshold_ratio:.1f} %" if i.threshold_ratio else ""),
+                i.verdict,
+            )
+            for i in items
+        ),
+    )
+
+
+def _case(item: CheckItem) -> Case:
+    outcome = _OUTCOMES.get(item.verdict, "pass")
+    if item.gate == "warn" and outcome != "pass":
+        outcome = "warn"
+    values = f"{figure(item.center, item.unit)} to {figure(item.value, item.unit)}"
+    return Case(item.name, outcome, f"{item.label}: {values}; {item.why}")
+
+
+def _levels(item: CheckItem) -> list[str]:
+    return [
+        f"{item.label} went from {figure(step['before'], item.unit)} to "
+        f"{figure(step['after'], item.unit)} at {step['commit'] or step['utc']}"
+        for step in item.level_changes
+    ]
+
+
+def _next(result: CheckResult) -> str | None:
+    if result.verdict == "inconclusive" and result.confirmation is None:
+        return 'pinchpoint bench ab -- "OLD COMMAND" "NEW COMMAND" (same node, interleaved)'
+    return None
+
+
+def history_page(baseline: Baseline) -> Page:
+    """Every benchmark's sessions with the changes of level."""
+    tables, notes = [], []
+    for key, entries in baseline.entries.items():
+        for name, entry in entries.items():
+            tables.append(_sessions(f"{key.split('|')[0]} {name}", entry))
+            notes += [
+                f"{name}: {figure(p.before, entry.unit)} to {figure(p.after, entry.unit)} from "
+                f"session {p.at + 1} ({100 * p.change_ratio:+.1f} %, p {p.p:.1g})"
+                for p in levels(entry)
+            ]
+    return Page(
+        title="history",
+        headline=f"{len(tables)} measures since {baseline.created_utc[:10]}",
+        tables=tuple(tables),
+        notes=tuple(notes),
+    )
+
+
+def _sessions(title: str, entry: Entry) -> Table:
+    first = max(0, len(entry.session_medians) - _HISTORY_ROWS)
+    rows = [
+        (str(first + i + 1), m.utc[:16], (m.commit or "-")[:10], figure(m.value, entry.unit))
+        for i, m in enumerate(entry.session_medians[first:])
+    ]
+    return Table(title, ("", "when", "commit", "median"), tuple(rows))

@@ -1,0 +1,29 @@
+"""Figures of benchmarks as people read them."""
+
+from pinchpoint.report.quantity import number, quantity
+
+
+def figure(value: float | None, unit: str) -> str:
+    """A value in the unit of its measure; ``-`` where there is none."""
+    if value is None:
+        return "-"
+    if unit in ("bytes", "ratio"):
+        return quantity(value, unit)
+    return f"{number(value)} {unit}".strip()
+
+
+def change(ratio: float | None) -> str:
+    """A worsening as a signed percentage."""
+    return "-" if ratio is None else f"{100 * ratio:+.1f} %"
+
+
+def change_range(interval: tuple[float, float] | None) -> str:
+    """An interval of worsenings."""
+    if interval is None:
+        return "-"
+    return f"{100 * interval[0]:+.1f} to {100 * interval[1]:+.1f} %"
+
+
+def range_of(interval: tuple[float, float] | None) -> str:
+    """An interval of values, without unit."""
+    return "-" if interval is None else f"{number(interval[0])} to {number(interval[1])}"

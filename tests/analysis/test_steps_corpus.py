@@ -1,0 +1,122 @@
+"""Steps and accounting on real recordings: what must hold for each, and known figures."""
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pinchpoint.analysis.accounting import breakdown
+from pinchpoint.analysis.bound import bound
+from pinchpoint.analysis.device_activity import device_activity
+from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.gaps import gaps
+from pinchpoint.analysis.idle_causes import idle_causes
+from pinchpoint.analysis.queue import queue
+from pinchpoint.analysis.steps import steps
+from pinchpoint.importers import load
+from pinchpoint.trace import intervals as iv
+
+CORPUS = Path(os.environ.get("PINCHPOINT_CORPUS", "/nonexistent"))
+FOLDERS = ("own/traces", "public/traces", "labelled/traces")
+FILES = [p for folder in FOLDERS for p in sorted((CORPUS / folder).glob("*.json.gz"))]
+TRUTH = CORPUS / "labelled/truth.jsonl"
+
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(not FILES, reason="PINCHPOINT_CORPUS is not set"),
+]
+
+
+@cache
+def typical_ms(path):
+    """The typical step of a recording, after checking all that must hold for any of them."""
+    trace = load(path)
+    windows, told, idle = steps(trace), breakdown(trace), gaps(trace)
+    assert np.array_equal(windows.start_ns[1:], windows.end_ns[:-1])
+    assert np.all(windows.end_ns >= windows.start_ns)
+    assert np.array_equal(told.by_step.sum(axis=1), windows.end_ns - windows.start_ns)
+    assert int(told.ns_per_step.sum()) == windows.typical_ns
+    assert (told.by_step >= 0).all()
+    if trace.device_ops is not None and len(trace.device_ops):
+        low, high = int(windows.start_ns[0]), int(windows.end_ns[-1])
+        busy = iv.flatten(trace.device_ops["start_ns"], trace.device_ops.end_ns)
+        assert int(idle.duration_ns.sum()) == iv.complement(busy, low, high).total
+        assert np.all(idle.start_ns[1:] >= idle.end_ns[:-1])
+        assert device_activity(trace).busy_ns == busy.total
+        causes = sum(cause.ns_per_step for cause in idle_causes(trace))
+        assert abs(causes - told.of_group("idle")) <= len(told.parts)
+    lined_up = queue(trace)
+    assert lined_up is None or 0 <= lined_up.empty_ratio <= 1
+    bound(trace)
+    return windows.typical_ns / 1e6
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name.removesuffix(".json.gz"))
+def test_every_nanosecond_is_accounted_for(path):
+    assert typical_ms(path) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "idle_percent"),
+    [
+        ("public/traces/v100_graphs_overlap", 3.66),
+        ("public/traces/mi210_gpu_only", 10.64),
+        ("public/traces/a100_graphs", 64.40),
+        ("public/traces/vllm_decode_graph", 0.24),
+    ],
+)
+def test_device_idle_time_is_that_of_the_union_of_all_operations(name, idle_percent):
+    found = device_activity(load(CORPUS / f"{name}.json.gz")).idle_ratio
+    assert 100 * found == pytest.approx(idle_percent, abs=0.01)
+
+
+def test_the_typical_step_is_the_unprofiled_one_within_three_percent_at_the_median():
+    errors = []
+    for row in map(json.loads, TRUTH.read_text("utf-8").splitlines()):
+        unprofiled = row["step_ms_unprofiled"]
+        quiet = abs(unprofiled[0] - unprofiled[1]) / min(unprofiled) < 0.05
+        if row["trace"] and quiet:
+            found = typical_ms(CORPUS / "labelled" / row["trace"])
+            errors.append(abs(found / min(unprofiled) - 1))
+    assert len(errors) > 50
+    assert np.median(errors) <= 0.03
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "share"),
+    [
+        ("c01_dataloader_starved.slow", GapKind.DATA, 0.85),
+        ("c16_sync_in_loop.slow", GapKind.AFTER_SYNC, 0.25),
+        ("c21_python_gc.slow", GapKind.GC, 0.9),
+        ("c26_checkpoint_stall.slow", GapKind.CHECKPOINT, 0.7),
+        ("c27_launch_bound.slow", GapKind.DISPATCH, 0.4),
+        ("c59_wrong_backend.slow.rank0", GapKind.HOST_COLLECTIVE, 0.7),
+    ],
+)
+def test_the_largest_cause_of_idle_time_is_the_one_that_was_planted(name, kind, share):
+    trace = load(CORPUS / f"labelled/traces/{name}.json.gz")
+    told = breakdown(trace)
+    of_kind = {k: told.of_part(k.id) for k in GapKind}
+    assert max(of_kind, key=lambda k: of_kind[k]) == kind
+    assert of_kind[kind] >= share * told.typical_ns
+
+
+@pytest.mark.parametrize(
+    ("name", "basis", "count"),
+    [
+        ("own/traces/decode_cudagraph", "decode_step", 8),
+        ("own/traces/cupy_mix", "cupy_step", 5),
+        ("own/traces/item_sync", "launches repeat", 10),
+        ("public/traces/rtx2080_linear", "Optimizer", 40),
+        ("public/traces/mi300x_ddp_resnet18", "Optimizer.step#SGD.step", 5),
+        ("public/traces/b200_eager", "nothing repeats", 1),
+        ("public/traces/vllm_piecewise_graph", "nothing repeats", 1),
+    ],
+)
+def test_steps_without_markers(name, basis, count):
+    found = steps(load(CORPUS / f"{name}.json.gz"))
+    assert basis in found.basis
+    assert len(found) == count

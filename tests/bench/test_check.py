@@ -1,0 +1,226 @@
+import msgspec
+import numpy as np
+import pytest
+
+from pinchpoint.bench.ab_result import AbResult, MeasureResult
+from pinchpoint.bench.baseline import (
+    Entry,
+    Gate,
+    SessionMedian,
+    entry_key,
+    read_baseline,
+    with_session,
+    write_baseline,
+)
+from pinchpoint.bench.check import check, confirmed, suspects
+from pinchpoint.bench.history import levels, screen
+from pinchpoint.bench.metrics import Memory, RunMetrics
+from pinchpoint.bench.result import BenchResult
+from pinchpoint.bench.thresholds import Threshold
+from pinchpoint.errors import MeasurementInvalid, NotComparable, UnreadableFile, UsageError
+
+ENV = {"gpu": {"count": 1, "devices": [{"name": "H100"}]}, "host": {"cpu_model": "EPYC"}}
+FIVE_PERCENT = Gate(Threshold(ratio=0.05), "fail")
+
+
+def _entry(values, **more):
+    medians = tuple(
+        SessionMedian(session_id=str(i), utc="", value=v, runs=3) for i, v in enumerate(values)
+    )
+    return Entry(**({"better": "lower", "unit": "ms", "session_medians": medians} | more))
+
+
+def _result(duration_s, session="new", memory=None, **more):
+    runs = tuple(
+        RunMetrics(
+            run_id=f"{session}{i}",
+            bench_id="train",
+            started_utc="",
+            status=more.pop("status", "ok"),
+            duration_s=duration_s * (1 + 0.001 * i),
+            memory=Memory(torch_peak_allocated_bytes=memory),
+        )
+        for i in range(3)
+    )
+    return BenchResult(
+        session_id=session,
+        bench_id="train",
+        kind="run",
+        created_utc="2026-01-01",
+        command=("train",),
+        runs=runs,
+        environment=more.pop("environment", ENV),
+        env_key="k",
+    )
+
+
+def _baseline(values, gate=FIVE_PERCENT, memory=None):
+    baseline = None
+    for i, value in enumerate(values):
+        gates = {"duration_s": gate, "device_peak_bytes": Gate(Threshold(ratio=0.02), "fail")}
+        baseline = with_session(baseline, _result(value, str(i), memory), gates=gates)
+    return baseline
+
+
+STEADY = [10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.02, 9.98]
+
+
+@pytest.mark.parametrize(
+    ("value", "more", "verdict"),
+    [
+        pytest.param(10.05, {}, "pass", id="as before"),
+        pytest.param(10.5, {}, "suspect", id="over the bound, under ten per cent"),
+        pytest.param(11.5, {}, "regressed", id="over ten per cent"),
+        pytest.param(5.0, {}, "pass", id="faster"),
+        pytest.param(9.5, {"better": "higher"}, "suspect", id="higher is better"),
+        pytest.param(10.15, {"threshold_pct": 5.0}, "pass", id="under half of the threshold"),
+    ],
+)
+def test_screen(value, more, verdict):
+    assert screen(value, _entry(STEADY, **more)).verdict == verdict
+
+
+def test_the_bound_is_a_prediction_interval_of_the_window():
+    stats = pytest.importorskip("scipy.stats", reason="scipy is the oracle")
+    rng = np.random.default_rng(0)
+    past = np.exp(rng.normal(np.log(10), 0.02, 20))
+    found = screen(10.0, _entry(past.tolist()))
+    spread = np.log(past).std(ddof=1) * np.sqrt(1 + 1 / 20)
+    assert np.log1p(found.bound_ratio) == pytest.approx(stats.t.ppf(0.99, 19) * spread)
+
+
+def test_noise_that_hides_the_threshold_is_no_silent_pass():
+    noisy = [10.0, 12.0, 9.0, 11.0, 8.5, 10.5]
+    found = screen(10.2, _entry(noisy, threshold_pct=5.0))
+    assert found.verdict == "inconclusive"
+    assert "vary so much" in found.why
+
+
+def test_few_sessions_are_said():
+    assert "too few to know" in screen(10.1, _entry([10.0])).why
+    assert screen(10.1, _entry([])).verdict == "inconclusive"
+
+
+def test_only_the_present_level_counts():
+    entry = _entry([20.0] * 8 + [10.0] * 6, segment_start="8")
+    assert screen(11.5, entry).verdict == "regressed"
+    assert len(entry.present_level()) == 6
+
+
+def test_level_changes_are_found_in_the_whole_history():
+    rng = np.random.default_rng(2)
+    entry = _entry(np.r_[rng.normal(10, 0.05, 20), rng.normal(11, 0.05, 10)].tolist())
+    [point] = levels(entry)
+    assert point.at == 20
+
+
+def test_pass_and_exit_code():
+    found = check(_result(10.0), _baseline(STEADY))
+    assert (found.verdict, found.exit_code) == ("pass", 0)
+
+
+def test_regression_and_exit_code():
+    found = check(_result(12.0), _baseline(STEADY))
+    assert (found.verdict, found.exit_code) == ("regressed", 1)
+    assert "wall time" in found.why
+
+
+def test_a_suspect_is_inconclusive_until_it_is_confirmed():
+    found = check(_result(10.6), _baseline(STEADY))
+    assert (found.verdict, found.exit_code) == ("inconclusive", 4)
+    assert suspects(found) == {"duration_s": pytest.approx(0.05)}
+    cleared = confirmed(found, _ab("pass", 0.001))
+    assert (cleared.verdict, cleared.exit_code) == ("pass", 0)
+    proven = confirmed(found, _ab("regressed", 0.06))
+    assert (proven.verdict, proven.exit_code) == ("regressed", 1)
+    assert proven.confirmation is not None
+
+
+def _ab(verdict, estimate):
+    measure = MeasureResult(
+        name="duration_s",
+        label="wall",
+        unit="s",
+        better="lower",
+        gated=True,
+        a_median=10,
+        b_median=10,
+        pairs=5,
+        estimate_ratio=estimate,
+        ci95_ratio=None,
+        sd_pair_log=0.01,
+        verdict=verdict,
+    )
+    return AbResult(
+        session_id="ab",
+        bench_id="train",
+        verdict=verdict,
+        why="",
+        measures=(measure,),
+        arms={},
+        pairs_measured=5,
+        pairs_excluded=0,
+        looks=(5,),
+    )
+
+
+def test_a_warning_gate_never_fails():
+    baseline = _baseline(STEADY, Gate(Threshold(ratio=0.05), "warn"))
+    found = check(_result(12.0), baseline)
+    assert (found.verdict, found.exit_code) == ("warned", 0)
+
+
+def test_memory_is_compared_exactly():
+    baseline = _baseline(STEADY, memory=1_000_000)
+    assert check(_result(10.0, memory=1_010_000), baseline).verdict == "pass"
+    assert check(_result(10.0, memory=1_050_000), baseline).verdict == "regressed"
+
+
+def test_another_machine_is_not_comparable():
+    other = {"gpu": {"count": 1, "devices": [{"name": "A100"}]}, "host": {"cpu_model": "EPYC"}}
+    with pytest.raises(NotComparable, match="GPU model: H100 in the baseline, A100 here") as error:
+        check(_result(10.0, environment=other), _baseline(STEADY))
+    assert error.value.exit_code == 3
+    forced = check(_result(10.0, environment=other), _baseline(STEADY), force=True)
+    assert forced.forced
+    assert any("A100" in w for w in forced.warnings)
+
+
+def test_no_valid_run():
+    broken = _result(10.0)
+    runs = tuple(msgspec.structs.replace(r, invalid_reasons=("hot",)) for r in broken.runs)
+    with pytest.raises(MeasurementInvalid, match="hot"):
+        check(msgspec.structs.replace(broken, runs=runs), _baseline(STEADY))
+
+
+def test_an_unknown_benchmark():
+    other = msgspec.structs.replace(_result(10.0), bench_id="other")
+    with pytest.raises(UsageError, match="knows no other"):
+        check(other, _baseline(STEADY))
+
+
+def test_baseline_round_trip_and_new_level(tmp_path):
+    baseline = _baseline(STEADY)
+    path = tmp_path / "baseline.json"
+    write_baseline(path, baseline)
+    assert read_baseline(path) == baseline
+    lifted = with_session(baseline, _result(12.0, "up"), gates={}, new_level=True)
+    entry = lifted.entries[entry_key(_result(12.0))]["duration_s"]
+    assert [m.value for m in entry.present_level()] == [pytest.approx(12.012)]
+    assert len(entry.session_medians) == 9
+    assert entry.threshold_pct == 5.0
+
+
+def test_the_same_session_counts_once():
+    once = _baseline(STEADY)
+    twice = with_session(once, _result(10.0, "0"), gates={})
+    key = entry_key(_result(10.0))
+    assert (
+        twice.entries[key]["duration_s"].session_medians
+        == once.entries[key]["duration_s"].session_medians
+    )
+
+
+def test_a_missing_baseline(tmp_path):
+    with pytest.raises(UnreadableFile, match=r"none\.json"):
+        read_baseline(tmp_path / "none.json")

@@ -1,0 +1,151 @@
+import json
+import sys
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from pinchpoint.cli import main as cli
+
+PRINTED = ["--metric", r"x=x: ([\d.]+)", "--no-steps"]
+
+
+def _prints(text):
+    return f"{sys.executable} -c \"print('x: {text}')\""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def _ab(*words, a="10", b="10"):
+    return cli(["bench", "ab", "--pairs", "3", *PRINTED, *words, "--", _prints(a), _prints(b)])
+
+
+def test_equal_commands_pass(capsys):
+    assert _ab() == 0
+    assert "pass: no change as large as the threshold" in capsys.readouterr().out
+
+
+def test_a_worse_command_exits_with_1(capsys):
+    assert _ab(b="10.5") == 1
+    out = capsys.readouterr().out
+    assert "regressed: x worse by 5.0%" in out
+
+
+def test_a_better_command_passes(capsys):
+    assert _ab(b="5") == 0
+    assert "x better by 50.0%" in capsys.readouterr().out
+
+
+def test_json_is_one_document_and_the_folder_is_complete(capsys, tmp_path):
+    assert _ab("--json", "-o", "out", b="11") == 1
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert document["schema"] == "bench.ab/1"
+    assert document["verdict"] == "regressed"
+    assert "wrote out/result.json" in err
+    assert json.loads((tmp_path / "out/result.json").read_bytes()) == document
+    session = json.loads((tmp_path / "out/session.json").read_bytes())
+    assert (session["status"], session["verdict"]) == ("complete", "regressed")
+    assert json.loads((tmp_path / "out/env.json").read_bytes())["schema"]
+
+
+def test_inconclusive_exits_with_4_or_not(capsys):
+    noisy = f"{sys.executable} -c \"import os; print('x:', 1 + os.getpid() % 97)\""
+    words = ["bench", "ab", "--pairs", "3", *PRINTED]
+    code = cli([*words, "--", noisy, noisy])
+    assert code in (0, 4)  # three pairs of noise cannot prove a regression
+    assert cli([*words, "--allow-inconclusive", "--", noisy, noisy]) == 0
+
+
+def test_a_failing_command_exits_with_5(capsys):
+    bad = f"{sys.executable} -c \"raise SystemExit('no GPU')\""
+    assert cli(["bench", "ab", "--", bad, bad]) == 5
+    assert "no GPU" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["ab"], "two quoted commands", id="nothing to compare"),
+        pytest.param(["ab", "--", "true"], "two quoted commands", id="one command"),
+        pytest.param(["ab", "--pairs", "2", "--", "a", "b"], "3 pairs", id="too few pairs"),
+        pytest.param(["ab", "--threshold", "3", "--", "true", "true"], "percent", id="threshold"),
+        pytest.param(["ab", "--", "no-such-program", "true"], "no-such-program", id="missing"),
+        pytest.param(
+            ["ab", "--knob", "a=1,2", "--knob", "b=1,2", "--", "x"], "two knobs", id="knobs"
+        ),
+        pytest.param(["ab", "--metric", "x=(", "--", "true", "true"], "--metric", id="expression"),
+        pytest.param(["run"], "which command", id="nothing to run"),
+        pytest.param(["run", "--json", "--markdown", "--", "true"], "choose one", id="formats"),
+        pytest.param(
+            ["check", "--baseline", "none.json", "--", "true"], "none.json", id="baseline"
+        ),
+        pytest.param(["history", "none.json"], "none.json", id="no history"),
+        pytest.param(["calibrate"], "which command", id="nothing to calibrate"),
+    ],
+)
+def test_usage_errors(words, said, capsys):
+    assert cli(["bench", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_output_folder_is_never_shared(capsys):
+    assert _ab("-o", "out") == 0
+    assert _ab("-o", "out") == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+def test_knob(capsys):
+    words = ["bench", "ab", "--pairs", "3", *PRINTED, "--knob", "n=10,20", "--"]
+    assert cli([*words, sys.executable, "-c", "print('x: {n}')"]) == 1
+
+
+def test_junit_and_github(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
+    assert _ab("--format", "github", "--junit", "junit.xml", b="12") == 1
+    out = capsys.readouterr().out
+    assert "\n::error title=" in out
+    assert "**regressed**" in (tmp_path / "summary.md").read_text()
+    assert (tmp_path / "outputs").read_text() == "verdict=regressed\nregressions=1\n"
+    suite = Xml.parse(tmp_path / "junit.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+
+
+def test_run_and_check_and_history(capsys, tmp_path):
+    run = ["bench", "run", "-p", "2", "--name", "t", "--no-steps"]
+    command = ["--", sys.executable, "-c", "pass"]
+    assert cli([*run, "-o", "first", *command]) == 0
+    out = capsys.readouterr().out
+    assert "2 of 2 runs valid" in out
+    assert "wall time of the process" in out
+    gate = ["bench", "check", "--baseline", "b.json"]
+    assert cli([*gate, "--result", "first", "--fail", "host_peak_rss_bytes:50%", "--update"]) == 0
+    assert cli([*gate, "--result", "first"]) == 0
+    assert "pass: 1 gated measures are as before" in capsys.readouterr().out
+    assert cli(["bench", "history", "b.json"]) == 0
+    assert "host_peak_rss_bytes" in capsys.readouterr().out
+
+
+def test_check_refuses_another_machine(capsys, tmp_path):
+    run = ["bench", "run", "-p", "1", "--name", "t", "--no-steps", "-o", "first"]
+    assert cli([*run, "--", sys.executable, "-c", "pass"]) == 0
+    gate = ["bench", "check", "--baseline", "b.json", "--result", "first"]
+    assert cli([*gate, "--fail", "duration_s:50%", "--update"]) == 0
+    text = (tmp_path / "b.json").read_text()
+    (tmp_path / "b.json").write_text(text.replace('"cpu_model": "', '"cpu_model": "Other '))
+    assert cli(gate) == 3
+    assert "CPU model" in capsys.readouterr().err
+    assert cli([*gate, "--force"]) == 0
+
+
+def test_calibrate(capsys):
+    words = ["bench", "calibrate", "--pairs", "3", *PRINTED, "--"]
+    assert cli([*words, sys.executable, "-c", "print('x: 5')"]) == 0
+    out = capsys.readouterr().out
+    assert "sd of a pair" in out
+    assert "0.00 %" in out

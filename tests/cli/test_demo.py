@@ -1,0 +1,25 @@
+"""The demo, as a newcomer runs it: on the embedded recording, without a network or a device."""
+
+import pytest
+
+from pinchpoint.cli import main as cli
+from pinchpoint.cli.demo import demo_report
+
+
+@pytest.fixture(scope="module")
+def report():
+    return demo_report()
+
+
+def test_the_demo_prints_an_answer_and_writes_a_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli(["demo"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("item_sync.json.gz · NVIDIA H100 80GB HBM3 · 10 steps")
+    assert "wrote report.html" in err
+    assert "item_sync" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_the_recording_is_healthy(report):
+    assert report.health.verdict == "good"
+    assert report.steps.count == 10
