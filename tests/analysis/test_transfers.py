@@ -42,6 +42,14 @@ def test_the_host_waits_in_a_call_that_lasts_through_the_copy():
     assert (row.blocking, row.host_blocked_ns) == (1, 90)
 
 
+def test_an_asynchronous_call_overlaps_with_a_pinned_copy_by_chance():
+    b = TraceBuilder()
+    to_device(b, 0, 90, 10, 100, 8, PINNED)
+    assert blocked_ns(b.trace()).tolist() == [0]
+    b.rows["api_calls"][0]["name"] = "cudaMemcpy"
+    assert blocked_ns(b.trace()).tolist() == [90]
+
+
 def test_the_host_waits_in_the_synchronisation_of_the_same_operator():
     b = TraceBuilder()
     b.op("aten::_local_scalar_dense", 0, 200)

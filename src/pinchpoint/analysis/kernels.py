@@ -15,6 +15,7 @@ from pinchpoint.analysis.precision import (
     precision_of_device_ops,
 )
 from pinchpoint.analysis.shapes import parsed
+from pinchpoint.analysis.spread import spread
 from pinchpoint.trace import DeviceKind, Table, Trace
 
 Times = NDArray[np.int64]
@@ -70,8 +71,7 @@ def kernels(trace: Trace, rows: Mask | None = None) -> Kernels:
     if rows is not None:
         counted = counted & rows
     runs = np.flatnonzero(counted)
-    # Groups are contiguous in this order, and each is sorted by duration.
-    runs = runs[np.lexsort((ops["duration_ns"][runs], ops["name"][runs]))]
+    runs = runs[np.argsort(ops["name"][runs], kind="stable")]  # groups become contiguous
     edges = np.flatnonzero(np.diff(ops["name"][runs], prepend=-1))
     groups = np.split(runs, edges[1:]) if len(runs) else []
     facts = _Facts.of(trace, ops)
@@ -106,6 +106,8 @@ class _Facts:
 def _row(trace: Trace, ops: Table, facts: _Facts, group: Rows) -> KernelRow:
     lasted = ops["duration_ns"][group]
     name = trace.names[ops["name"][group[0]]]
+    times = spread(lasted)
+    assert times is not None
     precision = _heaviest(facts.precision[group], lasted)
     units = _heaviest(facts.units[group], lasted)
     blocks = facts.blocks[group]
@@ -120,10 +122,10 @@ def _row(trace: Trace, ops: Table, facts: _Facts, group: Rows) -> KernelRow:
         matrix_units=None if units == UNKNOWN else units == MatrixUnits.YES,
         calls=len(group),
         total_ns=int(lasted.sum()),
-        min_ns=int(lasted[0]),
-        median_ns=int(lasted[(len(lasted) - 1) // 2]),
-        p90_ns=int(lasted[-(-9 * len(lasted) // 10) - 1]),
-        max_ns=int(lasted[-1]),
+        min_ns=times.least,
+        median_ns=times.median,
+        p90_ns=times.p90,
+        max_ns=times.most,
         blocks=typical,
         blocks_per_multiprocessor=typical / multiprocessors
         if typical and multiprocessors

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import Category, category_of_device_ops
+from pinchpoint.analysis.categories import Category, by_distinct, category_of_device_ops
 from pinchpoint.analysis.spread import Spread, spread
 from pinchpoint.analysis.windows import sum_per_window
 from pinchpoint.trace import ApiKind, DeviceKind, MemoryKind, Table, Trace
@@ -81,10 +81,10 @@ def transfers_per_window(
 def blocked_ns(trace: Trace) -> Times:
     """How long the host waited for each device operation's copy; 0 for what is no copy.
 
-    The host waits where the call that asked for the copy lasts through it (synchronous calls,
-    pageable memory: the last piece may still be under way when the call returns), and where the
-    same operator synchronises right after it, as ``.item()`` and ``.cpu()`` do. Counted is the
-    time in those calls.
+    The host waits in synchronous calls, and in asynchronous ones to or from pageable memory where
+    the call lasts through the copy (the last piece may still be under way when it returns); and it
+    waits where the same operator synchronises right after the copy, as ``.item()`` and ``.cpu()``
+    do. Counted is the time in those calls.
     """
     ops, calls = trace.device_ops, trace.api_calls
     if ops is None or calls is None or not len(calls):
@@ -94,9 +94,19 @@ def blocked_ns(trace: Trace) -> Times:
     both_from = np.maximum(calls["start_ns"][call], ops["start_ns"])
     both = np.minimum(calls.end_ns[call], ops.end_ns) - both_from
     through = known & (both > LASTS_THROUGH_RATIO * ops["duration_ns"])
+    through &= _may_wait(trace, ops, calls["name"][call])
     waited = np.where(through, calls["duration_ns"][call], 0)
     waited += np.where(known, _wait_after(calls)[call], 0)
     return waited
+
+
+def _may_wait(trace: Trace, ops: Table, call_names: NDArray[np.int32]) -> Mask:
+    """Copies whose call may wait for them; an asynchronous one merely overlaps by chance."""
+    synchronous = by_distinct(trace.names, call_names, lambda name: "async" not in name.lower())
+    ends = (ops.filled(c, MemoryKind.DEVICE) for c in ("from_memory", "to_memory"))
+    pageable = [np.isin(end, (MemoryKind.PAGEABLE, MemoryKind.HOST)) for end in ends]
+    may: Mask = (synchronous != 0) | pageable[0] | pageable[1]
+    return may
 
 
 def _wait_after(calls: Table) -> Times:
