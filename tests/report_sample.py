@@ -23,8 +23,14 @@ def full_report(**changes):
     return Report(**(_FACTS | changes))
 
 
-def part(name, label, group, ms):
-    return PartOfStep(part=name, label=label, group=group, ns_per_step=round(ms * MS))
+def part(name, label, group, ms, unprofiled_ms=None):
+    return PartOfStep(
+        part=name,
+        label=label,
+        group=group,
+        ns_per_step=round(ms * MS),
+        unprofiled_ns_per_step=None if unprofiled_ms is None else round(unprofiled_ms * MS),
+    )
 
 
 _FACTS = {
@@ -63,13 +69,13 @@ _FACTS = {
         unprofiled_how="estimated from the number of events",
     ),
     "breakdown": (
-        part("gemm", "matrix products", "device", 7.1),
-        part("idle-sync", "device idle, host blocked in a sync call", "idle", 6.4),
-        part("elementwise", "elementwise", "device", 4.9),
-        part("idle-recording", "device idle while the profiler records", "idle", 3.7),
-        part("memset", "memset", "device", 0.1),
-        part("reduction", "reductions", "device", 0.1),
-        part("collective", "exposed collectives", "exposed", 0.0),
+        part("gemm", "matrix products", "device", 7.1, 7.1),
+        part("idle-sync", "idle: host blocked in a synchronising call", "idle", 6.4, 2.7),
+        part("elementwise", "elementwise", "device", 4.9, 4.9),
+        part("idle-profiler", "idle: the profiler's own work", "idle", 3.7, 0.0),
+        part("memset", "memset", "device", 0.1, 0.1),
+        part("reduction", "reductions", "device", 0.1, 0.1),
+        part("collective", "exposed collectives", "exposed", 0.0, 0.0),
     ),
     "verdict": "The host bounds this step: it waits for the device 8 times a step.",
     "findings": (

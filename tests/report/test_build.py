@@ -4,8 +4,8 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.report import decode, diagnose, encode
-from pinchpoint.report.tables import MOST_ROWS
-from pinchpoint.trace import HostKind, Severity
+from pinchpoint.report.columns import MOST_ROWS
+from pinchpoint.trace import ApiKind, HostKind, MemoryKind, RunFacts, Severity
 
 
 @pytest.fixture
@@ -84,7 +84,61 @@ def test_a_trace_of_nothing_has_a_report():
 
 
 def test_without_stacks_there_are_no_tables_of_source_and_modules(builder):
-    assert set(diagnose(builder.trace()).tables) == {"operators", "kernels"}
+    tables = diagnose(builder.trace()).tables
+    assert list(tables) == ["steps", "idle", "operators", "kernels", "launches"]
+
+
+def test_the_parts_add_up_to_the_step(builder):
+    report = diagnose(builder.trace())
+    by_part = {part.part: part.ns_per_step for part in report.breakdown}
+    assert by_part["gemm"] == 60_000
+    assert sum(by_part.values()) == report.steps.typical_ns == 100_000
+    corrected = [part.unprofiled_ns_per_step for part in report.breakdown]
+    assert sum(corrected) == report.steps.unprofiled_ns_predicted
+
+
+def test_the_table_of_steps(builder):
+    table = diagnose(builder.trace()).tables["steps"]
+    columns = [column.id for column in table.columns]
+    steps = [dict(zip(columns, row, strict=True)) for row in table.rows]
+    assert [step["duration_ns"] for step in steps[1:]] == [100_000] * 3
+    assert [step["device_ns"] for step in steps] == [60_000] * 4
+    assert [step["idle_ns"] for step in steps[1:]] == [40_000] * 3
+    assert [step["complete"] for step in steps] == ["partial", "yes", "yes", "yes"]
+
+
+def test_idle_time_by_cause_adds_up(builder):
+    table = diagnose(builder.trace()).tables["idle"]
+    column = [c.id for c in table.columns].index("ns_per_step")
+    assert sum(row[column] for row in table.rows) == 40_000
+
+
+def test_copies_and_waits(builder):
+    builder.copy(
+        150_000,
+        5_000,
+        "Memcpy HtoD (Pageable -> Device)",
+        152_000,
+        1_000,
+        size=4_000,
+        source=MemoryKind.PAGEABLE,
+        target=MemoryKind.DEVICE,
+    )
+    builder.api("cudaStreamSynchronize", 160_000, 7_000, kind=ApiKind.SYNC_STREAM)
+    tables = diagnose(builder.trace()).tables
+    transfer = dict(
+        zip([c.id for c in tables["transfers"].columns], tables["transfers"].rows[0], strict=True)
+    )
+    assert (transfer["bytes"], transfer["rate"], transfer["source"]) == (4_000, 4.0, "pageable")
+    assert tables["waits"].rows[0][:3] == ("cudaStreamSynchronize", 7_000, 1)
+
+
+def test_measured_steps_beat_an_estimate(builder):
+    run = RunFacts(unprofiled_step_ns=(80_000, 82_000, 84_000))
+    steps = diagnose(builder.trace(run=run)).steps
+    assert steps.unprofiled_ns_predicted == 82_000
+    assert steps.unprofiled_ns_range == (80_400, 83_600)
+    assert steps.unprofiled_how == "measured in the same run"
 
 
 def test_source_and_module_tables(builder):

@@ -7,7 +7,8 @@ import pytest
 
 from pinchpoint.report import decode, encode, github, html, markdown, terminal
 from pinchpoint.report.terminal import Look
-from report_sample import full_report, healthy_report, hostile_report, inconclusive_report
+from pinchpoint.report.wording import breakdown_title, source_line, top_parts
+from report_sample import full_report, healthy_report, hostile_report, inconclusive_report, part
 
 REPORTS = {
     "full": full_report,
@@ -104,16 +105,20 @@ def test_the_page_is_well_formed_and_needs_no_network(report):
 
 
 def test_parts_that_are_summed_up_still_add_up_to_the_step():
-    from pinchpoint.report.wording import top_parts
-
     report = full_report()
-    assert sum(ns for _, ns in top_parts(report)) == sum(p.ns_per_step for p in report.breakdown)
+    assert sum(ns for _, ns in top_parts(report)) == report.steps.unprofiled_ns_predicted
     assert top_parts(report)[-1] == ("the other 2 parts", 200_000)
+
+
+def test_without_a_correction_the_recorded_step_is_shown():
+    report = full_report(breakdown=(part("gemm", "matrix products", "device", 22.3),))
+    assert top_parts(report) == (("matrix products", 22_300_000),)
+    assert breakdown_title(report) == "Where a step goes"
+    assert breakdown_title(full_report()) == "Where a step goes, without the profiler"
 
 
 def test_devices_of_one_kind_are_counted():
     from pinchpoint.report.document import SourceInfo
-    from pinchpoint.report.wording import source_line
 
     report = full_report(source=SourceInfo(path="a", format="x", devices=("H100",) * 8))
     assert source_line(report)[1] == "8 × H100"

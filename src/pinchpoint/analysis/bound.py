@@ -1,4 +1,7 @@
-"""What bounds the typical step: the device, the host, its input, communication or copies."""
+"""What bounds the typical step: the device, the host, its input, communication or copies.
+
+Judged is the step without the profiler where that is known: recording slows only the host.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,6 +9,7 @@ from enum import Enum
 from pinchpoint.analysis.accounting import breakdown
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.queue import queue
+from pinchpoint.analysis.unprofiled import unprofiled_breakdown
 from pinchpoint.trace import Trace, once_per_trace
 
 HELD_UP_RATIO = 0.15  # waits below this share of the step leave the device its limit
@@ -39,7 +43,7 @@ class Bound:
     input_ratio: float
     host_ratio: float
     other_ratio: float
-    empty_queue_ratio: float | None  # share of launches that found the device with nothing to do
+    empty_queue_ratio: float | None  # share of launches that found an idle device, as recorded
     median_depth: float | None
 
 
@@ -49,7 +53,7 @@ _NOT_THE_HOST = (GapKind.DEPENDENCY, GapKind.START_LATENCY, GapKind.PROFILER)
 @once_per_trace
 def bound(trace: Trace) -> Bound:
     """Which resource bounds the typical step; HOST or INPUT for recordings without a device."""
-    parts, lined_up = breakdown(trace), queue(trace)
+    parts, lined_up = unprofiled_breakdown(trace) or breakdown(trace), queue(trace)
     whole = parts.typical_ns or 0
     if not whole:
         return Bound(Binding.UNKNOWN, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None, None)

@@ -2,20 +2,40 @@
 
 from pathlib import Path
 
-from pinchpoint.analysis.steps import Steps, steps
-from pinchpoint.report.document import Health, HealthFact, Report, SourceInfo, StepsInfo
+import numpy as np
+
+from pinchpoint.analysis.accounting import breakdown
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.steps import steps
+from pinchpoint.analysis.unprofiled import unprofiled_breakdown
+from pinchpoint.diagnosis import engine
+from pinchpoint.diagnosis.verdict import verdict
+from pinchpoint.report.document import (
+    Health,
+    HealthFact,
+    PartOfStep,
+    Report,
+    SourceInfo,
+    StepsInfo,
+)
+from pinchpoint.report.findings import answers
 from pinchpoint.report.tables import tables
 from pinchpoint.trace import Severity, Trace
 
 
 def diagnose(trace: Trace) -> Report:
     """Everything that Pinchpoint has to say about one recording."""
-    found = steps(trace)
+    said = answers(engine.diagnose(trace))
+    best = said["findings"][0].id if said["findings"] else None
     return Report(
         source=_source(trace),
         health=_health(trace),
-        steps=_steps(found),
+        steps=_steps(trace),
+        breakdown=_breakdown(trace),
+        verdict=verdict(trace),
         tables=tables(trace),
+        next_command=f"pinchpoint explain {best}" if best else None,
+        **said,
     )
 
 
@@ -59,8 +79,11 @@ def _health(trace: Trace) -> Health:
     )
 
 
-def _steps(found: Steps) -> StepsInfo:
+def _steps(trace: Trace) -> StepsInfo:
+    found = steps(trace)
     lasting = found.end_ns - found.start_ns
+    timed = trace.run.unprofiled_step_ns if trace.run else ()
+    predicted = corrected_step_ns(trace)
     return StepsInfo(
         how=found.how,
         basis=found.basis,
@@ -72,4 +95,35 @@ def _steps(found: Steps) -> StepsInfo:
         outliers=tuple(
             {"step": int(found.number[i]), "duration_ns": int(lasting[i])} for i in found.outliers
         ),
+        unprofiled_ns_predicted=predicted,
+        unprofiled_ns_range=_spread(timed),
+        unprofiled_how=_how(timed) if predicted is not None else None,
+    )
+
+
+def _spread(timed: tuple[int, ...]) -> tuple[int, int] | None:
+    """10th and 90th percentile of measured steps; an estimate has no range of its own yet."""
+    if not timed:
+        return None
+    low, high = np.percentile(timed, (10, 90))
+    return round(low), round(high)
+
+
+def _how(timed: tuple[int, ...]) -> str:
+    return "measured in the same run" if timed else "estimated: the cost of recording taken out"
+
+
+def _breakdown(trace: Trace) -> tuple[PartOfStep, ...]:
+    found, without = breakdown(trace), unprofiled_breakdown(trace)
+    recorded = found.ns_per_step.tolist()
+    unprofiled = [None] * len(recorded) if without is None else without.ns_per_step.tolist()
+    return tuple(
+        PartOfStep(
+            part=part.id,
+            label=part.label,
+            group=part.group,
+            ns_per_step=ns,
+            unprofiled_ns_per_step=corrected,
+        )
+        for part, ns, corrected in zip(found.parts, recorded, unprofiled, strict=True)
     )

@@ -65,12 +65,17 @@ class StepsInfo(_Part, frozen=True, kw_only=True):
 
 
 class PartOfStep(_Part, frozen=True, kw_only=True):
-    """One part of the breakdown; the parts of a list add up to the step exactly."""
+    """One part of the breakdown; the parts of a list add up to the step exactly.
+
+    ``ns_per_step`` adds up to ``steps.typical_ns``, ``unprofiled_ns_per_step`` (null where not
+    known) to ``steps.unprofiled_ns_predicted``: recording cost comes out of idle and host time.
+    """
 
     part: str  # stable id, kebab case: gemm, elementwise, exposed-copy, idle-sync, …
     label: str  # for people
     group: str  # device, exposed, idle, host
     ns_per_step: int
+    unprofiled_ns_per_step: int | None = None
 
 
 class EvidenceItem(_Part, frozen=True, kw_only=True):

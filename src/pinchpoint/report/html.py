@@ -47,7 +47,9 @@ def render(report: Report) -> str:
         cannot_conclude=safe.health.verdict == wording.CANNOT_CONCLUDE,
         step=wording.step_sentence(safe),
         spread=wording.spread_sentence(safe),
+        breakdown_title=wording.breakdown_title(safe),
         parts=_parts(safe),
+        device_work=wording.device_work(safe),
         groups=[g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
         unit=_unit(safe),
         findings=[_finding(safe, finding) for finding in safe.findings],
@@ -71,32 +73,19 @@ def _template() -> "Template":
     return environment.get_template("report.html")
 
 
-def _total(report: Report) -> int:
-    return sum(part.ns_per_step for part in report.breakdown)
-
-
 def _unit(report: Report) -> str:
-    return time_unit(_total(report))
+    return time_unit(sum(ns for _, ns in wording.all_parts(report)))
 
 
 def _parts(report: Report) -> list[_Part]:
-    total, unit = _total(report), _unit(report)
+    parts = wording.all_parts(report)
+    total, unit = sum(ns for _, ns in parts), _unit(report)
     drawn, before = [], 0
-    for part in sorted(report.breakdown, key=lambda p: -p.ns_per_step):
-        if not part.ns_per_step:
-            continue
-        ratio = part.ns_per_step / total
-        drawn.append(
-            _Part(
-                part.label,
-                part.group,
-                in_unit(part.ns_per_step, unit),
-                percent(ratio),
-                round(100 * before / total, 3),
-                round(100 * ratio, 3),
-            )
-        )
-        before += part.ns_per_step
+    for part, ns in parts:
+        left, width = round(100 * before / total, 3), round(100 * ns / total, 3)
+        time, share = in_unit(ns, unit), percent(ns / total)
+        drawn.append(_Part(part.label, part.group, time, share, left, width))
+        before += ns
     return drawn
 
 

@@ -67,6 +67,9 @@ def _answer(report: Report) -> Iterator[str]:
         yield ""
         yield f"> {escape(detail)}"
     yield from _breakdown(report)
+    if sentence := wording.device_work(report):
+        yield ""
+        yield escape(sentence)
     if report.verdict:
         yield ""
         yield f"**{escape(report.verdict)}**"
@@ -104,7 +107,9 @@ def _breakdown(report: Report) -> Iterator[str]:
         for label, ns in parts
     )
     yield ""
-    yield from _grid(("Where a step goes", unit, "%", ""), (False, True, True, False), rows)
+    yield from _grid(
+        (wording.breakdown_title(report), unit, "%", ""), (False, True, True, False), rows
+    )
 
 
 def _finding(report: Report, finding: FindingItem, position: int) -> Iterator[str]:

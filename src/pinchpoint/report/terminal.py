@@ -1,5 +1,6 @@
 """The report for a terminal or a log: 80 columns, readable without colour."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -13,10 +14,12 @@ from pinchpoint.report.document import FindingItem, Report, ResultTable
 from pinchpoint.report.plain import ascii_only
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 
-_LABEL_WIDTH = 43  # the rest of 80 columns holds a time, a share and a bar
-_BAR_WIDTH = 21  # columns of a bar for the whole step
+_LABEL_WIDTH = 49  # the longest label, so that 80 columns also hold a time, a share and a bar
+_BAR_WIDTH = 15  # columns of a bar for the whole step
 _TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
-_CELL_WIDTH = 24  # what a text column may take before other columns have their place
+_CELL_WIDTH = 20  # what a text column may take before other columns have their place
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµun]?s|[KMGT]?i?B(?:/s)?)(?!\w))")
+_GLUE = "\ue000"  # stands for a space at which a line may not end; no text has it, see clean.py
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ def _answer(report: Report, verbose: bool) -> Iterator[_Block]:
         yield _line(detail, "yellow", lead="  ! ")
     yield _BLANK
     yield from _breakdown(report)
+    if sentence := wording.device_work(report):
+        yield _line(sentence)
     if report.verdict:
         yield _line(report.verdict, "bold")
         yield _BLANK
@@ -97,7 +102,8 @@ def _breakdown(report: Report) -> Iterator[_Block]:
     if not total:
         return
     unit = time_unit(total)
-    yield _line(f"{'Where a step goes':{_LABEL_WIDTH}}{unit:>7}{'%':>7}", "bold")
+    title = wording.breakdown_title(report)
+    yield _line(f"{title:{_LABEL_WIDTH}}{unit:>7}{'%':>7}", "bold")
     for label, ns in parts:
         short = label if len(label) <= _LABEL_WIDTH - 3 else label[: _LABEL_WIDTH - 4] + "…"
         figures = f"  {short:{_LABEL_WIDTH - 2}}{in_unit(ns, unit):>7}{percent(ns / total):>7}  "
@@ -161,14 +167,17 @@ def _table(table: ResultTable, width: int) -> Iterator[_Block]:
 
 
 def _column_widths(rows: list[list[str]], numeric: list[bool], width: int) -> list[int]:
-    """Widths of the leading columns that fit; the first takes what the others leave."""
+    """Widths of the leading columns that fit; text columns share what the numbers leave."""
     wanted = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths = [w if n else min(w, _CELL_WIDTH) for w, n in zip(wanted, numeric, strict=True)]
     room = width - 2  # for the indent
     while len(widths) > 1 and sum(widths) + 2 * (len(widths) - 1) > room:
         widths.pop()
     spare = room - sum(widths) - 2 * (len(widths) - 1)
-    return [min(wanted[0], widths[0] + max(spare, 0)), *widths[1:]]
+    for i in range(len(widths)):
+        more = min(wanted[i] - widths[i], max(spare, 0))
+        widths[i], spare = widths[i] + more, spare - more
+    return widths
 
 
 def _cell(text: str, width: int, number: bool) -> str:
@@ -199,9 +208,11 @@ def _drawn(blocks: list[_Block], look: Look) -> str:
 
 def _wrapped(console: Console, block: _Block) -> Iterator[Text]:
     room = max(console.width - len(block.lead), 20)
-    lines = Text.assemble(*block.pieces).wrap(console, room, overflow="fold")
+    pieces = ((_BEFORE_UNIT.sub(_GLUE, text), style) for text, style in block.pieces)
+    lines = Text.assemble(*pieces).wrap(console, room, overflow="fold")
     for position, line in enumerate(lines):
         line.rstrip()
+        line.plain = line.plain.replace(_GLUE, " ")
         yield Text(block.lead if position == 0 else " " * len(block.lead)).append_text(line)
 
 

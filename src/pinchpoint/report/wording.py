@@ -16,6 +16,8 @@ from pinchpoint.report.quantity import duration, in_unit, span, time_unit
 CANNOT_CONCLUDE = "cannot conclude"
 SMALL_PART_RATIO = 0.01  # parts below this share of the step are summed in the overview
 MOST_PARTS = 10  # rows of the overview; a longer list is no overview
+FEWEST_FOR_SPREAD = 4  # complete steps; of fewer, a 10th and a 90th percentile mean nothing
+MOST_KINDS_OF_WORK = 4  # of the device, in one sentence
 
 
 def source_line(report: Report) -> tuple[str, ...]:
@@ -46,25 +48,26 @@ def step_sentence(report: Report) -> str | None:
     if steps.typical_ns is None:
         return None
     if steps.how == "none":
-        return f"The recording lasts {duration(steps.typical_ns)}; it is judged as one step"
-    sentence = f"Step {duration(steps.typical_ns)} in the trace"
+        whole = f"The recording lasts {duration(steps.typical_ns)} and is judged as one step"
+    else:
+        whole = f"Step {duration(steps.typical_ns)} in the trace"
     predicted = steps.unprofiled_ns_predicted
     if predicted is None:
-        return sentence
+        return whole
     measured = (steps.unprofiled_how or "").startswith("measured")
     about = "" if measured else "about "
     between = ""
     if steps.unprofiled_ns_range:
         between = f" ({span(*steps.unprofiled_ns_range, time_unit(predicted))})"
     how = ", measured in the same run" if measured else ""
-    return f"{sentence}, {about}{duration(predicted)} without the profiler{between}{how}"
+    return f"{whole}, {about}{duration(predicted)} without the profiler{between}{how}"
 
 
 def spread_sentence(report: Report) -> str | None:
     """What steps were inferred from, how they differ, which stand out; None without any of it."""
     steps = report.steps
     said = [] if steps.how == "marker" or not steps.basis else [steps.basis]
-    if steps.spread_ns and steps.typical_ns and steps.count > 1:
+    if steps.spread_ns and steps.typical_ns and len(steps.duration_ns) >= FEWEST_FOR_SPREAD:
         unit = time_unit(steps.typical_ns)
         said.append(f"most steps take {span(*steps.spread_ns, unit)} {unit}")
     slow = [f"step {o['step']} took {duration(o['duration_ns'])}" for o in steps.outliers[:3]]
@@ -166,20 +169,52 @@ def crashed_sentence(crashed: tuple[NotCheckedItem, ...]) -> str | None:
     return f"Crashed, please report: {said}"
 
 
+def breakdown_title(report: Report) -> str:
+    """What the breakdown is of."""
+    if report.steps.how == "none":
+        return "Where the time goes"
+    return (
+        "Where a step goes, without the profiler" if _is_corrected(report) else "Where a step goes"
+    )
+
+
+def _is_corrected(report: Report) -> bool:
+    """Whether the breakdown can be shown, and differs, without the profiler's cost."""
+    known = all(part.unprofiled_ns_per_step is not None for part in report.breakdown)
+    return known and report.steps.unprofiled_ns_predicted != report.steps.typical_ns
+
+
+def all_parts(report: Report) -> tuple[tuple[PartOfStep, int], ...]:
+    """The parts of the step, longest first, without the profiler's cost where that is known."""
+    corrected = _is_corrected(report)
+    timed = (
+        (part, part.unprofiled_ns_per_step or 0 if corrected else part.ns_per_step)
+        for part in report.breakdown
+    )
+    return tuple(sorted((t for t in timed if t[1]), key=lambda t: -t[1]))
+
+
 def top_parts(report: Report) -> tuple[tuple[str, int], ...]:
     """Label and time of the largest parts of the step; the rest summed. Adds up to the step."""
-    parts = sorted((p for p in report.breakdown if p.ns_per_step), key=lambda p: -p.ns_per_step)
-    total = sum(p.ns_per_step for p in parts)
-    shown = [p for p in parts if p.ns_per_step >= SMALL_PART_RATIO * total][:MOST_PARTS]
-    rest = parts[len(shown) :]
-    rows = [(p.label, p.ns_per_step) for p in shown]
-    return tuple(rows + _summed(rest))
+    parts = all_parts(report)
+    total = sum(ns for _, ns in parts)
+    shown = [(p.label, ns) for p, ns in parts if ns >= SMALL_PART_RATIO * total][:MOST_PARTS]
+    rest = [(p.label, ns) for p, ns in parts[len(shown) :]]
+    if len(rest) > 1:
+        rest = [(f"the other {len(rest)} parts", sum(ns for _, ns in rest))]
+    return tuple(shown + rest)
 
 
-def _summed(rest: list[PartOfStep]) -> list[tuple[str, int]]:
-    if len(rest) <= 1:
-        return [(p.label, p.ns_per_step) for p in rest]
-    return [(f"the other {len(rest)} parts", sum(p.ns_per_step for p in rest))]
+def device_work(report: Report) -> str | None:
+    """What the device's own time consists of; None if that is one part or none."""
+    parts = [(p.label, ns) for p, ns in all_parts(report) if p.group in ("device", "exposed")]
+    total = sum(ns for _, ns in parts)
+    if len(parts) < 2:
+        return None
+    shown = [f"{label} {100 * ns / total:.0f} %" for label, ns in parts[:MOST_KINDS_OF_WORK]]
+    more = len(parts) - len(shown)
+    rest = f"; {more} more" if more else ""
+    return f"The device works {duration(total)}: {'; '.join(shown)}{rest}."
 
 
 def fatal_facts(report: Report) -> tuple[str, ...]:

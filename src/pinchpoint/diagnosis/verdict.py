@@ -1,0 +1,86 @@
+"""What bounds the step, in one sentence."""
+
+from pinchpoint.analysis.accounting import Breakdown, breakdown
+from pinchpoint.analysis.bound import Binding, Bound, bound
+from pinchpoint.analysis.unprofiled import unprofiled_breakdown
+from pinchpoint.trace import Trace
+
+
+def verdict(trace: Trace) -> str:
+    """The sentence; empty where there is no step to speak of."""
+    facts, parts = bound(trace), unprofiled_breakdown(trace) or breakdown(trace)
+    if not parts.typical_ns:
+        return ""
+    if not parts.of_group("device") + parts.of_group("idle") + parts.of_group("exposed"):
+        return _without_device(parts)
+    return _SENTENCES[facts.by](facts, parts)
+
+
+def _without_device(parts: Breakdown) -> str:
+    return f"The recording shows no device; on the host most of the step is {_top(parts, 'host')}."
+
+
+def _device(facts: Bound, parts: Breakdown) -> str:
+    work = _percent(facts.device_ratio)
+    return f"The device bounds this step: it works {work} of it, most on {_top(parts, 'device')}."
+
+
+def _host(facts: Bound, parts: Breakdown) -> str:
+    idle, why = _percent(facts.host_ratio), _top(parts, "idle")
+    return f"The host bounds this step: it leaves the device idle {idle} of it. Mostly: {why}."
+
+
+def _input(facts: Bound, parts: Breakdown) -> str:
+    waiting = _percent(facts.input_ratio)
+    return f"The input pipeline bounds this step: {waiting} of it goes to waiting for the batch."
+
+
+def _communication(facts: Bound, parts: Breakdown) -> str:
+    exposed = _percent(facts.communication_ratio)
+    return f"Communication bounds this step: for {exposed} of it nothing else runs."
+
+
+def _copies(facts: Bound, parts: Breakdown) -> str:
+    exposed = _percent(facts.copies_ratio)
+    return f"Copies bound this step: for {exposed} of it nothing else runs on the device."
+
+
+def _mixed(facts: Bound, parts: Breakdown) -> str:
+    waits = {
+        "host": facts.host_ratio,
+        "input": facts.input_ratio,
+        "communication": facts.communication_ratio,
+        "copies": facts.copies_ratio,
+    }
+    first, second = sorted(waits, key=lambda cause: -waits[cause])[:2]
+    return (
+        f"Two things hold this step up: {first} ({_percent(waits[first])} of it) and "
+        f"{second} ({_percent(waits[second])}); the device works {_percent(facts.device_ratio)}."
+    )
+
+
+def _unknown(facts: Bound, parts: Breakdown) -> str:
+    return f"The device is idle for most of this step: {_top(parts, 'idle')}."
+
+
+_SENTENCES = {
+    Binding.DEVICE: _device,
+    Binding.HOST: _host,
+    Binding.INPUT: _input,
+    Binding.COMMUNICATION: _communication,
+    Binding.COPIES: _copies,
+    Binding.MIXED: _mixed,
+    Binding.UNKNOWN: _unknown,
+}
+
+
+def _top(parts: Breakdown, group: str) -> str:
+    """The largest part of a group with its share of the step: ``matrix products (47 %)``."""
+    times = zip(parts.ns_per_step.tolist(), parts.parts, strict=True)
+    mine = [(ns, part.label.removeprefix("idle: ")) for ns, part in times if part.group == group]
+    ns, label = max(mine, default=(0, "nothing"))
+    return f"{label} ({_percent(ns / (parts.typical_ns or 1))})"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.0f} %"

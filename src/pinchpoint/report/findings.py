@@ -1,0 +1,80 @@
+"""What the rules said, as parts of the document."""
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from pinchpoint.diagnosis.engine import Diagnosis, Ranked
+from pinchpoint.diagnosis.rule import Evidence, Location, Outcome
+from pinchpoint.report.document import EvidenceItem, FindingItem, LocationInfo, NotCheckedItem
+
+
+class Answers(TypedDict):
+    """The fields of the document that rules fill."""
+
+    findings: tuple[FindingItem, ...]
+    together_ns: int | None
+    together_range_ns: tuple[int, int] | None
+    not_checked: tuple[NotCheckedItem, ...]
+    clear: tuple[str, ...]
+    crashed: tuple[NotCheckedItem, ...]
+
+
+def answers(diagnosis: Diagnosis) -> Answers:
+    """Findings, best first, and every other answer: no rule is silent.
+
+    A cause that was found and is not worth a finding counts as clear.
+    """
+    findings = tuple(_finding(ranked) for ranked in diagnosis.found)
+    shown = {finding.id for finding in findings}
+    looked = [o.id for o in diagnosis.outcomes if o.answer in ("clear", "found")]
+    together = diagnosis.together
+    return Answers(
+        findings=findings,
+        together_ns=together.step_ns if together else None,
+        together_range_ns=together.range_ns if together else None,
+        not_checked=tuple(_unanswered(diagnosis.outcomes, "not checked")),
+        clear=tuple(id_ for id_ in looked if id_ not in shown),
+        crashed=tuple(_unanswered(diagnosis.outcomes, "crashed")),
+    )
+
+
+def _unanswered(outcomes: Iterable[Outcome], answer: str) -> Iterable[NotCheckedItem]:
+    return (
+        NotCheckedItem(id=o.id, why=o.why, record=o.record) for o in outcomes if o.answer == answer
+    )
+
+
+def _finding(ranked: Ranked) -> FindingItem:
+    finding, predicted = ranked.finding, ranked.predicted
+    return FindingItem(
+        id=ranked.id,
+        summary=finding.summary,
+        evidence=tuple(_evidence(fact) for fact in finding.evidence),
+        cost_ns_per_step=finding.cost_ns_per_step,
+        location=_location(finding.location),
+        predicted_step_ns=predicted.step_ns if predicted else None,
+        predicted_range_ns=predicted.range_ns if predicted else None,
+        fix=finding.fix,
+        hint=finding.hint,
+        confirm=finding.confirm,
+        consequence=finding.consequence,
+        confidence=finding.confidence,
+    )
+
+
+def _evidence(fact: Evidence) -> EvidenceItem:
+    return EvidenceItem(
+        what=fact.what, value=fact.value, unit=fact.unit, at_ns=fact.at_ns, name=fact.name
+    )
+
+
+def _location(place: Location | None) -> LocationInfo | None:
+    if place is None:
+        return None
+    return LocationInfo(
+        file=place.file,
+        line=place.line,
+        function=place.function,
+        module=place.module,
+        operator=place.operator,
+    )

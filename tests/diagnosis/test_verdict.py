@@ -1,0 +1,65 @@
+"""What bounds a step, said in one sentence."""
+
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.bound import Binding, Bound
+from pinchpoint.diagnosis import verdict as module
+from pinchpoint.diagnosis.verdict import verdict
+
+
+@pytest.fixture
+def trace():
+    """Steps of 100 µs with 60 µs of matrix products."""
+    b = TraceBuilder()
+    for i in range(4):
+        b.step(i, i * 100_000, 90_000)
+        b.op("aten::mm", i * 100_000 + 1_000, 38_000)
+        b.launch(i * 100_000 + 30_000, 5_000, "sgemm", i * 100_000 + 36_000, 60_000)
+    return b.trace()
+
+
+def facts(by, **ratios):
+    shares = dict.fromkeys(("device", "communication", "copies", "input", "host", "other"), 0.0)
+    shares |= ratios
+    return Bound(by, *shares.values(), empty_queue_ratio=None, median_depth=None)
+
+
+@pytest.mark.parametrize(
+    ("bound", "begins", "says"),
+    [
+        (facts(Binding.DEVICE, device=0.93), "The device bounds", "93 % of it"),
+        (facts(Binding.HOST, host=0.4), "The host bounds", "idle 40 % of it"),
+        (facts(Binding.INPUT, input=0.6), "The input pipeline bounds", "60 % of it"),
+        (facts(Binding.COMMUNICATION, communication=0.3), "Communication bounds", "30 % of it"),
+        (facts(Binding.COPIES, copies=0.3), "Copies bound", "30 % of it"),
+        (
+            facts(Binding.MIXED, host=0.3, input=0.25, device=0.4),
+            "Two things hold this step up",
+            "host (30 % of it) and input (25 %)",
+        ),
+        (facts(Binding.UNKNOWN, other=0.8), "The device is idle for most", ""),
+    ],
+)
+def test_each_resource_has_its_sentence(trace, monkeypatch, bound, begins, says):
+    monkeypatch.setattr(module, "bound", lambda trace: bound)
+    sentence = verdict(trace)
+    assert sentence.startswith(begins)
+    assert says in sentence
+    assert sentence.endswith(".")
+
+
+def test_a_recording_without_a_device():
+    b = TraceBuilder()
+    for i in range(4):
+        b.step(i, i * 100, 100)
+        b.op("aten::mm", i * 100, 90)
+    said = verdict(b.trace(device_ops=None, api_calls=None))
+    assert said == (
+        "The recording shows no device; on the host most of the step is "
+        "operators: matrix products (90 %)."
+    )
+
+
+def test_a_recording_of_nothing():
+    assert verdict(TraceBuilder().trace()) == ""
