@@ -3,7 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
-from pinchpoint.analysis.ancestry import above, depths, nearest, outermost, parents, subtree_sums
+from pinchpoint.analysis.ancestry import (
+    above,
+    depths,
+    nearest,
+    numbered,
+    outermost,
+    parents,
+    subtree_sums,
+)
 
 
 def test_the_innermost_wanted_row_is_found_and_a_row_encloses_itself():
@@ -64,5 +72,20 @@ def test_recursion_is_counted_at_its_outermost_call():
     assert outermost(group, start, end).tolist() == [True, True, False, False, True]
 
 
+def test_times_too_far_apart_for_the_ranges_of_groups():
+    start, end = np.array([0, 1, 0, 2]), np.array([1 << 60, 5, 1 << 60, 1 << 60])
+    assert outermost(np.array([0, 0, 9, 8]), start, end).tolist() == [True, False, True, True]
+
+
 def test_equal_rows_count_once():
     assert outermost(np.zeros(2, int), np.array([5, 5]), np.array([9, 9])).tolist() == [True, False]
+
+
+@given(st.lists(st.integers(0, 10**6), max_size=40))
+def test_numbering_keeps_order_and_equality(keys):
+    places = sorted(set(keys))
+    assert numbered(np.array(keys, np.int64)).tolist() == [places.index(k) for k in keys]
+
+
+def test_close_keys_are_numbered_by_counting():
+    assert numbered(np.array([7, 3, 3, 900])).tolist() == [1, 0, 0, 2]

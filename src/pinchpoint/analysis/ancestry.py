@@ -55,14 +55,29 @@ def subtree_sums(parent: Rows, values: NDArray[np.int64]) -> NDArray[np.int64]:
     """The value of each row plus those of all rows inside it."""
     total = values.astype(np.int64)
     depth = depths(parent)
-    if depth.max(initial=0) < 1 << 15:
-        depth = depth.astype(np.int16)  # sorted by radix, several times faster
-    order = np.argsort(-depth, kind="stable")
+    order = np.argsort(-_sortable(depth), kind="stable")
     edges = np.flatnonzero(np.diff(depth[order])) + 1
     for level in np.split(order, edges):  # deepest first; one round a depth
         inner = level[parent[level] != len(parent)]
         np.add.at(total, parent[inner], total[inner])
     return total
+
+
+def numbered(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Small numbers for any non-negative keys, equal for equal ones and in their order.
+
+    In place of ``np.unique`` where keys are not much more than rows: counting beats sorting.
+    """
+    if not len(keys) or keys.max() > 4 * len(keys) + 1024:
+        return np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    used = np.bincount(keys) > 0
+    numbers: NDArray[np.int64] = (np.cumsum(used) - 1)[keys]
+    return numbers
+
+
+def _sortable(numbers: NDArray[np.int64]) -> NDArray[np.integer]:
+    """As 16-bit numbers if they fit: those are sorted by radix, several times faster."""
+    return numbers.astype(np.int16) if numbers.max(initial=0) < 1 << 15 else numbers
 
 
 def outermost(group: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
@@ -73,11 +88,16 @@ def outermost(group: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[n
     """
     if not len(group):
         return np.ones(0, np.bool_)
-    order = np.argsort(group, kind="stable")
+    order = np.argsort(_sortable(numbered(group)), kind="stable")
     ids = np.cumsum(np.diff(group[order], prepend=group[order[0]]) != 0)
-    span = int(end.max()) - int(start.min()) + 1
-    reach = np.maximum.accumulate(end[order] - start.min() + ids * span)
-    before = np.concatenate(([-1], reach[:-1])) - ids * span + start.min()
+    # Each group gets a range of its own above those before it, so one running maximum does.
+    ends = end - start.min()
+    span = int(ends.max()) + 1
+    if int(ids[-1]) * span >= 1 << 62:  # does not fit: ranks compare like the times themselves
+        ends = np.unique(ends, return_inverse=True)[1].reshape(-1)
+        span = len(ends)
+    reach = np.maximum.accumulate(ends[order] + ids * span)
+    before = np.concatenate(([-1], reach[:-1])) - ids * span
     result = np.empty(len(group), np.bool_)
-    result[order] = end[order] > before
+    result[order] = ends[order] > before
     return result

@@ -17,6 +17,7 @@ from pinchpoint.analysis.ancestry import (
     Rows,
     above,
     nearest,
+    numbered,
     outermost,
     parents,
     subtree_sums,
@@ -144,8 +145,10 @@ def _groups(host: Table, calls: Rows, by_shapes: bool) -> tuple[Rows, Rows]:
     if by_shapes:
         shapes = host.filled("shapes", -1).astype(np.int64)[calls] + 1
         key = key * (int(shapes.max(initial=0)) + 1) + shapes
-    _, first, group = np.unique(key, return_index=True, return_inverse=True)
-    return group, calls[first]
+    group = numbered(key)
+    member = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    member[group] = calls
+    return group, member
 
 
 def _sum(group: Rows, values: Times) -> Times:
