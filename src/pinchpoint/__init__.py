@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from pinchpoint.bench.inside import step_done as step_done
+    from pinchpoint.bench.micro.time_function import time as time
     from pinchpoint.errors import PinchpointError as PinchpointError
     from pinchpoint.importers import load as load
     from pinchpoint.report import Report as Report
@@ -25,9 +27,11 @@ _HOME = {
     "Trace": "pinchpoint.trace",
     "diagnose": "pinchpoint.report",
     "load": "pinchpoint.importers",
+    "step_done": "pinchpoint.bench.inside",
+    "time": "pinchpoint.bench.micro.time_function",
 }
 
-__all__ = ["PinchpointError", "Report", "Trace", "diagnose", "load"]
+__all__ = ["PinchpointError", "Report", "Trace", "diagnose", "load", "step_done", "time"]
 
 
 def __getattr__(name: str) -> Any:

@@ -149,3 +149,37 @@ def test_calibrate(capsys):
     out = capsys.readouterr().out
     assert "sd of a pair" in out
     assert "0.00 %" in out
+
+
+OP = ["bench", "op", "--seconds", "0.05", "--precision", "50%"]
+
+
+def test_op(capsys):
+    assert cli([*OP, "x + x", "-s", "import numpy as np; x = np.ones(500)"]) in (0, 5)
+    out = capsys.readouterr().out
+    assert "x + x on" in out
+    assert "batched" in out
+
+
+def test_op_json(capsys):
+    code = cli([*OP, "--json", "--no-cold", "--claim", "1h", "1 + 1"])
+    assert code == 2
+    code = cli([*OP, "--json", "--no-cold", "--claim", "900s", "sum(range(9))"])
+    document = json.loads(capsys.readouterr().out)
+    assert code in (0, 5)
+    assert document["schema"] == "bench.timing/1"
+    assert set(document["modes"]) == {"batched", "hot"}
+    assert document["remarks"][-1]["id"] == "unexplained"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["1 +"], "SyntaxError", id="syntax"),
+        pytest.param(["x"], "NameError", id="unknown name"),
+        pytest.param(["1", "-s", "import no_such_module_"], "no_such_module_", id="set-up"),
+    ],
+)
+def test_op_that_cannot_run(words, said, capsys):
+    assert cli([*OP, *words]) == 2
+    assert said in capsys.readouterr().err

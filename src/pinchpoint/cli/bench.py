@@ -3,9 +3,11 @@
 from pinchpoint.cli._bench.ab import ab
 from pinchpoint.cli._bench.calibrate import calibrate
 from pinchpoint.cli._bench.check import check, history
+from pinchpoint.cli._bench.op import op
 from pinchpoint.cli._bench.run import run
 
 SUBCOMMANDS = {
+    "op": op,
     "run": run,
     "ab": ab,
     "check": check,

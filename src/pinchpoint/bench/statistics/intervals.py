@@ -6,7 +6,7 @@ bootstrap: so a run's median gets batch medians.
 """
 
 from collections.abc import Callable
-from math import sqrt
+from math import exp, sqrt
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,17 @@ BATCH_METHOD = f"batch_medians_{BATCHES}"
 
 
 def batch_median_interval(series: Values, confidence: float = 0.95) -> Interval | None:
-    """Interval for the median of one run's steps, in their order of time.
+    """Interval for the median of one run's durations, in their order of time.
 
-    Ten contiguous batches, and a t interval on their medians around the overall median. None
-    below two values a batch.
+    Ten contiguous batches, and a t interval of their medians around the overall median, on a log
+    scale so that a duration's interval stays positive. None below two values a batch.
     """
-    if len(series) < 2 * BATCHES:
+    if len(series) < 2 * BATCHES or series.min() <= 0:
         return None
-    medians = np.array([np.median(part) for part in np.array_split(series, BATCHES)])
-    half = t_quantile(0.5 + confidence / 2, BATCHES - 1) * medians.std(ddof=1) / sqrt(BATCHES)
+    logs = np.log([np.median(part) for part in np.array_split(series, BATCHES)])
+    half = t_quantile(0.5 + confidence / 2, BATCHES - 1) * float(logs.std(ddof=1)) / sqrt(BATCHES)
     middle = float(np.median(series))
-    return middle - float(half), middle + float(half)
+    return middle * exp(-half), middle * exp(half)
 
 
 def quantile_interval(values: Values, q: float, confidence: float = 0.95) -> Interval | None:

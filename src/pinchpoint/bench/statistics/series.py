@@ -11,6 +11,7 @@ MAD_TO_SD = 1.4826  # for a normal distribution
 SPIKE_FACTOR = 1.2  # a step this much longer than the median is a spike, not noise
 SPIKE_SDS = 5.0
 MODE_GAP_SDS = 4.0  # measured: see benchmarks/decision_rules.py, bimodality
+MODE_LEAST_SHARE = 0.1  # of the values in the smaller group; fewer are spikes
 MODE_GAP_LEAST = 0.01  # modes closer than 1 % do not matter
 STEADY_WINDOW = 10
 STEADY_TOLERANCE = 0.03  # a window this near the later median is no longer warming up
@@ -58,7 +59,7 @@ class Modes:
 
 
 def two_modes(values: Values) -> Modes | None:
-    """Whether the values fall into two groups, each of at least two, with a wide gap between.
+    """Whether the values fall into two groups, each a tenth and two of them, with a wide gap.
 
     The gap must be over four times the spread within the groups and over 1 %. Fewer than six
     values cannot show it.
@@ -66,8 +67,9 @@ def two_modes(values: Values) -> Modes | None:
     ordered = np.sort(np.asarray(values, np.float64))
     if len(ordered) < 6:
         return None
-    gaps = np.diff(ordered)[1:-1]
-    cut = int(np.argmax(gaps)) + 2
+    least = max(2, int(np.ceil(MODE_LEAST_SHARE * len(ordered))))
+    gaps = np.diff(ordered)[least - 1 : len(ordered) - least]
+    cut = int(np.argmax(gaps)) + least
     low, high = ordered[:cut], ordered[cut:]
     gap = float(high[0] - low[-1])
     squares = ((low - low.mean()) ** 2).sum() + ((high - high.mean()) ** 2).sum()

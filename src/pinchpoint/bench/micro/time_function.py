@@ -1,0 +1,139 @@
+"""``pp.time``: what one call of a function takes, and what a simpler timing would have missed."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import perf_counter_ns
+from typing import Any
+
+from pinchpoint.bench.micro.backends import Backend, backend_named, backend_of
+from pinchpoint.bench.micro.ceilings import (
+    counted_flop,
+    highest_flop_per_s,
+    least_bytes,
+    spec_of,
+)
+from pinchpoint.bench.micro.mistakes import judged
+from pinchpoint.bench.micro.sampling import sample, warm_up
+from pinchpoint.bench.micro.stopping import StoppingRule
+from pinchpoint.bench.micro.timing import Timing
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call does at least; None where nobody counted."""
+
+    flop: float | None
+    moved_bytes: float | None
+
+
+def time_function(
+    fn: Callable[..., Any],
+    *args: Any,
+    backend: str | None = None,
+    name: str | None = None,
+    rule: StoppingRule | None = None,
+    flop: float | None = None,
+    moved_bytes: float | None = None,
+    cold: bool = True,
+    **kwargs: Any,
+) -> Timing:
+    """Time ``fn(*args, **kwargs)``: batched, isolated hot and isolated cold.
+
+    Warm-up goes on until calls are steady. On a GPU, events time the device while its queue is kept
+    full; elsewhere the host's clock does. Sampling stops when the median is known to half a per
+    cent, or after two seconds a mode (``rule``). ``flop`` and ``moved_bytes`` of a call are
+    counted for torch if not given, and results faster than the device can be are refused with a
+    reason in ``invalid_reasons``.
+
+    >>> x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    >>> print(pp.time(torch.mm, x, x))
+
+    Raises UsageError for an unknown ``backend`` and MissingExtra if it is not there; what ``fn``
+    raises goes through.
+    """
+
+    def call() -> Any:
+        return fn(*args, **kwargs)
+
+    begin = perf_counter_ns()
+    result = call()
+    first_ns = perf_counter_ns() - begin
+    arrays = [*args, *kwargs.values()]
+    place = backend_named(backend or backend_of([result, *arrays, *_closure(fn)]))
+    begin = perf_counter_ns()
+    place.finish(result)
+    first_ns += perf_counter_ns() - begin
+    work = Work(
+        counted_flop(call) if flop is None else flop,
+        least_bytes(arrays, result) if moved_bytes is None else moved_bytes,
+    )
+    timing = _measured(place, call, float(first_ns), rule or StoppingRule(), cold, work)
+    spec = spec_of(timing.device)
+    return judged(
+        replace(timing, name=name or _name(fn)),
+        peak_bytes_per_s=spec.memory_bytes_per_s if spec else None,
+        peak_flop_per_s=highest_flop_per_s(spec, [result, *arrays]) if spec else None,
+    )
+
+
+def _measured(
+    place: Backend,
+    call: Callable[[], Any],
+    first_ns: float,
+    rule: StoppingRule,
+    cold: bool,
+    work: Work,
+) -> Timing:
+    warm = warm_up(place, call)
+    before = _compilations()
+    batched = sample(place, call, warm, "batched", rule)
+    hot = sample(place, call, warm, "hot", rule)
+    cold_samples = sample(place, call, warm, "cold", rule) if cold else None
+    return Timing(
+        name="",
+        backend=place.name,
+        device=place.device,
+        clock=place.clock,
+        resolution_ns=place.resolution_ns,
+        batched=batched,
+        hot=hot,
+        cold=cold_samples,
+        first_call_ns=first_ns,
+        warmup_calls=warm.calls,
+        warmup_s=warm.seconds,
+        warmup_converged=warm.converged,
+        compilations=_compilations() - before,
+        host_bound=place.asynchronous and batched.issue_ns > batched.median_ns,
+        flop=work.flop,
+        moved_bytes=work.moved_bytes,
+        unknown={} if cold else {"cold": "not asked for"},
+    )
+
+
+def _compilations() -> int:
+    """Frames that torch's compiler has seen; a rise while timing means that it was timed."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["frames"]["total"])
+
+
+def _closure(fn: Callable[..., Any]) -> list[Any]:
+    """What a function holds: its cells, its bound object, the arguments of a partial."""
+    held = [cell.cell_contents for cell in getattr(fn, "__closure__", None) or () if _filled(cell)]
+    held += [getattr(fn, "__self__", None), *getattr(fn, "args", ()), fn]
+    return held
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - an empty cell raises
+    except ValueError:
+        return False
+    return True
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return str(getattr(fn, "__qualname__", None) or type(fn).__name__)
+
+
+time = time_function  # the public name, ``pp.time``

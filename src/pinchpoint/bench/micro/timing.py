@@ -1,0 +1,112 @@
+"""The result of timing one function."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.bench.statistics.intervals import batch_median_interval
+from pinchpoint.bench.statistics.series import Modes, lag1_autocorrelation, mad, two_modes
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Times of one call, one sample a block of ``calls`` calls; nanoseconds.
+
+    ``mode``: ``batched`` (back to back, caches hot), ``hot`` (single calls, caches hot) or ``cold``
+    (single calls after the last-level cache was overwritten).
+    """
+
+    mode: str
+    calls: int
+    call_ns: NDArray[np.float64]
+    issue_ns: float  # host time to hand over one call, median
+    queue_full_ratio: (
+        float | None
+    )  # share of blocks in which the host cannot have slowed the device
+    disturbed_ratio: float | None  # share of samples with a slowed clock; None: clock not known
+    sm_clock_mhz: float | None  # median
+    precise: bool  # the stopping rule's precision was reached
+    modes: Modes | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "modes", two_modes(self.call_ns))
+
+    @property
+    def median_ns(self) -> float:
+        """Median time of a call."""
+        return float(np.median(self.call_ns))
+
+    @property
+    def ci95_ns(self) -> tuple[float, float] | None:
+        """Interval of the median from batch medians; None below 20 samples."""
+        return batch_median_interval(self.call_ns)
+
+    @property
+    def mad_ns(self) -> float:
+        """Median absolute deviation."""
+        return mad(self.call_ns)
+
+    @property
+    def autocorrelation(self) -> float | None:
+        """Of neighbouring samples."""
+        return lag1_autocorrelation(self.call_ns)
+
+    @property
+    def burst_and_sustained_ns(self) -> tuple[float, float]:
+        """Medians of the first and the last fifth: what heat and power do."""
+        fifth = max(1, len(self.call_ns) // 5)
+        return float(np.median(self.call_ns[:fifth])), float(np.median(self.call_ns[-fifth:]))
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something a reader must know: a mistake that a simpler timing would have made (``id`` of the
+    taxonomy), or a reason to doubt this one."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Timing:
+    """What one call of a function takes."""
+
+    name: str
+    backend: str
+    device: str
+    clock: str
+    resolution_ns: float
+    batched: Samples
+    hot: Samples
+    cold: Samples | None
+    first_call_ns: float
+    warmup_calls: int
+    warmup_s: float
+    warmup_converged: bool
+    compilations: int  # while timed; compiled code was then part of the result
+    host_bound: bool  # one call costs the host more than the device
+    invalid_reasons: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    flop: float | None = None
+    moved_bytes: float | None = None
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def median_ns(self) -> float:
+        """The headline: batched, which is what a busy stream sees."""
+        return self.batched.median_ns
+
+    def flop_per_s(self) -> float | None:
+        """Achieved arithmetic rate, batched."""
+        return None if self.flop is None else self.flop / (self.median_ns * 1e-9)
+
+    def bytes_per_s(self) -> float | None:
+        """Rate of the least traffic (inputs and outputs once), cold where that was measured."""
+        base = self.cold or self.batched
+        return None if self.moved_bytes is None else self.moved_bytes / (base.median_ns * 1e-9)
+
+    def __str__(self) -> str:
+        from pinchpoint.bench.micro.words import in_words
+
+        return in_words(self)
