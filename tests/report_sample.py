@@ -1,6 +1,7 @@
 """A report written by hand that holds one of everything; no analysis is involved."""
 
 from pinchpoint.report.document import (
+    DeviceInfo,
     EvidenceItem,
     FindingItem,
     Health,
@@ -67,6 +68,15 @@ _FACTS = {
         unprofiled_ns_predicted=14_900_000,
         unprofiled_ns_range=(13_800_000, 16_000_000),
         unprofiled_how="estimated from the number of events",
+    ),
+    "device": DeviceInfo(
+        span_ns=178_000_000,
+        busy_ns=97_600_000,
+        idle_ratio=0.4517,
+        kernels=9904,
+        collectives=0,
+        copies=24,
+        memsets=8,
     ),
     "breakdown": (
         part("gemm", "matrix products", "device", 7.1, 7.1),

@@ -23,3 +23,10 @@ def test_the_demo_prints_an_answer_and_writes_a_page(tmp_path, monkeypatch, caps
 def test_the_recording_is_healthy(report):
     assert report.health.verdict == "good"
     assert report.steps.count == 10
+
+
+def test_the_hidden_read_is_named_with_its_line(report):
+    (read,) = [f for f in report.findings if f.id == "sync-in-loop"]
+    assert read.location.file == "record_gpu.py"
+    assert read.location.line == 65
+    assert read.predicted_step_ns < report.steps.unprofiled_ns_predicted

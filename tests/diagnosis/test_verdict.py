@@ -56,8 +56,7 @@ def test_a_recording_without_a_device():
         b.op("aten::mm", i * 100, 90)
     said = verdict(b.trace(device_ops=None, api_calls=None))
     assert said == (
-        "The recording shows no device; on the host most of the step is "
-        "operators: matrix products (90 %)."
+        "No device took part. On the host most of the step: operators: matrix products (90 %)."
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.report import decode, diagnose, encode
 from pinchpoint.report.columns import MOST_ROWS
-from pinchpoint.trace import ApiKind, HostKind, MemoryKind, RunFacts, Severity
+from pinchpoint.trace import ApiKind, Device, HostKind, MemoryKind, RunFacts, Severity
 
 
 @pytest.fixture
@@ -24,6 +24,24 @@ def test_what_was_read(builder):
     assert report.source.devices == ("NVIDIA H100 80GB HBM3",)
     assert report.source.events == 8 + 4 + 4  # annotations and operators, calls, kernels
     assert (report.source.rank, report.source.world_size) == (3, 8)
+
+
+def test_devices_are_those_that_did_something(builder):
+    builder.devices.append(Device(1, "NVIDIA H100 80GB HBM3"))
+    builder.launch(350_000, 1_000, "sgemm", 395_000, 1_000, device=2)
+    assert diagnose(builder.trace()).source.devices == ("NVIDIA H100 80GB HBM3", "device 2")
+    cpu_only = TraceBuilder()
+    cpu_only.op("aten::mm", 0, 10)
+    report = diagnose(cpu_only.trace())
+    assert report.source.devices == ()
+    assert report.device is None
+
+
+def test_the_device_over_the_whole_recording(builder):
+    device = diagnose(builder.trace()).device
+    assert (device.span_ns, device.busy_ns) == (360_000, 240_000)
+    assert device.idle_ratio == pytest.approx(1 / 3)
+    assert (device.kernels, device.copies) == (4, 0)
 
 
 def test_steps(builder):

@@ -17,6 +17,7 @@ def show(text: str) -> None:
     """Write an answer to standard output, as UTF-8 whatever the locale says."""
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()  # before what follows on standard error
 
 
 def show_plainly(text: str) -> None:

@@ -17,7 +17,7 @@ def verdict(trace: Trace) -> str:
 
 
 def _without_device(parts: Breakdown) -> str:
-    return f"The recording shows no device; on the host most of the step is {_top(parts, 'host')}."
+    return f"No device took part. On the host most of the step: {_top(parts, 'host')}."
 
 
 def _device(facts: Bound, parts: Breakdown) -> str:

@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 
 from pinchpoint.analysis.accounting import breakdown
+from pinchpoint.analysis.device_activity import device_activity
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
 from pinchpoint.diagnosis import engine
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.report.document import (
+    DeviceInfo,
     Health,
     HealthFact,
     PartOfStep,
@@ -20,7 +22,7 @@ from pinchpoint.report.document import (
 )
 from pinchpoint.report.findings import answers
 from pinchpoint.report.tables import tables
-from pinchpoint.trace import Severity, Trace
+from pinchpoint.trace import DeviceKind, Severity, Trace
 
 
 def diagnose(trace: Trace) -> Report:
@@ -31,6 +33,7 @@ def diagnose(trace: Trace) -> Report:
         source=_source(trace),
         health=_health(trace),
         steps=_steps(trace),
+        device=_device(trace),
         breakdown=_breakdown(trace),
         verdict=verdict(trace),
         tables=tables(trace),
@@ -45,10 +48,36 @@ def _source(trace: Trace) -> SourceInfo:
         path=_text(trace.source.path),
         format=trace.source.format,
         producer=trace.source.producer,
-        devices=tuple(d.name or f"device {d.number}" for d in trace.devices),
+        devices=_devices(trace),
         events=sum(len(table) for table in tables if table is not None),
         rank=trace.rank,
         world_size=trace.world_size,
+    )
+
+
+def _devices(trace: Trace) -> tuple[str, ...]:
+    """The devices that did something; files often list every device of the machine."""
+    if trace.device_ops is None:
+        return ()
+    names = {device.number: device.name for device in trace.devices}
+    used = np.unique(trace.device_ops["device"]).tolist()
+    return tuple(names.get(number) or f"device {number}" for number in used)
+
+
+def _device(trace: Trace) -> DeviceInfo | None:
+    ops = trace.device_ops
+    if ops is None or not len(ops):
+        return None
+    did = device_activity(trace)
+    count = {kind: int(np.count_nonzero(ops["kind"] == kind)) for kind in DeviceKind}
+    return DeviceInfo(
+        span_ns=did.span_ns,
+        busy_ns=did.busy_ns,
+        idle_ratio=did.idle_ratio,
+        kernels=count[DeviceKind.KERNEL] + count[DeviceKind.COLLECTIVE],
+        collectives=count[DeviceKind.COLLECTIVE],
+        copies=count[DeviceKind.COPY],
+        memsets=count[DeviceKind.MEMSET],
     )
 
 

@@ -64,6 +64,21 @@ class StepsInfo(_Part, frozen=True, kw_only=True):
     unprofiled_how: str | None = None  # "measured in the same run", "estimated from …"
 
 
+class DeviceInfo(_Part, frozen=True, kw_only=True):
+    """All devices of the recording together, from their first operation to their last.
+
+    Busy is the union of intervals, so that operations at the same time count once.
+    """
+
+    span_ns: int
+    busy_ns: int
+    idle_ratio: float | None  # of the span
+    kernels: int  # collectives included
+    collectives: int
+    copies: int
+    memsets: int
+
+
 class PartOfStep(_Part, frozen=True, kw_only=True):
     """One part of the breakdown; the parts of a list add up to the step exactly.
 
@@ -149,6 +164,7 @@ class Report(_Part, frozen=True, kw_only=True):
     source: SourceInfo
     health: Health
     steps: StepsInfo
+    device: DeviceInfo | None = None  # null: nothing ran on a device
     breakdown: tuple[PartOfStep, ...] = ()
     verdict: str = ""
     findings: tuple[FindingItem, ...] = ()

@@ -119,8 +119,7 @@ def _finding(report: Report, finding: FindingItem, position: int) -> Iterator[st
     yield ""
     yield escape(finding.summary)
     yield ""
-    where = wording.place(finding.location)
-    if where and where not in finding.summary:
+    if where := wording.place_unless_said(finding):
         yield f"- at: {code(where)}"
     for fact in finding.evidence:
         yield f"- {escape(fact.what)}: {escape(quantity(fact.value, fact.unit))}"

@@ -116,8 +116,7 @@ def _finding(
     gain = wording.gain(report, finding)
     yield _Block(((f"{finding.id:<18} ", "bold"), (gain, "green")), f"{position:<2} ")
     yield _line(finding.summary, lead="   ")
-    where = wording.place(finding.location)
-    if where and where not in finding.summary:
+    if where := wording.place_unless_said(finding):
         yield _line(where, lead="   at       ")
     if verbose:
         for fact in finding.evidence:

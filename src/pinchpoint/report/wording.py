@@ -11,7 +11,7 @@ from pinchpoint.report.document import (
     PartOfStep,
     Report,
 )
-from pinchpoint.report.quantity import duration, in_unit, span, time_unit
+from pinchpoint.report.quantity import duration, in_unit, percent, span, time_unit
 
 CANNOT_CONCLUDE = "cannot conclude"
 SMALL_PART_RATIO = 0.01  # parts below this share of the step are summed in the overview
@@ -24,7 +24,7 @@ def source_line(report: Report) -> tuple[str, ...]:
     """What was read: file, device, steps, health."""
     counted = Counter(report.source.devices)
     named = [name if count == 1 else f"{count} × {name}" for name, count in counted.items()]
-    devices = ", ".join(named) or "no device in the recording"
+    devices = ", ".join(named) or "CPU only: no device activity"
     rank = () if report.source.rank is None else (f"rank {report.source.rank}",)
     health = f"trace health: {report.health.verdict}"
     return (report.source.path, devices, *rank, steps_found(report), health)
@@ -124,6 +124,14 @@ def place(location: LocationInfo | None) -> str | None:
     return ", ".join(parts) or location.operator
 
 
+def place_unless_said(finding: FindingItem) -> str | None:
+    """The place, where the summary does not name its line already."""
+    at = finding.location
+    said = at and at.file and f"{at.file.rpartition('/')[2]}:{at.line}" in finding.summary
+    where = place(at)
+    return None if said or (where and where in finding.summary) else where
+
+
 def closing(report: Report) -> str | None:
     """What the absence of further findings means; None if no rule looked."""
     if not (report.findings or report.clear):
@@ -206,15 +214,17 @@ def top_parts(report: Report) -> tuple[tuple[str, int], ...]:
 
 
 def device_work(report: Report) -> str | None:
-    """What the device's own time consists of; None if that is one part or none."""
+    """How busy the device was and what its own time of a step consists of; None without one."""
+    device = report.device
+    if device is None or device.idle_ratio is None:
+        return None
+    said = f"Between its first and last operation the device is idle {percent(device.idle_ratio)} %"
     parts = [(p.label, ns) for p, ns in all_parts(report) if p.group in ("device", "exposed")]
     total = sum(ns for _, ns in parts)
-    if len(parts) < 2:
-        return None
     shown = [f"{label} {100 * ns / total:.0f} %" for label, ns in parts[:MOST_KINDS_OF_WORK]]
     more = len(parts) - len(shown)
     rest = f"; {more} more" if more else ""
-    return f"The device works {duration(total)}: {'; '.join(shown)}{rest}."
+    return f"{said}. Its work: {'; '.join(shown)}{rest}." if shown else f"{said}."
 
 
 def fatal_facts(report: Report) -> tuple[str, ...]:
