@@ -1,0 +1,114 @@
+"""What operators must cost, from their names, shapes and types.
+
+``cost_of`` knows products, convolutions, attention, norms, elementwise work, lookups, losses and
+optimizers of PyTorch, and the memory traffic of compiled kernels. FLOPs of products, convolutions
+and attention agree with ``torch.utils.flop_counter`` where that ignores no mask.
+"""
+
+from collections.abc import Callable
+
+from pinchpoint.analysis.costs import (
+    attention,
+    compiled,
+    convolution,
+    optimizers,
+    pointwise,
+    products,
+)
+from pinchpoint.analysis.costs.call import Cost, OperatorCall
+
+__all__ = ["Cost", "OperatorCall", "cost_of"]
+
+Model = Callable[[OperatorCall], Cost | None]
+
+_MODELS: dict[str, Model] = {
+    "aten::mm": products.mm,
+    "aten::_scaled_mm": products.mm,
+    "aten::_int_mm": products.mm,
+    "aten::addmm": products.addmm,
+    "aten::addmm_": products.addmm,
+    "aten::_addmm_activation": products.addmm,
+    "aten::linear": products.linear,
+    "aten::bmm": products.bmm,
+    "aten::baddbmm": products.baddbmm,
+    "aten::baddbmm_": products.baddbmm,
+    "aten::matmul": products.matmul,
+    "aten::mv": products.mv,
+    "aten::addmv": products.mv,
+    "aten::addmv_": products.mv,
+    "aten::dot": products.dot,
+    "aten::convolution_backward": convolution.backward,
+    "aten::_softmax": pointwise.softmax,
+    "aten::_log_softmax": pointwise.softmax,
+    "aten::_safe_softmax": pointwise.softmax,
+    "aten::_softmax_backward_data": pointwise.softmax_backward,
+    "aten::_log_softmax_backward_data": pointwise.softmax_backward,
+    "aten::nll_loss_forward": pointwise.nll_loss,
+    "aten::nll_loss_backward": pointwise.nll_loss_backward,
+    "aten::gather": pointwise.gather,
+    "aten::index_select": pointwise.index_select,
+    "aten::embedding": pointwise.index_select,
+    "aten::embedding_dense_backward": pointwise.embedding_backward,
+    "aten::cat": pointwise.concatenation,
+    "aten::stack": pointwise.concatenation,
+}
+_MODELS |= dict.fromkeys(convolution.FORWARD_NAMES, convolution.forward)
+_MODELS |= dict.fromkeys(attention.NAMES, attention.attention)
+_MODELS |= dict.fromkeys(optimizers.FUSED, optimizers.fused)
+_MODELS |= dict.fromkeys(
+    (
+        "aten::native_layer_norm", "aten::native_group_norm", "aten::native_batch_norm",
+        "aten::cudnn_batch_norm", "aten::miopen_batch_norm", "aten::_native_batch_norm_legit",
+        "aten::_fused_rms_norm", "aten::rms_norm", "aten::batch_norm_elemt",
+    ),
+    pointwise.norm,
+)  # fmt: skip
+_MODELS |= dict.fromkeys(
+    (
+        "aten::native_layer_norm_backward", "aten::native_group_norm_backward",
+        "aten::native_batch_norm_backward", "aten::_fused_rms_norm_backward",
+    ),
+    pointwise.norm_backward,
+)  # fmt: skip
+_MODELS |= dict.fromkeys(
+    ("aten::cudnn_batch_norm_backward", "aten::miopen_batch_norm_backward"),
+    # their order is (input, gradient, …): the same sizes
+    pointwise.norm_backward,
+)
+_MODELS |= dict.fromkeys(
+    (
+        f"aten::{name}"
+        for name in ("sum", "mean", "prod", "amax", "amin", "max", "min", "argmax", "argmin", "any",
+                     "all", "norm", "linalg_vector_norm", "var", "std", "var_mean", "logsumexp",
+                     "count_nonzero")
+    ),
+    pointwise.reduction,
+)  # fmt: skip
+_MODELS |= dict.fromkeys(
+    (f"aten::{name}" for name in ("cumsum", "cumprod", "sort", "topk", "nonzero")), pointwise.scan
+)
+_MODELS |= dict.fromkeys(
+    (
+        f"aten::{name}"
+        for name in ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d",
+                     "upsample_nearest2d", "upsample_bilinear2d")
+    ),
+    pointwise.pooling,
+)  # fmt: skip
+_MODELS |= {
+    f"aten::{name}{ending}": pointwise.elementwise
+    for name in pointwise.ELEMENTWISE
+    for ending in ("", "_")
+}
+
+
+def cost_of(call: OperatorCall) -> Cost | None:
+    """The least that a call costs; None without a model or where the recording says too little."""
+    model = _MODELS.get(call.name)
+    if model is not None:
+        return model(call)
+    if call.name.startswith("aten::_foreach_"):
+        return optimizers.foreach(call)
+    if call.name.startswith(compiled.PREFIX) and not call.name.startswith(compiled.TEMPLATE):
+        return compiled.compiled(call)
+    return None

@@ -1,0 +1,179 @@
+"""Work that is bound by memory almost always: elementwise, reductions, norms, losses, lookups.
+
+FLOPs are counted as operations on elements, a transcendental function as one; they hardly matter.
+Bytes are each input read once and each output written once.
+"""
+
+from pinchpoint.analysis.costs.call import Cost, OperatorCall
+from pinchpoint.analysis.shapes import Shape, elements
+
+# Operations an element of the output, where it is not one.
+_OPERATIONS = {
+    "gelu": 8, "gelu_backward": 12, "silu": 4, "silu_backward": 6, "sigmoid": 3,
+    "sigmoid_backward": 3, "tanh": 1, "tanh_backward": 3, "softplus": 3, "mish": 5,
+    "hardswish": 4, "leaky_relu": 2, "elu": 3, "addcmul": 3, "addcdiv": 3, "lerp": 3,
+    "threshold_backward": 1, "pow": 1, "native_dropout": 2, "native_dropout_backward": 2,
+}  # fmt: skip
+_MOVES = {
+    "copy", "clone", "contiguous", "_to_copy", "fill", "zero", "zeros_like", "ones_like", "flip",
+    "roll", "repeat", "constant_pad_nd", "arange", "tril", "triu", "masked_fill", "where",
+}  # fmt: skip
+
+ELEMENTWISE = (
+    "add", "sub", "rsub", "mul", "div", "neg", "abs", "exp", "exp2", "expm1", "log", "log2",
+    "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "erf", "pow", "tanh", "tanh_backward",
+    "sigmoid", "sigmoid_backward", "relu", "gelu", "gelu_backward", "silu", "silu_backward",
+    "threshold_backward", "leaky_relu", "leaky_relu_backward", "elu", "elu_backward", "softplus",
+    "mish", "hardswish", "hardtanh", "clamp", "clamp_min", "clamp_max", "maximum", "minimum",
+    "addcmul", "addcdiv", "lerp", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or",
+    "logical_not", "bitwise_and", "bitwise_or", "bitwise_not", "isnan", "isinf", "sign", "floor",
+    "ceil", "round", "trunc", "remainder", "fmod", "atan2", "copy", "clone", "_to_copy", "fill",
+    "zero", "masked_fill", "where", "flip", "roll", "tril", "triu", "native_dropout",
+    "native_dropout_backward", "bernoulli", "uniform", "normal", "exponential", "random",
+    "constant_pad_nd", "square",
+)  # fmt: skip
+
+
+def elementwise(call: OperatorCall) -> Cost | None:
+    """One result an element of the broadcast inputs; in place if the name says so."""
+    operator = call.name.removeprefix("aten::")
+    in_place = operator.endswith("_") and not operator.endswith("__")
+    bare = operator.rstrip("_")
+    tensors = [i for i in range(len(call.shapes)) if call.is_tensor(i)]
+    if not tensors:
+        return None
+    if bare in ("copy", "fill", "zero", "normal", "uniform", "exponential", "random", "bernoulli"):
+        return _written_over(call, bare)
+    out = max(call.size(i) for i in tensors)
+    width = call.element_bytes(tensors[0]) if in_place else max(map(call.element_bytes, tensors))
+    if bare in ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf") or bare.startswith("logical"):
+        width = 1
+    read = sum(call.bytes(i) for i in tensors)
+    operations = 0 if bare in _MOVES else _OPERATIONS.get(bare, 1)
+    mask = out if bare == "native_dropout" else 0
+    return Cost(operations * out, read + out * width + mask)
+
+
+def _written_over(call: OperatorCall, bare: str) -> Cost:
+    """The first input is only written; ``copy_`` reads the second."""
+    source = call.bytes(1) if bare == "copy" and call.is_tensor(1) else 0
+    if source and call.size(1) < call.size(0):  # broadcast: still read once
+        source = call.bytes(1)
+    return Cost(0, call.bytes(0) + source)
+
+
+def reduction(call: OperatorCall) -> Cost | None:
+    """``sum``, ``mean``, ``amax``, ``any``, …: one operation an input element."""
+    x = call.shape(0)
+    if x is None:
+        return None
+    kept = _kept(x, call.integers(1) if call.value(1) not in ("", "[]") else None)
+    return Cost(elements(x), call.bytes(0) + kept * call.element_bytes(0))
+
+
+def _kept(x: Shape, dims: tuple[int, ...] | None) -> int:
+    if dims is None or any(not -len(x) <= d < len(x) for d in dims):
+        return 1
+    gone = {d % len(x) for d in dims}
+    return elements(tuple(size for i, size in enumerate(x) if i not in gone))
+
+
+def scan(call: OperatorCall) -> Cost | None:
+    """``cumsum`` and its kin, ``sort``, ``topk``: at least once through input and output."""
+    x = call.shape(0)
+    return None if x is None else Cost(elements(x), 2 * call.bytes(0))
+
+
+def softmax(call: OperatorCall) -> Cost | None:
+    """Forward: maximum, difference, exponential, sum, quotient: five an element."""
+    x = call.shape(0)
+    return None if x is None else Cost(5 * elements(x), 2 * call.bytes(0))
+
+
+def softmax_backward(call: OperatorCall) -> Cost | None:
+    """Gradient from the gradient and the output: four an element."""
+    x = call.shape(0)
+    if x is None:
+        return None
+    return Cost(4 * elements(x), call.bytes(0) + call.bytes(1) + call.bytes(0))
+
+
+# Mean, variance (three), normalising (two) and the affine step (two).
+_NORM_OPERATIONS = 8
+_NORM_BACKWARD_OPERATIONS = 14  # two sums over the row, the input's gradient, two column sums
+
+
+def norm(call: OperatorCall) -> Cost | None:
+    """Layer, group, batch and RMS norm forward: once through the input and the output."""
+    x = call.shape(0)
+    return None if x is None else Cost(_NORM_OPERATIONS * elements(x), 2 * call.bytes(0))
+
+
+def norm_backward(call: OperatorCall) -> Cost | None:
+    """Norms backward: the gradient and the input are read, the input's gradient is written."""
+    grad, x = call.shape(0), call.shape(1)
+    if grad is None or x is None:
+        return None
+    moved = 2 * call.bytes(0) + call.bytes(1)
+    return Cost(_NORM_BACKWARD_OPERATIONS * max(elements(x), elements(grad)), moved)
+
+
+def nll_loss(call: OperatorCall) -> Cost | None:
+    """One element a row is looked at."""
+    rows = call.shape(1) or call.shape(0)
+    if rows is None:
+        return None
+    count = rows[0]
+    return Cost(count, count * (call.element_bytes(0) + call.element_bytes(1)))
+
+
+def nll_loss_backward(call: OperatorCall) -> Cost | None:
+    """The gradient is nothing but zeros and one element a row; all of it is written."""
+    scores = call.shape(1)
+    return None if scores is None else Cost(scores[0], call.bytes(1) + call.bytes(2))
+
+
+def gather(call: OperatorCall) -> Cost | None:
+    """``gather(table, dim, index)``: what is taken is read and written; the table is not."""
+    return _looked_up(call, call.size(2)) if call.shape(2) is not None else None
+
+
+def index_select(call: OperatorCall) -> Cost | None:
+    """``index_select(table, dim, index)`` and ``embedding(table, index)``: whole rows."""
+    table = call.shape(0)
+    place = 2 if call.name == "aten::index_select" else 1
+    if table is None or call.shape(place) is None or len(table) < 2:
+        return None
+    return _looked_up(call, call.size(place) * elements(table[1:]), place)
+
+
+def _looked_up(call: OperatorCall, taken: int, index: int = 2) -> Cost:
+    return Cost(0, 2 * taken * call.element_bytes(0) + call.bytes(index))
+
+
+def embedding_backward(call: OperatorCall) -> Cost | None:
+    """``embedding_dense_backward``: the table's gradient is zeroed, then added to."""
+    grad, rows = call.shape(0), call.integers(2)
+    if grad is None or not rows or rows[0] < 0:
+        return None
+    table = rows[0] * grad[-1] * call.element_bytes(0)
+    return Cost(elements(grad), 3 * call.bytes(0) + call.bytes(1) + table)
+
+
+def concatenation(call: OperatorCall) -> Cost | None:
+    """``cat`` and ``stack``: everything is read and written once; the element type is assumed."""
+    parts = call.shape_list(0)
+    if parts is None:
+        return None
+    return Cost(0, None if not parts else 2 * sum(elements(p) for p in parts) * _list_bytes(call))
+
+
+def _list_bytes(call: OperatorCall) -> int:
+    # the type of tensors in a list is not recorded; two bytes is the least that training uses
+    return 2
+
+
+def pooling(call: OperatorCall) -> Cost | None:
+    """Pooling and resampling: once through the input; outputs are smaller or unknown."""
+    x = call.shape(0)
+    return None if x is None else Cost(elements(x), call.bytes(0))

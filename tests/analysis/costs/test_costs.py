@@ -1,0 +1,119 @@
+"""Costs that can be worked out by hand."""
+
+import pytest
+
+from pinchpoint.analysis.costs import OperatorCall, cost_of
+from pinchpoint.analysis.costs.call import bytes_of_dtype
+
+BF16, F32, LONG = "c10::BFloat16", "float", "long int"
+
+
+def cost(name, shapes, dtypes=(), values=()):
+    return cost_of(OperatorCall(name, tuple(shapes), tuple(dtypes), tuple(values)))
+
+
+def test_the_large_product_of_the_textbooks():
+    n = 4096
+    found = cost("aten::mm", [(n, n), (n, n)], [BF16, BF16])
+    assert found.flops == 2 * n**3 == 137_438_953_472
+    assert found.bytes == 3 * n * n * 2
+    assert found.flops / found.bytes == pytest.approx(1365.3, abs=0.1)
+
+
+def test_intensity_of_elementwise_work_and_reductions():
+    scale = cost("aten::mul", [(1000,), ()], [F32, "double"], ["", "2.0"])
+    assert scale.flops / scale.bytes == 0.125
+    total = cost("aten::sum", [(1000, 1000), ()], [F32, ""], ["", "[]"])
+    assert total.flops / total.bytes == pytest.approx(0.25, rel=1e-5)
+    softmax = cost("aten::_softmax", [(64, 1000), (), ()], [F32, "Scalar", "Scalar"])
+    assert softmax.flops / softmax.bytes == 0.625
+    norm = cost("aten::native_layer_norm", [(64, 1000), ()], [F32, ""])
+    assert norm.flops / norm.bytes == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "dtypes", "flops", "size"),
+    [
+        ("aten::add", [(8, 1024, 768), (1024, 768)], [F32, F32], 6291456,
+         4 * (2 * 6291456 + 786432)),
+        ("aten::add_", [(100,), (100,)], [F32, F32], 100, 1200),
+        ("aten::relu", [(10, 10)], [BF16], 100, 400),
+        ("aten::eq", [(100,), ()], [F32, "Scalar"], 100, 500),
+        ("aten::copy_", [(100,), (100,)], [F32, BF16], 0, 600),
+        ("aten::fill_", [(100,), ()], [F32, "Scalar"], 0, 400),
+        ("aten::add", [(), ()], [F32, F32], 1, 12),
+        ("aten::native_layer_norm_backward", [(4, 8), (4, 8)], [F32, F32], 14 * 32, 3 * 128),
+        ("aten::gather", [(50257, 768), (), (8192, 768)], [F32, "Scalar", LONG], 0,
+         8192 * 768 * (4 + 4 + 8)),
+        ("aten::index_select", [(50257, 768), (), (64,)], [F32, "Scalar", LONG], 0,
+         2 * 64 * 768 * 4 + 64 * 8),
+        ("aten::nll_loss_backward", [(), (4096, 50257), (4096,)], [F32, BF16, LONG], 4096,
+         4096 * 50257 * 2 + 4096 * 8),
+    ],
+)  # fmt: skip
+def test_memory_bound_work(name, shapes, dtypes, flops, size):
+    found = cost(name, shapes, dtypes)
+    assert (found.flops, found.bytes, found.matrix) == (flops, size, False)
+
+
+def test_sums_keep_the_dimensions_that_are_not_summed():
+    found = cost("aten::sum", [(64, 10), ()], [F32, ""], ["", "[0]"])
+    assert found.bytes == 4 * (640 + 10)
+    assert cost("aten::sum", [(64, 10), ()], [F32, ""], ["", "[7]"]).bytes == 4 * 641
+
+
+def test_a_causal_decode_step_sees_every_key():
+    shapes = [(2, 4, 1, 64), (2, 4, 99, 64), (2, 4, 99, 64), (), (), (), (), (), (), (), ()]
+    values = [""] * 10 + ["True"]
+    found = cost("aten::_cudnn_attention_forward", shapes, [BF16] * 3, values)
+    assert found.flops == found.unmasked_flops == 2 * 2 * 4 * 99 * 128
+
+
+def test_packed_sequences_hide_their_lengths():
+    shapes = [(500, 4, 64)] * 3 + [(9,), (9,)]
+    assert cost("aten::_flash_attention_forward", shapes, [BF16] * 3) is None
+
+
+def test_optimizers_need_the_shapes_in_the_lists():
+    weights = ((1000, 10), (10,))
+    found = cost("aten::_fused_adamw_", [weights] * 4 + [()])
+    assert (found.flops, found.bytes) == (14 * 10010, 7 * 4 * 10010)
+    assert cost("aten::_fused_adamw_", [(), (), (), ()]) is None
+    assert cost("aten::_foreach_add_", [((), ()), ()]) is None
+    assert cost("aten::_foreach_add_", [weights, weights]).bytes == 3 * 4 * 10010
+
+
+def test_compiled_kernels_move_their_arguments_and_keep_their_arithmetic():
+    found = cost("triton_poi_fused_gelu_view_8", [(8192, 3072), (8, 1024, 3072), ()],
+                 [BF16, BF16, "Scalar"], ["", "", "25165824"])  # fmt: skip
+    assert (found.flops, found.bytes) == (None, 2 * 2 * 25165824)
+    assert cost("triton_tem_fused_mm_3", [(10, 10)], [BF16]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("aten::mm", [(4, 5), (6, 7)]),
+        ("aten::mm", []),
+        ("aten::mm", [(), ()]),
+        ("aten::mm", [((4, 5), (5, 6)), None]),
+        ("aten::bmm", [(2, 4, 5), (3, 5, 6)]),
+        ("aten::convolution", [(2, 8, 20, 22), (16, 8, 3, 3)]),
+        ("aten::cudnn_convolution", [(2, 8, 2, 2), (16, 8, 9, 9)]),
+        ("aten::_scaled_dot_product_flash_attention", [(1, 2, 3), (1, 2, 3), (1, 2, 3)]),
+        ("aten::add", [(), ()]),
+        ("aten::sum", [()]),
+        ("nccl::all_reduce", [(4, 4)]),
+    ],
+)
+def test_what_cannot_be_known_is_none(name, shapes):
+    assert cost(name, shapes) is None
+
+
+def test_types():
+    assert [bytes_of_dtype(d) for d in ("c10::Half", "torch.float64", "c10::Float8_e4m3fn")] == [
+        2,
+        8,
+        1,
+    ]
+    assert bytes_of_dtype("Scalar") is None
