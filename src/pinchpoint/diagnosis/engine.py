@@ -83,6 +83,10 @@ def _predict(trace: Trace, id_: str, finding: Finding) -> Ranked:
         after = Prediction(max(base - middle, 0), (max(base - most, 0), base - least), base)
         return Ranked(id_, finding, after, middle)
     predicted = what_if(trace, finding.changes) if finding.changes else None
+    if predicted and getattr(rule_modules()[id_], "PERIODIC", False):
+        often = predicted.saving_ns >= MATERIAL_STEP_RATIO * predicted.base_ns
+        if not often:  # shows in some steps only: the mean step tells
+            predicted = what_if(trace, finding.changes, every_step=True)
     return Ranked(id_, finding, predicted, predicted.saving_ns if predicted else 0)
 
 
@@ -100,8 +104,11 @@ def _without_parents(ranked: Iterable[Ranked]) -> list[Ranked]:
 
 
 def _material(ranked: Ranked, step_ns: int | None) -> bool:
+    """Whether even the pessimistic end of the prediction is worth the while."""
     if ranked.finding.consequence is not None:
         return True
-    if step_ns is None:
-        return ranked.saving_ns > 0 or bool(ranked.finding.cost_ns_per_step)
-    return ranked.saving_ns >= MATERIAL_STEP_RATIO * step_ns
+    if ranked.predicted is None:
+        cost = ranked.finding.cost_ns_per_step or 0
+        return step_ns is None and cost > 0
+    sure_ns = ranked.predicted.base_ns - ranked.predicted.range_ns[1]
+    return sure_ns >= MATERIAL_STEP_RATIO * ranked.predicted.base_ns

@@ -20,10 +20,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.in_steps import per_step, rows_in_steps
 from pinchpoint.analysis.replay import ScaleHostSpans
-from pinchpoint.diagnosis.locate import location_of
-from pinchpoint.diagnosis.rule import Evidence, Finding
+from pinchpoint.diagnosis.host_spans import host_spans, named
+from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import HostKind, Trace
 
 NEEDS = ("host_ops", "device_ops")
@@ -38,32 +37,25 @@ def check(trace: Trace) -> Iterator[Finding]:
     host = trace.host_ops
     if host is None:
         return
-    is_loader = np.array([LOADER in name for name in trace.names])
-    rows = is_loader[host["name"]] & (host["kind"] == HostKind.ANNOTATION)
-    loads = np.flatnonzero(rows & rows_in_steps(trace, host))
-    if not len(loads):
+    ranges = named(trace, np.array([LOADER in name for name in trace.names]))
+    ranges &= host["kind"] == HostKind.ANNOTATION
+    loads = host_spans(trace, ranges, "time in the loader's next()")
+    if loads is None:
         return
-    took = host["duration_ns"][loads]
-    longest = int(loads[took.argmax()])
-    name = trace.text(host, "name", longest) or ""
-    workers = "MultiProcessing" in name
+    workers = "MultiProcessing" in (loads.evidence[-1].name or "")
     doing = "waits for worker processes" if workers else "prepares the batch itself"
-    fix = (
-        "Look at what the workers do, and give the loader more of them"
-        if workers
-        else "Give the loader worker processes"
-    )
-    cost = round(per_step(trace, int(took.sum())))
     yield Finding(
-        summary=f"The training thread {doing} for {cost / 1e6:.2f} ms of each step",
-        evidence=(
-            Evidence("time in the loader's next()", cost, "ns per step"),
-            Evidence("longest", int(took.max()), "ns", int(host["start_ns"][longest]), name),
-        ),
-        cost_ns_per_step=cost,
-        changes=(ScaleHostSpans(loads, READY_BATCH_RATIO),),
-        location=location_of(trace, longest),
-        fix=fix,
+        summary=f"The training thread {doing}, {loads.ns_per_step / 1e6:.2f} ms of each step",
+        evidence=loads.evidence,
+        cost_ns_per_step=loads.ns_per_step,
+        changes=(ScaleHostSpans(loads.rows, READY_BATCH_RATIO),),
+        location=loads.place,
+        fix=_WITH_WORKERS if workers else "Give the loader worker processes",
         hint="DataLoader(..., num_workers=8, pin_memory=True, persistent_workers=True)",
         confirm="pinchpoint bench ab --knob num_workers=0,8 -- python train.py",
     )
+
+
+_WITH_WORKERS = (
+    "Look at what the workers do (py-spy dump on a worker shows it), and give the loader more"
+)

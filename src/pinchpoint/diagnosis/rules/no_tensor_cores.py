@@ -20,11 +20,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.categories import Category, category_of_device_ops
-from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.precision import MatrixUnits, Precision, precision_of_device_ops
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.diagnosis.locate import location_of
-from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.rule import Finding, NotChecked
 from pinchpoint.hardware.specs import find_spec
 from pinchpoint.trace import Trace
 
@@ -33,6 +32,7 @@ RECORD = "device activity: ProfilerActivity.CUDA"
 
 REACHED_RATIO = 0.8  # TF32 products reach this much less of their peak than SIMT ones do of theirs
 USUAL_SPEEDUP = 6.0  # where the device's data sheet is not known
+LEAST_KERNEL_NS = 20_000  # shorter products are bound by latency, not by arithmetic
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -40,33 +40,20 @@ def check(trace: Trace) -> Iterator[Finding]:
     ops = trace.device_ops
     if ops is None:
         return
-    speedup = _speedup(trace)
-    precision, category = precision_of_device_ops(trace), category_of_device_ops(trace)
-    products = np.isin(category, (Category.GEMM, Category.CONVOLUTION))
-    plain = precision.matrix_units == MatrixUnits.NO
-    plain &= np.isin(precision.precision, (Precision.FP32,))
-    rows = np.flatnonzero(products & plain & device_ops_in_steps(trace))
-    if not len(rows):
+    found, category = precision_of_device_ops(trace), category_of_device_ops(trace)
+    plain = np.isin(category, (Category.GEMM, Category.CONVOLUTION))
+    plain &= (found.matrix_units == MatrixUnits.NO) & (found.precision == Precision.FP32)
+    plain &= ops["duration_ns"] >= LEAST_KERNEL_NS
+    work = device_work(trace, plain, "float32 products on plain cores")
+    if work is None:
         return
-    took = ops["duration_ns"][rows]
-    longest = int(rows[took.argmax()])
-    cost = round(per_step(trace, int(took.sum())))
-    host = ops.value("host_op", longest)
+    cost = work.ns_per_step
     yield Finding(
         summary=f"float32 products run outside the tensor cores, {cost / 1e6:.1f} ms of each step",
-        evidence=(
-            Evidence("float32 products on plain cores", cost, "ns per step"),
-            Evidence(
-                "longest kernel",
-                int(took.max()),
-                "ns",
-                int(ops["start_ns"][longest]),
-                trace.text(ops, "name", longest),
-            ),
-        ),
+        evidence=work.evidence,
         cost_ns_per_step=cost,
-        changes=(ScaleDeviceOps(rows, 1 / speedup),),
-        location=None if host is None else location_of(trace, int(host)),
+        changes=(ScaleDeviceOps(work.rows, 1 / _speedup(trace)),),
+        location=work.place,
         fix="Let float32 products use TF32, or use bfloat16 autocast",
         hint='torch.set_float32_matmul_precision("high")',
         confirm="pinchpoint bench ab --knob matmul_precision=highest,high -- python train.py",

@@ -19,10 +19,11 @@ Small copies, and copies outside the loop.
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.in_steps import per_step
 from pinchpoint.analysis.replay import DropSyncs, ScaleDeviceOps
-from pinchpoint.diagnosis.locate import location_of
+from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import ApiKind, MemoryKind, Trace
 
@@ -38,46 +39,37 @@ def check(trace: Trace) -> Iterator[Finding]:
     ops = trace.device_ops
     if ops is None:
         return
-    size, took = ops.filled("bytes", 0), ops["duration_ns"]
+    size = ops.filled("bytes", 0)
     pageable = ops.filled("from_memory", 0) == MemoryKind.PAGEABLE
-    rows = np.flatnonzero(pageable & (size >= LARGE_COPY_BYTES) & device_ops_in_steps(trace))
-    if not len(rows):
+    copies = device_work(trace, pageable & (size >= LARGE_COPY_BYTES), "time of pageable copies")
+    if copies is None:
         return
-    moved, spent = int(size[rows].sum()), int(took[rows].sum())
-    rate = moved / max(spent, 1) * 1e9
+    moved = per_step(trace, int(size[copies.rows].sum()))
+    rate = moved / max(copies.ns_per_step, 1) * 1e9
     if rate >= PINNED_BYTES_PER_S:
         return
-    largest = int(rows[took[rows].argmax()])
-    host = ops.value("host_op", largest)
     yield Finding(
         summary=(
-            f"{per_step(trace, moved) / 1e6:.0f} MB a step are copied to the device from pageable"
-            f" memory at {rate / 1e9:.1f} GB/s"
+            f"{moved / 1e6:.0f} MB a step are copied to the device from pageable memory"
+            f" at {rate / 1e9:.1f} GB/s"
         ),
-        evidence=(
-            Evidence("pageable copies", round(per_step(trace, len(rows)), 2), "per step"),
-            Evidence("rate", round(rate), "bytes/s"),
-            Evidence(
-                "longest copy",
-                int(took[largest]),
-                "ns",
-                int(ops["start_ns"][largest]),
-                trace.text(ops, "name", largest),
-            ),
-        ),
-        cost_ns_per_step=round(per_step(trace, spent)),
+        evidence=(Evidence("rate", round(rate), "bytes/s"), *copies.evidence),
+        cost_ns_per_step=copies.ns_per_step,
         changes=(
-            ScaleDeviceOps(rows, rate / PINNED_BYTES_PER_S),
-            DropSyncs(_waiting_calls(trace, rows)),
+            ScaleDeviceOps(copies.rows, rate / PINNED_BYTES_PER_S),
+            DropSyncs(_waiting_calls(trace, copies.rows)),
         ),
-        location=None if host is None else location_of(trace, int(host)),
+        location=copies.place,
         fix="Pin the batch in the loader and copy it with non_blocking=True",
         hint="DataLoader(..., pin_memory=True); x = x.to(device, non_blocking=True)",
         confirm="pinchpoint bench ab --knob pin_memory=False,True -- python train.py",
     )
 
 
-def _waiting_calls(trace: Trace, rows: np.ndarray) -> np.ndarray:
+Rows = NDArray[np.intp]
+
+
+def _waiting_calls(trace: Trace, rows: Rows) -> Rows:
     """The copies' own calls, and the synchronisations of the same operators."""
     ops, calls = trace.device_ops, trace.api_calls
     assert ops is not None

@@ -1,0 +1,95 @@
+"""What rules about host work say alike: how often, how long, where, and the longest span."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.replay import Change, DropDeviceOps, DropSyncs, ScaleHostSpans
+from pinchpoint.diagnosis.locate import busiest_place
+from pinchpoint.diagnosis.rule import Evidence, Location
+from pinchpoint.trace import Trace
+
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class HostSpans:
+    """Spans of host rows inside the judged steps; none lies within another."""
+
+    rows: Rows  # of host_ops
+    count: float  # a step
+    ns_per_step: int
+    place: Location | None
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def where(self) -> str:
+        """`` in forward (model.py:41)``, or nothing."""
+        text = str(self.place) if self.place else ""
+        return f" in {text}" if text else ""
+
+
+def host_spans(trace: Trace, wanted: Mask, what: str) -> HostSpans | None:
+    """The outermost wanted rows of ``host_ops`` inside the judged steps; None without any."""
+    host = trace.host_ops
+    if host is None or not wanted.any():
+        return None
+    rows = np.flatnonzero(outermost(trace, wanted) & rows_in_steps(trace, host))
+    if not len(rows):
+        return None
+    took = host["duration_ns"][rows].astype(np.int64)
+    place, here = busiest_place(trace, rows, took)
+    longest = int(rows[here[np.argmax(took[here])]])
+    total, count = round(per_step(trace, int(took.sum()))), per_step(trace, len(rows))
+    evidence = (
+        Evidence(what, total, "ns per step"),
+        Evidence("times", round(count, 2), "per step"),
+        Evidence(
+            "longest",
+            int(host["duration_ns"][longest]),
+            "ns",
+            int(host["start_ns"][longest]),
+            trace.text(host, "name", longest),
+        ),
+    )
+    return HostSpans(rows, count, total, place, evidence)
+
+
+def without(trace: Trace, rows: Rows) -> tuple[Change, ...]:
+    """What a step is when these spans do not happen: with what they launched and waited for."""
+    host, calls, ops = trace.host_ops, trace.api_calls, trace.device_ops
+    assert host is not None
+    changes: tuple[Change, ...] = (ScaleHostSpans(rows, 0.0),)
+    if calls is None:
+        return changes
+    removed = np.zeros(len(host), np.bool_)
+    removed[rows] = True
+    inside = np.append(nearest(parents(host), removed) < len(host), False)
+    gone = np.flatnonzero(inside[calls.filled("host_op", len(host))])
+    changes += (DropSyncs(gone),)
+    if ops is not None:
+        call = ops.filled("api_call", -1)
+        changes += (DropDeviceOps(np.flatnonzero(np.isin(call, gone))),)
+    return changes
+
+
+def outermost(trace: Trace, wanted: Mask) -> Mask:
+    """Wanted rows that no other wanted row encloses."""
+    host = trace.host_ops
+    assert host is not None
+    chain = parents(host)
+    above = np.append(nearest(chain, wanted), len(host))[chain]
+    alone: Mask = wanted & (above == len(host))
+    return alone
+
+
+def named(trace: Trace, test: NDArray[np.bool_]) -> Mask:
+    """Rows of ``host_ops`` whose name passes; ``test`` has one element for each trace name."""
+    host = trace.host_ops
+    assert host is not None
+    hit: Mask = test[host["name"]]
+    return hit

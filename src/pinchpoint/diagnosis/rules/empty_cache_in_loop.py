@@ -1,0 +1,84 @@
+"""Cached device memory is handed back to the driver every step, and bought again.
+
+## What it looks for
+Driver calls that free device memory outside of any allocation, step after step, with driver
+allocations that follow: what `torch.cuda.empty_cache()` in the loop does. Frees that happen inside
+an allocation are the allocator's retries and another cause (memory-fragmentation).
+
+## Why it matters
+The driver's allocation calls cost tens to hundreds of microseconds each, and freeing synchronises
+the whole device.
+
+## How to fix it
+Remove `empty_cache()` from the loop. The cache is not a leak: what it holds is used again.
+
+## When to ignore it
+Between phases that need memory in very different shapes.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.analysis.replay import DropSyncs
+from pinchpoint.diagnosis.locate import busiest_place
+from pinchpoint.diagnosis.rule import Evidence, Finding
+from pinchpoint.trace import ApiKind, HostKind, Trace
+
+NEEDS = ("api_calls",)
+RECORD = "device activity: ProfilerActivity.CUDA"
+
+MOST_STEPS_RATIO = 0.6  # of the steps do it
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Frees outside allocations, and the allocations that make up for them."""
+    calls = trace.api_calls
+    if calls is None:
+        return
+    inside = rows_in_steps(trace, calls)
+    frees = np.flatnonzero((calls["kind"] == ApiKind.FREE) & inside & ~_in_operators(trace))
+    mallocs = np.flatnonzero((calls["kind"] == ApiKind.MALLOC) & inside)
+    steps = judged_steps(trace)
+    freeing = np.unique(steps.step_of(calls["start_ns"][frees]))
+    if not len(mallocs) or len(freeing) < max(2, MOST_STEPS_RATIO * len(steps)):
+        return
+    rows = np.concatenate((frees, mallocs))
+    took = calls["duration_ns"][rows].astype(np.int64)
+    nowhere = 0 if trace.host_ops is None else len(trace.host_ops)
+    where = calls.filled("host_op", nowhere)
+    place, _ = busiest_place(
+        trace, where[frees].astype(np.intp), calls["duration_ns"][frees].astype(np.int64)
+    )
+    longest = int(rows[took.argmax()])
+    cost = round(per_step(trace, int(took.sum())))
+    name, at = trace.text(calls, "name", longest), int(calls["start_ns"][longest])
+    yield Finding(
+        summary=(
+            f"Device memory is given back and bought again,"
+            f" {per_step(trace, len(mallocs)):.3g} driver allocations a step"
+        ),
+        evidence=(
+            Evidence("driver frees", round(per_step(trace, len(frees)), 2), "per step"),
+            Evidence("driver allocations", round(per_step(trace, len(mallocs)), 2), "per step"),
+            Evidence("time in them", cost, "ns per step"),
+            Evidence("longest", int(took.max()), "ns", at, name),
+        ),
+        cost_ns_per_step=cost,
+        changes=(DropSyncs(rows),),
+        location=place,
+        fix="Remove torch.cuda.empty_cache() from the loop",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )
+
+
+def _in_operators(trace: Trace) -> np.ndarray:
+    """Calls that an operator makes: a free there is a retry of an allocation."""
+    calls, host = trace.api_calls, trace.host_ops
+    assert calls is not None
+    if host is None or not len(host):
+        return np.zeros(len(calls), np.bool_)
+    operator = nearest(parents(host), host["kind"] == HostKind.OPERATOR) < len(host)
+    return np.append(operator, False)[calls.filled("host_op", len(host))]

@@ -1,0 +1,53 @@
+"""Garbage collection stops the thread that launches.
+
+## What it looks for
+Calls of `gc.collect()` inside the steps, and the collector's own ranges where a tracer records
+them. A collection that Python starts by itself leaves no event in a PyTorch trace.
+
+## Why it matters
+A full collection visits every live container object. With millions of them (datasets, caches,
+configuration trees) it takes a tenth of a second or more, during which nothing is launched.
+
+## How to fix it
+Take the call out of the loop. Freeze what lives long once it is built (`gc.collect();
+gc.freeze()`), and collect at moments that you choose, such as every thousand steps.
+
+## When to ignore it
+Collections between epochs.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.diagnosis.host_spans import host_spans, named
+from pinchpoint.diagnosis.rule import Finding
+from pinchpoint.trace import Trace
+
+NEEDS = ("host_ops",)
+RECORD = "Python stacks: with_stack=True"
+PERIODIC = True
+
+_COLLECTOR = ("<built-in function collect>", "Python GC", "gc.collect")
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Collections inside the steps."""
+    collects = named(trace, np.array([n.startswith(_COLLECTOR) for n in trace.names]))
+    spans = host_spans(trace, collects, "garbage collection")
+    if spans is None:
+        return
+    yield Finding(
+        summary=(
+            f"Garbage is collected {spans.count:.3g} × a step{spans.where},"
+            f" for {spans.ns_per_step / 1e6:.1f} ms of each step"
+        ),
+        evidence=spans.evidence,
+        cost_ns_per_step=spans.ns_per_step,
+        changes=(ScaleHostSpans(spans.rows, 0.0),),
+        location=spans.place,
+        fix="Freeze long-lived objects with gc.freeze() and collect at steps that you choose",
+        hint="gc.collect(); gc.freeze(); gc.disable()  # before the loop",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )
