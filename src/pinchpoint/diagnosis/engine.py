@@ -82,11 +82,10 @@ def _predict(trace: Trace, id_: str, finding: Finding) -> Ranked:
             return Ranked(id_, finding, None, middle)
         after = Prediction(max(base - middle, 0), (max(base - most, 0), base - least), base)
         return Ranked(id_, finding, after, middle)
-    predicted = what_if(trace, finding.changes) if finding.changes else None
-    if predicted and getattr(rule_modules()[id_], "PERIODIC", False):
-        often = predicted.saving_ns >= MATERIAL_STEP_RATIO * predicted.base_ns
-        if not often:  # shows in some steps only: the mean step tells
-            predicted = what_if(trace, finding.changes, every_step=True)
+    some_steps_only = getattr(rule_modules()[id_], "PERIODIC", False)
+    predicted = None
+    if finding.changes:
+        predicted = what_if(trace, finding.changes, every_step=some_steps_only)
     return Ranked(id_, finding, predicted, predicted.saving_ns if predicted else 0)
 
 

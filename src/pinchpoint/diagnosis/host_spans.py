@@ -38,7 +38,7 @@ def host_spans(trace: Trace, wanted: Mask, what: str) -> HostSpans | None:
     host = trace.host_ops
     if host is None or not wanted.any():
         return None
-    rows = np.flatnonzero(outermost(trace, wanted) & rows_in_steps(trace, host))
+    rows = np.flatnonzero(outermost(trace, wanted & rows_in_steps(trace, host)))
     if not len(rows):
         return None
     took = host["duration_ns"][rows].astype(np.int64)

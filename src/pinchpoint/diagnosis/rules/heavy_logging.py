@@ -76,8 +76,8 @@ def _functions(trace: Trace, host: Table, writing: Mask) -> Mask:
     act = called_by_program(trace)[:none]
     outer = np.flatnonzero(act == np.arange(none))  # whole acts, called by a function
     owner = around[outer]
-    inside = outer[owner < none]
-    owner = owner[owner < none]
+    closed = (owner < none) & ~_contains(chain, outer, user)  # runs none of the program's code
+    inside, owner = outer[closed], owner[closed]
     helping = _numeric(trace)[host["name"]] | writing
     kept = helping | _copies_to_host(trace, host)
     total, logged = np.zeros((2, none + 1))
