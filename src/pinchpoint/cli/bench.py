@@ -5,10 +5,12 @@ from pinchpoint.cli._bench.calibrate import calibrate
 from pinchpoint.cli._bench.check import check, history
 from pinchpoint.cli._bench.op import op
 from pinchpoint.cli._bench.run import run
+from pinchpoint.cli._bench.serve import serve
 
 SUBCOMMANDS = {
     "op": op,
     "run": run,
+    "serve": serve,
     "ab": ab,
     "check": check,
     "history": history,

@@ -1,0 +1,80 @@
+"""The load: open loop (arrivals at a rate) or closed loop (a number of clients)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+import numpy as np
+
+from pinchpoint.bench.serve.client import Answer
+
+Ask = Callable[[int], Awaitable[Answer]]
+MOST_IN_FLIGHT = 1024  # open loop: beyond this the load generator, not the server, is measured
+
+
+@dataclass(frozen=True)
+class Load:
+    """How requests arrive."""
+
+    requests: int
+    rate_per_s: float | None = None  # open loop; None: closed loop
+    concurrency: int = 1  # closed loop: clients; open loop: not used
+    seed: int = 0
+
+    @property
+    def mode(self) -> str:
+        """``open`` or ``closed``."""
+        return "closed" if self.rate_per_s is None else "open"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: when it was meant to be sent, and what came back."""
+
+    meant_ns: int
+    answer: Answer
+
+
+async def run_load(load: Load, ask: Ask) -> list[Request]:
+    """Send all requests; ``ask(i)`` sends the i-th."""
+    if load.rate_per_s is None:
+        return await _closed(load, ask)
+    return await _open(load, ask, arrivals_s(load))
+
+
+def arrivals_s(load: Load) -> Sequence[float]:
+    """Poisson arrivals: exponential gaps, seeded. They are not rescaled to end on time, as that
+    would hide the variance of real arrivals."""
+    gaps = np.random.default_rng(load.seed).exponential(1 / (load.rate_per_s or 1), load.requests)
+    times: list[float] = (np.cumsum(gaps) - gaps[0]).tolist()
+    return times
+
+
+async def _open(load: Load, ask: Ask, arrivals: Sequence[float]) -> list[Request]:
+    begin = perf_counter_ns()
+    places = asyncio.Semaphore(MOST_IN_FLIGHT)
+
+    async def one(i: int, meant_ns: int) -> Request:
+        async with places:
+            return Request(meant_ns, await ask(i))
+
+    tasks = []
+    for i, at in enumerate(arrivals):
+        meant = begin + round(at * 1e9)
+        await asyncio.sleep(max(0.0, (meant - perf_counter_ns()) / 1e9))
+        tasks.append(asyncio.create_task(one(i, meant)))
+    return list(await asyncio.gather(*tasks))
+
+
+async def _closed(load: Load, ask: Ask) -> list[Request]:
+    done: list[Request] = []
+    numbers = iter(range(load.requests))
+
+    async def client() -> None:
+        for i in numbers:
+            meant = perf_counter_ns()
+            done.append(Request(meant, await ask(i)))
+
+    await asyncio.gather(*(client() for _ in range(min(load.concurrency, load.requests))))
+    return done

@@ -1,0 +1,195 @@
+import asyncio
+import json
+
+import numpy as np
+import pytest
+
+from bench.serve.fake_server import serving
+from pinchpoint.bench.metrics import read_metrics
+from pinchpoint.bench.run import Place
+from pinchpoint.bench.serve.client import Answer, ask, endpoint
+from pinchpoint.bench.serve.latency import served
+from pinchpoint.bench.serve.load import Load, Request, arrivals_s, run_load
+from pinchpoint.bench.serve.prompts import Prompt, body, prompts_from, random_prompts
+from pinchpoint.bench.serve.run import ServePlan, serve_run
+from pinchpoint.cli import main as cli
+from pinchpoint.errors import UnreadableFile, UsageError
+
+MS = 1_000_000
+
+
+def _ask(url, model="good", timeout_s=20.0, **more):
+    content = body(Prompt("hello"), model=model, max_tokens=9, chat=False, extra=more)
+    return asyncio.run(ask(endpoint(url, {}), content, timeout_s))
+
+
+def test_a_stream_is_read_with_the_servers_own_count():
+    with serving(tokens=5) as (url, _):
+        answer = _ask(url)
+    assert answer.error is None
+    assert len(answer.chunk_ns) == 5
+    assert answer.tokens == 10
+    assert answer.sent_ns <= answer.chunk_ns[0] <= answer.chunk_ns[-1] <= answer.end_ns
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("no such model", "status 404"),
+        ("not http", "not an HTTP answer"),
+        ("cut off", "IncompleteReadError"),
+        ("nothing", "no text"),
+        ("not json", "JSONDecodeError"),
+        ("long header", "headers without end"),
+    ],
+)
+def test_a_bad_answer_is_a_failed_request(model, said):
+    with serving() as (url, _):
+        assert said in _ask(url, model).error
+
+
+def test_a_server_that_hangs_is_left():
+    with serving() as (url, _):
+        assert "no end within 0.2 s" in _ask(url, "hang", timeout_s=0.2).error
+
+
+def test_nobody_listens():
+    assert "ConnectionRefusedError" in _ask("http://127.0.0.1:9/v1/completions").error
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://x/", "http://"])
+def test_not_an_address(url):
+    with pytest.raises(UsageError, match="not an http address"):
+        endpoint(url, {})
+
+
+def _request(meant, first, last, tokens, sent=None):
+    chunks = tuple(int(c * MS) for c in np.linspace(first, last, max(2, tokens // 2)))
+    return Request(meant * MS, Answer((sent or meant) * MS, chunks, int(last * MS), tokens))
+
+
+def test_latencies_count_from_the_intended_send():
+    found = served([_request(0, 100, 190, 10, sent=40)], {})
+    assert found.latency_ms["ttft"].median == 100.0
+    assert found.latency_ms["e2e"].median == 190.0
+    assert found.latency_ms["tpot"].median == 10.0
+    assert found.latency_ms["itl"].median == pytest.approx(22.5)  # five chunks of two tokens
+    assert found.late_ms == 40.0
+    assert found.output_tokens == 10
+    assert found.window_s == pytest.approx(0.19)
+
+
+def test_percentiles_need_enough_requests():
+    few = served([_request(i, i + 10, i + 50, 4) for i in range(20)], {})
+    assert few.latency_ms["ttft"].p95 is None
+    assert "n=20 < 72" in few.unknown["latency_ms.ttft.p95"]
+    many = served([_request(i, i + 10 + i % 7, i + 50, 4) for i in range(400)], {})
+    assert many.latency_ms["ttft"].p99 is not None
+    low, high = many.latency_ms["ttft"].p95_ci95
+    assert low <= many.latency_ms["ttft"].p95 <= high
+
+
+def test_goodput_counts_requests_that_meet_every_objective():
+    requests = [_request(0, 100, 190, 10), _request(0, 300, 1000, 10)]
+    found = served(requests, {"ttft": 200, "tpot": 50})
+    assert found.goodput_req_per_s == pytest.approx(1.0)
+    assert served(requests, {}).goodput_req_per_s is None
+
+
+def test_failures_are_counted_by_reason():
+    bad = Request(0, Answer(0, (), 5 * MS, None, "status 503"))
+    found = served([bad, bad, _request(0, 1, 2, 4)], {})
+    assert (found.ok, found.failed, found.errors) == (1, 2, {"status 503": 2})
+    assert served([bad], {}).latency_ms["ttft"].count == 0
+
+
+def test_open_loop_arrivals_are_poisson_and_seeded():
+    load = Load(2000, rate_per_s=50.0, seed=3)
+    times = np.array(arrivals_s(load))
+    assert times[0] == 0.0
+    assert times[-1] == pytest.approx(40.0, rel=0.1)
+    assert np.diff(times).std() == pytest.approx(0.02, rel=0.1)
+    assert list(times) == list(arrivals_s(load))
+
+
+def test_closed_loop_keeps_to_its_clients():
+    inside = {"now": 0, "most": 0}
+
+    async def one(i):
+        inside["now"] += 1
+        inside["most"] = max(inside["most"], inside["now"])
+        await asyncio.sleep(0)
+        inside["now"] -= 1
+        return Answer(0, (1,), 2, None)
+
+    done = asyncio.run(run_load(Load(20, concurrency=4), one))
+    assert len(done) == 20
+    assert inside["most"] == 4
+
+
+def test_a_run_against_the_server(tmp_path):
+    with serving() as (url, server):
+        plan = ServePlan(
+            bench_id="s",
+            where=endpoint(url, {"Authorization": "Bearer secret"}),
+            model="good",
+            prompts=random_prompts(50, 8, seed=0),
+            load=Load(40, rate_per_s=5000.0),
+            objectives_ms={"e2e": 60_000.0},
+            warmup_requests=2,
+        )
+        run = serve_run(plan, Place(tmp_path / "r"))
+    assert (run.requests_ok, run.requests_failed, run.load_mode) == (40, 0, "open")
+    assert len(server.bodies) == 42
+    assert run.latency_ms["ttft"].count == 40
+    assert run.goodput_req_per_s == pytest.approx(run.throughput.value)
+    assert read_metrics(tmp_path / "r/metrics.json") == run
+    assert len(np.fromfile(tmp_path / "r/requests.f64", "<f8")) == 160
+    assert "secret" not in (tmp_path / "r/metrics.json").read_text()
+    assert "Authorization: Bearer secret" in server.heads[0]
+
+
+def test_chat_and_extra_fields():
+    asked = body(Prompt("hi", 7), model="m", max_tokens=9, chat=True, extra={"ignore_eos": True})
+    assert asked["messages"] == [{"role": "user", "content": "hi"}]
+    assert (asked["max_tokens"], asked["ignore_eos"]) == (7, True)
+
+
+def test_prompts_from_a_file(tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"prompt": "a"}\n\n{"prompt": "b", "max_tokens": 3}\n')
+    assert prompts_from(path) == [Prompt("a"), Prompt("b", 3)]
+    for bad in ("", "x", '{"text": 1}'):
+        path.write_text(bad)
+        with pytest.raises(UnreadableFile, match=r"p\.jsonl"):
+            prompts_from(path)
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-private")
+    with serving() as (url, _):
+        words = ["bench", "serve", url, "--model", "good", "-n", "80", "--runs", "2", "-o", "out"]
+        assert cli([*words, "--goodput", "ttft:60000"]) == 0
+    out = capsys.readouterr().out
+    assert "first token (TTFT)" in out
+    assert "2 of 2 loads valid" in out
+    result = json.loads((tmp_path / "out/result.json").read_bytes())
+    assert result["kind"] == "serve"
+    assert all("sk-private" not in p.read_text() for p in tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["nonsense"], 2, "not an http address"),
+        (["http://127.0.0.1:9/v1", "-n", "2", "--runs", "1"], 5, "ConnectionRefusedError"),
+        (["http://x/", "--goodput", "speed:3"], 2, "--goodput"),
+        (["http://x/", "--body", "[1]"], 2, "--body"),
+        (["http://x/", "--runs", "0"], 2, "start at 1"),
+    ],
+)
+def test_command_that_cannot_work(words, code, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli(["bench", "serve", *words]) == code
+    assert said in capsys.readouterr().err
