@@ -2,7 +2,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.steps import steps
-from pinchpoint.trace import ApiKind, DeviceKind
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind
 
 LAYER = ["norm", "gemm", "gemm", "softmax", "gemm", "add"]
 
@@ -40,7 +40,7 @@ def test_the_end_of_the_optimizer_ends_a_training_step():
     found = steps(b.trace())
     assert "Optimizer.step#SGD.step" in found.basis
     assert found.host_start_ns.tolist() == [600 + 1000 * i for i in range(5)]
-    assert set(found.durations_ns.tolist()) == {1000}
+    assert found.durations_ns.tolist() == [1000] * 3
 
 
 def test_annotations_inside_a_step_lose_to_what_covers_it():
@@ -63,7 +63,25 @@ def test_python_calls_are_steps_when_nothing_is_annotated():
     for i in range(4):
         b.python("train.py(9): one_batch", i * 1000, 950)
         run(b, forward(3), i * 1000 + 5)
-    assert "train.py(#): one_batch" in steps(b.trace()).basis
+    assert "train.py(9): one_batch" in steps(b.trace()).basis
+
+
+def test_calls_that_hold_all_work_are_steps_though_they_differ():
+    b = TraceBuilder()
+    for i in range(4):
+        b.python("train.py(9): one_batch", i * 1000, 950)
+        run(b, [*forward(2), *(["copy", "copy2", "copy3"] if i == 2 else [])], i * 1000 + 5)
+    assert len(steps(b.trace())) == 4
+
+
+def test_modules_of_one_pass_are_no_steps():
+    b = TraceBuilder()
+    at = run(b, ["embed", "dropout"], 0)
+    for i in range(6):
+        b.op(f"nn.Module: Block_{i}", at, 55, kind=HostKind.MODULE)
+        at = run(b, LAYER, at)
+    run(b, ["norm_out", "head", "log"], at)
+    assert steps(b.trace()).how == "none"
 
 
 def test_decode_steps_by_graph_launches():
@@ -83,8 +101,17 @@ def test_decode_steps_by_graph_launches():
             )
     found = steps(b.trace())
     assert "graph launches" in found.basis
-    assert found.durations_ns.tolist() == [100] * 4
-    assert not found.complete[-1]  # nothing says where the last one ends
+    assert found.durations_ns.tolist() == [100] * 5
+
+
+def test_a_last_step_that_was_cut_off_is_not_complete():
+    b = TraceBuilder()
+    at = 0
+    for _ in range(4):
+        at = run(b, forward(4), at) + 50
+    run(b, forward(1), at)
+    found = steps(b.trace())
+    assert found.complete.tolist() == [False, True, True, True, False]
 
 
 def test_periodicity_of_launches_finds_steps_and_not_layers():

@@ -1,0 +1,120 @@
+"""Series of boundaries in time that may be those of steps.
+
+Starts and spans of a repeated annotation, of a Python function or module, graph launches, and
+device operations that come once a step.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.launches import main_thread
+from pinchpoint.analysis.repeated_work import Work
+from pinchpoint.trace import ApiKind, HostKind, Table, Trace
+
+Times = NDArray[np.int64]
+
+MOST_PIECES = 20_000  # more boundaries than any recording has steps
+CANDIDATES_A_KIND = 24  # judging is linear in the launches, so candidates are limited
+LEAST_COVERAGE = 0.5  # share of the launches, or of their time, that the pieces must hold
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Boundaries and what they are made of."""
+
+    kind: str
+    name: str
+    start_ns: Times
+    end_ns: Times | None  # None: up to the next start
+
+
+def candidates(trace: Trace, work: Work) -> Iterator[Candidate]:
+    """All candidates that the trace offers."""
+    host = trace.host_ops
+    if host is not None and len(host) and not work.on_device:
+        main = host.take(host["thread"] == main_thread(trace))
+        annotated = main.take(main["kind"] == HostKind.ANNOTATION)
+        yield from _repeated(trace.names, annotated, "annotation")
+        python = np.isin(main["kind"], (HostKind.PYTHON, HostKind.MODULE))
+        if python.any():
+            called = main.take(python)
+            yield from _repeated(trace.names, _lengthy(called, work), "function")
+    marks = trace.device_annotations
+    if work.on_device and marks is not None and len(marks):
+        yield from _repeated(trace.names, marks, "annotation")
+    yield from _graphs(trace, work)
+    yield from _once_a_step(trace, work)
+
+
+def _repeated(names: tuple[str, ...], rows: Table, kind: str) -> Iterator[Candidate]:
+    """One candidate per name, the most time first; numbers in annotations do not tell apart.
+
+    Those in names of modules do: ``Block_0`` to ``Block_11`` are twelve layers.
+    """
+    if not len(rows):
+        return
+    used = np.unique(rows["name"]).tolist()
+    plain = kind != "annotation"
+    text = {p: names[p] if plain else re.sub(r"\d+", "#", names[p]) for p in used}
+    spelt = sorted(set(text.values()))
+    group_of = np.zeros(len(names), np.int64)
+    for position, words in text.items():
+        group_of[position] = spelt.index(words)
+    group = group_of[rows["name"]]
+    count = np.bincount(group, minlength=len(spelt))
+    time = np.bincount(group, weights=rows["duration_ns"], minlength=len(spelt))
+    usable = np.flatnonzero((count >= 2) & (count <= MOST_PIECES))
+    for one in usable[np.argsort(-time[usable], kind="stable")][:CANDIDATES_A_KIND]:
+        mine = rows.take(group == one)
+        start, end = mine["start_ns"], mine.end_ns
+        if np.any(start[1:] < end[:-1]):  # nested in itself or concurrent: no series of steps
+            continue
+        yield from _shaped(kind, spelt[one], start, end)
+
+
+def _shaped(kind: str, name: str, start: Times, end: Times) -> Iterator[Candidate]:
+    """The spans as the steps, and as marks of one moment in each."""
+    if name.startswith("Optimizer.step"):  # the end of a training step
+        yield Candidate(kind, name, end, None)
+        return
+    gaps, covered = int((start[1:] - end[:-1]).sum()), int((end - start)[:-1].sum())
+    if covered > gaps:
+        yield Candidate(kind, name, start, end)
+    if kind == "annotation" or covered <= gaps:
+        yield Candidate(kind, name, start, None)
+
+
+def _lengthy(rows: Table, work: Work) -> Table:
+    """Rows of functions that together take at least half of the time in which work is launched."""
+    time = np.bincount(rows["name"], weights=rows["duration_ns"])
+    needed = LEAST_COVERAGE * float(work.at_ns[-1] - work.at_ns[0])
+    return rows.take(time[rows["name"]] >= needed)
+
+
+def _graphs(trace: Trace, work: Work) -> Iterator[Candidate]:
+    calls = trace.api_calls
+    if calls is None or work.on_device:
+        return
+    at = calls["start_ns"][calls["kind"] == ApiKind.GRAPH_LAUNCH]
+    if 2 <= len(at) <= MOST_PIECES:
+        yield Candidate("graph", "graph launches", at, None)
+
+
+def _once_a_step(trace: Trace, work: Work) -> Iterator[Candidate]:
+    """For every count that several kinds of work share, the boundaries at the first such kind."""
+    count = np.bincount(work.key, minlength=work.kinds)
+    _, first = np.unique(work.key, return_index=True)
+    earliest: dict[int, int] = {}
+    for key in np.argsort(first, kind="stable").tolist():
+        earliest.setdefault(int(count[key]), key)
+    sharing = np.bincount(count)
+    usable = [c for c in earliest if 2 <= c <= MOST_PIECES]
+    usable.sort(key=lambda c: -int(sharing[c]))
+    for c in usable[:CANDIDATES_A_KIND]:
+        yield Candidate(
+            "sequence", f"{work.unit} repeat", work.at_ns[work.key == earliest[c]], None
+        )
