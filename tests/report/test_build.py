@@ -87,6 +87,7 @@ def test_health(builder, severities, verdict):
     health = diagnose(builder.trace()).health
     assert health.verdict == verdict
     assert [f.severity for f in health.facts] == [s.name.lower() for s in severities]
+    assert (health.record is not None) == (verdict == "cannot conclude")
 
 
 def test_the_document_round_trips(builder):

@@ -22,7 +22,7 @@ def _without_device(parts: Breakdown) -> str:
 
 def _device(facts: Bound, parts: Breakdown) -> str:
     work = _percent(facts.device_ratio)
-    return f"The device bounds this step: it works {work} of it, most on {_top(parts, 'device')}."
+    return f"The device bounds this step: it works {work} of it, mostly on {_top(parts, 'device')}."
 
 
 def _host(facts: Bound, parts: Breakdown) -> str:

@@ -22,7 +22,13 @@ from pinchpoint.report.document import (
 )
 from pinchpoint.report.findings import answers
 from pinchpoint.report.tables import tables
+from pinchpoint.report.wording import CANNOT_CONCLUDE
 from pinchpoint.trace import DeviceKind, Severity, Trace
+
+_RECORD_AGAIN = (
+    "profile fewer steps, torch.profiler.schedule(wait=1, warmup=1, active=3), "
+    "and export after the profiler has stopped"
+)
 
 
 def diagnose(trace: Trace) -> Report:
@@ -102,10 +108,9 @@ def _health(trace: Trace) -> Health:
             )
         )
     severities = {fact.severity for fact in facts}
-    verdict = "limited" if "warning" in severities else "good"
-    return Health(
-        verdict="cannot conclude" if "fatal" in severities else verdict, facts=tuple(facts)
-    )
+    if "fatal" in severities:
+        return Health(verdict=CANNOT_CONCLUDE, facts=tuple(facts), record=_RECORD_AGAIN)
+    return Health(verdict="limited" if "warning" in severities else "good", facts=tuple(facts))
 
 
 def _steps(trace: Trace) -> StepsInfo:
