@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +102,18 @@ def test_a_reader_that_goes_away_is_no_error():
     _, err = run.communicate()
     assert err == b""
     assert run.returncode == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_disk_is_no_bug_of_ours():
+    code = "import sys; from pinchpoint.cli import main; sys.exit(main(['--help']))"
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert run.returncode == 2
+    assert run.stderr.splitlines()[0] == "error: the output: No space left on device"
+    assert len(run.stderr.splitlines()) == 2
 
 
 @pytest.mark.parametrize("words", ["--help", "--version"])

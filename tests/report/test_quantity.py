@@ -8,7 +8,8 @@ from pinchpoint.report.quantity import duration, number, quantity, size, span
     [
         (0, "0"),
         (0.0123, "0.01"),
-        (0.00042, "0.0004"),
+        (0.0042, "0.004"),
+        (0.00001, "0.000"),
         (0.7, "0.70"),
         (1.234, "1.23"),
         (12.34, "12.3"),
@@ -53,6 +54,8 @@ def test_bytes(count, text):
     ("value", "unit", "text"),
     [
         (1_500_000, "ns", "1.50 ms"),
+        (74_584, "ns per step", "74.6 µs per step"),
+        (110, "per step", "110 per step"),
         (2048, "bytes", "2.00 KiB"),
         (0.287, "ratio", "28.7 %"),
         (12345, "count", "12,345"),

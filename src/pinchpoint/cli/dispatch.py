@@ -37,6 +37,10 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _forget_stdout()
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        _forget_stdout()
+        where = error.filename or "the output"
+        return _complain(UsageError(f"{where}: {error.strerror}", hint="free space, or look there"))
     except Exception as error:
         return _own_up(error)
 
@@ -118,5 +122,5 @@ def _own_up(error: Exception) -> int:
 
 
 def _forget_stdout() -> None:
-    # Python flushes stdout once more at exit; without this it would complain about the pipe.
+    # Python flushes standard output once more at exit, and would complain a second time.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

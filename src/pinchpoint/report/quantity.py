@@ -1,5 +1,7 @@
 """Numbers as people read them: three significant digits and a unit that fits."""
 
+from collections.abc import Callable
+
 _TIME_UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 _BYTE_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
@@ -8,8 +10,8 @@ def number(value: float) -> str:
     """Three significant digits, never in powers of ten: 0.0123, 1.23, 12.3, 1230."""
     if value == 0 or abs(value) >= 99.95:
         return f"{value:.0f}"
-    if abs(value) < 0.001:
-        return f"{value:.1g}"
+    if abs(value) < 0.01:
+        return f"{value:.3f}"
     whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
     return f"{value:.{2 if whole == 0 else 3 - whole}f}"
 
@@ -50,16 +52,23 @@ def percent(ratio: float) -> str:
 
 
 def quantity(value: float | int | str | None, unit: str) -> str:
-    """A value as its declared unit asks; ``not known`` for None."""
+    """A value as its declared unit asks; ``not known`` for None.
+
+    A unit may have a rest: ``ns per step`` is a duration and two words.
+    """
     if value is None:
         return "not known"
     if isinstance(value, str):
         return value
-    if unit == "ns":
-        return duration(value)
-    if unit == "bytes":
-        return size(value)
-    if unit == "ratio":
-        return f"{percent(value)} %"
+    first, _, rest = unit.partition(" ")
+    if first in _SCALED:
+        return f"{_SCALED[first](value)} {rest}".rstrip()
     text = f"{value:,}" if isinstance(value, int) else number(value)
     return text if unit in ("", "count") else f"{text} {unit}"
+
+
+_SCALED: dict[str, Callable[[float], str]] = {
+    "ns": duration,
+    "bytes": size,
+    "ratio": lambda ratio: f"{percent(ratio)} %",
+}

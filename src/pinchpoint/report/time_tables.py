@@ -14,6 +14,13 @@ from pinchpoint.report.columns import Column, result_table
 from pinchpoint.report.document import ResultTable
 from pinchpoint.trace import MemoryKind, Trace
 
+_GROUPS = (
+    ("device", "device works"),
+    ("exposed", "exposed transfers"),
+    ("idle", "device idle"),
+    ("host", "host works"),
+)
+
 
 @dataclass(frozen=True)
 class _StepRow:
@@ -44,15 +51,16 @@ def step_table(trace: Trace) -> ResultTable | None:
     columns: tuple[Column[_StepRow], ...] = (
         Column("step", "step", "count", lambda r: r.number),
         Column("duration_ns", "duration", "ns", lambda r: r.duration_ns),
-        Column("device_ns", "device works", "ns", lambda r: r.by_group.get("device")),
-        Column("exposed_ns", "exposed transfers", "ns", lambda r: r.by_group.get("exposed")),
-        Column("idle_ns", "device idle", "ns", lambda r: r.by_group.get("idle")),
-        Column("host_ns", "host works", "ns", lambda r: r.by_group.get("host")),
+        *(_group_column(group, label) for group, label in _GROUPS if group in sums),
         Column("complete", "whole", "", lambda r: "yes" if r.complete else "partial"),
         Column("typical", "typical", "", lambda r: "yes" if r.typical else "no"),
     )
     note = f"A step runs from the completion of the one before to its own. Typical: {found.choice}."
     return result_table("steps", "Steps", columns, rows, note)
+
+
+def _group_column(group: str, label: str) -> Column[_StepRow]:
+    return Column(f"{group}_ns", label, "ns", lambda row: row.by_group[group])
 
 
 def idle_table(trace: Trace) -> ResultTable:
@@ -69,7 +77,7 @@ def idle_table(trace: Trace) -> ResultTable:
         Column("call", "longest: call", "", lambda c: c.name),
         Column("at_ns", "longest: at", "ns", lambda c: c.at_ns),
     )
-    note = "Rows add up to the idle time of the typical step."
+    note = "Rows add up to the idle time of the typical step as recorded."
     return result_table("idle", "Idle time by cause", columns, idle_causes(trace), note)
 
 
