@@ -49,10 +49,18 @@ def rows_in_steps(trace: Trace, table: Table) -> Mask:
 
 @once_per_trace
 def device_ops_in_steps(trace: Trace) -> Mask:
-    """True for device operations that a judged step issued."""
+    """True for device operations that a judged step issued.
+
+    What runs before the first operation with a recorded call, and has none itself, was issued
+    before the recording began.
+    """
     if trace.device_ops is None:
         return np.zeros(0, np.bool_)
-    inside: Mask = judged_steps(trace).step_of(issued(trace).start_ns) >= 0
+    issue = issued(trace)
+    inside: Mask = judged_steps(trace).step_of(issue.start_ns) >= 0
+    if issue.linked.any():
+        start = trace.device_ops["start_ns"]
+        inside &= issue.linked | (start >= start[issue.linked].min())
     return inside
 
 

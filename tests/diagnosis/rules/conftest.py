@@ -1,7 +1,11 @@
 """What tests of rules share: ask one rule about one trace."""
 
+import os
+from pathlib import Path
+
 import pytest
 
+import pinchpoint as pp
 from pinchpoint.diagnosis.engine import ask, diagnose, rule_modules
 
 
@@ -21,3 +25,18 @@ def outcome():
 def ranked():
     """Ids of the findings that a whole diagnosis keeps, best first."""
     return lambda trace: [r.id for r in diagnose(trace).found]
+
+
+@pytest.fixture
+def labelled():
+    """Ids of the findings on a labelled recording, best first, and the predicted step of each."""
+    corpus = os.environ.get("PINCHPOINT_CORPUS")
+    if not corpus:
+        pytest.skip("PINCHPOINT_CORPUS is not set")
+
+    def found(name):
+        trace = pp.load(Path(corpus) / "labelled" / "traces" / f"{name}.json.gz")
+        said = diagnose(trace).found
+        return {r.id: r.predicted.step_ns / 1e6 if r.predicted else None for r in said}
+
+    return found

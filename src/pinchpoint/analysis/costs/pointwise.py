@@ -34,12 +34,17 @@ ELEMENTWISE = (
 )  # fmt: skip
 
 
+# Where the tensor of ``out=`` stands: behind all inputs of the operator.
+_OUT_AT = {"add": 3, "sub": 3, "mul": 2, "div": 2, "maximum": 2, "minimum": 2, "pow": 2}
+
+
 def elementwise(call: OperatorCall) -> Cost | None:
     """One result an element of the broadcast inputs; in place if the name says so."""
     operator = call.name.removeprefix("aten::")
     in_place = operator.endswith("_") and not operator.endswith("__")
     bare = operator.rstrip("_")
-    tensors = [i for i in range(len(call.shapes)) if call.is_tensor(i)]
+    inputs = min(len(call.shapes), _OUT_AT.get(bare, len(call.shapes)))
+    tensors = [i for i in range(inputs) if call.is_tensor(i)]
     if not tensors:
         return None
     if bare in ("copy", "fill", "zero", "normal", "uniform", "exponential", "random", "bernoulli"):

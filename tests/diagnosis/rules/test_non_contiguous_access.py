@@ -1,0 +1,63 @@
+import pytest
+
+from builders import TraceBuilder
+from device_steps import Work, device_bound
+
+SIDE = 8192
+BYTES = 3 * SIDE * SIDE * 4
+DENSE, TURNED = [SIDE, 1], [1, SIDE]
+AWKWARD = "void at::native::elementwise_kernel<128, 2, at::native::CUDAFunctor_add<float> >(int)"
+
+
+def add(takes_us, first=DENSE, second=TURNED):
+    shapes = [[SIDE, SIDE], [SIDE, SIDE], []]
+    dtypes = ["float", "float", "Scalar"]
+    return Work(AWKWARD, takes_us, "aten::add", shapes, dtypes, [first, second, []])
+
+
+def test_names_the_rate_and_predicts_a_dense_kernel(outcome):
+    (finding,) = outcome("non-contiguous-access", device_bound([add(600)])).findings
+    evidence = {e.what: e.value for e in finding.evidence}
+    assert evidence["rate"] == pytest.approx(BYTES / 600e-6, rel=1e-6)
+    assert evidence["strides of the longest"] == "[8192, 1] and [1, 8192]"
+    dense_us = BYTES / (3350e9 * 0.9) * 1e6
+    assert finding.changes[0].factor == pytest.approx(dense_us / 600)
+
+
+def test_operands_in_one_order_are_not_across(outcome):
+    for order in (DENSE, TURNED):
+        trace = device_bound([add(600, order, order)])
+        assert outcome("non-contiguous-access", trace).answer == "clear"
+
+
+def test_a_repeated_operand_is_not_across(outcome):
+    trace = device_bound([add(600, DENSE, [0, 1])])
+    assert outcome("non-contiguous-access", trace).answer == "clear"
+
+
+def test_a_slice_with_steps_is_across(outcome):
+    trace = device_bound([add(600, [2 * SIDE, 2], [2 * SIDE, 2])])
+    assert outcome("non-contiguous-access", trace).answer == "found"
+
+
+def test_is_quiet_where_the_bandwidth_is_reached(outcome):
+    assert outcome("non-contiguous-access", device_bound([add(300)])).answer == "clear"
+
+
+def test_cannot_judge_without_strides(outcome):
+    work = Work(AWKWARD, 600, "aten::add", [[SIDE, SIDE]] * 2, ["float"] * 2)
+    answer = outcome("non-contiguous-access", device_bound([work]))
+    assert answer.answer == "not checked"
+    assert "record_shapes" in answer.record
+
+
+def test_cannot_judge_without_a_device(outcome):
+    assert outcome("non-contiguous-access", TraceBuilder().trace()).answer == "not checked"
+
+
+@pytest.mark.corpus
+def test_labelled(labelled):
+    slow = labelled("c38_non_contiguous.slow")
+    assert next(iter(slow)) == "non-contiguous-access"
+    assert slow["non-contiguous-access"] == pytest.approx(2.135, rel=0.1)
+    assert "non-contiguous-access" not in labelled("c38_non_contiguous.fixed")
