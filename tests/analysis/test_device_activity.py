@@ -3,7 +3,9 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.analysis.categories import Category
 from pinchpoint.analysis.device_activity import device_activity
-from pinchpoint.trace import DeviceKind, MemoryKind
+from pinchpoint.analysis.gaps import gaps
+from pinchpoint.analysis.steps import steps
+from pinchpoint.trace import DeviceKind, MemoryKind, Thread
 
 
 def on(builder, name, at, lasts, *, stream=7, kind=DeviceKind.KERNEL, **more):
@@ -66,3 +68,15 @@ def test_a_copy_gives_way_to_compute_and_to_collectives():
     assert found.exclusive[Category.COPY_H2D].total == 20
     assert found.copies_overlapped_ns == 50
     assert found.busy_ns == sum(when.total for when in found.exclusive.values()) == 120
+
+
+def test_of_two_processes_in_one_file_the_main_threads_counts():
+    b = TraceBuilder(threads=[Thread("1", "1", "main"), Thread("2", "9", "main")])
+    b.step(1, 0, 200)
+    b.launch(0, 5, "cutlass_gemm", 10, 50)
+    b.launch(0, 5, "cutlass_gemm", 20, 180, thread=1, device=1)
+    on(b, "unlinked_gemm", 60, 10)
+    trace = b.trace()
+    assert device_activity(trace).busy_ns == 60
+    assert steps(trace).end_ns.tolist() == [200]
+    assert int(gaps(trace).duration_ns.sum()) == 140

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.categories import Category, category_of_device_ops
+from pinchpoint.analysis.categories import NO_CATEGORY, Category, category_of_device_ops
+from pinchpoint.analysis.launches import own_work
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 
@@ -66,7 +67,8 @@ def device_activity(trace: Trace) -> DeviceActivity:
     ops = trace.device_ops
     if ops is None or not len(ops):
         return DeviceActivity(iv.NONE, {}, iv.NONE, iv.NONE, iv.NONE, 0)
-    category = category_of_device_ops(trace)
+    category = np.where(own_work(trace), category_of_device_ops(trace), NO_CATEGORY)
+    own = category != NO_CATEGORY
     start, end = ops["start_ns"], ops.end_ns
     of = {}
     for code in ORDER:
@@ -83,7 +85,7 @@ def device_activity(trace: Trace) -> DeviceActivity:
         compute=_union([of[c] for c in of if c not in EXPOSABLE]),
         communication=of.get(Category.COLLECTIVE, iv.NONE),
         copies=_union([of[c] for c in of if c in COPIES]),
-        span_ns=int(end.max() - start.min()),
+        span_ns=int(end[own].max() - start[own].min()) if own.any() else 0,
     )
 
 

@@ -18,7 +18,7 @@ from pinchpoint.analysis.handover import host_did
 from pinchpoint.analysis.host_activity import activity
 from pinchpoint.analysis.host_timeline import NO_ROW, host_rows
 from pinchpoint.analysis.idle_pieces import IdlePieces, cut, merged, together
-from pinchpoint.analysis.launches import issued, main_thread
+from pinchpoint.analysis.launches import issued, main_thread, own_work
 from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.synchronisation import waits
 from pinchpoint.trace import HostKind, Trace, once_per_trace
@@ -65,24 +65,26 @@ def gaps(trace: Trace) -> Gaps:
     if ops is None or not len(ops) or not len(windows):
         return _gaps_of_nothing()
     low, high = int(windows.start_ns[0]), int(windows.end_ns[-1])
-    idle = iv.complement(iv.flatten(ops["start_ns"], ops.end_ns), low, high)
-    ended_by = _ending(ops["start_ns"], ops["duration_ns"], idle.end)
+    own = np.flatnonzero(own_work(trace))
+    start, end = ops["start_ns"][own], ops.end_ns[own]
+    idle = iv.complement(iv.flatten(start, end), low, high)
+    ended_by = _ending(own, start, end, idle.end)
     pieces = _explained(trace, idle, ended_by)
     pieces = _overlaid(trace, pieces)
     pieces = after_syncs(pieces, waits(trace))
     return _by_step(pieces, ended_by, windows.start_ns, windows.end_ns)
 
 
-def _ending(start: Times, duration: Times, gap_end: Times) -> Rows:
-    """The device operation that starts where each gap ends, or NO_ROW."""
-    lasting = np.flatnonzero(duration > 0)
+def _ending(ops: Rows, start: Times, end: Times, gap_end: Times) -> Rows:
+    """The one of the device operations that starts where each gap ends, or NO_ROW."""
+    lasting = np.flatnonzero(end > start)
     order = lasting[np.argsort(start[lasting], kind="stable")]
     at = np.searchsorted(start[order], gap_end, "left")
     if not len(order):
         return np.full(len(gap_end), NO_ROW, np.int64)
     found = np.minimum(at, len(order) - 1)
     hit = (at < len(order)) & (start[order[found]] == gap_end)
-    return np.where(hit, order[found], NO_ROW)
+    return np.where(hit, ops[order[found]], NO_ROW)
 
 
 def _explained(trace: Trace, idle: iv.Intervals, ended_by: Rows) -> IdlePieces:

@@ -50,6 +50,37 @@ def issued(trace: Trace) -> Issued:
 
 
 @once_per_trace
+def of_own_process(trace: Trace) -> NDArray[np.bool_]:
+    """For each of ``threads`` whether it is in the process of the main thread."""
+    main = main_thread(trace)
+    if main == NOBODY:
+        return np.ones(len(trace.threads), np.bool_)
+    process = trace.threads[main].process
+    return np.array([thread.process == process for thread in trace.threads], np.bool_)
+
+
+@once_per_trace
+def own_work(trace: Trace) -> NDArray[np.bool_]:
+    """The rows of ``device_ops`` that the process of the main thread issued; mostly all.
+
+    One file can hold several processes, each with devices of its own. An operation without a
+    call belongs to the process whose operations alone are linked on its device.
+    """
+    ops, calls, by = trace.device_ops, trace.api_calls, issued(trace)
+    everything = np.ones(len(by.call), np.bool_)
+    if ops is None or calls is None or not by.linked.any():
+        return everything
+    inside = of_own_process(trace)
+    if inside[calls["thread"]].all():
+        return everything
+    mine = np.zeros(len(ops), np.bool_)
+    mine[by.linked] = inside[by.thread[by.linked]]
+    device = ops["device"]
+    ours, theirs = device[by.linked & mine], device[by.linked & ~mine]
+    return np.where(by.linked, mine, np.isin(device, ours) & ~np.isin(device, theirs))
+
+
+@once_per_trace
 def main_thread(trace: Trace) -> int:
     """The thread that runs the steps; NOBODY if the trace has no host rows.
 

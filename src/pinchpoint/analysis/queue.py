@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.launches import issued
+from pinchpoint.analysis.launches import issued, own_work
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import Trace, once_per_trace
 
@@ -39,7 +39,7 @@ def queue(trace: Trace) -> Queue | None:
     windows = steps(trace)
     if ops is None or not by.linked.any() or not len(windows):
         return None
-    linked = np.flatnonzero(by.linked)
+    linked = np.flatnonzero(by.linked & own_work(trace))
     order = linked[np.lexsort((ops["start_ns"][linked], by.start_ns[linked]))]
     call = by.call[order]
     first_of_call = np.append(True, call[1:] != call[:-1])

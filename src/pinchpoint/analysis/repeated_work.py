@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.launches import issued, main_thread
+from pinchpoint.analysis.launches import issued, main_thread, own_work
 from pinchpoint.trace import ApiKind, HostKind, Trace
 
 Times = NDArray[np.int64]
@@ -37,7 +37,8 @@ def repeated_work(trace: Trace) -> Work:
     calls = trace.api_calls
     assert calls is not None
     graph = by.linked & (calls["kind"][by.call] == ApiKind.GRAPH_LAUNCH)
-    alone = by.linked & ~graph
+    graph &= own_work(trace)
+    alone = by.linked & ~graph & own_work(trace)
     size = np.bincount(by.call[graph], minlength=len(calls))
     launched = np.flatnonzero(size)
     at = np.concatenate((by.start_ns[alone], calls["start_ns"][launched]))

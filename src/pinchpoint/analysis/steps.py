@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.launches import issued, main_thread
+from pinchpoint.analysis.launches import issued, main_thread, own_work
 from pinchpoint.analysis.periodicity import Spans, infer_steps
 from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
 
@@ -149,7 +149,7 @@ def completions(trace: Trace, start_ns: Times, end_ns: Times) -> tuple[Times, Ma
     ops = trace.device_ops
     if ops is not None and len(ops):
         by = issued(trace)
-        counts = by.linked if by.linked.any() else np.ones(len(ops), np.bool_)
+        counts = own_work(trace) & (by.linked if by.linked.any() else True)
         at, ends = by.start_ns[counts], ops.end_ns[counts]
         which = np.searchsorted(start_ns, at, "right") - 1
         inside = (which >= 0) & (at < end_ns[which])
@@ -265,7 +265,8 @@ def _extent(trace: Trace) -> tuple[int, int]:
     """
     host = trace.host_ops
     inner = None if host is None else host.take(~np.isin(host["kind"], _ENCLOSING))
-    for rows in (trace.device_ops, inner, host, trace.api_calls):
+    device = None if trace.device_ops is None else trace.device_ops.take(own_work(trace))
+    for rows in (device, inner, host, trace.api_calls):
         if rows is not None and len(rows):
             return int(rows["start_ns"].min()), int(rows.end_ns.max())
     return 0, 0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host_timeline import host_rows
-from pinchpoint.analysis.launches import issued
+from pinchpoint.analysis.launches import issued, of_own_process, own_work
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 
@@ -39,9 +39,11 @@ def waits(trace: Trace) -> Waits:
         none = np.zeros(0, np.int64)
         return Waits(none, none, none, none)
     waiting = np.isin(calls["kind"], SYNCHRONISING) | _waits_for_its_own(trace)
+    waiting &= of_own_process(trace)[calls["thread"]]
     row = np.flatnonzero(waiting)
     start, end = calls["start_ns"][row], calls.end_ns[row]
-    busy = iv.flatten(ops["start_ns"], ops.end_ns)
+    own = own_work(trace)
+    busy = iv.flatten(ops["start_ns"][own], ops.end_ns[own])
     lost = iv.covered_before(busy, end) - iv.covered_before(busy, start)
     order = np.argsort(end, kind="stable")
     order = order[lost[order] > 0]
