@@ -2,15 +2,20 @@
 
 import pkgutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 
+import numpy as np
+
+from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns, what_if
 from pinchpoint.diagnosis import rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Finding, NotChecked, Outcome
 from pinchpoint.trace import Trace
+
+SURELY_MATERIAL_RATIO = 0.04  # a share of the step of which even the pessimistic end is material
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,7 @@ class Ranked:
     finding: Finding
     predicted: Prediction | None
     saving_ns: int  # expected gain a step; 0 where the consequence is not time
+    given: tuple[str, ...] = ()  # findings that have to be fixed first for this one to pay
 
 
 @dataclass(frozen=True)
@@ -63,14 +69,45 @@ def ask(id_: str, rule: ModuleType, trace: Trace) -> Outcome:
 
 
 def diagnose(trace: Trace) -> Diagnosis:
-    """Run all rules, predict each finding's gain, drop what is not material, rank the rest."""
+    """Run all rules, predict each finding's gain, drop what adds nothing, rank the rest.
+
+    Findings often explain the same time twice, or hide behind each other. So they are taken in
+    order of their own gain, and one stays only if the step gets materially faster when it is fixed
+    on top of those before it. What only pays after others are fixed is kept with their ids.
+    """
     outcomes = run_rules(trace)
-    step = corrected_step_ns(trace)
-    ranked = [_predict(trace, o.id, f) for o in outcomes for f in o.findings]
-    kept = [r for r in _without_parents(ranked) if _material(r, step)]
-    kept.sort(key=lambda r: (-r.saving_ns, r.id))
+    ranked = _without_parents([_predict(trace, o.id, f) for o in outcomes for f in o.findings])
+    ranked.sort(key=lambda r: (-r.saving_ns, r.id))
+    kept: list[Ranked] = []
+    for candidate in ranked:
+        if not candidate.finding.changes:
+            kept += [candidate] if _material(trace, candidate) else []
+            continue
+        on_top = _on_top(trace, kept, candidate)
+        if on_top is not None:
+            kept.append(on_top)
+    kept.sort(key=lambda r: (bool(r.given), -r.saving_ns, r.id))
     together = what_if(trace, [c for r in kept for c in r.finding.changes])
     return Diagnosis(tuple(kept), together if len(kept) > 1 else None, outcomes)
+
+
+def _on_top(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | None:
+    """The candidate if fixing it pays beside those that are kept, else None."""
+    if not any(r.finding.changes for r in kept):
+        return candidate if _material(trace, candidate) else None
+    every_step = _periodic(candidate.id)
+    before = [c for r in kept for c in r.finding.changes]
+    first = what_if(trace, before, every_step=every_step)
+    both = what_if(trace, [*before, *candidate.finding.changes], every_step=every_step)
+    if first is None or both is None:
+        return candidate if _material(trace, candidate) else None
+    more = replace(candidate, predicted=both, saving_ns=first.step_ns - both.step_ns)
+    pays = more.saving_ns >= SURELY_MATERIAL_RATIO * both.base_ns
+    if not pays:
+        return None
+    if _material(trace, candidate):
+        return candidate
+    return replace(more, given=tuple(r.id for r in kept if r.finding.changes))
 
 
 def _predict(trace: Trace, id_: str, finding: Finding) -> Ranked:
@@ -82,10 +119,9 @@ def _predict(trace: Trace, id_: str, finding: Finding) -> Ranked:
             return Ranked(id_, finding, None, middle)
         after = Prediction(max(base - middle, 0), (max(base - most, 0), base - least), base)
         return Ranked(id_, finding, after, middle)
-    some_steps_only = getattr(rule_modules()[id_], "PERIODIC", False)
     predicted = None
     if finding.changes:
-        predicted = what_if(trace, finding.changes, every_step=some_steps_only)
+        predicted = what_if(trace, finding.changes, every_step=_periodic(id_))
     return Ranked(id_, finding, predicted, predicted.saving_ns if predicted else 0)
 
 
@@ -102,12 +138,17 @@ def _without_parents(ranked: Iterable[Ranked]) -> list[Ranked]:
     return [r for r in everything if r.id not in parents or parents[r.id] < r.saving_ns // 2]
 
 
-def _material(ranked: Ranked, step_ns: int | None) -> bool:
+def _periodic(id_: str) -> bool:
+    return bool(getattr(rule_modules()[id_], "PERIODIC", False))
+
+
+def _material(trace: Trace, ranked: Ranked) -> bool:
     """Whether even the pessimistic end of the prediction is worth the while."""
     if ranked.finding.consequence is not None:
         return True
-    if ranked.predicted is None:
-        cost = ranked.finding.cost_ns_per_step or 0
-        return step_ns is None and cost > 0
+    if ranked.predicted is None:  # nothing to replay: what the cause costs has to do
+        steps = judged_steps(trace)
+        length = float(np.mean(steps.end_ns - steps.start_ns)) if len(steps) else 0.0
+        return (ranked.finding.cost_ns_per_step or 0) > MATERIAL_STEP_RATIO * length
     sure_ns = ranked.predicted.base_ns - ranked.predicted.range_ns[1]
     return sure_ns >= MATERIAL_STEP_RATIO * ranked.predicted.base_ns

@@ -29,6 +29,14 @@ class ScaleHostSpans:
 
 
 @dataclass(frozen=True, eq=False)
+class RemoveHostTime:
+    """The host does not spend these stretches of time, whatever was open on its threads."""
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
 class ScaleDeviceOps:
     """These ``device_ops`` take ``factor`` of their time: another ceiling, dtype or layout."""
 
@@ -76,6 +84,7 @@ class RemoveRecordingCost:
 Change = (
     DropSyncs
     | ScaleHostSpans
+    | RemoveHostTime
     | ScaleDeviceOps
     | DropDeviceOps
     | ReduceLaunches

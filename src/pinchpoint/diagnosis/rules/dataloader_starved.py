@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.rule import Finding
@@ -27,8 +28,11 @@ from pinchpoint.trace import HostKind, Trace
 
 NEEDS = ("host_ops", "device_ops")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
+PERIODIC = True
 
 LOADER = "enumerate(Data"  # torch names the range enumerate(DataLoader)#…__next__
+LEAST_WAIT_NS = 500_000  # taking a batch that is ready costs less, recorded
+LEAST_STEPS_RATIO = 0.25  # a wait in fewer steps is an incident (a new epoch, a busy disk)
 READY_BATCH_RATIO = 0.02  # taking a batch that is ready costs about 0.1 ms of a wait of 5 ms
 
 
@@ -41,6 +45,11 @@ def check(trace: Trace) -> Iterator[Finding]:
     ranges &= host["kind"] == HostKind.ANNOTATION
     loads = host_spans(trace, ranges, "time in the loader's next()")
     if loads is None:
+        return
+    waiting = host["duration_ns"][loads.rows] >= LEAST_WAIT_NS
+    steps = judged_steps(trace)
+    starving = np.unique(steps.step_of(host["start_ns"][loads.rows[waiting]]))
+    if len(starving) < LEAST_STEPS_RATIO * len(steps):
         return
     workers = "MultiProcessing" in (loads.evidence[-1].name or "")
     doing = "waits for worker processes" if workers else "prepares the batch itself"

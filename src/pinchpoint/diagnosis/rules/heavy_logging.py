@@ -18,27 +18,18 @@ Where logging happens at rare steps.
 
 from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pinchpoint.analysis.ancestry import nearest, parents
-from pinchpoint.analysis.called_rows import called_by_program
-from pinchpoint.analysis.frames import Owner, frame_of, owners
+from pinchpoint.analysis.functions import copies_to_host, functions_doing, numeric_on_host
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.host_activity import activity
 from pinchpoint.diagnosis.host_spans import host_spans, without
 from pinchpoint.diagnosis.rule import Finding
-from pinchpoint.trace import Table, Trace
+from pinchpoint.trace import Trace
 
 NEEDS = ("host_ops",)
 RECORD = "Python stacks: with_stack=True"
 PERIODIC = True
 
-MOSTLY_RATIO = 0.6  # a function that spends this much of its time on logging is a logging function
-LOGGING_RATIO = 0.2  # and this much in writers themselves
-_NUMERIC = ("numpy/", "pandas/", "PIL/", "matplotlib/", "scipy/")
-
-Mask = NDArray[np.bool_]
+LOGGING_RATIO = 0.2  # a function that spends this much of its time in writers is there to log
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -47,9 +38,9 @@ def check(trace: Trace) -> Iterator[Finding]:
     if host is None:
         return
     writing = activity(trace)[: len(host)] == GapKind.LOGGING
-    if not writing.any():
-        return
-    spans = host_spans(trace, writing | _functions(trace, host, writing), "logging and writing")
+    helping = numeric_on_host(trace) | copies_to_host(trace)
+    logging = functions_doing(trace, writing, helping, LOGGING_RATIO)
+    spans = host_spans(trace, writing | logging, "logging and writing")
     if spans is None:
         return
     yield Finding(
@@ -65,53 +56,3 @@ def check(trace: Trace) -> Iterator[Finding]:
         hint="if step % 500 == 0: log(...)",
         confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
-
-
-def _functions(trace: Trace, host: Table, writing: Mask) -> Mask:
-    """The program's functions that do little but write, copy to the host and compute on it."""
-    none = len(host)
-    chain = parents(host)
-    user = owners(trace) == Owner.USER
-    around = nearest(chain, user)
-    act = called_by_program(trace)[:none]
-    outer = np.flatnonzero(act == np.arange(none))  # whole acts, called by a function
-    owner = around[outer]
-    closed = (owner < none) & ~_contains(chain, outer, user)  # runs none of the program's code
-    inside, owner = outer[closed], owner[closed]
-    helping = _numeric(trace)[host["name"]] | writing
-    kept = helping | _copies_to_host(trace, host)
-    total, logged = np.zeros((2, none + 1))
-    spent = host["duration_ns"][inside].astype(float)
-    counts = _contains(chain, inside, kept)
-    np.add.at(total, owner, np.where(counts, spent, 0.0))
-    np.add.at(logged, owner, np.where(_contains(chain, inside, writing), spent, 0.0))
-    share = total[:none] / np.maximum(host["duration_ns"], 1)
-    written = logged[:none] / np.maximum(host["duration_ns"], 1)
-    result: Mask = user & (share >= MOSTLY_RATIO) & (written >= LOGGING_RATIO)
-    return result
-
-
-def _contains(chain: NDArray[np.int64], rows: NDArray[np.intp], wanted: Mask) -> Mask:
-    """Whether each of the rows is or encloses a wanted row."""
-    none = len(chain)
-    holds = np.append(wanted, False)
-    marked = np.flatnonzero(wanted)
-    while len(marked):
-        above = chain[marked]
-        above = np.unique(above[above < none])
-        marked = above[~holds[above]]
-        holds[marked] = True
-    result: Mask = holds[rows]
-    return result
-
-
-def _numeric(trace: Trace) -> Mask:
-    frames = (frame_of(n) for n in trace.names)
-    numeric = [f is not None and f.file.startswith(_NUMERIC) for f in frames]
-    spelt = [" of numpy." in n or "of ImagingEncoder" in n for n in trace.names]
-    return np.array(numeric, np.bool_) | np.array(spelt, np.bool_)
-
-
-def _copies_to_host(trace: Trace, host: Table) -> Mask:
-    names = ("cpu of Tensor", "numpy of Tensor", "aten::_to_copy", "aten::copy_")
-    return np.array([any(w in n for w in names) for n in trace.names], np.bool_)[host["name"]]

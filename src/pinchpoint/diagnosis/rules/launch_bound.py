@@ -19,59 +19,28 @@ Where the batch is small on purpose (latency) and the step is fast enough.
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
-from pinchpoint.analysis.replay import GraphLaunches
-from pinchpoint.diagnosis.locate import location_of
-from pinchpoint.diagnosis.rule import Evidence, Finding
-from pinchpoint.trace import ApiKind, DeviceKind, Trace
+from pinchpoint.diagnosis.many_launches import many_launches
+from pinchpoint.diagnosis.rule import Finding
+from pinchpoint.trace import Trace
 
 NEEDS = ("api_calls", "device_ops")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
 
-SHORT_KERNEL_NS = 20_000  # an operator costs the host 5 to 20 µs; longer kernels hide that
-FEWEST_LAUNCHES = 20  # a step with fewer is not bound by the number of launches
-
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Steps made of many short kernels, each launched from the host."""
-    ops, calls = trace.device_ops, trace.api_calls
-    if ops is None or calls is None:
+    launches = many_launches(trace)
+    if launches is None:
         return
-    launched = ops.known("api_call") & device_ops_in_steps(trace)
-    launched &= calls["kind"][ops["api_call"]] != ApiKind.GRAPH_LAUNCH
-    rows = np.flatnonzero(launched)
-    kernels = rows[np.isin(ops["kind"][rows], (DeviceKind.KERNEL, DeviceKind.MEMSET))]
-    count = per_step(trace, len(kernels))
-    if count < FEWEST_LAUNCHES:
-        return
-    duration = ops["duration_ns"][kernels]
-    median = int(np.median(duration))
-    if median > SHORT_KERNEL_NS:
-        return
-    shortest = int(kernels[np.argmin(np.abs(duration - median))])
-    busy = round(per_step(trace, int(duration.sum())))
-    host = ops.value("host_op", shortest)
     yield Finding(
         summary=(
-            f"The host launches {count:.0f} kernels a step, half of them shorter than"
-            f" {median / 1e3:.1f} µs, and cannot keep up"
+            f"The host launches {launches.count:.0f} kernels a step, half of them shorter than"
+            f" {launches.median_ns / 1e3:.1f} µs, and cannot keep up"
         ),
-        evidence=(
-            Evidence("launches", round(count, 1), "per step"),
-            Evidence(
-                "median kernel",
-                median,
-                "ns",
-                int(ops["start_ns"][shortest]),
-                trace.text(ops, "name", shortest),
-            ),
-            Evidence("device time of these kernels", busy, "ns per step"),
-        ),
+        evidence=launches.evidence,
         cost_ns_per_step=None,
-        changes=(GraphLaunches(kernels),),
-        location=None if host is None else location_of(trace, int(host)),
+        changes=launches.as_graph,
+        location=launches.place,
         fix="Replay the step as a CUDA graph, or let a compiler fuse it",
         hint='model = torch.compile(model, mode="reduce-overhead")',
         confirm='pinchpoint bench ab -- "python train.py" "python train_compiled.py"',

@@ -1,0 +1,69 @@
+"""Whether a step is the same pass through the model several times over."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
+from pinchpoint.trace import HostKind, Trace, once_per_trace
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """Passes through the model inside the judged steps, all alike."""
+
+    repeats: int  # in one step
+    first_row: int  # of host_ops: the first operator of the first pass
+    later_rows: Rows  # top-level operators of all passes but the first of each step
+
+    def rows_inside(self, trace: Trace, rows: Rows) -> Rows:
+        """The rows and everything inside them."""
+        host = trace.host_ops
+        assert host is not None
+        chosen = np.zeros(len(host), np.bool_)
+        chosen[rows] = True
+        return np.flatnonzero(nearest(parents(host), chosen) < len(host))
+
+
+@once_per_trace
+def repeated_passes(trace: Trace) -> Passes | None:
+    """The pass that a step repeats, or None.
+
+    A step repeats a pass if its top-level operators, with their shapes, are one sequence several
+    times over, apart from what comes before the first and after the last of them.
+    """
+    host = trace.host_ops
+    if host is None or not len(host) or not host.known("shapes").any():
+        return None
+    chain = parents(host)
+    operator = host["kind"] == HostKind.OPERATOR
+    top = operator & ~np.append(nearest(chain, operator) < len(host), False)[chain]
+    rows = np.flatnonzero(top & rows_in_steps(trace, host))
+    step = judged_steps(trace).step_of(host["start_ns"][rows])
+    sign = host["name"][rows].astype(np.int64) * len(trace.names) + host.filled("shapes", 0)[rows]
+    repeats, later, first = set(), [], None
+    for at in np.unique(step).tolist():
+        mine = rows[step == at]
+        period = _period(sign[step == at])
+        if period is None:
+            return None
+        repeats.add(len(mine) // period)
+        later.append(mine[period:])
+        first = int(mine[0]) if first is None else first
+    if len(repeats) != 1 or first is None:
+        return None
+    return Passes(repeats.pop(), first, np.concatenate(later))
+
+
+def _period(signs: NDArray[np.int64]) -> int | None:
+    """The shortest period of a sequence that is one pattern at least twice over."""
+    for period in np.flatnonzero(signs[1:] == signs[0]) + 1:
+        if 2 * period > len(signs):
+            return None
+        if np.array_equal(signs[period:], signs[:-period]):
+            return int(period)
+    return None

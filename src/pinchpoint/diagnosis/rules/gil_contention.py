@@ -1,0 +1,73 @@
+"""Another Python thread holds the interpreter lock while the launching thread wants it.
+
+## What it looks for
+A second thread of the process that runs Python all the time, without waiting for anything, while
+the launching thread stands still again and again for about the interpreter's switch interval (5
+milliseconds unless changed) between two steps of its own work.
+
+## Why it matters
+Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
+call into C++ that releases it, it gets it back one switch interval later.
+
+## How to fix it
+Move the helper's work into a process, or into code that releases the lock; do less of it.
+
+## When to ignore it
+Helpers that mostly wait: feeders of loaders, writers, monitors.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.in_steps import judged_steps, per_step
+from pinchpoint.analysis.replay import RemoveHostTime
+from pinchpoint.analysis.stalls import busy_python_threads, stalls
+from pinchpoint.diagnosis.rule import Evidence, Finding
+from pinchpoint.trace import Trace
+
+NEEDS = ("host_ops",)
+RECORD = "CPU activity with Python stacks of all threads: with_stack=True"
+
+LEAST_STALL_RATIO = 0.1  # of the step
+BUSY_RATIO = 0.5  # a thread in Python this much of the time competes
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Stalls of the launching thread beside a thread that runs Python."""
+    steps = judged_steps(trace)
+    if not len(steps):
+        return
+    rivals = busy_python_threads(trace, BUSY_RATIO)
+    held = stalls(trace)
+    length = float(np.mean(steps.end_ns - steps.start_ns))
+    total = per_step(trace, int(held.excess_ns.sum()))
+    if not len(rivals) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
+        return
+    longest = int(np.argmax(held.excess_ns))
+    rival = trace.threads[rivals[0]]
+    host = trace.host_ops
+    assert host is not None
+    row = int(held.rows[longest])
+    yield Finding(
+        summary=(
+            f"The launching thread stands still for {total / 1e6:.1f} ms of each step while thread"
+            f" {rival.label or rival.thread} runs Python"
+        ),
+        evidence=(
+            Evidence("stalls", round(per_step(trace, len(held.rows)), 1), "per step"),
+            Evidence("stalls", round(total), "ns per step"),
+            Evidence(
+                "longest",
+                int(held.excess_ns[longest]),
+                "ns",
+                int(host["start_ns"][row]),
+                trace.text(host, "name", row),
+            ),
+        ),
+        cost_ns_per_step=round(total),
+        changes=(RemoveHostTime(held.end_ns - held.excess_ns, held.end_ns),),
+        fix="Move the other thread's work into a process of its own",
+        hint="multiprocessing.Process(target=helper)  # instead of threading.Thread",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )

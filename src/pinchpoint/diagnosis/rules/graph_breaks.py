@@ -1,0 +1,94 @@
+"""One model runs as many compiled pieces, with Python in between.
+
+## What it looks for
+Several different compiled regions in each step, entered one after the other by the same caller,
+where a model without breaks would be one.
+
+## Why it matters
+Each piece costs a guard check, a wrapper and Python to get from one to the next, and nothing is
+fused across a break.
+
+## How to fix it
+`TORCH_LOGS=graph_breaks` names the reasons: prints, `.item()`, calls the compiler cannot trace.
+Move them out of the model, or mark them with `torch.compiler.disable` at its edge.
+
+## When to ignore it
+A handful of regions that are large.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
+from pinchpoint.analysis.replay import ReduceLaunches, ScaleHostSpans
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.host_spans import host_spans, named, outermost
+from pinchpoint.diagnosis.rule import Evidence, Finding
+from pinchpoint.trace import Trace
+
+NEEDS = ("host_ops", "api_calls", "device_ops")
+RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
+
+FEWEST_REGIONS = 4  # a step; forward, backward and an optimizer make three without any break
+_REGION = "Torch-Compiled Region: "
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Steps of many compiled regions."""
+    host, ops = trace.host_ops, trace.device_ops
+    if host is None or ops is None:
+        return
+    regions = named(trace, np.array([n.startswith(_REGION) for n in trace.names]))
+    spans = host_spans(trace, regions, "time in compiled regions")
+    if spans is None:
+        return
+    kinds = len({trace.names[n] for n in host["name"][spans.rows].tolist()})
+    if kinds < FEWEST_REGIONS:
+        return
+    around = _callers(trace, spans.rows)
+    inside = outermost(trace, regions)
+    work = device_work(trace, _under(trace, inside), "device time of compiled regions")
+    factor = 1 / max(spans.count, 1.0)
+    yield Finding(
+        summary=f"A step runs {spans.count:.0f} compiled regions of {kinds} kinds in turn",
+        evidence=(Evidence("kinds of compiled regions", kinds, "regions"), *spans.evidence),
+        cost_ns_per_step=spans.ns_per_step,
+        changes=(
+            ScaleHostSpans(around, factor),
+            *(() if work is None else (ReduceLaunches(work.rows, factor),)),
+        ),
+        location=spans.place,
+        fix="Remove what the compiler cannot trace from between the regions",
+        hint="TORCH_LOGS=graph_breaks python train.py",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )
+
+
+def _callers(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    """In each step, the innermost row that encloses all of its regions; else the regions."""
+    host = trace.host_ops
+    assert host is not None
+    chain, none = parents(host), len(host)
+    found: list[int] = []
+    step = judged_steps(trace).step_of(host["start_ns"][rows])
+    for at in np.unique(step).tolist():
+        mine = rows[step == at]
+        last = int(host.end_ns[mine].max())
+        row = int(chain[mine[0]])
+        while row < none and host.end_ns[row] < last:
+            row = int(chain[row])
+        if row < none and rows_in_steps(trace, host)[row]:
+            found.append(row)
+        else:
+            found += mine.tolist()
+    return np.unique(np.array(found, np.intp))
+
+
+def _under(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    inside = np.append(nearest(parents(host), rows) < len(host), False)
+    return inside[ops.filled("host_op", len(host))]

@@ -1,0 +1,81 @@
+"""The whole prefix goes through the model again for each new token.
+
+## What it looks for
+Inference steps whose attention has queries as long as its keys, and longer by one from step to
+step.
+
+## Why it matters
+With a cache of keys and values a step computes one token; without, it computes all of them, and
+the work for a sequence grows with the square of its length. Each new length also means new shapes,
+for which libraries choose and build kernels anew.
+
+## How to fix it
+Cache keys and values (`use_cache=True`, a static cache), and feed only the new token.
+
+## When to ignore it
+Prefill: a prompt has to be computed once.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.in_steps import device_ops_in_steps, rows_in_steps
+from pinchpoint.analysis.replay import ScaleDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.workload import workload
+from pinchpoint.diagnosis.host_spans import outermost
+from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
+from pinchpoint.trace import Trace
+
+NEEDS = ("host_ops", "device_ops")
+RECORD = "shapes: record_shapes=True"
+
+FEWEST_STEPS = 3
+SHORTEST_PREFIX = 16
+ATTENTION_HOST_NS = 100_000  # host time of one attention call whose shape is known already
+ONE_TOKEN_RATIO = 0.05  # device time of one token against a prefix: weights are read all the same
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Growing queries."""
+    work = workload(trace)
+    if work.trains:
+        return
+    lengths = work.query_lengths
+    if not lengths:
+        raise NotChecked("no attention with recorded shapes", RECORD)
+    growing = len(lengths) >= FEWEST_STEPS and set(np.diff(lengths).tolist()) == {1}
+    if not growing or lengths != work.key_lengths or lengths[0] < SHORTEST_PREFIX:
+        return
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    attention = np.array(["scaled_dot_product" in n for n in trace.names])[host["name"]]
+    rows = np.flatnonzero(outermost(trace, attention) & rows_in_steps(trace, host))
+    usual = float(np.mean(host["duration_ns"][rows])) if len(rows) else 0.0
+    first = int(rows[0])
+    yield Finding(
+        summary=(
+            f"Each step computes the whole prefix again: {lengths[0]} to {lengths[-1]} tokens,"
+            " one more a step"
+        ),
+        evidence=(
+            Evidence("query length, first step", lengths[0], "tokens"),
+            Evidence("query length, last step", lengths[-1], "tokens"),
+            Evidence(
+                "host time of an attention call",
+                round(usual),
+                "ns",
+                int(host["start_ns"][first]),
+                trace.text(host, "name", first),
+            ),
+        ),
+        cost_ns_per_step=None,
+        changes=(
+            ScaleDeviceOps(np.flatnonzero(device_ops_in_steps(trace)), ONE_TOKEN_RATIO),
+            ScaleHostSpans(rows, min(1.0, ATTENTION_HOST_NS / max(usual, 1.0))),
+        ),
+        fix="Cache keys and values, and feed only the new token",
+        hint="model.generate(..., use_cache=True)",
+        confirm='pinchpoint bench ab -- "python generate.py" "python generate_cached.py"',
+    )

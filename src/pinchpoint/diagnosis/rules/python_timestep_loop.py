@@ -1,0 +1,68 @@
+"""A Python loop runs the same module once for each time step or element.
+
+## What it looks for
+The same module instance called many times within one step of training or inference, one call after
+another, with small kernels in each.
+
+## Why it matters
+Each turn of the loop costs the host all the launches of its body. The number of launches grows with
+the sequence, while each kernel stays small.
+
+## How to fix it
+One library call for the sequence (`nn.LSTM` over it, `scan`, a cumulative form), batching the
+elements, or a CUDA graph of the loop.
+
+## When to ignore it
+Where each turn does enough work to keep the device busy.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.in_steps import per_step, rows_in_steps
+from pinchpoint.diagnosis.many_launches import many_launches
+from pinchpoint.diagnosis.rule import Evidence, Finding
+from pinchpoint.trace import HostKind, Trace
+
+NEEDS = ("host_ops", "api_calls", "device_ops")
+RECORD = "Python stacks and modules: with_stack=True"
+PARENT = "launch-bound"
+
+FEWEST_TURNS = 16  # of one module instance in a step
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Module instances that are called in a loop."""
+    host, launches = trace.host_ops, many_launches(trace)
+    if host is None or launches is None:
+        return
+    rows = np.flatnonzero((host["kind"] == HostKind.MODULE) & rows_in_steps(trace, host))
+    if not len(rows):
+        return
+    calls = np.bincount(host["name"][rows], minlength=len(trace.names))
+    top = int(calls.argmax())
+    turns = per_step(trace, int(calls[top]))
+    if turns < FEWEST_TURNS:
+        return
+    mine = rows[host["name"][rows] == top]
+    first, shortest = int(mine[0]), int(host["duration_ns"][mine].min())
+    yield Finding(
+        summary=f"{trace.names[top]} is called {turns:.0f} × a step, in a Python loop",
+        evidence=(
+            Evidence(
+                "calls of one module",
+                round(turns, 1),
+                "per step",
+                int(host["start_ns"][first]),
+                trace.names[top],
+            ),
+            Evidence("shortest call", shortest, "ns"),
+            *launches.evidence,
+        ),
+        cost_ns_per_step=None,
+        changes=launches.as_graph,
+        location=launches.place,
+        fix="Use one call for the whole sequence, or a CUDA graph of the loop",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )
