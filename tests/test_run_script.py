@@ -1,5 +1,6 @@
 """The ``run`` script of the checkout, without what it installs."""
 
+import ast
 import importlib.util
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -69,3 +70,7 @@ def test_arguments_reach_pytest(run, monkeypatch):
     monkeypatch.setattr(run, "sections", lambda parts: seen.append(parts[-1][1]))
     run.test(["--with-torch", "-k", "cli"])
     assert seen == ["torch", ["pytest", "-k", "cli"]]
+
+
+def test_an_old_python_can_read_the_script_and_so_be_refused():
+    ast.parse(SCRIPT.read_text("utf-8"), feature_version=(3, 6))
