@@ -27,6 +27,8 @@ Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 _GOES_WITH_LAUNCHES = (ApiKind.QUERY, ApiKind.EVENT_RECORD, ApiKind.STREAM_WAIT, ApiKind.OTHER)
+_SYNCS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT)
+FEWEST_IN_A_GRAPH = 3  # a graph launch costs about as much as two plain ones
 GRAPH_LAUNCH_NS = 10_000  # host time of one graph launch; measured 8 to 12 µs on H100 hosts
 PYTHON_OF_AN_OPERATOR_NS = 100_000  # module and function calls around one operator, recorded
 GRAPH_BUBBLE_NS = 300  # between nodes of a graph: 0.2 to 0.4 µs on an H100, unprofiled
@@ -153,6 +155,7 @@ def _reduce_launches(trace: Trace, graph: Graph, change: ReduceLaunches) -> Grap
 
 
 def _graph_launches(trace: Trace, graph: Graph, change: GraphLaunches) -> Graph:
+    """One graph launch for each stretch of launches without a wait in it."""
     calls = trace.api_calls
     assert calls is not None
     hit = _op_mask(graph, change.device_ops)
@@ -160,16 +163,17 @@ def _graph_launches(trace: Trace, graph: Graph, change: GraphLaunches) -> Graph:
     own, gap = graph.own_ns.copy(), graph.gap_ns.copy()
     latency, waits = graph.op_latency_ns.copy(), graph.waits_for.copy()
     kept = _work_between_operators(trace, graph)
-    for step in range(graph.steps):
-        at = np.flatnonzero(nodes & (graph.node_step == step))
-        if not len(at):
+    kinds = calls["kind"][np.maximum(graph.api_rows, 0)]
+    goes = nodes | (np.isin(kinds, _GOES_WITH_LAUNCHES) & (graph.api_rows != NO_DEPENDENCY))
+    breaks = np.cumsum(~nodes & ((graph.waits_for != NO_DEPENDENCY) | np.isin(kinds, _SYNCS)))
+    selected = np.flatnonzero(nodes)
+    piece = breaks[selected] * graph.steps + graph.node_step[selected]
+    for one in np.unique(piece).tolist():
+        at = selected[piece == one]
+        if len(at) < FEWEST_IN_A_GRAPH:
             continue
         swallowed = np.arange(at[0], at[-1] + 1)
-        kinds = calls["kind"][np.maximum(graph.api_rows[swallowed], 0)]
-        goes = np.isin(kinds, _GOES_WITH_LAUNCHES)
-        goes &= graph.api_rows[swallowed] != NO_DEPENDENCY
-        swallowed = swallowed[goes | nodes[swallowed]]
-        rest = swallowed[swallowed != at[0]]
+        rest = swallowed[goes[swallowed] & (swallowed != at[0])]
         own[rest], waits[rest] = 0, NO_DEPENDENCY
         gap[rest] = np.minimum(gap[rest], kept[rest])
         own[at[0]] = GRAPH_LAUNCH_NS
