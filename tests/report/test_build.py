@@ -90,6 +90,14 @@ def test_health(builder, severities, verdict):
     assert (health.record is not None) == (verdict == "cannot conclude")
 
 
+def test_a_file_that_forbids_conclusions_gets_none(builder):
+    builder.add("health", fact="lost", severity=Severity.FATAL, count=9, detail="kernels are lost")
+    report = diagnose(builder.trace())
+    assert report.verdict == "Cannot conclude: kernels are lost."
+    assert (report.breakdown, report.findings, report.clear) == ((), (), ())
+    assert "kernels" in report.tables
+
+
 def test_the_document_round_trips(builder):
     report = diagnose(builder.trace())
     assert decode(encode(report)) == report

@@ -1,6 +1,7 @@
 """From a trace to the one document: every analysis asked once, every rule run."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,19 +33,35 @@ _RECORD_AGAIN = (
 
 
 def diagnose(trace: Trace) -> Report:
-    """Everything that Pinchpoint has to say about one recording."""
+    """Everything that Pinchpoint has to say about one recording.
+
+    Where the file's health forbids conclusions about time there is no breakdown and no finding:
+    ``health`` says why and how to record again.
+    """
+    health = _health(trace)
+    if health.verdict == CANNOT_CONCLUDE:
+        why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
+        return _facts(trace, health, verdict=f"Cannot conclude: {why}.")
     said = answers(engine.diagnose(trace))
     best = said["findings"][0].id if said["findings"] else None
-    return Report(
-        source=_source(trace),
-        health=_health(trace),
-        steps=_steps(trace),
-        device=_device(trace),
+    return _facts(
+        trace,
+        health,
         breakdown=_breakdown(trace),
         verdict=verdict(trace),
-        tables=tables(trace),
         next_command=f"pinchpoint explain {best}" if best else None,
         **said,
+    )
+
+
+def _facts(trace: Trace, health: Health, **conclusions: Any) -> Report:
+    return Report(
+        source=_source(trace),
+        health=health,
+        steps=_steps(trace),
+        device=_device(trace),
+        tables=tables(trace),
+        **conclusions,
     )
 
 
