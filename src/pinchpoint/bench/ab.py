@@ -35,6 +35,7 @@ class AbPlan:
     options: RunOptions
     thresholds: Mapping[str, float] = field(default_factory=dict)  # by measure; empty: defaults
     threshold: float = DEFAULT_THRESHOLD
+    prefer: tuple[str, ...] = ()  # gates instead of the defaults, of those that the runs give
     custom: Mapping[str, Measure] = field(default_factory=dict)
     most_pairs: int = MOST_PAIRS
     warmup_runs: int = 1  # unmeasured runs of each arm: file caches, compiled kernels
@@ -46,7 +47,8 @@ class AbPlan:
 
     def gates(self, run: RunMetrics) -> dict[str, float]:
         """Threshold by gated measure; UsageError for a measure that the runs do not give."""
-        names = tuple(self.thresholds) or default_gates(run)
+        preferred = tuple(n for n in self.prefer if self.measures()[n].get(run))
+        names = tuple(self.thresholds) or preferred or default_gates(run)
         for name in names:
             self._check(name, run)
         return {name: self.thresholds.get(name, self.threshold) for name in names}

@@ -172,7 +172,8 @@ def _why_open(measure: MeasureResult) -> str:
     needs = measure.pairs_needed
     text = f"{measure.label}: {measure.pairs} pairs"
     if sees is not None:
-        text += f" on this machine see changes from {sees:.1%}"
+        seen = f"from {sees:.1%}" if sees < 1 else "only above 100 %"
+        text += f" on this machine see changes {seen}"
     wanted = measure.threshold_ratio or 0.0
     return text + (
         f"; {wanted:.1%} needs about {needs} pairs" if needs else f"; {wanted:.1%} needs over 400"

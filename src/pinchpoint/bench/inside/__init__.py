@@ -1,9 +1,10 @@
 """What runs inside the measured program: ends of steps, waits for data, peaks. Nothing else.
 
 ``site/`` is put in front of ``PYTHONPATH`` of the command. Python then loads its
-``sitecustomize``, which starts ``pinchpoint_step_recorder`` and hands on to the user's own.
-Both files use the standard library only and import nothing of this package: the program may run
-under another interpreter, in which Pinchpoint is not installed.
+``sitecustomize``, which starts ``pinchpoint_step_recorder`` (and ``pinchpoint_knobs``, for an
+experiment) and hands on to the user's own. These files use the standard library only and import
+nothing of this package: the program may run under another interpreter, in which Pinchpoint is not
+installed.
 """
 
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 
 SITE = Path(__file__).parent / "site"
 FOLDER_VARIABLE = "PINCHPOINT_STEP_FOLDER"
+KNOBS_VARIABLE = "PINCHPOINT_KNOBS"
 
 
 def recording_environment(env: Mapping[str, str], folder: Path) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from pinchpoint.report.quantity import number, quantity
 
+ABSURD = 10.0  # ratios beyond this say only that nothing is known
+
 
 def figure(value: float | None, unit: str) -> str:
     """A value in the unit of its measure; ``-`` where there is none."""
@@ -14,14 +16,16 @@ def figure(value: float | None, unit: str) -> str:
 
 def change(ratio: float | None) -> str:
     """A worsening as a signed percentage."""
-    return "-" if ratio is None else f"{100 * ratio:+.1f} %"
+    if ratio is None:
+        return "-"
+    return f"{100 * ratio:+.1f} %" if abs(ratio) < ABSURD else f"over {100 * ABSURD:.0f} %"
 
 
 def change_range(interval: tuple[float, float] | None) -> str:
     """An interval of worsenings."""
     if interval is None:
         return "-"
-    return f"{100 * interval[0]:+.1f} to {100 * interval[1]:+.1f} %"
+    return f"{100 * interval[0]:+.1f} to {change(interval[1])}"
 
 
 def range_of(interval: tuple[float, float] | None) -> str:

@@ -20,9 +20,11 @@ def _hand_on() -> None:
 
 
 try:
+    import pinchpoint_knobs
     import pinchpoint_step_recorder
 
     pinchpoint_step_recorder.start()
+    pinchpoint_knobs.start()
 except Exception as error:
     # The program comes first: a recorder that cannot start is noted, and never in its way.
     sys.stderr.write(f"pinchpoint: steps are not recorded ({error})\n")

@@ -1,0 +1,216 @@
+"""The built-in knobs: what each does, what it risks, and which findings propose it."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pinchpoint.bench.inside import KNOBS_VARIABLE
+from pinchpoint.bench.run import Arm
+from pinchpoint.errors import UsageError
+
+_MOST_WORKERS = 8
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A change that can be made without editing the program.
+
+    ``values`` are what is tried if none is given. ``fix`` is how to keep it in the code.
+    """
+
+    name: str
+    what: str
+    values: tuple[str, ...]
+    fix: str
+    findings: tuple[str, ...] = ()  # ids of rules that propose it
+    variable: tuple[str, str] | None = None  # set by an environment variable: name and value
+    changes_numbers: bool = False
+
+
+def _worker_count() -> str:
+    return str(min(_MOST_WORKERS, max(1, os.cpu_count() or 1)))
+
+
+KNOBS: tuple[Knob, ...] = (
+    Knob(
+        "num_workers",
+        "worker processes of the DataLoader",
+        (_worker_count(),),
+        "DataLoader(num_workers=N)",
+        ("dataloader-starved", "slow-transform", "decode-bound", "collate-slow"),
+    ),
+    Knob(
+        "pin_memory",
+        "page-locked batches",
+        ("true",),
+        "DataLoader(pin_memory=True), and .to(device, non_blocking=True)",
+        ("pageable-h2d", "h2d-not-overlapped"),
+    ),
+    Knob(
+        "prefetch_factor",
+        "batches that each worker keeps ready",
+        ("4",),
+        "DataLoader(prefetch_factor=4)",
+        ("prefetch-shallow",),
+    ),
+    Knob(
+        "persistent_workers",
+        "workers live from epoch to epoch",
+        ("true",),
+        "DataLoader(persistent_workers=True)",
+        ("worker-respawn",),
+    ),
+    Knob(
+        "tf32",
+        "float32 products on the matrix units",
+        ("true",),
+        'torch.set_float32_matmul_precision("high")',
+        ("no-tensor-cores",),
+        changes_numbers=True,
+    ),
+    Knob(
+        "autocast",
+        "the model's forward pass in 16 bits",
+        ("bfloat16",),
+        'with torch.autocast("cuda", torch.bfloat16): around the forward pass',
+        ("no-mixed-precision", "no-tensor-cores", "fp64-by-accident"),
+        changes_numbers=True,
+    ),
+    Knob(
+        "compile",
+        "torch.compile of the model",
+        ("default", "reduce-overhead"),
+        "model.compile(mode=...)",
+        ("launch-bound", "unfused-pointwise", "unfused-attention", "decode-host-overhead"),
+    ),
+    Knob(
+        "channels_last",
+        "images with channels last",
+        ("true",),
+        "model.to(memory_format=torch.channels_last), and the inputs too",
+        ("layout-nchw",),
+    ),
+    Knob(
+        "fused_optimizer",
+        "one kernel for the optimizer step",
+        ("true",),
+        "AdamW(..., fused=True)",
+        ("unfused-optimizer",),
+    ),
+    Knob(
+        "cudnn_benchmark",
+        "let cuDNN choose convolution algorithms by measuring",
+        ("true",),
+        "torch.backends.cudnn.benchmark = True (fixed shapes only)",
+        (),
+    ),
+    Knob(
+        "expandable_segments",
+        "allocator segments that grow",
+        ("true",),
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        ("memory-fragmentation", "empty-cache-in-loop"),
+        variable=("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+    ),
+    Knob(
+        "batch_size",
+        "a larger batch (compared by samples a second)",
+        ("x2",),
+        "DataLoader(batch_size=...); the learning rate may have to change",
+        ("small-batch", "no-batching"),
+        changes_numbers=True,
+    ),
+    Knob(
+        "gc",
+        "no garbage collection by Python",
+        ("off",),
+        "gc.freeze() after set-up, gc.disable() and gc.collect() at a time of your choice",
+        ("python-gc",),
+    ),
+    Knob(
+        "omp_threads",
+        "threads of CPU operators",
+        ("1",),
+        "OMP_NUM_THREADS=1 (or torch.set_num_threads)",
+        ("thread-oversubscription", "cpu-limited"),
+        variable=("OMP_NUM_THREADS", "{value}"),
+    ),
+)
+_BY_NAME = {knob.name: knob for knob in KNOBS}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A knob at a value."""
+
+    knob: Knob
+    value: str
+
+    @property
+    def text(self) -> str:
+        """``name=value``."""
+        return f"{self.knob.name}={self.value}"
+
+
+def knob_named(name: str) -> Knob:
+    """UsageError for a knob that is not built in."""
+    if name not in _BY_NAME:
+        raise UsageError(f"no knob {name!r}", hint=f"one of: {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]
+
+
+def settings_of(text: str) -> list[Setting]:
+    """``name`` (its usual values), ``name=value`` or ``name=value,value``."""
+    name, equals, values = text.partition("=")
+    knob = knob_named(name)
+    chosen = tuple(v for v in values.split(",") if v) if equals else knob.values
+    if not chosen:
+        raise UsageError(f"--knob {text}: no value", hint=f"{name}={knob.values[0]}")
+    return [Setting(knob, value) for value in chosen]
+
+
+def proposed(finding_ids: Mapping[str, Any] | tuple[str, ...] | list[str]) -> list[Setting]:
+    """The settings that these findings propose, in their order, each knob once."""
+    found: dict[str, list[Setting]] = {}
+    for finding in finding_ids:
+        for knob in KNOBS:
+            if finding in knob.findings:
+                found.setdefault(knob.name, [Setting(knob, v) for v in knob.values])
+    return [setting for settings in found.values() for setting in settings]
+
+
+def with_settings(base: Arm, settings: tuple[Setting, ...], name: str) -> Arm:
+    """The program with these knobs turned."""
+    env = dict(base.env)
+    inside = {}
+    for setting in settings:
+        if setting.knob.variable:
+            variable, template = setting.knob.variable
+            env[variable] = template.format(value=setting.value)
+        else:
+            inside[setting.knob.name] = _typed(setting)
+    if inside:
+        env[KNOBS_VARIABLE] = json.dumps(inside)
+    params = dict(base.params) | {s.knob.name: s.value for s in settings}
+    return replace(base, name=name, env=env, params=params)
+
+
+def _typed(setting: Setting) -> Any:
+    """The value as the program needs it."""
+    value = setting.value
+    if value in ("true", "false"):
+        return value == "true"
+    name = setting.knob.name
+    if name in ("num_workers", "prefetch_factor"):
+        return _whole(setting)
+    if name == "batch_size" and not value.startswith("x"):
+        return _whole(setting)
+    return value
+
+
+def _whole(setting: Setting) -> int:
+    if not setting.value.isdigit():
+        raise UsageError(f"{setting.text}: not a whole number", hint=f"{setting.knob.name}=4")
+    return int(setting.value)

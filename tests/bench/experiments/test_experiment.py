@@ -1,0 +1,172 @@
+import json
+
+import pytest
+
+from pinchpoint.bench import ab
+from pinchpoint.bench.ab import AbPlan
+from pinchpoint.bench.experiments.experiment import Prediction, experiment
+from pinchpoint.bench.experiments.knobs import settings_of
+from pinchpoint.bench.experiments.ledger import Experiment, append, learned, read
+from pinchpoint.bench.measurement import measurement
+from pinchpoint.bench.metrics import RunMetrics
+from pinchpoint.bench.run import Arm, RunOptions
+from pinchpoint.cli import main as cli
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.report.benchmarks import experiments_page
+
+
+@pytest.fixture
+def program(monkeypatch):
+    """A program that takes this long, with and without the knob, and logs what was turned."""
+
+    def arrange(with_knob, without, log=("num_workers: 0 -> 4",), status="ok"):
+        def measured(arm, options, place):
+            place.folder.mkdir(parents=True)
+            turned = arm.name == "A"
+            if turned and log:
+                text = json.dumps(dict.fromkeys(log, 1))
+                (place.folder / "knobs-1.json").write_text(text)
+            return RunMetrics(
+                run_id="r",
+                bench_id="t",
+                arm=arm.name,
+                started_utc="",
+                status=status if turned else "ok",
+                duration_s=(with_knob if turned else without) * (1 + 0.001 * place.order_index),
+            )
+
+        monkeypatch.setattr(ab, "measure_run", measured)
+
+    return arrange
+
+
+def _experiment(tmp_path, knob="num_workers=4", prediction=None):
+    base = Arm("B", ("train",))
+    with measurement("try", {}, tmp_path / "s") as session:
+        plan = AbPlan(base, base, session.options(RunOptions("t")), most_pairs=5)
+        settings = tuple(settings_of(knob))
+        return experiment(base, settings, plan, session, lambda text: None, prediction)
+
+
+def test_a_gain_with_its_prediction(tmp_path, program):
+    program(with_knob=5.0, without=10.0)
+    done = _experiment(tmp_path, prediction=Prediction("dataloader-starved", 0.9, (0.8, 1.2)))
+    assert done.outcome == "gain"
+    assert done.measured_gain == pytest.approx(1.0, abs=0.01)
+    assert done.as_predicted() is True
+    assert done.finding == "dataloader-starved"
+    assert done.applied == {"num_workers: 0 -> 4": 5}
+
+
+def test_no_gain_and_loss(tmp_path, program):
+    program(with_knob=10.0, without=10.0)
+    assert _experiment(tmp_path).outcome == "no gain"
+    program(with_knob=12.0, without=10.0)
+    done = _experiment(tmp_path / "2")
+    assert done.outcome == "loss"
+    assert "slower" in done.why
+
+
+def test_a_knob_that_touched_nothing_is_not_no_gain(tmp_path, program):
+    program(with_knob=10.0, without=10.0, log=("num_workers: left, the loader has none",))
+    done = _experiment(tmp_path)
+    assert done.outcome == "not applied"
+    assert "left" in done.why
+
+
+def test_a_variable_needs_no_trace_in_the_program(tmp_path, program):
+    program(with_knob=10.0, without=10.0, log=())
+    assert _experiment(tmp_path, knob="omp_threads=1").outcome == "no gain"
+
+
+def test_a_program_that_breaks_is_an_outcome(tmp_path, program):
+    program(with_knob=10.0, without=10.0, status="failed")
+    assert _experiment(tmp_path).outcome == "failed"
+
+
+def _entry(**more):
+    return Experiment(
+        **(
+            {
+                "experiment_id": "1",
+                "utc": "now",
+                "bench_id": "t",
+                "knobs": {"tf32": "true"},
+                "hypothesis": "h",
+                "outcome": "gain",
+                "why": "w",
+            }
+            | more
+        )
+    )
+
+
+def test_the_ledger_is_only_added_to(tmp_path):
+    path = tmp_path / "experiments.jsonl"
+    append(path, _entry())
+    append(path, _entry(outcome="loss"))
+    assert [e.outcome for e in read(path)] == ["gain", "loss"]
+    with path.open("a") as file:
+        file.write('{"schema": "bench.exp')  # a process that was killed
+    assert len(read(path)) == 2
+    assert [e["outcome"] for e in learned(read(path))["t: tf32=true"]] == ["loss", "gain"]
+
+
+def test_an_edited_ledger_is_refused(tmp_path):
+    path = tmp_path / "experiments.jsonl"
+    path.write_text("oops\n{}\n")
+    with pytest.raises(UnreadableFile, match="line 1"):
+        read(path)
+
+
+def test_page():
+    page = experiments_page.page(
+        [_entry(measured_gain=0.5, changes_numbers=True), _entry(outcome="no gain")], "tried"
+    )
+    assert page.headline == "best: tf32=true, 1.50 times as fast"
+    assert page.warnings == ("tf32=true changes the numbers that the program computes",)
+    assert experiments_page.page([], "t").headline == "no experiments yet"
+
+
+def test_command_lists_and_refuses(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli(["try", "--list"]) == 0
+    assert "num_workers" in capsys.readouterr().out
+    for words, said in (
+        (["--", "true"], "which knob"),
+        (["--knob", "tf32"], "which program"),
+        (["--knob", "speed", "--", "true"], "no knob"),
+        (["--knob", "tf32", "--together", "--", "true"], "several knobs"),
+        (["--from", "none.json", "--", "true"], "none.json"),
+        (["--show"], "experiments.jsonl"),
+    ):
+        assert cli(["try", *words]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_command_takes_what_a_diagnosis_proposes(tmp_path, monkeypatch, capsys, program):
+    monkeypatch.chdir(tmp_path)
+    program(with_knob=5.0, without=10.0, log=("pin_memory: False -> True",))
+    report = {
+        "schema": "pinchpoint.report/1",
+        "source": {"path": "t", "format": "kineto"},
+        "health": {"verdict": "good"},
+        "steps": {"how": "marker", "typical_ns": 2_000},
+        "findings": [
+            {
+                "id": "pageable-h2d",
+                "summary": "s",
+                "evidence": [],
+                "predicted_step_ns": 1_000,
+                "predicted_range_ns": [900, 1_100],
+            }
+        ],
+    }
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    assert cli(["try", "--from", "report.json", "--json", "--", "train"]) == 0
+    [done] = json.loads(capsys.readouterr().out)
+    assert done["knobs"] == {"pin_memory": "true"}
+    assert done["predicted_gain"] == 1.0
+    assert done["outcome"] == "gain"
+    assert cli(["try", "--show"]) == 0
+    assert "pin_memory=true" in capsys.readouterr().out
