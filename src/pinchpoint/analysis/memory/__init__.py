@@ -1,0 +1,1 @@
+"""What the allocator's recording says: timeline, owners, growth, waste, what-ifs."""

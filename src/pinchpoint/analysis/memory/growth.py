@@ -1,0 +1,237 @@
+"""Blocks that a step leaves behind: growth from step to step, and who causes it.
+
+A block is left behind if it is born in one step and still there when the next one has ended. A
+stack leaks if it does so in every one of at least three steps; growth that is there in one step
+and not in the next is a cache that fills.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.memory.history import History
+from pinchpoint.analysis.memory.lives import Index
+from pinchpoint.analysis.memory.owners import Category
+from pinchpoint.analysis.memory.phases import Phase
+from pinchpoint.trace import Frame
+
+MIN_STEPS = 3  # fewer do not tell growth from warm-up
+INPUT_RATIO = 0.05  # of a graph; more is kept for its own sake
+GRAPH_BLOCK_RATIO = 0.3  # a kept graph keeps most of a pass's blocks; kept results one of many
+_OWNED = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.WORKSPACE)
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What each step leaves behind through one place of the program.
+
+    ``kind``: *graph* (results with everything that their backward pass would need), *results*
+    (outputs of a model without a graph), *other*. ``blocks`` are positions in Lives.
+    """
+
+    kind: str
+    bytes_per_step: int
+    blocks_per_step: float
+    steps: int
+    total_bytes: int
+    place: Frame | None
+    operation: str | None
+    blocks: Index
+    after_backward: bool  # the pass did run backward: only what the results hold stays
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """``floor`` is the least that is requested within each step; ``why_not`` says why leaks could
+    not be looked for."""
+
+    floor: Index
+    leaks: tuple[Leak, ...]
+    why_not: str = ""
+
+    @property
+    def bytes_per_step(self) -> int:
+        """The median growth of the floor, first step left out."""
+        steady = np.diff(self.floor[1:])
+        return int(np.median(steady)) if len(steady) else 0
+
+
+def growth(history: History) -> Growth:
+    """Floors of all steps, and the leaks."""
+    steps = history.steps
+    floor = np.array(
+        [
+            history.replay.requested[a:b].min()
+            for a, b in zip(steps.first, steps.end, strict=True)
+        ],
+        np.int64,
+    )
+    if len(steps) < MIN_STEPS + 1:
+        return Growth(
+            floor, (), f"{len(steps)} steps recorded; growth needs {MIN_STEPS + 1} or more"
+        )
+    stacks = _steady_stacks(history, _left_behind(history))
+    if not stacks:
+        return Growth(floor, ())
+    shared = _lines_that_leave_nothing(history, np.concatenate(stacks))
+    groups: dict[tuple[str, Frame | None, bool], list[Index]] = {}
+    for rows in stacks:
+        kind, after = _kind(history, rows)
+        key = (kind, leaking_line(history, rows, shared), after)
+        groups.setdefault(key, []).append(rows)
+    leaks = [_leak(history, key, np.concatenate(rows)) for key, rows in groups.items()]
+    return Growth(floor, tuple(_with_their_inputs(history, leaks)))
+
+
+def step_of(history: History, events: Index) -> Index:
+    """The step that each event lies in; -1 outside of all."""
+    first, end = np.array(history.steps.first), np.array(history.steps.end)
+    at = np.searchsorted(first, events, "right") - 1
+    inside = (at >= 0) & (events < end[np.maximum(at, 0)])
+    result: Index = np.where(inside, at, -1)
+    return result
+
+
+def _left_behind(history: History) -> NDArray[np.bool_]:
+    """Born in a step that another one follows, and there when that one has ended."""
+    blocks = history.blocks
+    ends = np.array(history.steps.end)
+    step = step_of(history, blocks.birth)
+    follows = (step >= 0) & (step + 1 < len(ends))
+    next_end = ends[np.minimum(step + 1, len(ends) - 1)]
+    return follows & (blocks.death >= next_end) & ~history.owners.is_(*_OWNED)
+
+
+def _steady_stacks(history: History, left: NDArray[np.bool_]) -> list[Index]:
+    """Blocks left behind, by stack, where that happens in the last three steps or more."""
+    rows = np.flatnonzero(left)
+    stack = np.where(history.blocks.has_stack, history.blocks.stack, -1)[rows]
+    step = step_of(history, history.blocks.birth[rows])
+    last = len(history.steps) - 2  # the last step that another one follows
+    out = []
+    for one in np.unique(stack).tolist():
+        mine = rows[stack == one]
+        seen = np.unique(step[stack == one])
+        wanted = np.arange(last - MIN_STEPS + 1, last + 1)
+        if np.isin(wanted, seen).all():
+            out.append(mine)
+    return out
+
+
+def _kind(history: History, rows: Index) -> tuple[str, bool]:
+    """What is kept, judged by what else the same forward passes keep."""
+    blocks = history.blocks
+    born = history.phases.of_event[blocks.birth[rows]]
+    if not (born == Phase.FORWARD).any():
+        return "other", False
+    run = _run_of(history, int(blocks.birth[rows[-1]]))
+    following = run + 1 < len(history.phases.runs) and (
+        history.phases.runs[run + 1].phase == Phase.BACKWARD
+    )
+    if following:
+        return "graph", True
+    return ("graph" if _graph_kept(history, int(blocks.birth[rows[-1]])) else "results"), False
+
+
+def _graph_kept(history: History, event: int) -> bool:
+    """Whether most blocks of the pass that an event lies in outlive their modules."""
+    blocks, (first, end) = history.blocks, pass_of(history, event)
+    mine = np.flatnonzero((blocks.birth >= first) & (blocks.birth < end))
+    kept = blocks.death[mine] >= end
+    return len(mine) > 1 and int(kept.sum()) > 1 and kept.mean() > GRAPH_BLOCK_RATIO
+
+
+def pass_of(history: History, event: int) -> tuple[int, int]:
+    """Events of the forward pass around an event: its run, cut where a step begins or ends."""
+    run = history.phases.runs[_run_of(history, event)]
+    cuts = [c for c in (*history.steps.first, *history.steps.end) if run.first < c < run.end]
+    first = max((c for c in cuts if c <= event), default=run.first)
+    return first, min((c for c in cuts if c > event), default=run.end)
+
+
+def _run_of(history: History, event: int) -> int:
+    starts = np.array([r.first for r in history.phases.runs])
+    return int(np.searchsorted(starts, event, "right") - 1)
+
+
+def _lines_that_leave_nothing(history: History, leaking: Index) -> set[Frame]:
+    """Lines of the program that allocate in passes of which nothing stays."""
+    blocks, signs = history.blocks, history.signs
+    passes = [pass_of(history, event) for event in np.unique(blocks.birth[leaking]).tolist()]
+    step = step_of(history, blocks.birth)
+    judged = (step > 0) & (step + 1 < len(history.steps))  # another step shows what stays
+    innocent = judged & blocks.has_stack
+    for first, end in set(passes):
+        innocent &= (blocks.birth < first) | (blocks.birth >= end)
+    return {
+        frame
+        for stack in np.unique(blocks.stack[innocent]).tolist()
+        for frame in signs.user_frames(stack)
+    }
+
+
+def leaking_line(history: History, rows: Index, shared: set[Frame]) -> Frame | None:
+    """The innermost line that only what stays goes through; what does not stay shares the lines
+    below it."""
+    signs = history.signs
+    stack = history.stack_of(int(rows[-1]))
+    if stack is None:
+        return None
+    frames = signs.user_frames(stack)
+    only = [f for f in frames if f not in shared]
+    if only:
+        return only[0]
+    outside = [f for f in _outside_modules(history, stack) if f in frames]
+    return outside[0] if outside else (frames[0] if frames else signs.location(stack))
+
+
+def _outside_modules(history: History, stack: int) -> list[Frame]:
+    """The frames of the program that called the model, innermost first."""
+    frames = history.signs.stacks[stack]
+    calls = [
+        i for i, f in enumerate(frames) if f.function in ("_call_impl", "_wrapped_call_impl")
+    ]
+    return list(frames[calls[-1] + 1 :]) if calls else list(frames)
+
+
+def _with_their_inputs(history: History, leaks: list[Leak]) -> list[Leak]:
+    """A kept graph keeps the batch too, which was allocated elsewhere: counted with the graph."""
+    ordered = sorted(leaks, key=lambda k: -k.bytes_per_step)
+    if not ordered or ordered[0].kind != "graph":
+        return ordered
+    graph, rest = ordered[0], []
+    for leak in ordered[1:]:
+        if leak.kind == "other" and leak.bytes_per_step < INPUT_RATIO * graph.bytes_per_step:
+            graph = replace(
+                graph,
+                bytes_per_step=graph.bytes_per_step + leak.bytes_per_step,
+                blocks_per_step=graph.blocks_per_step + leak.blocks_per_step,
+                total_bytes=graph.total_bytes + leak.total_bytes,
+                blocks=np.concatenate((graph.blocks, leak.blocks)),
+            )
+        else:
+            rest.append(leak)
+    return [graph, *rest]
+
+
+def _leak(history: History, key: tuple[str, Frame | None, bool], rows: Index) -> Leak:
+    step = step_of(history, history.blocks.birth[rows])
+    seen = np.unique(step)
+    per_step = [int(history.blocks.requested[rows[step == s]].sum()) for s in seen[-MIN_STEPS:]]
+    kind, place, after = key
+    largest = int(rows[history.blocks.requested[rows].argmax()])
+    stack = history.stack_of(largest)
+    return Leak(
+        kind=kind,
+        bytes_per_step=int(np.median(per_step)),
+        blocks_per_step=len(rows) / len(seen),
+        steps=len(seen),
+        total_bytes=int(history.blocks.requested[rows].sum()),
+        place=place,
+        operation=None if stack is None else history.signs.operation(stack),
+        blocks=rows,
+        after_backward=after,
+    )
+
+

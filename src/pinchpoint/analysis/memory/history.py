@@ -1,0 +1,92 @@
+"""Everything that later questions need to know about one device, found once per trace."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.memory.lives import Index, Lives
+from pinchpoint.analysis.memory.owners import Category, Owners, owners
+from pinchpoint.analysis.memory.phases import Phases, Steps, phases, steps
+from pinchpoint.analysis.memory.replay import Replay, devices, replay
+from pinchpoint.analysis.memory.stacks import StackSigns, stack_signs
+from pinchpoint.trace import MemorySnapshot, Trace, once_per_trace
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """One device: its allocator replayed, its events in phases and steps, its blocks owned."""
+
+    device: int
+    replay: Replay
+    signs: StackSigns
+    phases: Phases
+    steps: Steps
+    owners: Owners
+    snapshot: MemorySnapshot
+
+    @property
+    def blocks(self) -> Lives:
+        """The blocks of the replay."""
+        return self.replay.blocks
+
+    @property
+    def last(self) -> int:
+        """The last event."""
+        return len(self.replay) - 1
+
+    @property
+    def peak_event(self) -> int:
+        """The event after which most is requested."""
+        return self.replay.peak("requested").event
+
+    def bytes_of(self, event: int) -> dict[Category, int]:
+        """Requested bytes of each category right after an event."""
+        return self.sum_by_category(self.blocks.alive(event))
+
+    def sum_by_category(self, rows: np.ndarray) -> dict[Category, int]:
+        """Requested bytes of some blocks by category."""
+        total = np.bincount(
+            self.owners.category[rows],
+            self.blocks.requested[rows],
+            minlength=len(Category) + 1,
+        )
+        return {category: int(total[category]) for category in Category}
+
+    def stack_of(self, block: int) -> int | None:
+        """The stack that allocated a block, where known."""
+        return int(self.blocks.stack[block]) if self.blocks.has_stack[block] else None
+
+
+@once_per_trace
+def histories(trace: Trace) -> tuple[History, ...]:
+    """The devices of a trace that has a snapshot, most memory first."""
+    snapshot = trace.snapshot
+    if snapshot is None:
+        return ()
+    signs = stack_signs(snapshot.stacks)
+    found = [_history(trace, device, signs, snapshot) for device in devices(trace)]
+    return tuple(sorted(found, key=lambda h: -h.replay.peak("requested").bytes))
+
+
+def _history(trace: Trace, device: int, signs: StackSigns, snapshot: MemorySnapshot) -> History:
+    done = replay(trace, device)
+    in_phases = phases(done, signs, snapshot)
+    return History(
+        device=device,
+        replay=done,
+        signs=signs,
+        phases=in_phases,
+        steps=steps(done, in_phases, snapshot),
+        owners=owners(done, in_phases, signs),
+        snapshot=snapshot,
+    )
+
+
+def edited_peak(history: History, birth: Index, death: Index, weight: Index) -> int:
+    """The requested peak if blocks lived or weighed otherwise."""
+    count = len(history.replay)
+    change = np.zeros(count + 2, np.int64)
+    alive = death > birth
+    np.add.at(change, birth[alive] + 1, weight[alive])
+    np.add.at(change, death[alive] + 1, -weight[alive])
+    return int(np.cumsum(change)[:-1].max(initial=0))

@@ -1,0 +1,220 @@
+"""How large each block really is: the allocator's rounding and splitting, replayed.
+
+A request is rounded up and placed at the front of a free block; what is left of that block is
+split off only if it is large enough. The addresses in a recording say which free block was taken,
+so the replay has no choice to make, and is exact where the state at the beginning is known.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.memory.lives import Index, Lives
+from pinchpoint.analysis.memory.rounding import LARGE_REMAINDER_BYTES, Rules
+from pinchpoint.analysis.memory.segments import Range, event_range
+from pinchpoint.trace import AllocatorAction, Table
+
+CHUNK_EVENTS = 1_000_000  # turned into Python numbers at a time
+
+_ALLOC, _FREED = int(AllocatorAction.ALLOC), int(AllocatorAction.FREE_COMPLETED)
+_GAINS = (int(AllocatorAction.SEGMENT_ALLOC), int(AllocatorAction.SEGMENT_MAP))
+_LOSSES = (int(AllocatorAction.SEGMENT_FREE), int(AllocatorAction.SEGMENT_UNMAP))
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """``bytes`` of each block of Lives, and by how much it may be larger at most.
+
+    ``unplaced`` counts allocations whose free block the recording does not explain: their size is
+    the rounded request.
+    """
+
+    bytes: Index
+    slack: Index
+    unplaced: int
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is known around the events: ranges held before and after them, sizes at the end."""
+
+    start: list[Range]
+    end: list[Range]
+    end_bytes: dict[int, int]  # address -> size of the blocks alive at the end
+
+
+def sizes(events: Table, blocks: Lives, around: Frame, rules: Rules) -> Sizes:
+    """Replay the layout of the heap. Blocks must be in order of birth, as ``lives`` gives them."""
+    first = int(np.count_nonzero(blocks.before))
+    before, slack = _sizes_before(blocks, first, around, rules, len(events))
+    layout = _Layout(rules)
+    layout.begin(around.start, blocks.address[:first].tolist(), before.tolist())
+    born = np.zeros(len(blocks) - first, np.int64)
+    known = {r.start: r for r in around.end}
+    at = 0
+    for row, kind, address, size in _relevant(events):
+        if kind == _ALLOC:
+            born[at] = layout.place(address, size)
+            at += 1
+        elif kind == _FREED:
+            layout.release(address)
+        elif kind in _GAINS:
+            layout.gain(event_range(events, row, known))
+        else:
+            layout.lose(event_range(events, row, known))
+    return Sizes(np.concatenate((before, born)), slack, layout.unplaced)
+
+
+def _relevant(events: Table) -> Iterator[tuple[int, int, int, int]]:
+    kinds = (_ALLOC, _FREED, *_GAINS, *_LOSSES)
+    rows = np.flatnonzero(np.isin(events["action"], kinds))
+    for start in range(0, len(rows), CHUNK_EVENTS):
+        some = rows[start : start + CHUNK_EVENTS]
+        columns = (events[name][some].tolist() for name in ("action", "address", "bytes"))
+        yield from zip(some.tolist(), *columns, strict=True)
+
+
+def _sizes_before(
+    blocks: Lives, first: int, around: Frame, rules: Rules, end: int
+) -> tuple[Index, Index]:
+    """Sizes of the blocks that were there before the recording, and their slack.
+
+    Those that stayed are in the snapshot. Of the others the request is known. In a large segment a
+    free block is always longer than a small remainder, so a short gap behind a block belongs to
+    it; behind a long gap it may own up to one remainder, unless a block that was placed there
+    shows where the gap began.
+    """
+    out = np.zeros(first, np.int64)
+    slack = np.zeros(len(blocks), np.int64)
+    order = np.argsort(blocks.address[:first], kind="stable")
+    address = blocks.address[:first][order].tolist()
+    placed = _first_placed_behind(blocks, first, order)
+    ranges = iter(around.start)
+    inside: Range | None = next(ranges, None)
+    for i, block in enumerate(order.tolist()):
+        here = address[i]
+        while inside is not None and inside.end <= here:
+            inside = next(ranges, None)
+        least = rules.rounded(int(blocks.requested[block]))
+        out[block] = least
+        if blocks.death[block] == end:
+            out[block] = around.end_bytes.get(here, least)
+        elif inside is not None and inside.start <= here and not (inside.small or inside.mapped):
+            following = min(address[i + 1], inside.end) if i + 1 < first else inside.end
+            gap = following - here - least
+            if 0 < gap <= LARGE_REMAINDER_BYTES:
+                out[block] = least + gap
+            elif gap > 0 and (begin := placed.get(block, following)) < following:
+                out[block] = max(least, begin - here)
+            elif gap > 0:
+                slack[block] = min(LARGE_REMAINDER_BYTES, gap - LARGE_REMAINDER_BYTES)
+    return out, slack
+
+
+def _first_placed_behind(blocks: Lives, first: int, order: Index) -> dict[int, int]:
+    """For blocks from before: where the first block was placed in the gap right behind them."""
+    if not first or first == len(blocks):
+        return {}
+    sorted_address = blocks.address[:first][order]
+    born = blocks.address[first:]
+    position = np.searchsorted(sorted_address, born, "right") - 1
+    owner = order[np.maximum(position, 0)]
+    fits = (position >= 0) & (blocks.birth[first:] < blocks.death[owner])
+    distance = (born - blocks.address[owner]).astype(np.int64)
+    fits &= distance <= blocks.requested[owner] + 2 * LARGE_REMAINDER_BYTES
+    owners, at = np.unique(owner[fits], return_index=True)
+    return dict(zip(owners.tolist(), born[fits][at].tolist(), strict=True))
+
+
+class _Layout:
+    """Free and used blocks by address. ``owner`` says which free neighbours may join: a fixed
+    segment stands alone, the mapped ranges of one stream form one."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.unplaced = 0
+        self._free: dict[int, tuple[int, int, bool]] = {}  # start -> end, owner, small
+        self._free_end: dict[int, int] = {}  # end -> start
+        self._used: dict[int, tuple[int, int, bool]] = {}
+        self._rounded: dict[int, int] = {}
+
+    def begin(self, ranges: list[Range], addresses: list[int], size: list[int]) -> None:
+        """The state before the first event."""
+        used = sorted(zip(addresses, size, strict=True))
+        at = 0
+        for held in ranges:
+            owner, here = _owner(held), held.start
+            while at < len(used) and used[at][0] < held.end:
+                address, length = used[at]
+                at += 1
+                if address < held.start:
+                    continue
+                self._join(here, address, owner, held.small)
+                here = address + length
+                self._used[address] = (here, owner, held.small)
+            self._join(here, held.end, owner, held.small)
+
+    def place(self, address: int, requested: int) -> int:
+        """A block at the front of the free block there; returns its size."""
+        least = self._rounded.get(requested)
+        if least is None:
+            least = self._rounded[requested] = self.rules.rounded(requested)
+        spot = self._free.pop(address, None)
+        if spot is None:
+            self.unplaced += 1
+            return least
+        end, owner, small = spot
+        del self._free_end[end]
+        stop = address + least
+        if stop < end and self.rules.splits(least, end - stop, small=small):
+            self._free[stop] = (end, owner, small)
+            self._free_end[end] = stop
+            end = stop
+        self._used[address] = (end, owner, small)
+        return end - address
+
+    def release(self, address: int) -> None:
+        """The block becomes free and joins its free neighbours."""
+        spot = self._used.pop(address, None)
+        if spot is not None:
+            self._join(address, *spot)
+
+    def gain(self, held: Range) -> None:
+        """Memory from the driver."""
+        self._join(held.start, held.end, _owner(held), held.small)
+
+    def lose(self, held: Range) -> None:
+        """Memory back to the driver: a whole segment, or the middle of a free mapped block."""
+        start = held.start
+        spot = self._free.get(start)
+        if spot is None:
+            start = next((s for s, f in self._free.items() if s < held.start < f[0]), -1)
+            if start < 0:
+                return
+        end, owner, small = self._free.pop(start)
+        del self._free_end[end]
+        self._put(start, held.start, owner, small)
+        self._put(held.end, end, owner, small)
+
+    def _join(self, start: int, end: int, owner: int, small: bool) -> None:
+        if end <= start:
+            return
+        before = self._free_end.get(start)
+        if before is not None and self._free[before][1] == owner:
+            del self._free_end[start], self._free[before]
+            start = before
+        behind = self._free.get(end)
+        if behind is not None and behind[1] == owner:
+            del self._free[end], self._free_end[behind[0]]
+            end = behind[0]
+        self._put(start, end, owner, small)
+
+    def _put(self, start: int, end: int, owner: int, small: bool) -> None:
+        if end > start:
+            self._free[start] = (end, owner, small)
+            self._free_end[end] = start
+
+
+def _owner(held: Range) -> int:
+    return -1 - held.stream if held.mapped else held.start
