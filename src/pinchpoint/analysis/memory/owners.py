@@ -73,6 +73,7 @@ class _View:
     born: NDArray[np.uint8]  # Phase at birth; UNKNOWN before the recording
     died: NDArray[np.uint8]  # Phase at death; UNKNOWN if it did not die
     run_end: Index  # end of the run of phases that it was born in
+    then_backward: Mask  # that run is followed by a backward pass
     backward: tuple[Run, ...]
     forward: tuple[Run, ...]
     optimizer: tuple[Run, ...]
@@ -139,9 +140,11 @@ def _view(replay: Replay, found: Phases, signs: StackSigns) -> _View:
     freeing = np.append(signs.sign, 0)[blocks.freed_by]
     in_module = (freeing & int(Sign.MODULE_CALL)) != 0
     of_event = np.append(found.of_event, Phase.UNKNOWN)
-    run_end = np.zeros(end + 1, np.int64)
-    for run in found.runs:
+    run_end, then_backward = np.zeros(end + 1, np.int64), np.zeros(end + 1, np.bool_)
+    for run, following in zip(found.runs, (*found.runs[1:], None), strict=True):
         run_end[run.first : run.end] = run.end
+        if following is not None and following.phase == Phase.BACKWARD:
+            then_backward[run.first : run.end] = True
     return _View(
         blocks=blocks,
         end=end,
@@ -151,6 +154,7 @@ def _view(replay: Replay, found: Phases, signs: StackSigns) -> _View:
         born=np.where(blocks.before, Phase.UNKNOWN, of_event[blocks.birth]).astype(np.uint8),
         died=of_event[np.minimum(blocks.death, end)],
         run_end=run_end[blocks.birth],
+        then_backward=then_backward[blocks.birth],
         backward=found.of(Phase.BACKWARD),
         forward=found.of(Phase.FORWARD),
         optimizer=found.of(Phase.OPTIMIZER),
@@ -183,7 +187,7 @@ def _activations(view: _View) -> tuple[Mask, Category, Confidence]:
     any module; what no graph holds goes inside the module that made it.
     """
     outlives = view.blocks.death >= view.run_end
-    released = view.has(Sign.MODULE_CALL) & view.freed_outside_module
+    released = view.has(Sign.MODULE_CALL) & view.freed_outside_module & ~view.then_backward
     made = view.born == Phase.FORWARD
     held_before = view.blocks.before & view.has(Sign.MODULE_CALL)
     dropped = view.blocks.before & ~view.blocks.has_stack & (view.died == Phase.BACKWARD)

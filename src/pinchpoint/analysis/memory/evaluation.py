@@ -1,0 +1,82 @@
+"""Passes that record a graph for a backward pass that never comes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.memory.growth import growth
+from pinchpoint.analysis.memory.history import History
+from pinchpoint.analysis.memory.lives import Index
+from pinchpoint.analysis.memory.owners import Category
+from pinchpoint.analysis.memory.phases import Phase, Run
+from pinchpoint.trace import Frame
+
+MIN_KEPT_BLOCKS = 4  # a model's outputs alone are fewer
+GRAPH_RATIO = 0.5  # of a pass's blocks: without a graph only the results outlive their modules
+
+
+@dataclass(frozen=True)
+class UnusedGraphs:
+    """Forward passes whose activations are kept and never used. ``peak_bytes`` of them are alive
+    at the worst moment, ``event``; the results themselves are left out."""
+
+    passes: int
+    peak_bytes: int
+    event: int
+    place: Frame | None
+
+
+def unused_graphs(history: History) -> UnusedGraphs | None:
+    """None if every pass either runs backward or keeps no graph."""
+    leaking = {int(i) for leak in growth(history).leaks for i in leak.blocks.tolist()}
+    kept = [rows for run in _without_backward(history) if len(rows := _kept(history, run, leaking))]
+    if not kept:
+        return None
+    rows = np.concatenate(kept)
+    blocks = history.blocks
+    change = np.zeros(len(history.replay) + 2, np.int64)
+    np.add.at(change, blocks.birth[rows] + 1, blocks.requested[rows])
+    np.add.at(change, blocks.death[rows] + 1, -blocks.requested[rows])
+    curve = np.cumsum(change)[1:-1]
+    event = int(curve.argmax())
+    return UnusedGraphs(len(kept), int(curve[event]), event, _place(history, rows))
+
+
+def _without_backward(history: History) -> list[Run]:
+    """Finished forward runs of which nothing was freed by a backward pass."""
+    runs = history.phases.runs
+    out = []
+    for run, following in zip(runs, (*runs[1:], None), strict=True):
+        if run.phase != Phase.FORWARD or following is None:
+            continue
+        if following.phase != Phase.BACKWARD:
+            out.append(run)
+    return out
+
+
+def _kept(history: History, run: Run, leaking: set[int]) -> Index:
+    """The blocks of a run that a graph holds: what outlives its module, but for the results."""
+    blocks = history.blocks
+    mine = np.flatnonzero((blocks.birth >= run.first) & (blocks.birth < run.end))
+    in_backward = np.append(history.phases.of_event, 0)[blocks.death[mine]] == Phase.BACKWARD
+    held = history.owners.is_(Category.ACTIVATION)[mine] & ~in_backward
+    if held.sum() < MIN_KEPT_BLOCKS or held.mean() < GRAPH_RATIO or in_backward.any():
+        return mine[:0]
+    rows = mine[held]
+    if any(i in leaking for i in rows.tolist()):
+        return mine[:0]
+    return rows[:-1]
+
+
+def _place(history: History, rows: Index) -> Frame | None:
+    """The line of the program that called the model: the innermost that all of them share."""
+    stacks = {s for i in rows.tolist() if (s := history.stack_of(i)) is not None}
+    shared: list[Frame] | None = None
+    for stack in stacks:
+        frames = [f for f in reversed(history.signs.user_frames(stack))]
+        if shared is None:
+            shared = frames
+        else:
+            same = [a == b for a, b in zip(shared, frames, strict=False)]
+            shared = shared[: same.index(False)] if False in same else shared[: len(same)]
+    return shared[-1] if shared else None

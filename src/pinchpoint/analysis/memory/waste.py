@@ -1,0 +1,134 @@
+"""Memory that is held without being used: fragmentation, retries, growth that a cache could serve.
+
+Cached segments with nothing in them are no waste: the allocator gives them back when it must.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.memory.heap import Heap, heap
+from pinchpoint.analysis.memory.history import History
+from pinchpoint.analysis.memory.lives import Index
+from pinchpoint.analysis.memory.phases import Phase
+from pinchpoint.analysis.memory.stacks import Sign
+from pinchpoint.trace import AllocatorAction
+
+VARYING_RATIO = 1.2  # steps whose forward passes allocate this much more than others
+
+
+@dataclass(frozen=True)
+class Retry:
+    """The allocator gave cached segments back to the driver to serve one request."""
+
+    event: int
+    freed_bytes: int
+    served: bool  # by a new segment; otherwise the request failed
+
+
+@dataclass(frozen=True, eq=False)
+class Waste:
+    """Waste of one device. ``overhead_bytes``: by how much the peak of reserved exceeds the peak
+    of active memory. ``grown_though_cached_bytes``: segments taken from the driver while as much
+    was free in the cache. ``varying``: most over least bytes of a step's forward passes."""
+
+    overhead_bytes: int
+    active_peak_bytes: int
+    reserved_peak_bytes: int
+    grown_though_cached_bytes: int
+    grown_bytes: int
+    retries: tuple[Retry, ...]
+    emptied: int  # times the program emptied the cache
+    varying: float
+    at_peak: Heap
+    at_worst: Heap
+    worst_event: int
+
+
+def waste(history: History) -> Waste:
+    """Everything about unused memory."""
+    replay = history.replay
+    active, reserved = replay.peak("active"), replay.peak("reserved")
+    grown, although = _growth(history)
+    worst = _worst_event(history)
+    return Waste(
+        overhead_bytes=reserved.bytes - active.bytes,
+        active_peak_bytes=active.bytes,
+        reserved_peak_bytes=reserved.bytes,
+        grown_though_cached_bytes=although,
+        grown_bytes=grown,
+        retries=retries(history),
+        emptied=_emptied(history),
+        varying=_varying(history),
+        at_peak=heap(history, max(active.event, 0)),
+        at_worst=heap(history, worst),
+        worst_event=worst,
+    )
+
+
+def _growth(history: History) -> tuple[int, int]:
+    """Bytes of new segments, and of those that came although the cache had room in total."""
+    replay = history.replay
+    action, size = replay.events["action"], replay.events["bytes"]
+    rows = np.flatnonzero(
+        np.isin(action, (AllocatorAction.SEGMENT_ALLOC, AllocatorAction.SEGMENT_MAP))
+    )
+    rows = rows[rows + 1 < len(action)]
+    rows = rows[action[rows + 1] == AllocatorAction.ALLOC]
+    wanted = size[rows + 1]
+    cached = (replay.reserved - replay.active)[rows] - size[rows]
+    return int(size[rows].sum()), int(size[rows][cached >= wanted].sum())
+
+
+def retries(history: History) -> tuple[Retry, ...]:
+    """Runs of segments given back right before one is taken, or before a request fails."""
+    events = history.replay.events
+    action, size = events["action"], events["bytes"]
+    given = (action == AllocatorAction.SEGMENT_FREE) & ~_by_program(history)
+    starts = np.flatnonzero(given & ~np.append(False, given[:-1]))
+    out = []
+    for start in starts.tolist():
+        end = start
+        while end < len(given) and given[end]:
+            end += 1
+        following = action[end] if end < len(action) else 0
+        if following in (AllocatorAction.SEGMENT_ALLOC, AllocatorAction.OOM):
+            served = following == AllocatorAction.SEGMENT_ALLOC
+            out.append(Retry(end, int(size[start:end].sum()), served))
+    return tuple(out)
+
+
+def _by_program(history: History) -> Index:
+    """Events inside ``empty_cache`` or a graph's capture, which empties the cache by itself."""
+    events = history.replay.events
+    signs = history.signs.has(Sign.EMPTY_CACHE | Sign.GRAPH_CAPTURE)
+    return events.known("stack") & np.append(signs, False)[events["stack"]]
+
+
+def _emptied(history: History) -> int:
+    events = history.replay.events
+    free = (events["action"] == AllocatorAction.SEGMENT_FREE) & _by_program(history)
+    return int((free & ~np.append(False, free[:-1])).sum())
+
+
+def _varying(history: History) -> float:
+    """How much the forward passes of the steps differ in what they allocate."""
+    blocks = history.blocks
+    born = np.append(history.phases.of_event, 0)[blocks.birth] == Phase.FORWARD
+    born &= ~blocks.before
+    first, end = np.array(history.steps.first), np.array(history.steps.end)
+    if len(first) < 2:
+        return 1.0
+    running = np.zeros(len(history.replay) + 1, np.int64)
+    np.add.at(running, blocks.birth[born] + 1, blocks.requested[born])
+    total = np.cumsum(running)
+    each = total[end] - total[first]
+    each = each[each > 0]
+    return float(each.max() / each.min()) if len(each) > 1 else 1.0
+
+
+def _worst_event(history: History) -> int:
+    """Where most is cached and cannot be given back, among the moments when a pass has ended."""
+    ends = [r.end - 1 for r in history.phases.runs] or [history.last]
+    cached = history.replay.reserved - history.replay.active
+    return max(ends[:1] + ends, key=lambda e: int(cached[e])) if len(cached) else 0

@@ -1,0 +1,266 @@
+"""What the peak would be if one thing were different, each with what is assumed.
+
+Every answer edits the lives or sizes of blocks and adds the whole curve up again: a saving at the
+recorded peak is worth only as much as the next highest moment allows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.memory.checkpointing import checkpointing
+from pinchpoint.analysis.memory.history import History
+from pinchpoint.analysis.memory.owners import Category
+from pinchpoint.analysis.memory.phases import Phase
+from pinchpoint.analysis.memory.waste import waste
+
+RANKS = 8  # of the sharding questions, unless asked otherwise: the GPUs of one common machine
+ALLOCATOR_MARGIN = 0.95  # of a device that a process can fill before fragmentation ends it
+_FP32 = "if they are 32-bit now; the file does not say"
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """One change: the requested peak with it and what it assumes. ``lossless``: the program
+    computes the same."""
+
+    id: str
+    label: str
+    peak_bytes: int
+    saved_bytes: int
+    assumption: str
+    lossless: bool = True
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The largest batch that fits on ``capacity_bytes``, as a multiple of the recorded one."""
+
+    capacity_bytes: int
+    factor: float
+    fixed_bytes: int
+    per_batch_bytes: int
+    assumption: str
+
+
+def what_ifs(history: History, ranks: int = RANKS) -> tuple[WhatIf, ...]:
+    """All answers that this recording allows, largest saving first."""
+    answers = [
+        *_checkpointing(history),
+        *_set_to_none(history),
+        *_precision(history),
+        *_optimizers(history),
+        *_sharding(history, ranks),
+        *_expandable(history),
+    ]
+    useful = [a for a in answers if a.saved_bytes > 0]
+    return tuple(sorted(useful, key=lambda a: -a.saved_bytes))
+
+
+def batch(history: History, capacity_bytes: int) -> Batch | None:
+    """Scale what depends on the batch until the device is full; None if nothing does."""
+    event = history.peak_event
+    alive = history.blocks.alive(event)
+    varying = alive & _scales_with_batch(history)
+    per_batch = int(history.blocks.requested[varying].sum())
+    fixed = int(history.blocks.requested[alive & ~varying].sum())
+    if per_batch <= 0:
+        return None
+    room = int(capacity_bytes * ALLOCATOR_MARGIN) - fixed
+    return Batch(
+        capacity_bytes,
+        max(room / per_batch, 0.0),
+        fixed,
+        per_batch,
+        "activations, inputs and temporaries of the passes grow with the batch, everything else "
+        f"stays; {ALLOCATOR_MARGIN:.0%} of the device can be used",
+    )
+
+
+def scaled_peak(
+    history: History, factors: Mapping[Category, float], extra_bytes: int = 0
+) -> int:
+    """The requested peak if blocks of some categories were larger or smaller."""
+    by_category = np.ones(max(Category) + 1)
+    for category, factor in factors.items():
+        by_category[category] = factor
+    sizes = history.blocks.requested
+    change = (sizes * by_category[history.owners.category]).astype(np.int64) - sizes
+    return _with_change(history, change) + extra_bytes
+
+
+def _with_change(history: History, change: NDArray[np.int64]) -> int:
+    delta = np.zeros(len(history.replay) + 2, np.int64)
+    rows = np.flatnonzero(change)
+    np.add.at(delta, history.blocks.birth[rows] + 1, change[rows])
+    np.add.at(delta, history.blocks.death[rows] + 1, -change[rows])
+    curve = np.append(history.replay.base[0], history.replay.requested)
+    return int((curve + np.cumsum(delta)[:-1]).max())
+
+
+def _answer(
+    history: History, id_: str, label: str, peak: int, assumption: str, *, lossless: bool = True
+) -> WhatIf:
+    saved = history.replay.peak("requested").bytes - peak
+    return WhatIf(id_, label, peak, saved, assumption, lossless)
+
+
+def _checkpointing(history: History) -> list[WhatIf]:
+    found = checkpointing(history)
+    if found is None:
+        return []
+    label = f"checkpoint the {len(found.layers)} layers"
+    assumption = (
+        "each layer keeps its input and runs forward again in the backward pass: about one more "
+        "forward pass of these layers"
+    )
+    return [_answer(history, "checkpointing", label, found.peak_bytes, assumption)]
+
+
+def _set_to_none(history: History) -> list[WhatIf]:
+    """Gradients gone from the optimizer's step until the next backward pass."""
+    kept = gradients_kept(history)
+    if not kept.any():
+        return []
+    of_event = history.phases.of_event
+    idle = ~np.isin(of_event, (Phase.BACKWARD, Phase.OPTIMIZER))
+    curve = history.replay.requested - np.where(idle, kept, 0)
+    peak = int(curve.max(initial=history.replay.base[0]))
+    return [
+        _answer(
+            history,
+            "set-to-none",
+            "zero_grad(set_to_none=True)",
+            peak,
+            "nothing reads .grad between the optimizer's step and the next backward pass",
+        )
+    ]
+
+
+def gradients_kept(history: History) -> NDArray[np.int64]:
+    """Bytes of gradients that were there before the last optimizer step, at each event."""
+    ends = np.array([r.end for r in history.phases.of(Phase.OPTIMIZER)], np.int64)
+    out = np.zeros(len(history.replay) + 2, np.int64)
+    rows = np.flatnonzero(history.owners.is_(Category.GRADIENT))
+    if not len(ends) or not len(rows):
+        return out[1:-1]
+    blocks = history.blocks
+    at = np.searchsorted(ends, blocks.birth[rows], "right")
+    since = np.append(ends, len(history.replay) + 1)[at]
+    kept = blocks.death[rows] > since
+    np.add.at(out, since[kept], blocks.requested[rows[kept]])
+    np.add.at(out, blocks.death[rows[kept]], -blocks.requested[rows[kept]])
+    return np.cumsum(out)[: len(history.replay)]
+
+
+def _precision(history: History) -> list[WhatIf]:
+    half = {Category.PARAMETER: 0.5, Category.GRADIENT: 0.5}
+    all_half = half | {Category.OPTIMIZER_STATE: 0.5}
+    return [
+        _answer(
+            history,
+            "bf16-parameters",
+            "parameters and gradients in bf16",
+            scaled_peak(history, half),
+            _FP32,
+            lossless=False,
+        ),
+        _answer(
+            history,
+            "bf16-all",
+            "parameters, gradients and optimizer state in bf16",
+            scaled_peak(history, all_half),
+            _FP32,
+            lossless=False,
+        ),
+    ]
+
+
+def _optimizers(history: History) -> list[WhatIf]:
+    def state(factor: float) -> int:
+        return scaled_peak(history, {Category.OPTIMIZER_STATE: factor})
+
+    return [
+        _answer(
+            history,
+            "8-bit-optimizer",
+            "optimizer state in 8 bits",
+            state(0.25),
+            f"a quarter of the state, {_FP32}; scale factors left out",
+            lossless=False,
+        ),
+        _answer(
+            history,
+            "sgd",
+            "SGD without momentum",
+            state(0.0),
+            "no optimizer state",
+            lossless=False,
+        ),
+        _answer(
+            history,
+            "offload-optimizer",
+            "optimizer state in host memory",
+            state(0.0),
+            "the step runs on the host, or copies the state for each step",
+        ),
+    ]
+
+
+def _sharding(history: History, ranks: int) -> list[WhatIf]:
+    """ZeRO: each rank keeps its share; with stage 3 one layer is gathered at a time."""
+    one = {Category.OPTIMIZER_STATE: 1 / ranks}
+    two = one | {Category.GRADIENT: 1 / ranks}
+    three = two | {Category.PARAMETER: 1 / ranks}
+    parameters = history.blocks.requested[history.owners.is_(Category.PARAMETER)]
+    gathered = 2 * int(parameters.max(initial=0))
+    return [
+        _answer(
+            history,
+            f"zero-{stage}",
+            f"ZeRO stage {stage} over {ranks} ranks",
+            scaled_peak(history, factors, extra),
+            assumption,
+        )
+        for stage, factors, extra, assumption in (
+            (1, one, 0, "optimizer state divided evenly"),
+            (2, two, 0, "optimizer state and gradients divided evenly; buckets left out"),
+            (
+                3,
+                three,
+                gathered,
+                "parameters divided too; two gathers of the largest parameter are live at once",
+            ),
+        )
+    ]
+
+
+def _expandable(history: History) -> list[WhatIf]:
+    """A bound for reserved memory; what is requested stays."""
+    if history.snapshot.settings.get("expandable_segments"):
+        return []
+    found = waste(history)
+    bound = found.at_peak.split_free_bytes
+    if bound <= 0:
+        return []
+    return [
+        WhatIf(
+            "expandable-segments",
+            "expandable_segments:True",
+            found.reserved_peak_bytes - bound,
+            bound,
+            "of reserved, not of requested bytes, and at most: free memory inside used segments "
+            "at the peak",
+        )
+    ]
+
+
+def _scales_with_batch(history: History) -> NDArray[np.bool_]:
+    owners = history.owners
+    varying = owners.is_(Category.ACTIVATION, Category.INPUT)
+    parameters = history.blocks.requested[owners.is_(Category.PARAMETER)]
+    as_parameter = np.isin(history.blocks.requested, parameters)
+    in_pass = np.append(history.phases.of_event, 0)[history.blocks.birth] != Phase.OPTIMIZER
+    return varying | (owners.is_(Category.TEMPORARY) & in_pass & ~as_parameter)
