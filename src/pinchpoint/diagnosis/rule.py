@@ -70,6 +70,7 @@ class Finding:
     confirm: str  # the command or look that proves it
     changes: tuple[Change, ...] = ()
     saving_ns_per_step: tuple[int, int] | None = None  # least and most, where replay does not apply
+    saving_bytes: int | None = None  # of device memory at the peak, or lost in the recording
     location: Location | None = None
     hint: str | None = None  # a line or two of code
     consequence: str | None = None  # what it costs other than time: memory, wrong numbers

@@ -123,6 +123,7 @@ class FindingItem(_Part, frozen=True, kw_only=True):
     location: LocationInfo | None = None
     predicted_step_ns: int | None = None
     predicted_range_ns: tuple[int, int] | None = None
+    saving_bytes: int | None = None  # device memory at the peak, or lost in the recording
     fix: str = ""
     hint: str | None = None
     confirm: str = ""

@@ -9,16 +9,13 @@ each of these happens. Cost: about one more forward pass of the layers that are 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.history import History
 from pinchpoint.analysis.memory.layers import Layers, backward_after, forward_before, layers
-from pinchpoint.analysis.memory.lives import Index
+from pinchpoint.analysis.memory.lives import Index, Mask
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.trace import Frame
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

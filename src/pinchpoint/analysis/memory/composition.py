@@ -7,7 +7,10 @@ import numpy as np
 from pinchpoint.analysis.memory.history import History
 from pinchpoint.analysis.memory.owners import Category, Confidence
 from pinchpoint.analysis.memory.phases import Phase
+from pinchpoint.analysis.memory.stacks import Sign
 from pinchpoint.trace import Frame
+
+MADE_BEFORE_LOSS = 4  # blocks: the last product, its bias, a cast, a reshape
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,49 @@ class Holder:
     operation: str | None
     phase: Phase
     stack: int | None
+
+
+@dataclass(frozen=True)
+class LossBlocks:
+    """Live blocks as large as what the loss function allocates."""
+
+    bytes: int
+    blocks: int
+    largest_bytes: int
+    place: Frame | None
+
+
+def largest_category(history: History, event: int) -> Category:
+    """The category that holds most right after an event."""
+    held = history.bytes_of(event)
+    return max(held, key=lambda category: held[category])
+
+
+def loss_blocks(history: History, event: int) -> LossBlocks | None:
+    """Logits and their like in the pass that an event belongs to: live blocks as large as the
+    largest one that a loss function allocates (or half or twice that: another precision), made
+    with it, just before it, or later in the pass."""
+    blocks, signs = history.blocks, history.signs
+    passes = [r.first for r in history.phases.of(Phase.FORWARD) if r.first <= event]
+    begin = passes[-1] if passes else 0
+    in_pass = (blocks.birth >= begin) & (blocks.birth <= event)
+    of_loss = blocks.has_stack & np.append(signs.has(Sign.LOSS), False)[blocks.stack] & in_pass
+    if not of_loss.any():
+        return None
+    largest = int(blocks.requested[of_loss].max())
+    first = max(int(np.flatnonzero(of_loss)[0]) - MADE_BEFORE_LOSS, 0)
+    mine = blocks.alive(event) & in_pass & (np.arange(len(blocks)) >= first)
+    mine &= ~history.owners.is_(Category.GRADIENT, Category.WORKSPACE)
+    mine &= np.isin(blocks.requested, (largest, largest // 2, largest * 2))
+    if not mine.any():
+        return None
+    row = int(np.flatnonzero(of_loss & (blocks.requested == largest))[0])
+    return LossBlocks(
+        bytes=int(blocks.requested[mine].sum()),
+        blocks=int(mine.sum()),
+        largest_bytes=int(blocks.requested[mine].max()),
+        place=signs.location(int(blocks.stack[row])),
+    )
 
 
 def holders(history: History, event: int) -> tuple[Holder, ...]:

@@ -65,7 +65,8 @@ def _kept(history: History, run: Run, leaking: set[int]) -> Index:
     rows = mine[held]
     if any(i in leaking for i in rows.tolist()):
         return mine[:0]
-    return rows[:-1]
+    result: Index = rows[:-1]
+    return result
 
 
 def _place(history: History, rows: Index) -> Frame | None:
@@ -73,7 +74,7 @@ def _place(history: History, rows: Index) -> Frame | None:
     stacks = {s for i in rows.tolist() if (s := history.stack_of(i)) is not None}
     shared: list[Frame] | None = None
     for stack in stacks:
-        frames = [f for f in reversed(history.signs.user_frames(stack))]
+        frames = list(reversed(history.signs.user_frames(stack)))
         if shared is None:
             shared = frames
         else:

@@ -16,6 +16,8 @@ from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.trace import Frame
 
+# What a run of a hundred thousand steps would lose: below a GiB nobody notices.
+MATERIAL_BYTES_PER_STEP = (1 << 30) // 100_000
 MIN_STEPS = 3  # fewer do not tell growth from warm-up
 INPUT_RATIO = 0.05  # of a graph; more is kept for its own sake
 GRAPH_BLOCK_RATIO = 0.3  # a kept graph keeps most of a pass's blocks; kept results one of many
@@ -61,10 +63,7 @@ def growth(history: History) -> Growth:
     """Floors of all steps, and the leaks."""
     steps = history.steps
     floor = np.array(
-        [
-            history.replay.requested[a:b].min()
-            for a, b in zip(steps.first, steps.end, strict=True)
-        ],
+        [history.replay.requested[a:b].min() for a, b in zip(steps.first, steps.end, strict=True)],
         np.int64,
     )
     if len(steps) < MIN_STEPS + 1:
@@ -189,9 +188,7 @@ def leaking_line(history: History, rows: Index, shared: set[Frame]) -> Frame | N
 def _outside_modules(history: History, stack: int) -> list[Frame]:
     """The frames of the program that called the model, innermost first."""
     frames = history.signs.stacks[stack]
-    calls = [
-        i for i, f in enumerate(frames) if f.function in ("_call_impl", "_wrapped_call_impl")
-    ]
+    calls = [i for i, f in enumerate(frames) if f.function in ("_call_impl", "_wrapped_call_impl")]
     return list(frames[calls[-1] + 1 :]) if calls else list(frames)
 
 
@@ -233,5 +230,3 @@ def _leak(history: History, key: tuple[str, Frame | None, bool], rows: Index) ->
         blocks=rows,
         after_backward=after,
     )
-
-

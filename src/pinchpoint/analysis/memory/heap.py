@@ -63,9 +63,7 @@ def heap(history: History, event: int) -> Heap:
     """The heap right after an event."""
     replay = history.replay
     ranges = tuple(
-        sorted(
-            (h.range for h in replay.held if h.birth <= event < h.death), key=lambda r: r.start
-        )
+        sorted((h.range for h in replay.held if h.birth <= event < h.death), key=lambda r: r.start)
     )
     rows = np.flatnonzero(replay.blocks.alive(event))
     rows = rows[np.argsort(replay.blocks.address[rows], kind="stable")]

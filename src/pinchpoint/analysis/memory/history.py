@@ -25,6 +25,11 @@ class History:
     snapshot: MemorySnapshot
 
     @property
+    def has_layout(self) -> bool:
+        """Whether segments are known, so that free memory can be placed."""
+        return bool(self.replay.held)
+
+    @property
     def blocks(self) -> Lives:
         """The blocks of the replay."""
         return self.replay.blocks
@@ -66,6 +71,11 @@ def histories(trace: Trace) -> tuple[History, ...]:
     signs = stack_signs(snapshot.stacks)
     found = [_history(trace, device, signs, snapshot) for device in devices(trace)]
     return tuple(sorted(found, key=lambda h: -h.replay.peak("requested").bytes))
+
+
+def recorded_histories(trace: Trace) -> tuple[History, ...]:
+    """Devices with at least one recorded event."""
+    return tuple(h for h in histories(trace) if len(h.replay))
 
 
 def _history(trace: Trace, device: int, signs: StackSigns, snapshot: MemorySnapshot) -> History:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pinchpoint.trace import AllocatorAction, BlockState, MemorySnapshot, Table
 
 Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 BEFORE = -1  # a birth before the first recorded event
 
 
@@ -43,7 +44,8 @@ class Lives:
     @property
     def before(self) -> NDArray[np.bool_]:
         """Blocks that existed before the first recorded event."""
-        return self.birth == BEFORE
+        result: Mask = self.birth == BEFORE
+        return result
 
     def alive(self, event: int) -> NDArray[np.bool_]:
         """Blocks that exist right after an event."""

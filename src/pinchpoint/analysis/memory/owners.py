@@ -11,12 +11,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.lives import Index, Lives
+from pinchpoint.analysis.memory.lives import Index, Lives, Mask
 from pinchpoint.analysis.memory.phases import Phase, Phases, Run
 from pinchpoint.analysis.memory.replay import Replay
 from pinchpoint.analysis.memory.stacks import Sign, StackSigns
-
-Mask = NDArray[np.bool_]
 
 # Scratch memory that cuBLAS keeps for each handle and stream: getChosenWorkspaceSize of
 # aten/src/ATen/cuda/CublasHandlePool.cpp (32 MiB on Hopper, 8.125 MiB before) and cuBLASLt's 1 MiB.
@@ -79,12 +77,14 @@ class _View:
     optimizer: tuple[Run, ...]
 
     def has(self, sign: Sign) -> Mask:
-        return (self.sign & int(sign)) != 0
+        result: Mask = (self.sign & int(sign)) != 0
+        return result
 
     @property
     def stays(self) -> Mask:
         """Never freed while recording."""
-        return self.blocks.death == self.end
+        result: Mask = self.blocks.death == self.end
+        return result
 
 
 def owners(replay: Replay, found: Phases, signs: StackSigns) -> Owners:
@@ -177,7 +177,8 @@ def _inputs(view: _View) -> Mask:
     at = np.searchsorted(starts, view.blocks.birth, "right")
     following = np.append(starts, view.end + 1)[at]
     held = view.stays & (at + 1 < len(starts))  # other passes came and went
-    return (view.born == Phase.OUTSIDE) & (view.blocks.death > following) & ~held
+    result: Mask = (view.born == Phase.OUTSIDE) & (view.blocks.death > following) & ~held
+    return result
 
 
 def _activations(view: _View) -> tuple[Mask, Category, Confidence]:
@@ -191,8 +192,10 @@ def _activations(view: _View) -> tuple[Mask, Category, Confidence]:
     made = view.born == Phase.FORWARD
     held_before = view.blocks.before & view.has(Sign.MODULE_CALL)
     dropped = view.blocks.before & ~view.blocks.has_stack & (view.died == Phase.BACKWARD)
-    return (made & (outlives | released)) | held_before | dropped, Category.ACTIVATION, (
-        Confidence.MEDIUM
+    return (
+        (made & (outlives | released)) | held_before | dropped,
+        Category.ACTIVATION,
+        (Confidence.MEDIUM),
     )
 
 
@@ -218,8 +221,10 @@ def _kept_scratch(view: _View) -> Mask:
     as the pair that a new handle asks for."""
     blocks = view.blocks
     during = np.isin(view.born, (Phase.FORWARD, Phase.BACKWARD))
-    during |= blocks.before & blocks.has_stack & (
-        view.has(Sign.MODULE_CALL | Sign.ENGINE) | ~view.has(Sign.PYTHON)
+    during |= (
+        blocks.before
+        & blocks.has_stack
+        & (view.has(Sign.MODULE_CALL | Sign.ENGINE) | ~view.has(Sign.PYTHON))
     )
     kept = during & view.stays
     large = kept & np.isin(blocks.requested, WORKSPACE_BYTES)
@@ -235,14 +240,16 @@ def _kept_scratch(view: _View) -> Mask:
     following = np.append(stack[1:] == stack[:-1], False) & np.append(small[1:], False)
     first_of_pair = large & following & once
     second_of_pair = small & np.append(False, first_of_pair[:-1])
-    return ((large | small) & settled) | first_of_pair | second_of_pair
+    result: Mask = ((large | small) & settled) | first_of_pair | second_of_pair
+    return result
 
 
 def _static(view: _View) -> Mask:
     """There before the first pass, and not a leftover of an earlier one."""
     early = view.blocks.before | (view.born == Phase.SETUP) | view.has(Sign.MOVE | Sign.BUILD)
     first = view.backward[0].end if view.backward else view.end - 1
-    return early & (view.blocks.death > first) & ~view.has(Sign.MODULE_CALL)
+    result: Mask = early & (view.blocks.death > first) & ~view.has(Sign.MODULE_CALL)
+    return result
 
 
 def _gradients(view: _View, static: Mask) -> Mask:
@@ -255,13 +262,15 @@ def _gradients(view: _View, static: Mask) -> Mask:
     sizes, room = np.unique(view.blocks.requested[known], return_counts=True)
     rows = np.flatnonzero(made & ~zeroed)
     if not len(rows) or not len(sizes):
-        return (made & ~view.stays) | zeroed
+        unmatched: Mask = (made & ~view.stays) | zeroed
+        return unmatched
     size = view.blocks.requested[rows]
     at = np.minimum(np.searchsorted(sizes, size), len(sizes) - 1)
     capacity = np.where(sizes[at] == size, room[at], 0)
     fits = _concurrent(size, view.blocks.birth[rows], view.blocks.death[rows]) < capacity
     made[rows[~fits]] = False
-    return made | zeroed
+    result: Mask = made | zeroed
+    return result
 
 
 def _concurrent(size: Index, birth: Index, death: Index) -> Index:

@@ -6,6 +6,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.replay import Replay
 from pinchpoint.analysis.memory.stacks import Sign, StackSigns, common_root
 from pinchpoint.trace import AllocatorAction, MemorySnapshot
@@ -13,6 +14,7 @@ from pinchpoint.trace import AllocatorAction, MemorySnapshot
 Kinds = NDArray[np.uint8]
 STEP_MARK = "ProfilerStep#"
 OPTIMIZER_MARK = "Optimizer.step#"
+OPTIMIZER_MARKS = "Optimizer."  # also Optimizer.zero_grad#; torch.optim sets them itself
 
 
 class Phase(IntEnum):
@@ -74,9 +76,11 @@ def phases(replay: Replay, signs: StackSigns, snapshot: MemorySnapshot) -> Phase
     strong = _strong(signs, common_root(signs, events["stack"][known]))[stack]
     memory = events["action"] <= AllocatorAction.SEGMENT_UNMAP
     strong[~known | ~memory] = 0
+    for first, end in _marked(replay, snapshot, OPTIMIZER_MARKS):
+        strong[first:end][strong[first:end] == 0] = Phase.OPTIMIZER
     begins = [first for first, _ in _marked(replay, snapshot, STEP_MARK)]
     filled = _carry_forward(strong, begins)
-    inside = (strong != 0) | (
+    inside = (strong != 0) | ~known | (
         (filled == Phase.FORWARD) & ~_seen_before_any_pass(strong, stack, known)
     )
     of_event = np.where(inside, filled, Phase.OUTSIDE).astype(np.uint8)
@@ -112,7 +116,8 @@ def _seen_before_any_pass(
     passes = np.isin(strong, (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER))
     first = int(passes.argmax()) if passes.any() else len(strong)
     early = np.unique(stack[:first][(strong[:first] == 0) & known[:first]])
-    return np.isin(stack, early) & (strong == 0)
+    result: Mask = np.isin(stack, early) & (strong == 0)
+    return result
 
 
 def _until_first_pass(of_event: Kinds, strong: Kinds) -> Kinds:

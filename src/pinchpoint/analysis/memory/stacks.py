@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.trace import Frame, Stacks
 
 
@@ -138,7 +139,8 @@ class StackSigns:
 
     def has(self, sign: Sign) -> NDArray[np.bool_]:
         """Stacks that show any of the signs."""
-        return (self.sign & int(sign)) != 0
+        result: Mask = (self.sign & int(sign)) != 0
+        return result
 
     def user_frames(self, stack: int) -> tuple[Frame, ...]:
         """The frames of the program itself, innermost first."""

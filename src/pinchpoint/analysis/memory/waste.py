@@ -9,11 +9,13 @@ import numpy as np
 
 from pinchpoint.analysis.memory.heap import Heap, heap
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.lives import Index
+from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.analysis.memory.stacks import Sign
 from pinchpoint.trace import AllocatorAction
 
+OVERHEAD_RATIO = 0.05  # reserved over used, at their peaks; steps of one size stay below
+THOUGH_CACHED_RATIO = 0.25  # of new memory, taken while as much lay in the cache
 VARYING_RATIO = 1.2  # steps whose forward passes allocate this much more than others
 
 
@@ -98,11 +100,12 @@ def retries(history: History) -> tuple[Retry, ...]:
     return tuple(out)
 
 
-def _by_program(history: History) -> Index:
+def _by_program(history: History) -> Mask:
     """Events inside ``empty_cache`` or a graph's capture, which empties the cache by itself."""
     events = history.replay.events
     signs = history.signs.has(Sign.EMPTY_CACHE | Sign.GRAPH_CAPTURE)
-    return events.known("stack") & np.append(signs, False)[events["stack"]]
+    result: Mask = events.known("stack") & np.append(signs, False)[events["stack"]]
+    return result
 
 
 def _emptied(history: History) -> int:

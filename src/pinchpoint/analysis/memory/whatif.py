@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.checkpointing import checkpointing
 from pinchpoint.analysis.memory.history import History
+from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.analysis.memory.waste import waste
@@ -79,9 +80,7 @@ def batch(history: History, capacity_bytes: int) -> Batch | None:
     )
 
 
-def scaled_peak(
-    history: History, factors: Mapping[Category, float], extra_bytes: int = 0
-) -> int:
+def scaled_peak(history: History, factors: Mapping[Category, float], extra_bytes: int = 0) -> int:
     """The requested peak if blocks of some categories were larger or smaller."""
     by_category = np.ones(max(Category) + 1)
     for category, factor in factors.items():
@@ -257,10 +256,11 @@ def _expandable(history: History) -> list[WhatIf]:
     ]
 
 
-def _scales_with_batch(history: History) -> NDArray[np.bool_]:
+def _scales_with_batch(history: History) -> Mask:
     owners = history.owners
     varying = owners.is_(Category.ACTIVATION, Category.INPUT)
     parameters = history.blocks.requested[owners.is_(Category.PARAMETER)]
     as_parameter = np.isin(history.blocks.requested, parameters)
     in_pass = np.append(history.phases.of_event, 0)[history.blocks.birth] != Phase.OPTIMIZER
-    return varying | (owners.is_(Category.TEMPORARY) & in_pass & ~as_parameter)
+    result: Mask = varying | (owners.is_(Category.TEMPORARY) & in_pass & ~as_parameter)
+    return result

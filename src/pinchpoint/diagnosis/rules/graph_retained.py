@@ -1,0 +1,60 @@
+"""Tensors that hold their graph are kept from step to step.
+
+## What it looks for
+Blocks that a forward pass allocates in every step and that are still there when the next step has
+ended, most of the pass's blocks or what a loss holds after its backward pass. The line named is the
+innermost one that only these blocks go through.
+
+## Why it matters
+A loss or output with a `grad_fn` keeps everything that its backward pass would need. Memory grows
+by the same amount each step until a request fails.
+
+## How to fix it
+Keep the number, not the tensor: `.item()` where it is logged rarely, `.detach()` where it stays on
+the device. Run evaluation under `torch.no_grad()`.
+
+## When to ignore it
+Where the loss of a few bytes a step is all that stays: it would take years to matter.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
+from pinchpoint.analysis.memory.history import recorded_histories
+from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.diagnosis.rule import Evidence, Finding, Location, NotChecked
+from pinchpoint.trace import Trace
+
+NEEDS = ("allocations",)
+RECORD = "a memory snapshot of five steps or more, or a trace with profile_memory=True"
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Graphs that every step leaves behind."""
+    for history in recorded_histories(trace):
+        found = growth(history)
+        if found.why_not:
+            raise NotChecked(found.why_not, RECORD)
+        for leak in found.leaks:
+            if leak.kind != "graph" or leak.bytes_per_step < MATERIAL_BYTES_PER_STEP:
+                continue
+            yield Finding(
+                summary=(
+                    f"Each step leaves {size(leak.bytes_per_step)} behind: a graph and its"
+                    f" activations, kept through {place(leak.place)}"
+                ),
+                evidence=(
+                    Evidence("kept per step", leak.bytes_per_step, "bytes"),
+                    Evidence("blocks per step", round(leak.blocks_per_step, 1), "count"),
+                    Evidence("kept in the recording", leak.total_bytes, "bytes"),
+                    Evidence("growth of the least use per step", found.bytes_per_step, "bytes"),
+                ),
+                cost_ns_per_step=None,
+                saving_bytes=leak.total_bytes,
+                location=leak.place
+                and Location(leak.place.file, leak.place.line, leak.place.function),
+                fix="Keep a number or a detached tensor; evaluate under torch.no_grad()",
+                hint="total += loss.item()        # or loss.detach()",
+                consequence=f"device memory grows by {size(leak.bytes_per_step)} a step",
+                confirm="pinchpoint memory AFTER --compare BEFORE",
+            )
