@@ -28,7 +28,8 @@ class UnusedGraphs:
 
 def unused_graphs(history: History) -> UnusedGraphs | None:
     """None if every pass either runs backward or keeps no graph."""
-    leaking = {int(i) for leak in growth(history).leaks for i in leak.blocks.tolist()}
+    leaks = [leak.blocks for leak in growth(history).leaks if leak.kind == "graph"]
+    leaking = set(history.blocks.stack[np.concatenate(leaks)].tolist()) if leaks else set()
     kept = [rows for run in _without_backward(history) if len(rows := _kept(history, run, leaking))]
     if not kept:
         return None
@@ -63,8 +64,8 @@ def _kept(history: History, run: Run, leaking: set[int]) -> Index:
     if held.sum() < MIN_KEPT_BLOCKS or held.mean() < GRAPH_RATIO or in_backward.any():
         return mine[:0]
     rows = mine[held]
-    if any(i in leaking for i in rows.tolist()):
-        return mine[:0]
+    if leaking & set(blocks.stack[rows].tolist()):
+        return mine[:0]  # the graph itself stays: another finding
     result: Index = rows[:-1]
     return result
 

@@ -1,8 +1,8 @@
 """Blocks that a step leaves behind: growth from step to step, and who causes it.
 
 A block is left behind if it is born in one step and still there when the next one has ended. A
-stack leaks if it does so in every one of at least three steps; growth that is there in one step
-and not in the next is a cache that fills.
+stack leaks if it does so in three steps or more, regularly and up to the end; growth that stops is
+a cache that fills.
 """
 
 from dataclasses import dataclass, replace
@@ -84,11 +84,9 @@ def growth(history: History) -> Growth:
 
 
 def step_of(history: History, events: Index) -> Index:
-    """The step that each event lies in; -1 outside of all."""
-    first, end = np.array(history.steps.first), np.array(history.steps.end)
-    at = np.searchsorted(first, events, "right") - 1
-    inside = (at >= 0) & (events < end[np.maximum(at, 0)])
-    result: Index = np.where(inside, at, -1)
+    """The step that each event lies in, or that ended last before it; -1 before the first."""
+    first = np.array(history.steps.first, np.int64)
+    result: Index = np.searchsorted(first, events, "right") - 1
     return result
 
 
@@ -103,7 +101,7 @@ def _left_behind(history: History) -> NDArray[np.bool_]:
 
 
 def _steady_stacks(history: History, left: NDArray[np.bool_]) -> list[Index]:
-    """Blocks left behind, by stack, where that happens in the last three steps or more."""
+    """Blocks left behind, by stack, where that does not stop."""
     rows = np.flatnonzero(left)
     stack = np.where(history.blocks.has_stack, history.blocks.stack, -1)[rows]
     step = step_of(history, history.blocks.birth[rows])
@@ -111,11 +109,19 @@ def _steady_stacks(history: History, left: NDArray[np.bool_]) -> list[Index]:
     out = []
     for one in np.unique(stack).tolist():
         mine = rows[stack == one]
-        seen = np.unique(step[stack == one])
-        wanted = np.arange(last - MIN_STEPS + 1, last + 1)
-        if np.isin(wanted, seen).all():
+        if _regular(np.unique(step[stack == one]), last):
             out.append(mine)
     return out
+
+
+def _regular(seen: Index, last: int) -> bool:
+    """Whether it happens again and again up to the end: every step, or every so many."""
+    gaps = np.diff(seen)
+    return (
+        len(seen) >= MIN_STEPS
+        and last - int(seen[-1]) <= int(gaps.max())
+        and int(gaps.max()) <= 2 * int(gaps.min())
+    )
 
 
 def _kind(history: History, rows: Index) -> tuple[str, bool]:

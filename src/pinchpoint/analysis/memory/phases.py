@@ -80,8 +80,10 @@ def phases(replay: Replay, signs: StackSigns, snapshot: MemorySnapshot) -> Phase
         strong[first:end][strong[first:end] == 0] = Phase.OPTIMIZER
     begins = [first for first, _ in _marked(replay, snapshot, STEP_MARK)]
     filled = _carry_forward(strong, begins)
-    inside = (strong != 0) | ~known | (
-        (filled == Phase.FORWARD) & ~_seen_before_any_pass(strong, stack, known)
+    inside = (
+        (strong != 0)
+        | ~known
+        | ((filled == Phase.FORWARD) & ~_seen_before_any_pass(strong, stack, known))
     )
     of_event = np.where(inside, filled, Phase.OUTSIDE).astype(np.uint8)
     of_event = _until_first_pass(of_event, strong)

@@ -126,7 +126,7 @@ def _varying(history: History) -> float:
     np.add.at(running, blocks.birth[born] + 1, blocks.requested[born])
     total = np.cumsum(running)
     each = total[end] - total[first]
-    each = each[each > 0]
+    each = each[1:][each[1:] > 0]  # the first step also warms up
     return float(each.max() / each.min()) if len(each) > 1 else 1.0
 
 

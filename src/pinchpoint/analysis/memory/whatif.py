@@ -14,7 +14,7 @@ from pinchpoint.analysis.memory.checkpointing import checkpointing
 from pinchpoint.analysis.memory.history import History
 from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.owners import Category
-from pinchpoint.analysis.memory.phases import Phase
+from pinchpoint.analysis.memory.phases import Phase, Run
 from pinchpoint.analysis.memory.waste import waste
 
 RANKS = 8  # of the sharding questions, unless asked otherwise: the GPUs of one common machine
@@ -119,13 +119,11 @@ def _checkpointing(history: History) -> list[WhatIf]:
 
 
 def _set_to_none(history: History) -> list[WhatIf]:
-    """Gradients gone from the optimizer's step until the next backward pass."""
+    """Gradients gone from the optimizer's step until the backward pass makes them again."""
     kept = gradients_kept(history)
     if not kept.any():
         return []
-    of_event = history.phases.of_event
-    idle = ~np.isin(of_event, (Phase.BACKWARD, Phase.OPTIMIZER))
-    curve = history.replay.requested - np.where(idle, kept, 0)
+    curve = history.replay.requested - kept
     peak = int(curve.max(initial=history.replay.base[0]))
     return [
         _answer(
@@ -139,19 +137,44 @@ def _set_to_none(history: History) -> list[WhatIf]:
 
 
 def gradients_kept(history: History) -> NDArray[np.int64]:
-    """Bytes of gradients that were there before the last optimizer step, at each event."""
+    """Bytes of gradients that could be gone, after each event: from an optimizer step that they
+    outlive until the next backward pass makes a gradient of their size."""
+    blocks, count = history.blocks, len(history.replay)
+    change = np.zeros(count + 2, np.int64)
     ends = np.array([r.end for r in history.phases.of(Phase.OPTIMIZER)], np.int64)
-    out = np.zeros(len(history.replay) + 2, np.int64)
     rows = np.flatnonzero(history.owners.is_(Category.GRADIENT))
-    if not len(ends) or not len(rows):
-        return out[1:-1]
+    next_end = np.append(ends, count + 1)[np.searchsorted(ends, blocks.birth[rows], "right")]
+    rows = rows[blocks.death[rows] > next_end]  # nearly always none
+    runs = history.phases.runs if len(rows) else ()
+    for position, run in enumerate(runs):
+        if run.phase != Phase.OPTIMIZER:
+            continue
+        kept = rows[(blocks.birth[rows] < run.first) & (blocks.death[rows] > run.end)]
+        later = (r for r in runs[position + 1 :] if r.phase != Phase.OUTSIDE)
+        following = next((r for r in later if r.phase in (Phase.BACKWARD, Phase.OPTIMIZER)), None)
+        if not len(kept) or (following is not None and following.phase == Phase.OPTIMIZER):
+            continue
+        back = (
+            np.full(len(kept), count)
+            if following is None
+            else _made_again(history, blocks.requested[kept], following)
+        )
+        until = np.minimum(back, blocks.death[kept])
+        np.add.at(change, np.full(len(kept), run.end), blocks.requested[kept])
+        np.add.at(change, until, -blocks.requested[kept])
+    return np.cumsum(change)[:count]
+
+
+def _made_again(history: History, wanted: NDArray[np.int64], backward: Run) -> NDArray[np.int64]:
+    """When the backward pass makes blocks of these sizes, each once; its end where it does not."""
     blocks = history.blocks
-    at = np.searchsorted(ends, blocks.birth[rows], "right")
-    since = np.append(ends, len(history.replay) + 1)[at]
-    kept = blocks.death[rows] > since
-    np.add.at(out, since[kept], blocks.requested[rows[kept]])
-    np.add.at(out, blocks.death[rows[kept]], -blocks.requested[rows[kept]])
-    return np.cumsum(out)[: len(history.replay)]
+    made = np.flatnonzero((blocks.birth >= backward.first) & (blocks.birth < backward.end))
+    out = np.full(len(wanted), backward.end)
+    for size in np.unique(wanted).tolist():
+        mine = np.flatnonzero(wanted == size)
+        births = blocks.birth[made[blocks.requested[made] == size]][: len(mine)]
+        out[mine[: len(births)]] = births
+    return out
 
 
 def _precision(history: History) -> list[WhatIf]:

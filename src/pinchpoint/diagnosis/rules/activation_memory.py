@@ -68,5 +68,5 @@ def _finding(
         fix="Checkpoint the layers, or use a smaller batch",
         hint="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
         consequence=shortage[1],
-        confirm="pinchpoint memory AFTER --compare BEFORE",
+        confirm="pinchpoint memory BEFORE --compare AFTER",
     )

@@ -52,5 +52,5 @@ def check(trace: Trace) -> Iterator[Finding]:
                 fix="Reduce each batch to what is needed, or move it to the host in time",
                 hint="right += (logits.argmax(-1) == y).sum()   # not kept.append(logits)",
                 consequence=f"device memory grows by {size(leak.bytes_per_step)} a step",
-                confirm="pinchpoint memory AFTER --compare BEFORE",
+                confirm="pinchpoint memory BEFORE --compare AFTER",
             )

@@ -52,5 +52,5 @@ def check(trace: Trace) -> Iterator[Finding]:
             fix="Evaluate under torch.inference_mode() or torch.no_grad()",
             hint="with torch.inference_mode():\n    out = model(x)",
             consequence=f"{size(found.peak_bytes)} of {size(peak)} at the peak are not needed",
-            confirm="pinchpoint memory AFTER --compare BEFORE",
+            confirm="pinchpoint memory BEFORE --compare AFTER",
         )

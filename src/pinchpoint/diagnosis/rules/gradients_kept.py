@@ -49,5 +49,5 @@ def check(trace: Trace) -> Iterator[Finding]:
             fix="Set gradients to None between the optimizer's step and the next forward pass",
             hint="optimizer.zero_grad(set_to_none=True)",
             consequence=f"the peak is {size(answer.saved_bytes)} higher than it needs to be",
-            confirm="pinchpoint memory AFTER --compare BEFORE",
+            confirm="pinchpoint memory BEFORE --compare AFTER",
         )

@@ -56,5 +56,5 @@ def check(trace: Trace) -> Iterator[Finding]:
                 fix="Keep a number or a detached tensor; evaluate under torch.no_grad()",
                 hint="total += loss.item()        # or loss.detach()",
                 consequence=f"device memory grows by {size(leak.bytes_per_step)} a step",
-                confirm="pinchpoint memory AFTER --compare BEFORE",
+                confirm="pinchpoint memory BEFORE --compare AFTER",
             )

@@ -58,5 +58,5 @@ def check(trace: Trace) -> Iterator[Finding]:
             and Location(found.place.file, found.place.line, found.place.function),
             fix="Compute the loss over chunks of tokens, or with a fused loss",
             consequence=f"{size(found.bytes)} of {size(live)} at the peak",
-            confirm="pinchpoint memory AFTER --compare BEFORE",
+            confirm="pinchpoint memory BEFORE --compare AFTER",
         )

@@ -110,5 +110,5 @@ def _finding(history: History, summary: str, found: Waste, at_stake: int) -> Fin
         ),
         hint=None if expandable else _HINT,
         consequence=f"{size(at_stake)} of memory cannot be used",
-        confirm="pinchpoint memory AFTER --compare BEFORE",
+        confirm="pinchpoint memory BEFORE --compare AFTER",
     )

@@ -51,5 +51,5 @@ def check(trace: Trace) -> Iterator[Finding]:
                 and Location(leak.place.file, leak.place.line, leak.place.function),
                 fix="Find what holds these tensors, and drop or bound it",
                 consequence=f"device memory grows by {size(leak.bytes_per_step)} a step",
-                confirm="pinchpoint memory AFTER --compare BEFORE",
+                confirm="pinchpoint memory BEFORE --compare AFTER",
             )

@@ -57,5 +57,5 @@ def check(trace: Trace) -> Iterator[Finding]:
             saving_bytes=answer.saved_bytes if answer else state,
             fix="Use an optimizer with 8-bit or factored state, or share the state between ranks",
             consequence=short[1] or f"{size(state)} are held from the first step on",
-            confirm="pinchpoint memory AFTER --compare BEFORE",
+            confirm="pinchpoint memory BEFORE --compare AFTER",
         )

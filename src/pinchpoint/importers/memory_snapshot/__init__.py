@@ -60,7 +60,7 @@ def read(path: Path) -> Trace:
         threads=(Thread("?", "?", "the recording does not say"),),
         devices=tuple(Device(number) for number in used),
         origin_ns=origin_us * 1000 or None,
-        allocations=_allocations(snapshot, origin_us),
+        allocations=allocations_of(snapshot, origin_us),
         snapshot=snapshot,
     )
 
@@ -116,7 +116,8 @@ class _Bounded:
         return b""
 
 
-def _allocations(snapshot: MemorySnapshot, origin_us: int) -> Table:
+def allocations_of(snapshot: MemorySnapshot, origin_us: int) -> Table:
+    """The ``allocations`` table: births and completed frees; times count from ``origin_us``."""
     events = snapshot.events
     action = events["action"]
     born = action == AllocatorAction.ALLOC

@@ -1,0 +1,66 @@
+"""Sentences of the memory report."""
+
+from collections.abc import Sequence
+
+from pinchpoint.analysis.memory.owners import Category
+from pinchpoint.report.document import LocationInfo
+from pinchpoint.report.memory_document import DeviceMemory, HolderItem, MemoryFinding, Moment
+from pinchpoint.report.quantity import size
+
+CATEGORY_WORDS = {
+    Category.PARAMETER: "parameters",
+    Category.BUFFER: "buffers",
+    Category.GRADIENT: "gradients",
+    Category.OPTIMIZER_STATE: "optimizer state",
+    Category.ACTIVATION: "activations",
+    Category.INPUT: "inputs",
+    Category.TEMPORARY: "temporaries",
+    Category.WORKSPACE: "workspace",
+    Category.UNKNOWN: "unknown",
+}
+MOMENT_WORDS = {
+    "peak": "At the peak",
+    "end": "At the end",
+    "oom": "When the request failed",
+    "time": "At the time asked for",
+}
+
+
+def where(location: LocationInfo | None, operation: str | None) -> str:
+    """``model.py:81 in forward (nn.linear)``."""
+    if location is None or location.file is None:
+        return operation or "no Python line"
+    name = location.file.replace("\\", "/").rsplit("/", 1)[-1]
+    text = f"{name}:{location.line}" if location.line else name
+    if location.function:
+        text += f" in {location.function}"
+    return f"{text} ({operation})" if operation and operation != location.function else text
+
+
+def holder_words(held: HolderItem) -> str:
+    """One holder: what, where, how many."""
+    text = where(held.location, held.operation)
+    if held.location is None and held.phase in ("backward", "forward", "optimizer"):
+        text = f"in {held.phase}" if held.operation is None else f"{held.operation} in {held.phase}"
+    return f"{text} × {held.blocks}" if held.blocks > 1 else text
+
+
+def peak_sentence(moment: Moment) -> str:
+    """``At the peak, 61 % are activations; the largest are …``."""
+    total = max(moment.requested, 1)
+    largest = max(moment.categories, key=lambda c: c.bytes)
+    first = MOMENT_WORDS[moment.what]
+    text = f"{first}, {100 * largest.bytes / total:.0f} % are {largest.category}"
+    mine = [h for h in moment.holders if h.category == largest.category]
+    if mine and len(mine) > 1:
+        text += f"; the largest are {size(mine[0].bytes)} at {holder_words(mine[0])}"
+    return text + "."
+
+
+def verdict(device: DeviceMemory, found: Sequence[MemoryFinding]) -> str:
+    """What the recording comes to, in a sentence or two."""
+    material = [f for f in found if f.severity != "negligible"]
+    sentence = peak_sentence(next(m for m in device.moments if m.what == "peak"))
+    if not material:
+        return f"{sentence} Nothing worth fixing here."
+    return sentence
