@@ -87,6 +87,18 @@ def test_waiting_explains_frames_inside_it_but_not_work():
     assert found["cudaStreamSynchronize"] == GapKind.SYNC
 
 
+def test_a_wrapper_around_the_whole_loop_explains_nothing():
+    b = TraceBuilder()
+    b.python("mlflow/utils/autologging.py(5): patched_train", 0, 300)
+    b.python("train.py(3): loop", 1, 298)
+    for i in range(2):
+        b.step(i, 10 + i * 100, 100)
+    b.python("mlflow/tracking/client.py(9): log_metric", 150, 20)
+    found = kinds(b)
+    assert found["train.py(3): loop"] == GapKind.PYTHON
+    assert found["mlflow/tracking/client.py(9): log_metric"] == GapKind.LOGGING
+
+
 def test_compiler_rows_are_compiling_with_all_they_call():
     b = TraceBuilder()
     b.op("backend_compile", 0, 100, kind=HostKind.COMPILE)

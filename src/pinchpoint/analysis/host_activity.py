@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.ancestry import nearest
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.host_timeline import NO_ROW, host_rows
+from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
 
 Codes = NDArray[np.uint8]
 
 # Rows that stand for everything inside them. Python frames are spelt "file.py(LINE): function".
-_ENCLOSING: tuple[tuple[GapKind, str], ...] = (
+_FRAMES: tuple[tuple[GapKind, str], ...] = (
     # Iterating a loader, of torch and of the libraries that replace it; starting its workers.
     (
         GapKind.DATA,
@@ -34,7 +35,7 @@ _ENCLOSING: tuple[tuple[GapKind, str], ...] = (
         r"|triton/compiler/|triton/runtime/jit\.py\(\d+\): _do_compile"
         r"|triton/runtime/autotuner\.py\(\d+\): _bench|jax/.*: (backend_)?compile|^XlaCompile",
     ),
-    (GapKind.GC, r"^<built-in function collect>|^Python GC|^gc\.collect"),
+    (GapKind.GC, r"^Python GC|^gc\.collect"),
     (
         GapKind.CHECKPOINT,
         r"torch/serialization\.py\(\d+\): (save|load)$|torch/distributed/checkpoint/"
@@ -43,29 +44,38 @@ _ENCLOSING: tuple[tuple[GapKind, str], ...] = (
     (
         GapKind.LOGGING,
         r"torch/utils/tensorboard/|tensorboardX/|^logging/__init__\.py|wandb/|mlflow/|matplotlib/"
-        r"|^tqdm/std\.py|PIL/Image\.py\(\d+\): save|^<built-in function print>"
-        r"|^<built-in method (write|writelines|flush|fsync) of _io\.",
+        r"|^tqdm/std\.py|PIL/Image\.py\(\d+\): save",
     ),
-    (
-        GapKind.PROFILER,
-        r"torch/profiler/|torch/autograd/profiler\.py|_record_function_(enter|exit)",
-    ),
+    (GapKind.PROFILER, r"torch/profiler/|torch/autograd/profiler\.py"),
     (GapKind.HOST_COLLECTIVE, r"^(gloo|mpi|ucc):"),
     # A thread that sleeps until another one has something for it.
     (
         GapKind.WAIT,
         r"^(threading|queue|selectors|subprocess)\.py\(\d+\): (wait|get|put|select|join)$"
         r"|^multiprocessing/(queues|connection|popen_\w+)\.py\(\d+\): (get|wait|poll|recv\w*)$"
-        r"|^<built-in method (acquire|poll|select|recv\w*) of |^<built-in function (sleep|select)>"
-        r"|concurrent/futures/.*: result$|asyncio/.*: (run_until_complete|_run_once)$",
+        r"|concurrent/futures/_base\.py\(\d+\): result$",
     ),
     # The caller of backward() waits in here for the autograd thread.
-    (
-        GapKind.AUTOGRAD,
-        r"^<built-in method run_backward of |torch/autograd/graph\.py\(\d+\): _engine_run_backward",
-    ),
+    (GapKind.AUTOGRAD, r"torch/autograd/graph\.py\(\d+\): _engine_run_backward"),
 )
-_COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in _ENCLOSING)
+# The same for C functions, "<built-in method NAME of TYPE object at 0x…>".
+_BUILTINS: tuple[tuple[GapKind, str], ...] = (
+    (GapKind.GC, r"function collect>"),
+    (GapKind.LOGGING, r"function print>|method (write|writelines|flush|fsync) of _io\."),
+    (GapKind.PROFILER, r"(method|function) _record_function_(enter|exit)"),
+    (GapKind.WAIT, r"method (acquire|poll|select|recv\w*) of |function (sleep|select)>"),
+    (GapKind.AUTOGRAD, r"method run_backward of "),
+)
+_BUILTIN = "<built-in "
+
+Patterns = tuple[tuple[GapKind, re.Pattern[str]], ...]
+
+
+def _compiled(rows: tuple[tuple[GapKind, str], ...]) -> Patterns:
+    return tuple((kind, re.compile(pattern)) for kind, pattern in rows)
+
+
+_FRAME_PATTERNS, _BUILTIN_PATTERNS = _compiled(_FRAMES), _compiled(_BUILTINS)
 
 _OF_CALL = {
     ApiKind.SYNC_DEVICE: GapKind.SYNC,
@@ -99,6 +109,7 @@ def activity(trace: Trace) -> Codes:
     rows = host_rows(trace)
     code = _by_itself(trace)
     enclosing = _by_name(trace, rows.name)
+    enclosing[_around_steps(trace)] = 0
     if trace.host_ops is not None:
         compiler = trace.host_ops["kind"] == HostKind.COMPILE
         enclosing[: rows.operators][compiler] = GapKind.COMPILE
@@ -140,8 +151,23 @@ def _by_itself(trace: Trace) -> Codes:
 def _by_name(trace: Trace, name: NDArray[np.int32]) -> Codes:
     code = np.zeros(len(trace.names), np.uint8)
     for position in np.flatnonzero(np.bincount(name, minlength=1)).tolist():
-        for kind, pattern in _COMPILED:
-            if pattern.search(trace.names[position]):
-                code[position] = kind
-                break
+        code[position] = _meaning(trace.names[position])
     return code[name]
+
+
+def _meaning(name: str) -> int:
+    """What a row of this name stands for with all that is inside it; 0 for nothing special."""
+    if name.startswith(_BUILTIN):
+        found = (kind for kind, pattern in _BUILTIN_PATTERNS if pattern.match(name, len(_BUILTIN)))
+    else:
+        found = (kind for kind, pattern in _FRAME_PATTERNS if pattern.search(name))
+    return next(found, 0)
+
+
+def _around_steps(trace: Trace) -> NDArray[np.bool_]:
+    """Rows that enclose two steps: a wrapper around the loop, of a logger say, explains nothing."""
+    rows, windows = host_rows(trace), steps(trace)
+    first = np.searchsorted(windows.host_start_ns, rows.start_ns, "left")
+    second_end = np.append(windows.host_end_ns[1:], [np.iinfo(np.int64).max] * 2)
+    encloses: NDArray[np.bool_] = second_end[first] <= rows.end_ns
+    return encloses
