@@ -26,10 +26,13 @@ PRODUCT_REACHED = {"bf16": 0.85, "fp16": 0.85, "tf32": 0.67, "fp32": 0.77}
 # What a product takes beyond that, whatever its size: from 4.8 GFLOP (11 µs) to 137 GFLOP (172 µs).
 PRODUCT_START_NS = 7_000
 STREAM_REACHED = 0.9  # of the memory's bandwidth, by elementwise kernels on large dense tensors
-# Causal attention of cuDNN in bf16, heads of 64, 1024 tokens: 0.28 forward, 0.26 backward; whole
-# attention 0.32. FlashAttention-2 is published with 0.5 and more on Ampere, 0.35 on Hopper.
-ATTENTION_REACHED = 0.3
+# Causal attention of cuDNN in bf16, heads of 64, 1024 tokens: 0.28 forward, 0.26 backward; longer
+# sequences fill the chip better. FlashAttention-2 is published with 0.35 on Hopper, 0.5 on Ampere.
+ATTENTION_REACHED = 0.35
+ATTENTION_REACHED_WHEN_SHORT = 0.27
+SHORT_SEQUENCE = 2048
 ATTENTION_REACHED_ON_AMPERE = 0.5
+ATTENTION_REACHED_IN_FP32 = 0.43  # of the vector units' peak, by memory-efficient attention
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,14 @@ class Attainable:
         rate = self.spec.memory_bytes_per_s
         return size / (rate * STREAM_REACHED) * 1e9 if rate else None
 
-    def attention_ns(self, flops: float, dtype: str = "bf16") -> float | None:
-        """Fused attention of so many FLOPs, those that the mask spares left out."""
+    def attention_ns(self, flops: float, length: int, dtype: str = "bf16") -> float | None:
+        """Fused attention of so many FLOPs, those that the mask spares left out; over a length."""
         peak = self.spec.peak_flop_per_s(dtype)
-        ampere = self.spec.architecture == "Ampere"
-        reached = ATTENTION_REACHED_ON_AMPERE if ampere else ATTENTION_REACHED
+        reached = ATTENTION_REACHED if length >= SHORT_SEQUENCE else ATTENTION_REACHED_WHEN_SHORT
+        if dtype == "fp32":
+            reached = ATTENTION_REACHED_IN_FP32
+        elif self.spec.architecture == "Ampere":
+            reached = ATTENTION_REACHED_ON_AMPERE
         return flops / (peak * reached) * 1e9 if peak else None
 
 

@@ -1,0 +1,75 @@
+import pytest
+
+from builders import TraceBuilder
+from device_steps import Work, device_bound
+
+TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x256x32_execute_segment_k_off_kernel__5x"
+BF16 = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+SIMT = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_tn_align1>(Params)"
+ATTENTION = (
+    "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>)"
+)
+NORM = "void at::native::vectorized_layer_norm_kernel<float, float, false>(int, float)"
+HEADS = [8, 1024, 16, 64]
+
+
+def product(kernel=TF32, takes_us=1_000.0):
+    return Work(kernel, takes_us, "aten::mm", [[8192, 4096], [4096, 4096]], ["float", "float"])
+
+
+PLAIN = (
+    "c15_fp64_by_accident",
+    "c34_no_tensor_cores",
+    "d03_decoy_copies_in_fp32_gemm",
+    "t01_two_h2d_and_fp32",
+)
+NORMS = Work(NORM, 50, "aten::native_layer_norm", [[8192, 4096]], ["float"])
+
+
+def test_products_take_what_bf16_takes(outcome):
+    trace = device_bound([product(), NORMS])
+    (finding,) = outcome("no-mixed-precision", trace).findings
+    _, products, _ = finding.changes
+    expected_us = 7 + 2 * 8192 * 4096 * 4096 / (989.4e12 * 0.85) * 1e6
+    assert products.factor == pytest.approx(expected_us / 1_000)
+    assert finding.cost_ns_per_step == 1_000_000
+
+
+def test_attention_takes_what_the_fused_16_bit_kernel_takes(outcome):
+    operator = "aten::_efficient_attention_forward"
+    values = ["", "", "", "", "", "", "", "", "0.", "0"]
+    work = Work(ATTENTION, 2_000, operator, [HEADS] * 3 + [[]] * 7, ["float"] * 3, values=values)
+    (finding,) = outcome("no-mixed-precision", device_bound([work])).findings
+    flops = 4 * 8 * 16 * 1024 * 1024 * 64
+    assert finding.changes[-1].factor == pytest.approx(flops / (989.4e12 * 0.27) * 1e6 / 2_000)
+
+
+def test_says_nothing_of_a_plain_stack_of_linear_layers(outcome):
+    assert outcome("no-mixed-precision", device_bound([product()])).answer == "clear"
+
+
+def test_plain_cores_are_another_cause(outcome):
+    trace = device_bound([product(SIMT), NORMS])
+    assert outcome("no-mixed-precision", trace).answer == "clear"
+
+
+def test_is_quiet_where_most_products_have_16_bits(outcome):
+    trace = device_bound([product(BF16), product(TF32, 300), NORMS])
+    assert outcome("no-mixed-precision", trace).answer == "clear"
+
+
+def test_cannot_judge_without_a_device(outcome):
+    assert outcome("no-mixed-precision", TraceBuilder().trace()).answer == "not checked"
+
+
+@pytest.mark.corpus
+def test_labelled(labelled):
+    slow = labelled("c35_no_mixed_precision.slow")
+    assert next(iter(slow)) == "no-mixed-precision"
+    assert slow["no-mixed-precision"] == pytest.approx(20.85, rel=0.1)
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", PLAIN)
+def test_says_nothing_of_plain_networks_in_tf32(labelled, name):
+    assert "no-mixed-precision" not in labelled(f"{name}.fixed")
