@@ -9,8 +9,7 @@ from pathlib import Path
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
 from pinchpoint.importers.kineto.document import Frame, close_events, open_events
-from pinchpoint.importers.kineto.plain import PlainScanner
-from pinchpoint.importers.kineto.scan import scan_in_order
+from pinchpoint.importers.kineto.scanner import ScannerName, available, scan
 from pinchpoint.importers.kineto.text import Text
 from pinchpoint.importers.open import Progress
 from pinchpoint.trace import Trace
@@ -38,16 +37,19 @@ def claims(path: Path, head: bytes) -> bool:
     return any(sign in head for sign in _SIGNS) or path.name.lower().endswith(_NAMES)
 
 
-def read(path: Path, progress: Progress | None = None) -> Trace:
-    """The trace; UnreadableFile if the file holds none."""
+def read(path: Path, progress: Progress | None = None, scanner: ScannerName | None = None) -> Trace:
+    """The trace; UnreadableFile if the file holds none.
+
+    ``scanner`` forces one of the two readers, which give the same trace.
+    """
+    scanner = scanner or available()
     frame = Frame()
     with Text(path, progress) as text:
         rest = open_events(text, frame)
-        scanner = PlainScanner()
-        scanned = scan_in_order(scanner, text, rest)
+        scanned = scan(text, rest, scanner)
         if scanned.ended:
             close_events(text, scanned.rest, frame)
-    return _with_content(path, assemble(path, text.total_bytes, frame, scanned, scanner.name))
+    return _with_content(path, assemble(path, text.total_bytes, frame, scanned, scanner))
 
 
 def _with_content(path: Path, trace: Trace) -> Trace:

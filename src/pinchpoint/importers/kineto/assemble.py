@@ -13,6 +13,7 @@ from pinchpoint.importers.kineto.host import Sources, host_tables
 from pinchpoint.importers.kineto.memory import allocation_table
 from pinchpoint.importers.kineto.rare import counter_table, kernel_counter_table, read_rare
 from pinchpoint.importers.kineto.scan import Scanned
+from pinchpoint.importers.kineto.scanner import ScannerName
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.trace import Names, Source, Trace
 
@@ -20,7 +21,7 @@ FORMAT = "kineto"
 UNNAMED = "unnamed"  # events without a name; the first of the trace's names
 
 
-def assemble(path: Path, size: int, frame: Frame, scanned: Scanned, scanner: str) -> Trace:
+def assemble(path: Path, size: int, frame: Frame, scanned: Scanned, scanner: ScannerName) -> Trace:
     """Build every table."""
     rank, world_size = facts.rank_and_size(frame.members)
     columns = Columns(scanned)
@@ -28,7 +29,7 @@ def assemble(path: Path, size: int, frame: Frame, scanned: Scanned, scanner: str
     interned = Interned(columns.texts, names)
     rare = read_rare(columns.raw)
     clock = clock_of(columns)
-    sources = Sources(columns, interned, names, Threads(interned, rare), clock, rank)
+    sources = Sources(columns, interned, names, Threads(interned, rare), clock, rank, scanner)
     host_ops, api_calls, steps = host_tables(sources)
     device_ops, device_annotations = device_tables(sources, host_ops, api_calls)
     flows = flow_table(sources)

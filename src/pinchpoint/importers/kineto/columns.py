@@ -107,20 +107,20 @@ class Interned:
         """For each row what ``choose`` says about its word; absent words are empty ones."""
         table = np.empty(len(self._texts) + 1, np.int64)
         table[-1] = choose("")
-        for text in _used(column, len(self._texts)):
+        for text in used_in_order(column, len(self._texts)):
             table[text] = choose(self.string(text))
         return table[column]
 
     def _mapped(self, column: Array, spell: Callable[[int], str]) -> tuple[Array, Mask]:
         table = np.zeros(len(self._texts) + 1, np.int32)
-        for text in _used(column, len(self._texts)):
+        for text in used_in_order(column, len(self._texts)):
             table[text] = self._names.id_of(spell(text))
         return table[column], column == ABSENT
 
 
-def _used(column: Array, texts: int) -> list[int]:
-    """The texts that occur in a column, in order of their first row."""
-    first = np.full(texts + 1, len(column))
+def used_in_order(column: Array, values: int) -> list[int]:
+    """Which of the numbers below ``values`` occur in a column, in order of their first row."""
+    first = np.full(values + 1, len(column))
     first[column[::-1]] = np.arange(len(column) - 1, -1, -1)  # of equal places the last one stays
     used = np.flatnonzero(first[:-1] < len(column))
     order: list[int] = used[np.argsort(first[used], kind="stable")].tolist()

@@ -82,12 +82,12 @@ def _start(text: Text) -> bytes:
     return buffer
 
 
-def _read_at_least(text: Text, size: int) -> bytes:
+def _read_at_least(text: Text, size: int, piece_bytes: int = 1 << 20) -> bytes:
     pieces, length = [], 0
-    while length < size and (piece := text.read(1 << 20)):
+    while length < size and (piece := text.read(piece_bytes)):
         pieces.append(piece)
         length += len(piece)
-    return b"".join(pieces)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _no_events(text: Text, frame: Frame) -> UnreadableFile:
@@ -167,24 +167,33 @@ class BlockEnd(Enum):
     FILE = 3
 
 
-def blocks(text: Text, rest: bytes, size: int) -> Iterator[tuple[bytes, BlockEnd]]:
+@dataclass(frozen=True)
+class Block:
+    """A stretch of the text of the events: ``text[:stop]``."""
+
+    text: bytes
+    stop: int
+    end: BlockEnd
+
+
+def blocks(text: Text, rest: bytes, size: int) -> Iterator[Block]:
     """The text of the events in blocks of about ``size`` bytes."""
-    buffer = rest
+    buffer, wanted = rest, size
     while True:
-        piece = _read_at_least(text, max(1, size - len(buffer)))
+        piece = _read_at_least(text, max(1, wanted - len(buffer)), size)
         if not piece:
-            yield buffer, BlockEnd.FILE
+            yield Block(buffer, len(buffer), BlockEnd.FILE)
             return
         buffer = buffer + piece if buffer else piece
         at = _last_boundary(buffer)
         if at:
-            yield buffer[:at], BlockEnd.BOUNDARY
-            buffer = buffer[at:]
+            yield Block(buffer, at, BlockEnd.BOUNDARY)
+            buffer, wanted = buffer[at:], 0
         elif len(buffer) >= EVENT_BYTES:
-            yield buffer, BlockEnd.ANYWHERE
-            buffer = b""
-        else:
-            size = max(size, 2 * len(buffer))
+            yield Block(buffer, len(buffer), BlockEnd.ANYWHERE)
+            buffer, wanted = b"", 0
+        else:  # a long event: reading twice as much each time takes linear time
+            wanted = 2 * len(buffer)
 
 
 def _last_boundary(buffer: bytes) -> int:

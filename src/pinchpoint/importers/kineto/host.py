@@ -10,7 +10,8 @@ from pinchpoint.importers.kineto.clock import Clock, Spans
 from pinchpoint.importers.kineto.columns import Columns, Interned, first_known, known
 from pinchpoint.importers.kineto.fields import Lane
 from pinchpoint.importers.kineto.host_kinds import STEP, host_kind
-from pinchpoint.importers.kineto.nesting import NONE, nest
+from pinchpoint.importers.kineto.nesting import NONE
+from pinchpoint.importers.kineto.scanner import ScannerName, nest
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.trace import HostKind, Names, Table, empty_table, table
 from pinchpoint.trace.call_names import api_kind, without_version
@@ -28,6 +29,7 @@ class Sources:
     threads: Threads
     clock: Clock
     rank: int | None
+    scanner: ScannerName
 
 
 def host_tables(sources: Sources) -> tuple[Table, Table, Table]:
@@ -43,6 +45,7 @@ def host_tables(sources: Sources) -> tuple[Table, Table, Table]:
         host_thread,
         (calls.start, calls.start + calls.duration, call_thread),
         len(sources.threads),
+        sources.scanner,
     )
     host_ops = _host_ops(sources, host, host_thread, parent)
     api_calls = _api_calls(sources, calls, call_thread, enclosing)

@@ -23,6 +23,7 @@ from pinchpoint.importers.kineto.fields import (
     Form,
 )
 
+_LARGEST_EXPONENT = 99_999  # more is the same: zero, or too large
 SIGNIFICANT_DIGITS = 19  # fit in 64 bits; 1.7e15 µs with three decimals needs all of them
 
 
@@ -184,11 +185,17 @@ def decimal(text: bytes, shift: int) -> int | None:
         return 0
     kept = int(digits[:SIGNIFICANT_DIGITS])
     power = shift - len(fraction) + len(digits[SIGNIFICANT_DIGITS:])
-    power += max(-99_999, min(99_999, int(exponent[:12]))) if exponent else 0
+    power += _exponent(exponent)
     value = _scaled(kept, power)
     if value is None:
         return None
     return -value if sign else value
+
+
+def _exponent(text: bytes) -> int:
+    size = int(text.lstrip(b"+-0")[:7] or b"0")
+    size = min(size, _LARGEST_EXPONENT)
+    return -size if text[:1] == b"-" else size
 
 
 def _scaled(kept: int, power: int) -> int | None:

@@ -20,8 +20,11 @@ MOST_CROSSED = 1000
 NONE = -1
 
 
+Calls = tuple[Array, Array, Array]  # start, end, thread
+
+
 def nest(
-    start: Array, end: Array, thread: Array, calls: tuple[Array, Array, Array], threads: int
+    start: Array, end: Array, thread: Array, calls: Calls, threads: int
 ) -> tuple[Array, Array]:
     """The innermost enclosing row of each row, and of each call; NONE where there is none.
 

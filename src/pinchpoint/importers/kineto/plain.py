@@ -85,11 +85,11 @@ class PlainScanner:
         done, self._chunk = self._chunk, _Rows()
         return done.chunk()
 
-    def scan(self, text: bytes, at: int, limit: int) -> tuple[Status, int]:
+    def scan(self, text: bytes, at: int, stop: int, limit: int) -> tuple[Status, int]:
         """See :class:`pinchpoint.importers.kineto.scan.Scanner`."""
         if at == 0:
-            at = self._scan_strict(text, limit)
-        end = len(text)
+            at = self._scan_strict(text[:stop], limit)
+        end = stop
         while (at := skip_separators(text, at, end)) < end:
             if text[at] == ord("]"):
                 return Status.DONE, at

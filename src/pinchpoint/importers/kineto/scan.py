@@ -1,12 +1,13 @@
 """From text to the columns of each lane: what both scanners share."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from pinchpoint.errors import HostileFile
-from pinchpoint.importers.kineto.document import EVENT_BYTES, BlockEnd, blocks
+from pinchpoint.importers.kineto.document import EVENT_BYTES, Block, BlockEnd, blocks
 from pinchpoint.importers.kineto.fields import Lane
 from pinchpoint.importers.kineto.lenient import BOUNDARY, BOUNDARY_BYTES, Status
 from pinchpoint.importers.kineto.text import Text
@@ -40,8 +41,8 @@ class Scanner(Protocol):
     name: str
     block_bytes: int  # the size of block that suits it
 
-    def scan(self, text: bytes, at: int, limit: int) -> tuple[Status, int]:
-        """Read events from ``at`` on; how it ended, and where.
+    def scan(self, text: bytes, at: int, stop: int, limit: int) -> tuple[Status, int]:
+        """Read events of ``text[at:stop]``; how it ended, and where.
 
         Unless all text was read, the position is that of the event that could not be read.
         An event of more than ``limit`` bytes is not read.
@@ -84,7 +85,7 @@ class Scanned:
         return sum(chunk.events for chunk, _ in self.chunks)
 
 
-def walk(scanner: Scanner, block: bytes, end: BlockEnd, limit: int, seeking: bool = False) -> Walk:
+def walk(scanner: Scanner, block: Block, limit: int, seeking: bool = False) -> Walk:
     """Scan a block from its start, passing over what is no event.
 
     Broken text is skipped up to the next place that looks like the beginning of an event. An
@@ -94,53 +95,106 @@ def walk(scanner: Scanner, block: bytes, end: BlockEnd, limit: int, seeking: boo
     ``limit`` bytes, so each time it happens the limit shrinks: a file full of such events still
     takes linear time.
     """
-    at, skipped = 0, 0
+    at, skipped, text, stop = 0, 0, block.text, block.stop
     if seeking:
-        at = _next_boundary(block, 0)
+        at = _next_boundary(text, 0, stop)
         if at < 0:
-            return Walk(max(0, len(block) - BOUNDARY_BYTES), limit, seeking=True)
+            return Walk(max(0, stop - BOUNDARY_BYTES), limit, seeking=True)
     while True:
-        status, at = scanner.scan(block, at, limit)
+        status, at = scanner.scan(text, at, stop, limit)
         if status is Status.DONE:
             return Walk(at + 1, limit, ended=True, skipped=skipped)
-        if at >= len(block) or (status is Status.MORE and end is not BlockEnd.FILE):
+        if at >= stop or (status is Status.MORE and block.end is not BlockEnd.FILE):
             return Walk(at, limit, skipped=skipped)
         if status is Status.LONG:
             limit = max(limit // 32, SMALLEST_LIMIT)
-        following = _next_boundary(block, at + 1)
+        following = _next_boundary(text, at + 1, stop)
         if following < 0:
             cut_off = status is Status.MORE  # the end of the file cuts the last event
-            seeking = end is BlockEnd.ANYWHERE
-            return Walk(len(block), limit, skipped=skipped + (not cut_off), seeking=seeking)
+            seeking = block.end is BlockEnd.ANYWHERE
+            return Walk(stop, limit, skipped=skipped + (not cut_off), seeking=seeking)
         skipped += 1
         at = following
 
 
-def _next_boundary(block: bytes, at: int) -> int:
-    found = BOUNDARY.search(block, at)
+def _next_boundary(text: bytes, at: int, stop: int) -> int:
+    found = BOUNDARY.search(text, at, stop)
     return found.end() if found else -1
+
+
+@dataclass
+class Early:
+    """A block that was scanned before the one in front of it was done."""
+
+    walk: Walk
+    chunk: Chunk
+    scanner: int
+    limit: int  # that it was scanned with
+
+
+class Joiner:
+    """Puts scanned blocks together in order; scans again what was scanned too early.
+
+    That a block begins with an event is a guess. It is right if the block before it was used up;
+    else the rest of that block goes in front, and both are scanned again.
+    """
+
+    def __init__(self, scanner: Scanner, position: int = 0) -> None:
+        self.scanned = Scanned()
+        self.limit = EVENT_BYTES
+        self._scanner = scanner
+        self._position = position
+        self._carry = b""
+        self._wanted = 0
+        self._seeking = False
+        self._last = Block(b"", 0, BlockEnd.FILE)
+
+    def add(self, block: Block, early: Early | None = None) -> bool:
+        """Take the next block; False once the list of events has ended."""
+        if early is None or self._carry or self._seeking or early.limit != self.limit:
+            early = self._scan(block)
+            if early is None:
+                return True
+        else:
+            self._carry = block.text[early.walk.consumed : block.stop]
+        done = early.walk
+        self.scanned.chunks.append((early.chunk, early.scanner))
+        self.scanned.skipped += done.skipped
+        self._seeking, self.limit = done.seeking, done.limit
+        self._wanted = 2 * len(self._carry)
+        self._last = block
+        self.scanned.ended = done.ended
+        return not done.ended
+
+    def finish(self, ahead: Sequence[Block], texts: list[list[bytes]]) -> Scanned:
+        """The result; ``ahead`` are blocks that were read and not added."""
+        self.scanned.texts = texts
+        if self.scanned.ended:
+            unread = b"".join(block.text[: block.stop] for block in ahead)
+            last = ahead[-1] if ahead else self._last
+            self.scanned.rest = self._carry + unread + last.text[last.stop :]
+        return self.scanned
+
+    def _scan(self, block: Block) -> Early | None:
+        if self._carry:
+            text = self._carry + block.text[: block.stop]
+            if len(text) < self._wanted and block.end is not BlockEnd.FILE:
+                self._carry = text  # else a long event is scanned again with every block
+                return None
+            block = Block(text, len(text), block.end)
+        done = walk(self._scanner, block, self.limit, self._seeking)
+        self._carry = block.text[done.consumed : block.stop]
+        return Early(done, self._scanner.flush(), self._position, self.limit)
 
 
 def scan_in_order(scanner: Scanner, text: Text, rest: bytes) -> Scanned:
     """Scan a whole file with one scanner."""
-    scanned = Scanned()
-    carry, wanted, seeking, limit = b"", 0, False, EVENT_BYTES
-    for piece, end in blocks(text, rest, scanner.block_bytes):
-        block = carry + piece
-        if len(block) < wanted and end is not BlockEnd.FILE:
-            carry = block
-            continue
-        done = walk(scanner, block, end, limit, seeking)
-        scanned.chunks.append((scanner.flush(), 0))
-        scanned.skipped += done.skipped
-        carry, seeking, limit = block[done.consumed :], done.seeking, done.limit
-        wanted = 2 * len(carry)  # else a long event is scanned again with every block
-        if done.ended:
-            scanned.ended, scanned.rest = True, carry
+    joiner = Joiner(scanner)
+    for block in blocks(text, rest, scanner.block_bytes):
+        if not joiner.add(block):
             break
-        refuse_emptiness(text, scanned)
-    scanned.texts.append(scanner.texts())
-    return scanned
+        refuse_emptiness(text, joiner.scanned)
+    return joiner.finish((), [scanner.texts()])
 
 
 def refuse_emptiness(text: Text, scanned: Scanned) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.importers.kineto.columns import Interned
+from pinchpoint.importers.kineto.columns import Interned, used_in_order
 from pinchpoint.importers.kineto.rare import Rare, thread_label
 from pinchpoint.trace import Thread
 
@@ -29,17 +29,12 @@ class Threads:
         threads, thread_at = _dense(thread)
         width = max(1, len(threads))
         pairs, rows = _dense(process_at * width + thread_at)
-        there = [
-            self._position.setdefault(
-                (
-                    self._text(int(processes[pair // width])),
-                    self._text(int(threads[pair % width])),
-                ),
-                len(self._position),
-            )
-            for pair in pairs.tolist()
-        ]
-        return np.array(there, np.int32)[rows] if there else np.zeros(0, np.int32)
+        there = np.zeros(len(pairs), np.int32)
+        for place in used_in_order(rows, len(pairs)):
+            high, low = divmod(int(pairs[place]), width)
+            ids = self._text(int(processes[high])), self._text(int(threads[low]))
+            there[place] = self._position.setdefault(ids, len(self._position))
+        return there[rows]
 
     def _text(self, text: int) -> str:
         return "" if text < 0 else self._interned.string(text)

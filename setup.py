@@ -1,0 +1,30 @@
+"""Builds the optional native reader; everything else about the package is in pyproject.toml.
+
+Without a compiler, or without Cython, the package installs all the same and reads traces with
+the plain reader, which is slower.
+"""
+
+import sys
+
+from setuptools import Extension, setup
+
+OPTIMISE = ["/O2"] if sys.platform == "win32" else ["-O3"]
+
+
+def extensions() -> list[Extension]:
+    """The native reader, if Cython is there to translate it."""
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        return []
+    scan = Extension(
+        "pinchpoint.importers.kineto._scan",
+        ["src/pinchpoint/importers/kineto/_scan.pyx"],
+        extra_compile_args=OPTIMISE,
+        optional=True,  # a failed compilation is a warning
+    )
+    modules: list[Extension] = cythonize([scan])
+    return modules
+
+
+setup(ext_modules=extensions())

@@ -1,0 +1,57 @@
+"""Scanning with the compiled scanner on two threads, while this one unpacks the file."""
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+
+from pinchpoint.importers.kineto._scan import NativeScanner
+from pinchpoint.importers.kineto.document import Block, blocks
+from pinchpoint.importers.kineto.scan import Early, Joiner, Scanned, refuse_emptiness, walk
+from pinchpoint.importers.kineto.text import Text
+
+THREADS = 2  # unpacking takes a third of a core, so more of them would wait for text
+BLOCKS_AHEAD = 4  # text that is held at a time
+
+
+class _Team:
+    """Scanners that take turns."""
+
+    def __init__(self) -> None:
+        self.scanners = [NativeScanner() for _ in range(THREADS)]
+        self._free: SimpleQueue[int] = SimpleQueue()
+        for position in range(THREADS):
+            self._free.put(position)
+
+    def scan(self, block: Block, limit: int) -> Early:
+        position = self._free.get()
+        scanner = self.scanners[position]
+        try:
+            return Early(walk(scanner, block, limit), scanner.flush(), position, limit)
+        finally:
+            self._free.put(position)
+
+
+def scan_in_parallel(text: Text, rest: bytes) -> Scanned:
+    """Scan a whole file."""
+    team = _Team()
+    repair = NativeScanner()  # for blocks that were scanned too early
+    joiner = Joiner(repair, THREADS)
+    ahead: deque[tuple[Block, Future[Early]]] = deque()
+    with ThreadPoolExecutor(THREADS) as pool:
+        try:
+            for block in blocks(text, rest, repair.block_bytes):
+                ahead.append((block, pool.submit(team.scan, block, joiner.limit)))
+                if len(ahead) > BLOCKS_AHEAD and not _join(joiner, ahead):
+                    break
+                refuse_emptiness(text, joiner.scanned)
+            while ahead and not joiner.scanned.ended and _join(joiner, ahead):
+                pass
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+    texts = [scanner.texts() for scanner in (*team.scanners, repair)]
+    return joiner.finish([block for block, _ in ahead], texts)
+
+
+def _join(joiner: Joiner, ahead: deque[tuple[Block, Future[Early]]]) -> bool:
+    block, early = ahead.popleft()
+    return joiner.add(block, early.result())

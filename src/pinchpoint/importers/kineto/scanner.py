@@ -1,0 +1,46 @@
+"""Which scanner reads a file, and which code finds the nesting of its rows."""
+
+from typing import Literal
+
+from pinchpoint.importers.kineto import nesting
+from pinchpoint.importers.kineto.plain import PlainScanner
+from pinchpoint.importers.kineto.scan import Scanned, scan_in_order
+from pinchpoint.importers.kineto.text import Text
+
+try:
+    from pinchpoint.importers.kineto import _scan as compiled
+    from pinchpoint.importers.kineto.native import scan_in_parallel
+except ImportError:  # installed without a compiler
+    compiled = None
+
+ScannerName = Literal["native", "plain"]
+"""``native`` is compiled; ``plain`` gives the same tables, several times more slowly."""
+
+
+def available() -> ScannerName:
+    """The fastest scanner of this installation."""
+    return "plain" if compiled is None else "native"
+
+
+def scan(text: Text, rest: bytes, scanner: ScannerName) -> Scanned:
+    """Scan the events of a file."""
+    if scanner == "native":
+        return scan_in_parallel(text, rest)
+    return scan_in_order(PlainScanner(), text, rest)
+
+
+def nest(
+    start: nesting.Array,
+    end: nesting.Array,
+    thread: nesting.Array,
+    calls: nesting.Calls,
+    threads: int,
+    scanner: ScannerName,
+) -> tuple[nesting.Array, nesting.Array]:
+    """See :func:`pinchpoint.importers.kineto.nesting.nest`."""
+    if scanner == "native":
+        found: tuple[nesting.Array, nesting.Array] = compiled.nest(
+            start, end, thread, calls, threads
+        )
+        return found
+    return nesting.nest(start, end, thread, calls, threads)
