@@ -61,16 +61,13 @@ cdef int COL_START = fields.COLUMNS.index("start")
 cdef int COL_DURATION = fields.COLUMNS.index("duration")
 cdef int COL_COLLECTIVE = fields.COLUMNS.index("collective")
 cdef int COL_ARGUMENTS = fields.COLUMNS.index(fields.ARGUMENTS)
-cdef int FIRST_ARGUMENT = len(fields.EVENT_KEYS)
+cdef uint64_t ARGUMENTS_UNKNOWN = (1 << len(fields.EVENT_KEYS)) - 1
 
 cdef uint64_t[20] POWERS
 POWERS[0] = 1
 cdef int _i
 for _i in range(1, 20):
     POWERS[_i] = POWERS[_i - 1] * 10
-
-cdef uint64_t ONES = 0x0101010101010101ULL
-cdef uint64_t HIGHS = 0x8080808080808080ULL
 
 ctypedef const uint8_t* Bytes
 
@@ -80,7 +77,6 @@ cdef struct Key:
     int column
     int form
     uint64_t head
-    uint64_t tail
     uint8_t text[LONGEST_KEY]
 
 
@@ -116,7 +112,8 @@ cdef struct Rows:
 
 
 cdef struct Event:
-    # values of numeric columns; begin and end of textual ones
+    # values of numeric columns; begin and end of textual ones; a bit for each column it has
+    uint64_t known
     int64_t value[MOST_COLUMNS]
     Bytes begin[MOST_COLUMNS]
     Bytes end[MOST_COLUMNS]
@@ -130,89 +127,115 @@ cdef struct Span:
 
 # ---------------------------------------------------------------- text
 
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
 
-cdef inline uint64_t word(Bytes p) noexcept nogil:
-    cdef uint64_t value
-    memcpy(&value, p, 8)
-    return value
+    typedef const uint8_t *pp_bytes;
 
+    #if defined(__SSE2__) || defined(_M_X64)
+    #include <emmintrin.h>
+    #define PP_WIDE 16
+    typedef __m128i pp_block;
+    #define PP_LOAD(p) _mm_loadu_si128((const __m128i *)(p))
+    #define PP_IS(block, c) _mm_cmpeq_epi8(block, _mm_set1_epi8(c))
+    #define PP_OR(a, b) _mm_or_si128(a, b)
+    #define PP_FOLD(block) _mm_or_si128(block, _mm_set1_epi8(32))
+    #define PP_ABOVE_BLANK(block) PP_IS(_mm_subs_epu8(block, _mm_set1_epi8(32)), 0)
+    #define PP_MASK(hits) ((unsigned)_mm_movemask_epi8(hits))
+    #define PP_ALL 0xFFFFu
+    #define PP_INVERT_BLANKS(hits) (PP_MASK(hits) ^ PP_ALL)
+    #endif
 
-cdef inline uint64_t has(uint64_t text, uint64_t pattern) noexcept nogil:
-    # not zero if one of the eight bytes equals the byte that the pattern repeats
-    text ^= pattern
-    return (text - ONES) & ~text & HIGHS
+    #if defined(_MSC_VER)
+    #include <intrin.h>
+    static __inline int pp_first(unsigned mask) {
+        unsigned long at; _BitScanForward(&at, mask); return (int)at;
+    }
+    #else
+    #define pp_first(mask) __builtin_ctz(mask)
+    #endif
 
+    static inline uint64_t pp_word(pp_bytes p) { uint64_t w; memcpy(&w, p, 8); return w; }
 
-cdef inline Bytes string_end(Bytes p, Bytes e) noexcept nogil:
-    # p: after the opening quote; returns the closing quote, or NULL
-    cdef uint64_t text
-    while True:
-        while e - p >= 8:
-            text = word(p)
-            if has(text, QUOTE * ONES) | has(text, BACKSLASH * ONES):
-                break
-            p += 8
-        while p < e:
-            if p[0] == QUOTE:
-                return p
-            if p[0] == BACKSLASH:
-                p += 2
-                break
-            p += 1
-        else:
-            return NULL
-        if p >= e:
-            return NULL
+    /* p is after the opening quote; the closing quote, or NULL. */
+    static inline pp_bytes pp_string_end(pp_bytes p, pp_bytes e) {
+        for (;;) {
+    #ifdef PP_WIDE
+            while (e - p >= PP_WIDE) {
+                pp_block block = PP_LOAD(p);
+                unsigned hits = PP_MASK(PP_OR(PP_IS(block, 34), PP_IS(block, 92)));
+                if (!hits) { p += PP_WIDE; continue; }
+                p += pp_first(hits);
+                if (*p == 34) return p;
+                p += 2;
+            }
+    #endif
+            while (p < e && *p != 34 && *p != 92) p++;
+            if (p >= e) return NULL;
+            if (*p == 34) return p;
+            p += 2;
+        }
+    }
 
+    /* The first position that is no blank (a byte up to 32). */
+    static inline pp_bytes pp_skip_blanks(pp_bytes p, pp_bytes e) {
+        if (p < e && *p > 32) return p;
+    #ifdef PP_WIDE
+        while (e - p >= PP_WIDE) {
+            unsigned hits = PP_INVERT_BLANKS(PP_ABOVE_BLANK(PP_LOAD(p)));
+            if (hits) return p + pp_first(hits);
+            p += PP_WIDE;
+        }
+    #endif
+        while (p < e && *p <= 32) p++;
+        return p;
+    }
 
-cdef inline Bytes skip_brackets(Bytes p, Bytes e) noexcept nogil:
-    # p: at an opening bracket; returns what follows its closing one, or NULL
-    cdef int64_t depth = 0
-    cdef uint64_t text, folded
-    cdef uint8_t c
-    while p < e:
-        c = p[0]
-        if c == QUOTE:
-            p = string_end(p + 1, e)
-            if p == NULL:
-                return NULL
-        elif (c | 32) == OPEN_OBJECT:
-            depth += 1
-        elif (c | 32) == CLOSE_OBJECT:
-            depth -= 1
-            if depth == 0:
-                return p + 1
-        p += 1
-        while e - p >= 8:
-            text = word(p)
-            folded = text | (32 * ONES)
-            if has(text, QUOTE * ONES) | has(folded, 123 * ONES) | has(folded, 125 * ONES):
-                break
-            p += 8
-    return NULL
-
-
-cdef inline Bytes skip_blanks(Bytes p, Bytes e) noexcept nogil:
-    while p < e and p[0] <= 32:
-        p += 1
-    return p
+    /* p is at an opening bracket; what follows its closing one, or NULL. */
+    static inline pp_bytes pp_skip_brackets(pp_bytes p, pp_bytes e) {
+        int64_t depth = 0;
+        while (p < e) {
+            uint8_t c = *p;
+            if (c == 34) {
+                p = pp_string_end(p + 1, e);
+                if (!p) return NULL;
+            } else if ((c | 32) == 123) {
+                depth++;
+            } else if ((c | 32) == 125) {
+                if (--depth == 0) return p + 1;
+            }
+            p++;
+    #ifdef PP_WIDE
+            while (e - p >= PP_WIDE) {
+                pp_block block = PP_LOAD(p), folded = PP_FOLD(block);
+                unsigned hits = PP_MASK(
+                    PP_OR(PP_IS(block, 34), PP_OR(PP_IS(folded, 123), PP_IS(folded, 125))));
+                if (hits) { p += pp_first(hits); break; }
+                p += PP_WIDE;
+            }
+    #endif
+        }
+        return NULL;
+    }
+    """
+    Bytes string_end "pp_string_end" (Bytes p, Bytes e) noexcept nogil
+    Bytes skip_blanks "pp_skip_blanks" (Bytes p, Bytes e) noexcept nogil
+    Bytes skip_brackets "pp_skip_brackets" (Bytes p, Bytes e) noexcept nogil
+    uint64_t word "pp_word" (Bytes p) noexcept nogil
 
 
 cdef inline Bytes skip_separators(Bytes p, Bytes e) noexcept nogil:
-    while p < e and (p[0] <= 32 or p[0] == COMMA):
+    while True:
+        p = skip_blanks(p, e)
+        if p >= e or p[0] != COMMA:
+            return p
         p += 1
-    return p
 
 
-cdef inline Bytes scalar_end(Bytes p, Bytes e) noexcept nogil:
-    # the end of a bare value with its blanks; e if it does not end
-    cdef uint8_t c
-    while p < e:
-        c = p[0]
-        if c == COMMA or c == CLOSE_OBJECT or c == CLOSE_LIST or c == 10 or c == 13:
-            break
-        p += 1
-    return p
+cdef inline bint ends_scalar(uint8_t c) noexcept nogil:
+    return c == COMMA or c == CLOSE_OBJECT or c == CLOSE_LIST or c == 10 or c == 13
 
 
 cdef inline Bytes value_end(Bytes p, Bytes e, Bytes* after) noexcept nogil:
@@ -229,7 +252,9 @@ cdef inline Bytes value_end(Bytes p, Bytes e, Bytes* after) noexcept nogil:
         q = skip_brackets(p, e)
         after[0] = q
         return q
-    q = scalar_end(p, e)
+    q = p
+    while q < e and not ends_scalar(q[0]):
+        q += 1
     if q >= e:
         return NULL
     after[0] = q
@@ -323,6 +348,37 @@ cdef inline int64_t number(Bytes p, Bytes e, int form) noexcept nogil:
     if magnitude > 0x7FFFFFFFFFFFFFFFULL:
         return NULL_VALUE
     return -<int64_t>magnitude if negative else <int64_t>magnitude
+
+
+cdef inline bint plain_number(
+    Bytes p, Bytes e, int form, int64_t* out, Bytes* after
+) noexcept nogil:
+    # the usual spelling: up to 15 digits, up to 3 decimals, and then the end of the value
+    cdef Bytes begin = p
+    cdef uint64_t value = 0
+    cdef int places
+    while p < e and <uint8_t>(p[0] - 48) <= 9:
+        value = value * 10 + <uint8_t>(p[0] - 48)
+        p += 1
+    if p == begin or p - begin > 15 or p >= e:
+        return False
+    if form == NANOSECONDS or form == THOUSANDTHS:
+        places = 3
+        if p[0] == 46:
+            p += 1
+            begin = p
+            while p < e and places and <uint8_t>(p[0] - 48) <= 9:
+                value = value * 10 + <uint8_t>(p[0] - 48)
+                places -= 1
+                p += 1
+            if p >= e:
+                return False
+        value *= POWERS[places]
+    if not ends_scalar(p[0]):
+        return False
+    out[0] = <int64_t>value
+    after[0] = p
+    return True
 
 
 # ---------------------------------------------------------------- interning
@@ -427,19 +483,25 @@ cdef int grow_pool(Pool* pool) noexcept nogil:
 # ---------------------------------------------------------------- keys
 
 
-cdef inline uint64_t first_bytes(Bytes p, int n) noexcept nogil:
+cdef inline uint64_t first_bytes(Bytes p, int64_t n, Bytes e) noexcept nogil:
+    # up to eight bytes of a text of n bytes; e: what may not be read
     cdef uint64_t value = 0
-    memcpy(&value, p, n if n < 8 else 8)
+    if e - p < 8:
+        memcpy(&value, p, n if n < 8 else 8)
+        return value
+    value = word(p)
+    if n < 8:
+        value &= (<uint64_t>1 << (8 * n)) - 1
     return value
 
 
-cdef inline Key* find_key(Keys* keys, Bytes p, int64_t n) noexcept nogil:
+cdef inline Key* find_key(Keys* keys, Bytes p, int64_t n, Bytes e) noexcept nogil:
     cdef int k
     cdef uint64_t head
     cdef Key* key
     if n > LONGEST_KEY or n == 0 or keys.first[n] == keys.after[n]:
         return NULL
-    head = first_bytes(p, <int>n)
+    head = first_bytes(p, n, e)
     for k in range(keys.first[n], keys.after[n]):
         key = &keys.key[k]
         if key.head == head and (n <= 8 or memcmp(key.text + 8, p + 8, n - 8) == 0):
@@ -462,7 +524,7 @@ cdef fill_keys(Keys* keys, declared):
             keys.key[position].form = key.form
             for k in range(n):
                 keys.key[position].text[k] = text[k]
-            keys.key[position].head = first_bytes(text, n)
+            keys.key[position].head = first_bytes(text, n, text)
             position += 1
         keys.after[n] = position
 
@@ -477,7 +539,6 @@ cdef class NativeScanner:
     cdef Keys argument_keys
     cdef Pool pool
     cdef Rows rows[MOST_LANES]
-    cdef Event blank
     cdef int lane_of_text[MOST_COLUMNS]
     cdef int categories
     cdef int64_t memory_event
@@ -496,7 +557,7 @@ cdef class NativeScanner:
         cdef int lane, k
         cdef bytes text
         self.name = "native"
-        self.block_bytes = 1 << 20
+        self.block_bytes = 4 << 20
         self.raw = []
         self.pool.seed = int.from_bytes(os.urandom(8), "little")
         if not grow_pool(&self.pool):
@@ -506,10 +567,6 @@ cdef class NativeScanner:
         self.columns = len(fields.COLUMNS)
         for k in range(self.columns):
             self.form[k] = fields.FORMS[k]
-            self.blank.value[k] = NULL_VALUE
-            self.blank.begin[k] = NULL
-            self.blank.end[k] = NULL
-        self.blank.value[COL_PHASE] = 0
         for lane, names in fields.LANE_COLUMNS.items():
             self.rows[lane].columns = len(names)
             for k, column in enumerate(names):
@@ -618,9 +675,10 @@ cdef class NativeScanner:
         cdef Bytes q
         cdef Bytes arguments = NULL
         cdef int64_t n
+        cdef int column = 0
         cdef Key* key
         cdef Keys* keys = &self.event_keys
-        event[0] = self.blank
+        event.known = 0
         while True:
             p = skip_separators(p, e)
             if p >= e:
@@ -631,6 +689,7 @@ cdef class NativeScanner:
                     return p
                 event.begin[COL_ARGUMENTS] = arguments
                 event.end[COL_ARGUMENTS] = p
+                event.known |= <uint64_t>1 << COL_ARGUMENTS
                 arguments = NULL
                 keys = &self.event_keys
                 continue
@@ -652,35 +711,39 @@ cdef class NativeScanner:
             if arguments == NULL and p[0] == OPEN_OBJECT and n == 4 and memcmp(k, b"args", 4) == 0:
                 arguments = p
                 keys = &self.argument_keys
-                self.forget_arguments(event)
+                event.known &= ARGUMENTS_UNKNOWN
                 p += 1
                 continue
-            key = find_key(keys, k, n)
+            key = find_key(keys, k, n, e)
+            if key != NULL:
+                column = key.column
+                event.known |= <uint64_t>1 << column
+                if key.form <= THOUSANDTHS and plain_number(
+                    p, e, key.form, &event.value[column], &p
+                ):
+                    continue
             q = value_end(p, e, &k)
             if q == NULL:
                 return NULL
             if key != NULL:
                 if key.form == TEXT or key.form == TOKEN or key.form == JSON:
-                    event.begin[key.column] = p
-                    event.end[key.column] = q
+                    event.begin[column] = p
+                    event.end[column] = q
                 elif key.form == PHASE:
-                    event.value[key.column] = p[1] if q - p == 3 and p[0] == QUOTE else 0
+                    event.value[column] = p[1] if q - p == 3 and p[0] == QUOTE else 0
                 else:
-                    event.value[key.column] = number(p, q, key.form)
+                    event.value[column] = number(p, q, key.form)
             p = k
 
-    cdef inline void forget_arguments(self, Event* event) noexcept nogil:
-        cdef int k
-        for k in range(FIRST_ARGUMENT, self.columns):
-            event.value[k] = NULL_VALUE
-            event.begin[k] = NULL
+    cdef inline int64_t value_of(self, Event* event, int column) noexcept nogil:
+        return event.value[column] if event.known >> column & 1 else NULL_VALUE
 
     cdef inline int64_t text_of(self, Event* event, int column) noexcept nogil:
         # the interned text of a column, ABSENT if it has none, -2 if memory ran out
         cdef Bytes p = event.begin[column]
         cdef Bytes e = event.end[column]
         cdef int form = self.form[column]
-        if p == NULL or p == e:
+        if not event.known >> column & 1 or p == e:
             return ABSENT
         if p[0] == QUOTE:
             if form != JSON:
@@ -695,15 +758,15 @@ cdef class NativeScanner:
         return intern(&self.pool, p, e - p)
 
     cdef inline int lane_of(self, Event* event) noexcept nogil:
-        cdef int64_t phase = event.value[COL_PHASE]
-        cdef bint timed = event.value[COL_START] != NULL_VALUE
+        cdef int64_t phase = event.value[COL_PHASE] if event.known >> COL_PHASE & 1 else 0
+        cdef bint timed = self.value_of(event, COL_START) != NULL_VALUE
         cdef int64_t category, name
         cdef int known
         if phase == 88:  # X
             known = self.lane_of_category(event)
             if known == RAW:
                 return RAW
-            if not timed or event.value[COL_DURATION] == NULL_VALUE:
+            if not timed or self.value_of(event, COL_DURATION) == NULL_VALUE:
                 return UNTIMED
             return HOST if known == IGNORED else known
         if phase == 115 or phase == 102 or phase == 116:  # s f t
@@ -737,16 +800,13 @@ cdef class NativeScanner:
             column = rows.column[k]
             form = self.form[column]
             if form == TEXT or form == TOKEN or form == JSON:
-                if column == COL_ARGUMENTS and event.begin[COL_COLLECTIVE] == NULL:
-                    value = ABSENT
-                else:
-                    value = self.text_of(event, column)
+                value = self.text_of(event, column)
                 if column == COL_COLLECTIVE and value == ABSENT:
-                    event.begin[COL_COLLECTIVE] = NULL
+                    event.known &= ~(<uint64_t>1 << COL_ARGUMENTS)
                 if value == -2:
                     return 0
             else:
-                value = event.value[column]
+                value = self.value_of(event, column)
             cell[0] = value
             cell += rows.room
         cell[0] = self.events
