@@ -22,6 +22,7 @@ from pinchpoint.importers.kineto.scan import Chunk
 cdef enum:
     MOST_COLUMNS = 64
     MOST_LANES = 16
+    PLACE = -1  # stands for the column of places
     LONGEST_KEY = 64
     MORE = 0
     DONE = 1
@@ -59,6 +60,8 @@ cdef int COL_CATEGORY = fields.COLUMNS.index("category")
 cdef int COL_NAME = fields.COLUMNS.index("name")
 cdef int COL_START = fields.COLUMNS.index("start")
 cdef int COL_DURATION = fields.COLUMNS.index("duration")
+cdef int COL_PROCESS = fields.COLUMNS.index("process")
+cdef int COL_THREAD = fields.COLUMNS.index("thread")
 cdef int COL_COLLECTIVE = fields.COLUMNS.index("collective")
 cdef int COL_ARGUMENTS = fields.COLUMNS.index(fields.ARGUMENTS)
 cdef uint64_t ARGUMENTS_UNKNOWN = (1 << len(fields.EVENT_KEYS)) - 1
@@ -100,6 +103,11 @@ cdef struct Pool:
     uint8_t* data
     int64_t used
     int64_t size
+
+
+cdef struct Place:
+    int64_t process
+    int64_t thread
 
 
 cdef struct Rows:
@@ -509,6 +517,9 @@ cdef inline Key* find_key(Keys* keys, Bytes p, int64_t n, Bytes e) noexcept nogi
     return NULL
 
 
+NO_CELLS = np.zeros(0, np.int32)
+
+
 cdef fill_keys(Keys* keys, declared):
     by_length = sorted(declared, key=lambda key: len(key.text))
     cdef int n, k, position = 0
@@ -546,6 +557,11 @@ cdef class NativeScanner:
     cdef int columns
     cdef int64_t events
     cdef int64_t lanes[MOST_LANES]
+    cdef Place* place
+    cdef int64_t place_count
+    cdef int64_t last_place
+    cdef int64_t* place_slot
+    cdef int64_t place_slots
     cdef Span* spans
     cdef int64_t span_count
     cdef int64_t span_room
@@ -570,7 +586,9 @@ cdef class NativeScanner:
         for lane, names in fields.LANE_COLUMNS.items():
             self.rows[lane].columns = len(names)
             for k, column in enumerate(names):
-                self.rows[lane].column[k] = fields.COLUMNS.index(column)
+                self.rows[lane].column[k] = (
+                    PLACE if column == fields.PLACE else fields.COLUMNS.index(column)
+                )
         for category, lane in fields.CATEGORY_LANES.items():
             text = category.encode()
             self.lane_of_text[intern(&self.pool, text, len(text))] = lane
@@ -585,6 +603,8 @@ cdef class NativeScanner:
         free(self.pool.length)
         free(self.pool.data)
         free(self.spans)
+        free(self.place)
+        free(self.place_slot)
         for lane in range(MOST_LANES):
             free(self.rows[lane].cells)
 
@@ -594,6 +614,14 @@ cdef class NativeScanner:
         return [
             (<const char*>self.pool.data + self.pool.offset[k])[: self.pool.length[k]]
             for k in range(self.pool.count)
+        ]
+
+    def places(self):
+        """The interned places in order of their positions."""
+        texts = [*self.texts(), None]
+        return [
+            (texts[self.place[k].process], texts[self.place[k].thread])
+            for k in range(self.place_count)
         ]
 
     def scan(self, bytes text, Py_ssize_t at, Py_ssize_t stop, Py_ssize_t limit):
@@ -619,6 +647,9 @@ cdef class NativeScanner:
         lanes = {}
         for lane, names in fields.LANE_COLUMNS.items():
             rows = &self.rows[lane]
+            if rows.count == 0:
+                lanes[fields.Lane(lane)] = dict.fromkeys((*names, "event"), NO_CELLS)
+                continue
             lanes[fields.Lane(lane)] = {
                 name: narrowed(rows.cells + k * rows.room, rows.count)
                 for k, name in enumerate((*names, "event"))
@@ -798,8 +829,12 @@ cdef class NativeScanner:
         cell = rows.cells + rows.count
         for k in range(rows.columns):
             column = rows.column[k]
-            form = self.form[column]
-            if form == TEXT or form == TOKEN or form == JSON:
+            form = INTEGER if column == PLACE else self.form[column]
+            if column == PLACE:
+                value = self.place_of(event)
+                if value < 0:
+                    return 0
+            elif form == TEXT or form == TOKEN or form == JSON:
                 value = self.text_of(event, column)
                 if column == COL_COLLECTIVE and value == ABSENT:
                     event.known &= ~(<uint64_t>1 << COL_ARGUMENTS)
@@ -811,6 +846,59 @@ cdef class NativeScanner:
             cell += rows.room
         cell[0] = self.events
         rows.count += 1
+        return 1
+
+    cdef int64_t place_of(self, Event* event) noexcept nogil:
+        # the position of the pair of process and thread; -2 if memory ran out
+        cdef int64_t process = self.text_of(event, COL_PROCESS)
+        cdef int64_t thread = self.text_of(event, COL_THREAD)
+        cdef int64_t k = self.last_place
+        cdef int64_t at
+        if process == -2 or thread == -2:
+            return -2
+        if k < self.place_count and self.place[k].process == process:
+            if self.place[k].thread == thread:
+                return k
+        if 2 * self.place_count >= self.place_slots and not self.grow_places():
+            return -2
+        at = self.place_hash(process, thread)
+        while self.place_slot[at]:
+            k = self.place_slot[at] - 1
+            if self.place[k].process == process and self.place[k].thread == thread:
+                self.last_place = k
+                return k
+            at = (at + 1) & (self.place_slots - 1)
+        k = self.place_count
+        self.place_count += 1
+        self.place[k].process = process
+        self.place[k].thread = thread
+        self.place_slot[at] = k + 1
+        self.last_place = k
+        return k
+
+    cdef inline int64_t place_hash(self, int64_t process, int64_t thread) noexcept nogil:
+        cdef uint64_t h = self.pool.seed ^ (<uint64_t>process << 32) ^ <uint64_t>thread
+        return <int64_t>(mixed(mixed(h)) >> 20 & <uint64_t>(self.place_slots - 1))
+
+    cdef int grow_places(self) noexcept nogil:
+        cdef int64_t slots = 2 * self.place_slots if self.place_slots else 256
+        cdef int64_t k, at
+        cdef Place* place = <Place*>realloc(self.place, slots * sizeof(Place))
+        if place == NULL:
+            return 0
+        self.place = place
+        cdef int64_t* slot = <int64_t*>realloc(self.place_slot, slots * 8)
+        if slot == NULL:
+            return 0
+        self.place_slot = slot
+        self.place_slots = slots
+        for at in range(slots):
+            slot[at] = 0
+        for k in range(self.place_count):
+            at = self.place_hash(place[k].process, place[k].thread)
+            while slot[at]:
+                at = (at + 1) & (slots - 1)
+            slot[at] = k + 1
         return 1
 
     cdef int keep_text(self, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:

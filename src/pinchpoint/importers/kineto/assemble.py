@@ -29,7 +29,7 @@ def assemble(path: Path, size: int, frame: Frame, scanned: Scanned, scanner: Sca
     interned = Interned(columns.texts, names)
     rare = read_rare(columns.raw)
     clock = clock_of(columns)
-    sources = Sources(columns, interned, names, Threads(interned, rare), clock, rank, scanner)
+    sources = Sources(columns, interned, names, Threads(columns.places, rare), clock, rank, scanner)
     host_ops, api_calls, steps = host_tables(sources)
     device_ops, device_annotations = device_tables(sources, host_ops, api_calls)
     flows = flow_table(sources)

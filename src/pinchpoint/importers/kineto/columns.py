@@ -2,15 +2,23 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.importers.kineto.fields import ABSENT, COLUMNS, FORMS, INTERNED, NULL, Lane
+from pinchpoint.importers.kineto.fields import (
+    ABSENT,
+    COLUMNS,
+    FORMS,
+    INTERNED,
+    NULL,
+    PLACE,
+    Lane,
+)
 from pinchpoint.importers.kineto.lenient import value_text
-from pinchpoint.importers.kineto.scan import Scanned
+from pinchpoint.importers.kineto.scan import Place, Scanned
 from pinchpoint.trace import Names
 
 Array = NDArray[Any]
@@ -24,7 +32,8 @@ class Columns:
 
     def __init__(self, scanned: Scanned) -> None:
         self._chunks = scanned.chunks
-        self.texts, self._maps = _joined_texts(scanned.texts)
+        self.texts, self._maps = _joined(scanned.texts)
+        self.places, self._place_maps = _joined(scanned.places)
         self.events = scanned.events
         self.raw = _joined_raw(scanned)
         self.untimed = sum(chunk.untimed for chunk, _ in scanned.chunks)
@@ -40,14 +49,15 @@ class Columns:
 
     def take(self, lane: Lane, column: str) -> Array:
         """A column of the lane in file order: int64 with NULL, or interned int32 with ABSENT."""
-        interned = column in _INTERNED_COLUMNS
+        interned = column in _INTERNED_COLUMNS or column == PLACE
+        maps = self._place_maps if column == PLACE else self._maps
         out = np.empty(self._rows[lane], np.int32 if interned else np.int64)
         at = base = 0
         for chunk, scanner in self._chunks:
             piece = chunk.lanes[lane].pop(column)
             part = out[at : at + len(piece)]
             if interned:
-                part[:] = self._maps[scanner][piece] if len(piece) else piece
+                np.take(maps[scanner], piece, out=part, mode="wrap")
             elif column == "event":
                 np.add(piece, base, out=part)
             else:
@@ -59,15 +69,18 @@ class Columns:
         return out
 
 
-def _joined_texts(texts: list[list[bytes]]) -> tuple[list[bytes], list[Array]]:
-    """One list of texts, and for each scanner the positions of its own texts there.
+Item = TypeVar("Item", bytes, Place)
+
+
+def _joined(interned: list[list[Item]]) -> tuple[list[Item], list[Array]]:
+    """One list of all that is interned, and for each scanner the positions of its own there.
 
     The last entry of each map is ABSENT, so that a position of -1 stays absent.
     """
-    positions: dict[bytes, int] = {}
+    positions: dict[Item, int] = {}
     maps = []
-    for own in texts:
-        there = [positions.setdefault(text, len(positions)) for text in own]
+    for own in interned:
+        there = [positions.setdefault(item, len(positions)) for item in own]
         maps.append(np.array([*there, ABSENT], np.int32))
     return list(positions), maps
 
@@ -84,12 +97,12 @@ class Interned:
     """Turns interned texts into positions of the trace's names."""
 
     def __init__(self, texts: list[bytes], names: Names) -> None:
-        self._texts = texts
+        self.texts = texts
         self._names = names
         self.string = cache(self._string)
 
     def _string(self, text: int) -> str:
-        return value_text(self._texts[text])
+        return value_text(self.texts[text])
 
     def strings(self, column: Array) -> tuple[Array, Mask]:
         """A column of words as positions in names, and where it is null."""
@@ -97,7 +110,7 @@ class Interned:
 
     def json(self, column: Array) -> tuple[Array, Mask]:
         """A column of JSON values as positions of their shortest spelling, and where null."""
-        return self._mapped(column, lambda text: _shortest(self._texts[text]))
+        return self._mapped(column, lambda text: _shortest(self.texts[text]))
 
     def renamed(self, column: Array, rename: Callable[[str], str]) -> Array:
         """A column of words, each changed by ``rename``."""
@@ -105,15 +118,33 @@ class Interned:
 
     def chosen(self, column: Array, choose: Callable[[str], int]) -> Array:
         """For each row what ``choose`` says about its word; absent words are empty ones."""
-        table = np.empty(len(self._texts) + 1, np.int64)
+        table = np.empty(len(self.texts) + 1, np.int64)
         table[-1] = choose("")
-        for text in used_in_order(column, len(self._texts)):
+        for text in used_in_order(column, len(self.texts)):
             table[text] = choose(self.string(text))
         return table[column]
 
+    def chosen_by_two(
+        self, column: Array, other: Array, choose: Callable[[str, str], int]
+    ) -> Array:
+        """For each row what ``choose`` says about its two words, the first of few; uint8."""
+        words = np.flatnonzero(np.bincount(column + 1, minlength=1)) - 1
+        place = np.zeros(len(self.texts) + 1, np.int64)
+        place[words] = np.arange(len(words))
+        width = len(self.texts) + 1
+        pair = place[column] * width + other + 1
+        table = np.zeros(max(1, len(words)) * width, np.uint8)
+        for used in np.flatnonzero(np.bincount(pair, minlength=1)).tolist():
+            first, second = int(words[used // width]), used % width - 1
+            table[used] = choose(self._word(first), self._word(second))
+        return table[pair]
+
+    def _word(self, text: int) -> str:
+        return "" if text == ABSENT else self.string(text)
+
     def _mapped(self, column: Array, spell: Callable[[int], str]) -> tuple[Array, Mask]:
-        table = np.zeros(len(self._texts) + 1, np.int32)
-        for text in used_in_order(column, len(self._texts)):
+        table = np.zeros(len(self.texts) + 1, np.int32)
+        for text in used_in_order(column, len(self.texts)):
             table[text] = self._names.id_of(spell(text))
         return table[column], column == ABSENT
 
@@ -128,6 +159,8 @@ def used_in_order(column: Array, values: int) -> list[int]:
 
 
 def _shortest(token: bytes) -> str:
+    if b'"' not in token:
+        return value_text(token.translate(None, b" \t\r\n"), escaped=False)
     try:
         token = msgspec.json.format(token, indent=-1)
     except (msgspec.MsgspecError, RecursionError, ValueError):

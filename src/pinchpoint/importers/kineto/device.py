@@ -16,9 +16,10 @@ from pinchpoint.importers.kineto.device_kinds import (
     device_kind,
     memset_target,
 )
-from pinchpoint.importers.kineto.fields import ABSENT, ARGUMENTS, NULL, Lane
+from pinchpoint.importers.kineto.fields import ABSENT, ARGUMENTS, NULL, PLACE, Lane
 from pinchpoint.importers.kineto.host import Sources
 from pinchpoint.importers.kineto.rare import device_in
+from pinchpoint.importers.kineto.threads import place_text
 from pinchpoint.trace import DeviceKind, HostKind, Table, table
 from pinchpoint.trace.call_names import collective_verb
 
@@ -87,26 +88,22 @@ class _Cells:
 
     def kinds(self) -> Array:
         """DeviceKind of each row, or NOT_AN_OPERATION."""
-        interned = self.sources.interned
-        kinds = np.zeros(len(self.name), np.uint8)
-        for text in np.unique(self.category).tolist():
-            word = "" if text < 0 else interned.string(text)
-            rows = self.category == text
-            kinds[rows] = interned.chosen(self.name[rows], lambda n, w=word: device_kind(w, n))  # type: ignore[misc]
-        return kinds
+        return self.sources.interned.chosen_by_two(self.category, self.name, device_kind)
 
     def _place(self) -> tuple[Array, Array]:
         """Device and stream; where the arguments do not say, process and thread do."""
-        chosen = self.sources.interned.chosen
-        process, thread = self.take("process"), self.take("thread")
+        place = self.take(PLACE)
         device, stream = self.take("device"), self.take("stream")
-        device = first_known(device, chosen(process, _number_or_null))
-        stream = first_known(stream, chosen(thread, _number_or_null))
+        pairs = [place_text(place) for place in self.sources.columns.places]
+        numbers = np.array([[_number(text) for text in pair] for pair in pairs], np.int64)
+        numbers = numbers.reshape(-1, 2)
+        device = first_known(device, numbers[place, 0])
+        stream = first_known(stream, numbers[place, 1])
         device[(device == NULL) | (np.abs(device) > np.iinfo(np.int32).max)] = 0
         return device, stream
 
 
-def _number_or_null(text: str) -> int:
+def _number(text: str) -> int:
     number = device_in(text)
     return NULL if number is None else number
 
@@ -254,8 +251,10 @@ def rows_by_external_id(external: Array, start: Array, host_ops: Table) -> Array
     repeat ids, use 0 for none, or give device operations ids of their own.
     """
     found = np.full(len(external), -1, np.int32)
+    if not len(external):
+        return found
     rows = np.flatnonzero(host_ops.known("external_id") & (host_ops["external_id"] > 0))
-    if not len(rows) or not len(external):
+    if not len(rows):
         return found
     ids = host_ops["external_id"][rows]
     order = np.argsort(ids, kind="stable")

@@ -97,7 +97,8 @@ COLUMNS = (*(key.column for key in KEYS), ARGUMENTS)
 FORMS = (*(key.form for key in KEYS), Form.JSON)
 INTERNED = frozenset({Form.TEXT, Form.TOKEN, Form.JSON})
 
-_SPAN = ("start", "duration", "name", "category", "process", "thread")
+PLACE = "place"  # the pair of process and thread, interned
+_SPAN = ("start", "duration", "name", "category", PLACE)
 LANE_COLUMNS: dict[Lane, tuple[str, ...]] = {
     Lane.HOST: (
         *_SPAN,
@@ -138,11 +139,10 @@ LANE_COLUMNS: dict[Lane, tuple[str, ...]] = {
         "wait_on_stream",
         "record_correlation",
     ),
-    Lane.FLOW: ("start", "flow", "phase", "category", "process", "thread"),
+    Lane.FLOW: ("start", "flow", "phase", "category", PLACE),
     Lane.MEMORY: (
         "start",
-        "process",
-        "thread",
+        PLACE,
         "memory_bytes",
         "address",
         "memory_device",

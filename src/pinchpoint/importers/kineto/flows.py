@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.importers.kineto.columns import known
-from pinchpoint.importers.kineto.fields import ABSENT, NULL, Lane
+from pinchpoint.importers.kineto.fields import ABSENT, NULL, PLACE, Lane
 from pinchpoint.importers.kineto.host import Sources
 from pinchpoint.importers.kineto.order import time_order
 from pinchpoint.trace import FlowKind, Table, table
@@ -34,8 +34,7 @@ def flow_table(sources: Sources) -> Table:
 def _arrows(sources: Sources) -> dict[str, Array]:
     columns, interned = sources.columns, sources.interned
     spans = sources.clock.spans(columns, Lane.FLOW, timed_only=True)
-    process, thread = columns.take(Lane.FLOW, "process"), columns.take(Lane.FLOW, "thread")
-    thread = spans.of(sources.threads.positions(process, thread))
+    thread = spans.of(sources.threads.positions(columns.take(Lane.FLOW, PLACE)))
     phase = spans.of(columns.take(Lane.FLOW, "phase"))
     flow = spans.of(columns.take(Lane.FLOW, "flow"))
     category = spans.of(columns.take(Lane.FLOW, "category"))
@@ -65,32 +64,20 @@ def _pairs(phase: Array, flow: Array, category: Array) -> tuple[Array, Array]:
     Ids count from 1 again in every category, and may be used anew later: the n-th beginning of
     an id goes with its n-th end.
     """
-    usable = flow != NULL
-    begins, ends = (
-        np.flatnonzero((phase == _BEGIN) & usable),
-        np.flatnonzero((phase == _END) & usable),
-    )
-    keys = [_occurrences(flow[rows], category[rows]) for rows in (begins, ends)]
-    if not len(begins) or not len(ends):
-        return begins[:0], ends[:0]
-    _, which = np.unique(np.concatenate(keys), axis=0, return_inverse=True)
-    which = which.reshape(-1)
-    _, first, second = np.intersect1d(
-        which[: len(begins)], which[len(begins) :], assume_unique=True, return_indices=True
-    )
-    return begins[first], ends[second]
-
-
-def _occurrences(flow: Array, category: Array) -> Array:
-    """Rows of (category, id, how often the id came before)."""
-    order = np.lexsort((flow, category))
-    flows, categories = flow[order], category[order]
-    fresh = np.append(True, (flows[1:] != flows[:-1]) | (categories[1:] != categories[:-1]))
-    fresh = fresh[: len(flow)]
-    starts = np.maximum.accumulate(np.where(fresh, np.arange(len(flow)), 0))
-    count = np.empty(len(flow), np.int64)
-    count[order] = np.arange(len(flow)) - starts
-    return np.stack((category.astype(np.int64), flow, count), axis=1)
+    arrows = np.flatnonzero((flow != NULL) & ((phase == _BEGIN) | (phase == _END)))
+    is_end = phase[arrows] == _END
+    order = np.lexsort((is_end, flow[arrows], category[arrows]))
+    arrows, is_end = arrows[order], is_end[order]
+    fresh = np.ones(len(arrows), np.bool_)
+    same = (flow[arrows[1:]] == flow[arrows[:-1]]) & (category[arrows[1:]] == category[arrows[:-1]])
+    fresh[1:] = ~same
+    group = np.cumsum(fresh) - 1
+    ends = np.bincount(group, is_end).astype(np.int64)
+    begins = np.bincount(group).astype(np.int64) - ends
+    first = np.flatnonzero(fresh)
+    place = np.arange(len(arrows)) - first[group]  # beginnings stand first in their group
+    chosen = np.flatnonzero(~is_end & (place < ends[group]))
+    return arrows[chosen], arrows[chosen + begins[group[chosen]]]
 
 
 def _synchronisations(sources: Sources) -> dict[str, Array]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.importers.kineto.clock import Clock, Spans
 from pinchpoint.importers.kineto.columns import Columns, Interned, first_known, known
-from pinchpoint.importers.kineto.fields import Lane
+from pinchpoint.importers.kineto.fields import PLACE, Lane
 from pinchpoint.importers.kineto.host_kinds import STEP, host_kind
 from pinchpoint.importers.kineto.nesting import NONE
 from pinchpoint.importers.kineto.scanner import ScannerName, nest
@@ -53,9 +53,7 @@ def host_tables(sources: Sources) -> tuple[Table, Table, Table]:
 
 
 def _threads(sources: Sources, lane: Lane, spans: Spans) -> Array:
-    process = sources.columns.take(lane, "process")
-    thread = sources.columns.take(lane, "thread")
-    return spans.of(sources.threads.positions(process, thread))
+    return spans.of(sources.threads.positions(sources.columns.take(lane, PLACE)))
 
 
 def _host_ops(sources: Sources, spans: Spans, thread: Array, parent: Array) -> Table:
@@ -80,12 +78,7 @@ def _host_ops(sources: Sources, spans: Spans, thread: Array, parent: Array) -> T
 
 
 def _host_kinds(interned: Interned, category: Array, name: Array) -> Array:
-    kinds = np.zeros(len(name), np.uint8)
-    for text in np.unique(category).tolist():
-        word = "" if text < 0 else interned.string(text)
-        rows = category == text
-        kinds[rows] = interned.chosen(name[rows], lambda n, word=word: host_kind(word, n))  # type: ignore[misc]
-    return kinds
+    return interned.chosen_by_two(category, name, host_kind)
 
 
 def _rank(sources: Sources, rows: int) -> dict[str, Array]:

@@ -254,7 +254,7 @@ def value_text(raw: bytes, *, escaped: bool = True) -> str:
         with contextlib.suppress(ValueError):
             text = json.loads(f'"{text}"', strict=False)
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return _CONTROL.sub("�", text)
+    return text if text.isprintable() else _CONTROL.sub("�", text)
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pinchpoint.importers.kineto.columns import known
-from pinchpoint.importers.kineto.fields import NULL, Lane
+from pinchpoint.importers.kineto.fields import NULL, PLACE, Lane
 from pinchpoint.importers.kineto.host import Sources
 from pinchpoint.trace import Table, table
 
@@ -17,7 +17,6 @@ def allocation_table(sources: Sources) -> Table | None:
         sources.clock.starts.pop(Lane.MEMORY)
         return None
     spans = sources.clock.spans(columns, Lane.MEMORY, timed_only=True)
-    process, thread = columns.take(Lane.MEMORY, "process"), columns.take(Lane.MEMORY, "thread")
     taken = {
         name: spans.of(columns.take(Lane.MEMORY, name))
         for name in (
@@ -42,7 +41,7 @@ def allocation_table(sources: Sources) -> Table | None:
         "device": np.where(no_device | on_host, 0, device),
         "allocated_bytes": allocated,
         "reserved_bytes": reserved,
-        "thread": spans.of(sources.threads.positions(process, thread)),
+        "thread": spans.of(sources.threads.positions(columns.take(Lane.MEMORY, PLACE))),
     }
     if sources.rank is not None:
         out["rank"] = np.full(len(size), sources.rank, np.int32)

@@ -48,8 +48,7 @@ def scan_in_parallel(text: Text, rest: bytes) -> Scanned:
                 pass
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-    texts = [scanner.texts() for scanner in (*team.scanners, repair)]
-    return joiner.finish([block for block, _ in ahead], texts)
+    return joiner.finish([block for block, _ in ahead], (*team.scanners, repair))
 
 
 def _join(joiner: Joiner, ahead: deque[tuple[Block, Future[Early]]]) -> bool:

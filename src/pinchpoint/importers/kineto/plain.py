@@ -20,6 +20,7 @@ from pinchpoint.importers.kineto.fields import (
     INTERNED,
     LANE_COLUMNS,
     NULL,
+    PLACE,
     Form,
     Lane,
     lane_of,
@@ -34,7 +35,7 @@ from pinchpoint.importers.kineto.lenient import (
     phase,
     skip_separators,
 )
-from pinchpoint.importers.kineto.scan import Chunk
+from pinchpoint.importers.kineto.scan import Chunk, Place
 
 _NOTHING = Raw(b"")
 _Arguments = msgspec.defstruct(
@@ -61,7 +62,7 @@ _LAST_EVENT = re.compile(rb"\}[\x00-\x20,]*\]")
 _FORM = dict(zip(COLUMNS, FORMS, strict=True))
 _OF_EVENT = frozenset(key.column for key in EVENT_KEYS)
 _PLANS = {
-    lane: [(column, _FORM[column], column in _OF_EVENT) for column in columns]
+    lane: [(c, _FORM[c], c in _OF_EVENT) for c in columns if c != PLACE]
     for lane, columns in LANE_COLUMNS.items()
 }
 
@@ -74,11 +75,16 @@ class PlainScanner:
 
     def __init__(self) -> None:
         self._ids: dict[bytes, int] = {}
+        self._places: dict[Place, int] = {}
         self._chunk = _Rows()
 
     def texts(self) -> list[bytes]:
         """The interned texts in order of their positions."""
         return list(self._ids)
+
+    def places(self) -> list[Place]:
+        """The interned places in order of their positions."""
+        return list(self._places)
 
     def flush(self) -> Chunk:
         """The events since the last flush."""
@@ -145,7 +151,7 @@ class PlainScanner:
                     row.append(ABSENT)
                     if row[-2] != ABSENT:
                         collectives.append((position, row))
-                row.append(rows.events)
+                row += (self._place(bytes(event.process), bytes(event.thread)), rows.events)
                 rows.rows[lane].append(row)
             rows.events += 1
         if raws:
@@ -154,7 +160,7 @@ class PlainScanner:
         if collectives:
             arguments_of = _ARGUMENT_TEXTS.decode(body)
             for position, row in collectives:
-                row[-2] = self._cell(bytes(arguments_of[position].arguments), Form.JSON)
+                row[-3] = self._cell(bytes(arguments_of[position].arguments), Form.JSON)
 
     def _add_members(self, members: dict[str, bytes], text: bytes) -> None:
         rows, get = self._chunk, members.get
@@ -172,7 +178,8 @@ class PlainScanner:
             row = [self._cell(get(column, b""), form) for column, form, _ in _PLANS[lane]]
             if lane is Lane.DEVICE and row[-2] == ABSENT:
                 row[-1] = ABSENT
-            row.append(rows.events)
+            place = self._place(get("process", b""), get("thread", b""))
+            row += (place, rows.events)
             rows.rows[lane].append(row)
         rows.events += 1
 
@@ -185,6 +192,10 @@ class PlainScanner:
             timed,
             timed and number(took, Form.NANOSECONDS) != NULL,
         )
+
+    def _place(self, process: bytes, thread: bytes) -> int:
+        place = content(process, Form.TOKEN), content(thread, Form.TOKEN)
+        return self._places.setdefault(place, len(self._places))
 
     def _cell(self, token: bytes, form: Form) -> int:
         if form in INTERNED:
@@ -206,7 +217,7 @@ class _Rows:
         """The rows as columns."""
         lanes = {}
         for lane, names in LANE_COLUMNS.items():
-            names = (*names, "event")
+            names = (*(name for name in names if name != PLACE), PLACE, "event")
             cells = np.array(self.rows[lane], np.int64).reshape(-1, len(names))
             lanes[lane] = {name: cells[:, i].copy() for i, name in enumerate(names)}
         return Chunk(

@@ -13,6 +13,7 @@ from pinchpoint.importers.kineto.lenient import BOUNDARY, BOUNDARY_BYTES, Status
 from pinchpoint.importers.kineto.text import Text
 
 Array = NDArray[Any]
+Place = tuple[bytes | None, bytes | None]  # process and thread as they are written
 
 # Blank text costs a gzip nothing; no recorder writes this much before its first event.
 EMPTY_TEXT_BYTES = 256 << 20
@@ -57,6 +58,10 @@ class Scanner(Protocol):
         """What the interned columns refer to."""
         ...
 
+    def places(self) -> list[Place]:
+        """What the place columns refer to."""
+        ...
+
 
 @dataclass
 class Walk:
@@ -75,6 +80,7 @@ class Scanned:
 
     chunks: list[tuple[Chunk, int]] = field(default_factory=list)  # with position of the scanner
     texts: list[list[bytes]] = field(default_factory=list)  # of each scanner
+    places: list[list[Place]] = field(default_factory=list)  # of each scanner
     skipped: int = 0  # stretches of text that are no events
     ended: bool = False  # the list of events was closed
     rest: bytes = b""  # the text after the closing bracket
@@ -166,9 +172,10 @@ class Joiner:
         self.scanned.ended = done.ended
         return not done.ended
 
-    def finish(self, ahead: Sequence[Block], texts: list[list[bytes]]) -> Scanned:
+    def finish(self, ahead: Sequence[Block], scanners: Sequence[Scanner]) -> Scanned:
         """The result; ``ahead`` are blocks that were read and not added."""
-        self.scanned.texts = texts
+        self.scanned.texts = [scanner.texts() for scanner in scanners]
+        self.scanned.places = [scanner.places() for scanner in scanners]
         if self.scanned.ended:
             unread = b"".join(block.text[: block.stop] for block in ahead)
             last = ahead[-1] if ahead else self._last
@@ -194,7 +201,7 @@ def scan_in_order(scanner: Scanner, text: Text, rest: bytes) -> Scanned:
         if not joiner.add(block):
             break
         refuse_emptiness(text, joiner.scanned)
-    return joiner.finish((), [scanner.texts()])
+    return joiner.finish((), [scanner])
 
 
 def refuse_emptiness(text: Text, scanned: Scanned) -> None:

@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.importers.kineto.columns import Interned, used_in_order
+from pinchpoint.importers.kineto.columns import used_in_order
+from pinchpoint.importers.kineto.lenient import value_text
 from pinchpoint.importers.kineto.rare import Rare, thread_label
+from pinchpoint.importers.kineto.scan import Place
 from pinchpoint.trace import Thread
 
 Array = NDArray[Any]
@@ -15,29 +17,21 @@ Array = NDArray[Any]
 class Threads:
     """Collects the threads of all tables; positions are given out in order of appearance."""
 
-    def __init__(self, interned: Interned, rare: Rare) -> None:
-        self._interned = interned
+    def __init__(self, places: list[Place], rare: Rare) -> None:
+        self._ids = [place_text(place) for place in places]
         self._rare = rare
         self._position: dict[tuple[str, str], int] = {}
 
     def __len__(self) -> int:
         return len(self._position)
 
-    def positions(self, process: Array, thread: Array) -> Array:
-        """The thread of each row, from its two interned columns."""
-        processes, process_at = _dense(process)
-        threads, thread_at = _dense(thread)
-        width = max(1, len(threads))
-        pairs, rows = _dense(process_at * width + thread_at)
-        there = np.zeros(len(pairs), np.int32)
-        for place in used_in_order(rows, len(pairs)):
-            high, low = divmod(int(pairs[place]), width)
-            ids = self._text(int(processes[high])), self._text(int(threads[low]))
-            there[place] = self._position.setdefault(ids, len(self._position))
-        return there[rows]
-
-    def _text(self, text: int) -> str:
-        return "" if text < 0 else self._interned.string(text)
+    def positions(self, place: Array) -> Array:
+        """The thread of each row of a place column."""
+        there = np.zeros(len(self._ids), np.int32)
+        for position in used_in_order(place, len(self._ids)):
+            ids = self._ids[position]
+            there[position] = self._position.setdefault(ids, len(self._position))
+        return there[place]
 
     def freeze(self) -> tuple[Thread, ...]:
         """The threads with their labels."""
@@ -54,14 +48,7 @@ class Threads:
         )
 
 
-def _dense(column: Array) -> tuple[Array, Array]:
-    """The different values, in order, and the position of each row's value among them."""
-    if not len(column):
-        return column.astype(np.int64), column.astype(np.int64)
-    low, high = int(column.min()), int(column.max())
-    if high - low > 4 * len(column) + 1000:
-        return np.unique(column, return_inverse=True)
-    present = np.zeros(high - low + 1, np.bool_)
-    present[column - low] = True
-    place = np.cumsum(present) - 1
-    return np.flatnonzero(present) + low, place[column - low]
+def place_text(place: Place) -> tuple[str, str]:
+    """Process and thread as text; empty where the event does not say."""
+    process, thread = place
+    return value_text(process or b""), value_text(thread or b"")
