@@ -11,19 +11,29 @@ from setuptools import Extension, setup
 OPTIMISE = ["/O2"] if sys.platform == "win32" else ["-O3"]
 
 
+HERE = "src/pinchpoint/importers/kineto"
+
+
 def extensions() -> list[Extension]:
     """The native reader, if Cython is there to translate it."""
     try:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    scan = Extension(
-        "pinchpoint.importers.kineto._scan",
-        ["src/pinchpoint/importers/kineto/_scan.pyx"],
-        extra_compile_args=OPTIMISE,
-        optional=True,  # a failed compilation is a warning
+    modules: list[Extension] = cythonize(
+        [
+            Extension(
+                f"pinchpoint.importers.kineto.{name}",
+                [f"{HERE}/{name}.pyx"],
+                include_dirs=[HERE],
+                depends=[f"{HERE}/_text.h"],
+                extra_compile_args=OPTIMISE,
+                optional=True,  # a failed compilation is a warning
+            )
+            for name in ("_scan", "_nest")
+        ],
+        include_path=["src"],
     )
-    modules: list[Extension] = cythonize([scan])
     return modules
 
 

@@ -80,7 +80,7 @@ def _joined(interned: list[list[Item]]) -> tuple[list[Item], list[Array]]:
     positions: dict[Item, int] = {}
     maps = []
     for own in interned:
-        there = [positions.setdefault(item, len(positions)) for item in own]
+        there: list[int] = [positions.setdefault(item, len(positions)) for item in own]
         maps.append(np.array([*there, ABSENT], np.int32))
     return list(positions), maps
 

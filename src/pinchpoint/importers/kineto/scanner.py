@@ -8,10 +8,10 @@ from pinchpoint.importers.kineto.scan import Scanned, scan_in_order
 from pinchpoint.importers.kineto.text import Text
 
 try:
-    from pinchpoint.importers.kineto import _scan as compiled
+    from pinchpoint.importers.kineto import _nest as compiled_nesting
     from pinchpoint.importers.kineto.native import scan_in_parallel
 except ImportError:  # installed without a compiler
-    compiled = None
+    compiled_nesting = None
 
 ScannerName = Literal["native", "plain"]
 """``native`` is compiled; ``plain`` gives the same tables, several times more slowly."""
@@ -19,7 +19,7 @@ ScannerName = Literal["native", "plain"]
 
 def available() -> ScannerName:
     """The fastest scanner of this installation."""
-    return "plain" if compiled is None else "native"
+    return "plain" if compiled_nesting is None else "native"
 
 
 def scan(text: Text, rest: bytes, scanner: ScannerName) -> Scanned:
@@ -39,7 +39,7 @@ def nest(
 ) -> tuple[nesting.Array, nesting.Array]:
     """See :func:`pinchpoint.importers.kineto.nesting.nest`."""
     if scanner == "native":
-        found: tuple[nesting.Array, nesting.Array] = compiled.nest(
+        found: tuple[nesting.Array, nesting.Array] = compiled_nesting.nest(
             start, end, thread, calls, threads
         )
         return found

@@ -1,0 +1,58 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""The compiled form of ``nesting.py``; tests hold the two together."""
+
+import numpy as np
+
+from pinchpoint.importers.kineto.nesting import MOST_CROSSED, NONE, TOLERANCE_NS
+
+from libc.stdint cimport int32_t, int64_t
+
+cdef int64_t TOLERANCE = TOLERANCE_NS
+cdef int64_t CROSSED = MOST_CROSSED
+cdef int32_t NO_ROW = NONE
+
+
+def nest(
+    const int64_t[::1] start,
+    const int64_t[::1] end,
+    const int32_t[::1] thread,
+    calls,
+    Py_ssize_t threads,
+):
+    """See :func:`pinchpoint.importers.kineto.nesting.nest`."""
+    cdef const int64_t[::1] call_start = calls[0]
+    cdef const int64_t[::1] call_end = calls[1]
+    cdef const int32_t[::1] call_thread = calls[2]
+    cdef Py_ssize_t rows = start.shape[0], asked = call_start.shape[0]
+    cdef Py_ssize_t row = 0, call, crossed
+    cdef int32_t top
+    parent_out = np.empty(rows, np.int32)
+    enclosing_out = np.empty(asked, np.int32)
+    opened_out = np.full(threads, NONE, np.int32)
+    cdef int32_t[::1] parent = parent_out
+    cdef int32_t[::1] enclosing = enclosing_out
+    cdef int32_t[::1] opened = opened_out
+    with nogil:
+        for call in range(asked + 1):
+            while row < rows and (call == asked or start[row] <= call_start[call]):
+                top = opened[thread[row]]
+                while top != NO_ROW and (
+                    end[top] <= start[row] or end[top] + TOLERANCE < end[row]
+                ):
+                    top = parent[top]
+                parent[row] = top
+                opened[thread[row]] = <int32_t>row
+                row += 1
+            if call == asked:
+                break
+            top = opened[call_thread[call]]
+            crossed = 0
+            while top != NO_ROW and (
+                end[top] <= call_start[call] or end[top] + TOLERANCE < call_end[call]
+            ):
+                top = parent[top]
+                crossed += 1
+                if crossed >= CROSSED:
+                    top = NO_ROW
+            enclosing[call] = top
+    return parent_out, enclosing_out
