@@ -169,40 +169,67 @@ class BlockEnd(Enum):
 
 @dataclass(frozen=True)
 class Block:
-    """A stretch of the text of the events: ``text[:stop]``."""
+    """A stretch of the events: ``text[:stop]``. What follows in ``text[:filled]`` comes next."""
 
-    text: bytes
+    text: bytearray
     stop: int
+    filled: int
     end: BlockEnd
 
 
-def blocks(text: Text, rest: bytes, size: int) -> Iterator[Block]:
-    """The text of the events in blocks of about ``size`` bytes."""
-    buffer, wanted = rest, size
-    while True:
-        piece = _read_at_least(text, max(1, wanted - len(buffer)), size)
-        if not piece:
-            yield Block(buffer, len(buffer), BlockEnd.FILE)
-            return
-        buffer = buffer + piece if buffer else piece
-        at = _last_boundary(buffer)
-        if at:
-            yield Block(buffer, at, BlockEnd.BOUNDARY)
-            buffer, wanted = buffer[at:], 0
-        elif len(buffer) >= EVENT_BYTES:
-            yield Block(buffer, len(buffer), BlockEnd.ANYWHERE)
-            buffer, wanted = b"", 0
-        else:  # a long event: reading twice as much each time takes linear time
-            wanted = 2 * len(buffer)
+class Blocks:
+    """Cuts the text of the events into blocks of about ``size`` bytes.
+
+    Buffers are used again: whoever is done with a block gives it back.
+    """
+
+    def __init__(self, text: Text, rest: bytes, size: int) -> None:
+        self._text = text
+        self._carry = rest
+        self._size = size
+        self._free: list[bytearray] = []
+
+    def __iter__(self) -> Iterator[Block]:
+        while True:
+            block = self._next()
+            self._carry = bytes(memoryview(block.text)[block.stop : block.filled])
+            yield block
+            if block.end is BlockEnd.FILE:
+                return
+
+    def give_back(self, block: Block) -> None:
+        """Let the buffer of a block be filled anew."""
+        if len(block.text) == self._size:
+            self._free.append(block.text)
+
+    def _next(self) -> Block:
+        filled, wanted = len(self._carry), self._size
+        buffer = self._free.pop() if self._free else bytearray(self._size)
+        if 2 * filled > wanted:
+            wanted = 2 * filled
+            buffer = bytearray(wanted)
+        buffer[:filled] = self._carry
+        while True:
+            more = self._text.readinto(memoryview(buffer)[filled:])
+            filled += more
+            if not more:
+                return Block(buffer, filled, filled, BlockEnd.FILE)
+            at = _last_boundary(buffer, filled)
+            if at:
+                return Block(buffer, at, filled, BlockEnd.BOUNDARY)
+            if filled >= EVENT_BYTES:
+                return Block(buffer, filled, filled, BlockEnd.ANYWHERE)
+            if filled == len(buffer):  # a long event: twice the room each time is linear time
+                buffer = buffer + bytearray(len(buffer))
 
 
-def _last_boundary(buffer: bytes) -> int:
+def _last_boundary(buffer: bytearray, filled: int) -> int:
     """Where the last event of the buffer seems to begin; 0 if there is none."""
     reach = 1 << 14
     while True:
         found = 0
-        for match in BOUNDARY.finditer(buffer, max(0, len(buffer) - reach)):
+        for match in BOUNDARY.finditer(buffer, max(0, filled - reach), filled):
             found = match.end()
-        if found or reach >= len(buffer):
+        if found or reach >= filled:
             return found
         reach *= 8

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 
 from pinchpoint.importers.kineto._scan import NativeScanner
-from pinchpoint.importers.kineto.document import Block, blocks
+from pinchpoint.importers.kineto.document import Block, Blocks
 from pinchpoint.importers.kineto.scan import Early, Joiner, Scanned, refuse_emptiness, walk
 from pinchpoint.importers.kineto.text import Text
 
@@ -36,21 +36,25 @@ def scan_in_parallel(text: Text, rest: bytes) -> Scanned:
     team = _Team()
     repair = NativeScanner()  # for blocks that were scanned too early
     joiner = Joiner(repair, THREADS)
+    blocks = Blocks(text, rest, repair.block_bytes)
     ahead: deque[tuple[Block, Future[Early]]] = deque()
     with ThreadPoolExecutor(THREADS) as pool:
         try:
-            for block in blocks(text, rest, repair.block_bytes):
+            for block in blocks:
                 ahead.append((block, pool.submit(team.scan, block, joiner.limit)))
-                if len(ahead) > BLOCKS_AHEAD and not _join(joiner, ahead):
+                if len(ahead) > BLOCKS_AHEAD:
+                    _join(joiner, ahead, blocks)
+                    refuse_emptiness(text, joiner.scanned)
+                if joiner.scanned.ended:
                     break
-                refuse_emptiness(text, joiner.scanned)
-            while ahead and not joiner.scanned.ended and _join(joiner, ahead):
-                pass
+            while ahead and not joiner.scanned.ended:
+                _join(joiner, ahead, blocks)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
     return joiner.finish([block for block, _ in ahead], (*team.scanners, repair))
 
 
-def _join(joiner: Joiner, ahead: deque[tuple[Block, Future[Early]]]) -> bool:
+def _join(joiner: Joiner, ahead: deque[tuple[Block, Future[Early]]], blocks: Blocks) -> None:
     block, early = ahead.popleft()
-    return joiner.add(block, early.result())
+    if joiner.add(block, early.result()):
+        blocks.give_back(block)

@@ -35,7 +35,7 @@ from pinchpoint.importers.kineto.lenient import (
     phase,
     skip_separators,
 )
-from pinchpoint.importers.kineto.scan import Chunk, Place
+from pinchpoint.importers.kineto.scan import Buffer, Chunk, Place
 
 _NOTHING = Raw(b"")
 _Arguments = msgspec.defstruct(
@@ -91,11 +91,11 @@ class PlainScanner:
         done, self._chunk = self._chunk, _Rows()
         return done.chunk()
 
-    def scan(self, text: bytes, at: int, stop: int, limit: int) -> tuple[Status, int]:
+    def scan(self, text: Buffer, at: int, stop: int, limit: int) -> tuple[Status, int]:
         """See :class:`pinchpoint.importers.kineto.scan.Scanner`."""
+        text, end = bytes(text[:stop]), stop
         if at == 0:
-            at = self._scan_strict(text[:stop], limit)
-        end = stop
+            at = self._scan_strict(text, limit)
         while (at := skip_separators(text, at, end)) < end:
             if text[at] == ord("]"):
                 return Status.DONE, at

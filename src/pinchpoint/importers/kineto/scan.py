@@ -7,12 +7,13 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from pinchpoint.errors import HostileFile
-from pinchpoint.importers.kineto.document import EVENT_BYTES, Block, BlockEnd, blocks
+from pinchpoint.importers.kineto.document import EVENT_BYTES, Block, BlockEnd, Blocks
 from pinchpoint.importers.kineto.fields import Lane
 from pinchpoint.importers.kineto.lenient import BOUNDARY, BOUNDARY_BYTES, Status
 from pinchpoint.importers.kineto.text import Text
 
 Array = NDArray[Any]
+Buffer = bytes | bytearray
 Place = tuple[bytes | None, bytes | None]  # process and thread as they are written
 
 # Blank text costs a gzip nothing; no recorder writes this much before its first event.
@@ -42,7 +43,7 @@ class Scanner(Protocol):
     name: str
     block_bytes: int  # the size of block that suits it
 
-    def scan(self, text: bytes, at: int, stop: int, limit: int) -> tuple[Status, int]:
+    def scan(self, text: Buffer, at: int, stop: int, limit: int) -> tuple[Status, int]:
         """Read events of ``text[at:stop]``; how it ended, and where.
 
         Unless all text was read, the position is that of the event that could not be read.
@@ -123,7 +124,7 @@ def walk(scanner: Scanner, block: Block, limit: int, seeking: bool = False) -> W
         at = following
 
 
-def _next_boundary(text: bytes, at: int, stop: int) -> int:
+def _next_boundary(text: Buffer, at: int, stop: int) -> int:
     found = BOUNDARY.search(text, at, stop)
     return found.end() if found else -1
 
@@ -153,7 +154,7 @@ class Joiner:
         self._carry = b""
         self._wanted = 0
         self._seeking = False
-        self._last = Block(b"", 0, BlockEnd.FILE)
+        self._last = Block(bytearray(), 0, 0, BlockEnd.FILE)
 
     def add(self, block: Block, early: Early | None = None) -> bool:
         """Take the next block; False once the list of events has ended."""
@@ -162,7 +163,7 @@ class Joiner:
             if early is None:
                 return True
         else:
-            self._carry = block.text[early.walk.consumed : block.stop]
+            self._carry = bytes(memoryview(block.text)[early.walk.consumed : block.stop])
         done = early.walk
         self.scanned.chunks.append((early.chunk, early.scanner))
         self.scanned.skipped += done.skipped
@@ -179,27 +180,29 @@ class Joiner:
         if self.scanned.ended:
             unread = b"".join(block.text[: block.stop] for block in ahead)
             last = ahead[-1] if ahead else self._last
-            self.scanned.rest = self._carry + unread + last.text[last.stop :]
+            self.scanned.rest = self._carry + unread + last.text[last.stop : last.filled]
         return self.scanned
 
     def _scan(self, block: Block) -> Early | None:
         if self._carry:
-            text = self._carry + block.text[: block.stop]
+            text = bytearray(self._carry) + memoryview(block.text)[: block.stop]
             if len(text) < self._wanted and block.end is not BlockEnd.FILE:
-                self._carry = text  # else a long event is scanned again with every block
+                self._carry = bytes(text)  # else a long event is scanned again with every block
                 return None
-            block = Block(text, len(text), block.end)
+            block = Block(text, len(text), len(text), block.end)
         done = walk(self._scanner, block, self.limit, self._seeking)
-        self._carry = block.text[done.consumed : block.stop]
+        self._carry = bytes(memoryview(block.text)[done.consumed : block.stop])
         return Early(done, self._scanner.flush(), self._position, self.limit)
 
 
 def scan_in_order(scanner: Scanner, text: Text, rest: bytes) -> Scanned:
     """Scan a whole file with one scanner."""
     joiner = Joiner(scanner)
-    for block in blocks(text, rest, scanner.block_bytes):
+    blocks = Blocks(text, rest, scanner.block_bytes)
+    for block in blocks:
         if not joiner.add(block):
             break
+        blocks.give_back(block)
         refuse_emptiness(text, joiner.scanned)
     return joiner.finish((), [scanner])
 

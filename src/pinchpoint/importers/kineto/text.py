@@ -1,6 +1,8 @@
-"""The JSON text of a file, decompressed piece by piece, in bounded memory."""
+"""The JSON text of a file, unpacked piece by piece into the caller's buffers."""
 
+import gzip
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -9,15 +11,19 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.open import Progress
 
 fast_zlib: Any
+gzip_reader: Any
 try:
+    from isal import igzip
     from isal import isal_zlib as fast_zlib
+
+    gzip_reader = igzip.IGzipFile
 except ImportError:  # three times slower, same result
-    fast_zlib = zlib
-_ZLIB_ERRORS: tuple[type[Exception], ...] = (zlib.error, fast_zlib.error)
+    gzip_reader, fast_zlib = gzip.GzipFile, zlib
 
-
+_DAMAGE: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error, fast_zlib.error)
 GZIP_MAGIC = b"\x1f\x8b"
 _INPUT_BYTES = 256 << 10
+_PIECE_BYTES = 64 << 10  # so much may be lost before damage
 
 
 class Text:
@@ -29,16 +35,17 @@ class Text:
         self.bytes_out = 0
         self._progress = progress
         try:
-            self._file: IO[bytes] = path.open("rb")
+            self._file: IO[bytes] = path.open("rb", buffering=0)
             self.total_bytes = path.stat().st_size
+            self.gzipped = self._file.read(2) == GZIP_MAGIC
+            self._file.seek(0)
         except OSError as error:
             raise UnreadableFile(
                 f"{path}: {(error.strerror or str(error)).lower()}", hint="check the path"
             ) from None
-        self._input = self._file.read(_INPUT_BYTES)
-        self._consumed = len(self._input)
-        self.gzipped = self._input.startswith(GZIP_MAGIC)
-        self._member: Any = fast_zlib.decompressobj(wbits=31) if self.gzipped else None
+        self._source: Any = gzip_reader(fileobj=self._file) if self.gzipped else self._file
+        self._salvage: Iterator[bytes] | None = None
+        self._left = b""
 
     def __enter__(self) -> "Text":
         return self
@@ -51,59 +58,74 @@ class Text:
     ) -> None:
         self._file.close()
 
-    @property
-    def bytes_in(self) -> int:
-        """Bytes of the file that were read so far."""
-        return self._consumed
-
     def read(self, size: int) -> bytes:
-        """About ``size`` bytes, at least one; empty at the end."""
-        piece = self._gunzip(size) if self.gzipped else self._next_input(size)
-        self.bytes_out += len(piece)
-        return piece
+        """Up to ``size`` bytes; empty at the end."""
+        buffer = bytearray(size)
+        return bytes(memoryview(buffer)[: self.readinto(memoryview(buffer))])
 
-    def _next_input(self, size: int) -> bytes:
-        piece, self._input = self._input, b""
-        if not piece:
-            try:
-                piece = self._file.read(size)
-            except OSError as error:
-                self.damage = f"the file cannot be read further ({error.strerror or error})"
-                return b""
-            self._consumed += len(piece)
-        if self._progress is not None:
-            self._progress(self._consumed, self.total_bytes)
-        return piece
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill the buffer; how many bytes there were, 0 at the end."""
+        count = 0
+        if self._salvage is None:
+            count = self._read(buffer)
+        if self._salvage is not None:
+            count = self._read_salvaged(buffer)
+        self.bytes_out += count
+        if self._progress is not None and not self._file.closed:
+            self._progress(self._file.tell(), self.total_bytes)
+        return count
 
-    def _gunzip(self, size: int) -> bytes:
-        while True:
-            compressed = self._input or self._next_input(_INPUT_BYTES)
-            self._input = b""
-            if not compressed:
-                if self._member is not None:
-                    self.damage = self.damage or "the gzip is cut off"
-                return b""
-            if self._member is None:  # before a further member; zeros pad it on some media
-                compressed = compressed.lstrip(b"\x00")
-                if not compressed:
-                    continue
-                if not compressed.startswith(GZIP_MAGIC[:1]):
-                    self.damage = "something that is no gzip follows the gzip"
-                    return b""
-                self._member = fast_zlib.decompressobj(wbits=31)
-            piece = self._inflate(compressed, size)
-            if piece or self.damage:
-                return piece
-
-    def _inflate(self, compressed: bytes, size: int) -> bytes:
+    def _read(self, buffer: memoryview) -> int:
         try:
-            piece: bytes = self._member.decompress(compressed, size)
-        except _ZLIB_ERRORS as error:
-            self.damage = f"the gzip is damaged ({error})"
-            return b""
-        if self._member.eof:
-            self._input = self._member.unused_data
-            self._member = None
-        else:
-            self._input = self._member.unconsumed_tail
-        return piece
+            count: int = self._source.readinto(buffer) or 0
+        except _DAMAGE:
+            # what the reader unpacked before the damage is lost with it: unpack that again
+            self._salvage = _salvaged(self.path, self)
+            self._skip(self.bytes_out)
+            return 0
+        except OSError as error:
+            self.damage = f"the file cannot be read further ({error.strerror or error})"
+            return 0
+        return count
+
+    def _skip(self, size: int) -> None:
+        while size and (piece := self._next_salvaged()):
+            self._left = piece[size:]
+            size -= min(size, len(piece))
+
+    def _next_salvaged(self) -> bytes:
+        piece, self._left = self._left, b""
+        return piece or next(self._salvage or iter(()), b"")
+
+    def _read_salvaged(self, buffer: memoryview) -> int:
+        piece = self._next_salvaged()
+        count = min(len(piece), len(buffer))
+        buffer[:count] = piece[:count]
+        self._left = piece[count:]
+        return count
+
+
+def _salvaged(path: Path, text: Text) -> Iterator[bytes]:
+    """What a damaged gzip still gives; the damage is told to ``text``."""
+    with path.open("rb") as file:
+        compressed = file.read(_INPUT_BYTES)
+        while compressed:
+            if not compressed.startswith(GZIP_MAGIC[:1]):
+                text.damage = "something that is no gzip follows the gzip"
+                return
+            member = fast_zlib.decompressobj(wbits=31)
+            while not member.eof:
+                try:
+                    piece = member.decompress(compressed, _PIECE_BYTES)
+                except _DAMAGE as error:
+                    text.damage = f"the gzip is damaged ({error})"
+                    return
+                if piece:
+                    yield piece
+                compressed = member.unconsumed_tail
+                if not member.eof and not compressed:
+                    compressed = file.read(_INPUT_BYTES)
+                    if not compressed:
+                        text.damage = "the gzip is cut off"
+                        return
+            compressed = (member.unused_data or file.read(_INPUT_BYTES)).lstrip(b"\x00")
