@@ -76,6 +76,7 @@ static inline pp_bytes pp_string_end(pp_bytes p, pp_bytes e) {
 /* The next position that is no blank (a byte up to 32); may be e. */
 static inline pp_bytes pp_skip_blanks(pp_bytes p, pp_bytes e) {
     if (p < e && *p > 32) return p;
+    if (e - p > 1 && p[1] > 32) return p + 1;
 #ifdef PP_WIDE
     while (e - p >= PP_WIDE) {
         unsigned hits = PP_MASK(PP_BLANKS(PP_LOAD(p))) ^ PP_ALL;

@@ -43,7 +43,11 @@ class Text:
             raise UnreadableFile(
                 f"{path}: {(error.strerror or str(error)).lower()}", hint="check the path"
             ) from None
-        self._source: Any = gzip_reader(fileobj=self._file) if self.gzipped else self._file
+        self._source: Any = self._file
+        if self.gzipped:
+            self._gzip = gzip_reader(fileobj=self._file)
+            # readinto of the object itself makes a copy, that of its buffer does not
+            self._source = getattr(self._gzip, "_buffer", self._gzip)
         self._salvage: Iterator[bytes] | None = None
         self._left = b""
 
