@@ -1,14 +1,15 @@
 """Which scanner reads a file, and which code finds the nesting of its rows."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pinchpoint.importers.kineto import nesting
 from pinchpoint.importers.kineto.plain import PlainScanner
 from pinchpoint.importers.kineto.scan import Scanned, scan_in_order
 from pinchpoint.importers.kineto.text import Text
 
+compiled_nesting: Any
 try:
-    from pinchpoint.importers.kineto import _nest as compiled_nesting
+    import pinchpoint.importers.kineto._nest as compiled_nesting
     from pinchpoint.importers.kineto.native import scan_in_parallel
 except ImportError:  # installed without a compiler
     compiled_nesting = None
