@@ -1,5 +1,6 @@
 """Which scanner reads a file, and which code finds the nesting of its rows."""
 
+from importlib import import_module
 from typing import Any, Literal
 
 from pinchpoint.importers.kineto import nesting
@@ -7,12 +8,12 @@ from pinchpoint.importers.kineto.plain import PlainScanner
 from pinchpoint.importers.kineto.scan import Scanned, scan_in_order
 from pinchpoint.importers.kineto.text import Text
 
-compiled_nesting: Any
+compiled_nesting: Any = None
 try:
-    import pinchpoint.importers.kineto._nest as compiled_nesting
+    compiled_nesting = import_module("pinchpoint.importers.kineto._nest")
     from pinchpoint.importers.kineto.native import scan_in_parallel
 except ImportError:  # installed without a compiler
-    compiled_nesting = None
+    pass
 
 ScannerName = Literal["native", "plain"]
 """``native`` is compiled; ``plain`` gives the same tables, several times more slowly."""
