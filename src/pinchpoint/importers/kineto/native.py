@@ -2,12 +2,16 @@
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
 from queue import SimpleQueue
+from typing import Any
 
-from pinchpoint.importers.kineto._scan import NativeScanner
 from pinchpoint.importers.kineto.document import Block, Blocks
 from pinchpoint.importers.kineto.scan import Early, Joiner, Scanned, refuse_emptiness, walk
 from pinchpoint.importers.kineto.text import Text
+
+# Imported by name: tools that read imports know no compiled modules.
+NativeScanner: Any = import_module("pinchpoint.importers.kineto._scan").NativeScanner
 
 THREADS = 2  # unpacking takes a third of a core, so more of them would wait for text
 BLOCKS_AHEAD = 4  # text that is held at a time
