@@ -1,0 +1,90 @@
+"""Gradients are reduced in every micro-step of an accumulated step.
+
+## What it looks for
+Several forward passes of `DistributedDataParallel` in one optimizer step, with the whole set of
+all-reduces behind each of them.
+
+## Why it matters
+Only the sum over all micro-steps is used. All reductions but the last move bytes for nothing, and
+each makes all ranks meet.
+
+## How to fix it
+Run all micro-steps but the last under `model.no_sync()`, forward and backward both.
+
+## When to ignore it
+Where accumulated gradients would not fit beside the buckets.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.collectives import Collectives, collectives
+from pinchpoint.analysis.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.replay import DropDeviceOps
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.host_spans import named
+from pinchpoint.diagnosis.rule import Evidence, Finding
+from pinchpoint.trace import Trace
+
+NEEDS = ("device_ops", "api_calls", "host_ops")
+RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
+
+_FORWARD = "DistributedDataParallel.forward"
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Steps that reduce the same gradients several times."""
+    found, host, ops = collectives(trace), trace.host_ops, trace.device_ops
+    if found is None or host is None or ops is None:
+        return
+    forward = named(trace, np.array([n == _FORWARD for n in trace.names]))
+    rows = np.flatnonzero(forward & rows_in_steps(trace, host))
+    times = round(per_step(trace, len(rows)))
+    if times < 2 or not _repeats(found, times):
+        return
+    needless = _needless(found, times)
+    wanted = np.zeros(len(ops), np.bool_)
+    wanted[needless] = True
+    work = device_work(trace, wanted, "needless collectives")
+    if work is None:
+        return
+    first = int(rows[0])
+    yield Finding(
+        summary=(
+            f"Each of {times} micro-steps reduces all gradients,"
+            f" {work.ns_per_step / 1e6:.1f} ms a step more than the last one needs"
+        ),
+        evidence=(
+            Evidence("forward passes", times, "per step", int(host["start_ns"][first]), _FORWARD),
+            *work.evidence,
+        ),
+        cost_ns_per_step=work.ns_per_step,
+        changes=(DropDeviceOps(needless),),
+        location=work.place,
+        fix="Run all micro-steps but the last under no_sync()",
+        hint="with model.no_sync(): model(x).loss.backward()  # forward and backward",
+        confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
+    )
+
+
+def _repeats(found: Collectives, times: int) -> bool:
+    """Whether each step's collectives are one sequence of sizes, ``times`` times over."""
+    whole = False
+    for step in np.unique(found.step).tolist():
+        size = found.bytes[found.step == step]
+        once = len(size) // times
+        if not once or len(size) % times:
+            continue
+        whole = True
+        if not np.array_equal(size[once:], size[:-once]):
+            return False
+    return whole
+
+
+def _needless(found: Collectives, times: int) -> np.ndarray:
+    parts = []
+    for step in np.unique(found.step).tolist():
+        rows = found.rows[found.step == step]
+        parts.append(rows[: len(rows) - len(rows) // times])
+    return np.concatenate(parts)

@@ -1,0 +1,89 @@
+"""Collectives go over sockets or host memory, not over the fast link.
+
+## What it looks for
+Large collectives whose best bus bandwidth is a small part of what the devices' link gives, alike
+from call to call. One rank alone cannot tell a slow link from a peer that is always late by the
+same time; compare ranks (`pinchpoint ranks DIR`) before you act.
+
+## Why it matters
+NCCL falls back to host memory or sockets where peer-to-peer access, InfiniBand or the right
+network interface is not allowed or not found. It works, ten to a hundred times slower.
+
+## How to fix it
+`NCCL_DEBUG=INFO` names the transport of each channel. Allow peer-to-peer (`NCCL_P2P_DISABLE` unset,
+access control services off), let containers see all devices and `/dev/infiniband`, set
+`NCCL_SOCKET_IFNAME` and `NCCL_IB_HCA`.
+
+## When to ignore it
+Between nodes that have no faster network.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.collectives import collectives
+from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.rule import Evidence, Finding
+from pinchpoint.hardware.specs import find_spec
+from pinchpoint.trace import Trace
+
+NEEDS = ("device_ops",)
+RECORD = "device activity: ProfilerActivity.CUDA"
+
+LARGE_BYTES = 4 << 20  # smaller messages are bound by latency
+STEADY_RATIO = 0.25  # waiting for a peer varies from step to step, a link hardly does
+ONE_NODE = 8  # ranks of a group that can share one link domain
+SLOW_RATIO = 0.1  # of the link: a ring reaches 50 to 80 %, host memory 2 to 5 %
+REACHED_RATIO = 0.5  # of the link's one direction; measured 0.52 with two H100 at 128 MB
+SLOW_BYTES_PER_S = 3e9  # without a data sheet or between nodes: slower than 25-gigabit Ethernet
+USUAL_BYTES_PER_S = 20e9
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Large collectives far below the link."""
+    found, ops = collectives(trace), trace.device_ops
+    if found is None or ops is None:
+        return
+    rate = found.bus_bytes_per_s()
+    large = (found.bytes >= LARGE_BYTES) & ~np.isnan(rate)
+    if not large.any():
+        return
+    best = float(rate[large].max())
+    expected, slow = _link(trace, int(found.group_size[large].max()))
+    spread = np.ptp(found.duration_ns[large]) / np.median(found.duration_ns[large])
+    if best >= slow or spread > STEADY_RATIO:
+        return
+    wanted = np.zeros(len(ops), np.bool_)
+    wanted[found.rows[large]] = True
+    work = device_work(trace, wanted, "large collectives")
+    if work is None:
+        return
+    yield Finding(
+        summary=(
+            f"Large collectives reach {best / 1e9:.2g} GB/s of bus bandwidth at best;"
+            f" the link should give about {expected / 1e9:.0f}"
+        ),
+        evidence=(
+            Evidence("best bus bandwidth", round(best), "bytes/s"),
+            Evidence("expected of the link", round(expected), "bytes/s"),
+            *work.evidence,
+        ),
+        cost_ns_per_step=work.ns_per_step,
+        changes=(ScaleDeviceOps(work.rows, best / expected),),
+        location=work.place,
+        confidence="medium",
+        fix="Let NCCL use the fast link: NCCL_DEBUG=INFO names the transport it chose",
+        hint="NCCL_DEBUG=INFO torchrun train.py 2>&1 | grep -i via",
+        confirm='pinchpoint bench ab -- "torchrun train.py" "NCCL_P2P_DISABLE=0 torchrun train.py"',
+    )
+
+
+def _link(trace: Trace, group: int) -> tuple[float, float]:
+    """What a large collective should reach, and below what the transport must be wrong."""
+    spec = find_spec(trace.devices[0].name) if trace.devices else None
+    if group > ONE_NODE or spec is None or not spec.link_bytes_per_s:
+        return USUAL_BYTES_PER_S, SLOW_BYTES_PER_S
+    one_way = spec.link_bytes_per_s / 2
+    return REACHED_RATIO * one_way, SLOW_RATIO * one_way
