@@ -1,6 +1,6 @@
 """What devices can do: data sheets with a source for each number, and ceilings measured here."""
 
-from pinchpoint.hardware.derive import derived_spec
+from pinchpoint.hardware.derive import derived_spec, flop_per_cycle
 from pinchpoint.hardware.specs import DeviceSpec, all_specs, find_spec
 
-__all__ = ["DeviceSpec", "all_specs", "derived_spec", "find_spec"]
+__all__ = ["DeviceSpec", "all_specs", "derived_spec", "find_spec", "flop_per_cycle"]

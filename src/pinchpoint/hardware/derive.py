@@ -66,3 +66,23 @@ def derived_spec(
         l2_bytes=l2_bytes,
         source=SOURCE,
     )
+
+
+def flop_per_cycle(spec: DeviceSpec, dtype: str) -> float | None:
+    """FLOP per cycle of the whole device for a type, or None.
+
+    The rate of the compute capability, doubled where the data sheet speaks of the professional
+    part: its clock is no good for this, since some data sheets assume a lower one for tensor work.
+    """
+    peak = spec.peak_flop_per_s(dtype)
+    if spec.multiprocessors is None or peak is None:
+        return None
+    if spec.compute_capability is not None:
+        rates = FLOP_PER_CYCLE.get(_NEAREST.get(spec.compute_capability, spec.compute_capability))
+        if rates is not None and dtype in rates and spec.clock_hz is not None:
+            whole = rates[dtype] * spec.multiprocessors
+            return whole * (2 if peak / spec.clock_hz > 1.5 * whole else 1)
+    return None if spec.clock_hz is None else peak / spec.clock_hz
+
+
+_NEAREST = {(10, 3): (10, 0), (12, 1): (12, 0)}
