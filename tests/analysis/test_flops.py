@@ -1,8 +1,8 @@
 from types import MappingProxyType
 
 import pytest
-from builders import TraceBuilder
 
+from builders import TraceBuilder
 from pinchpoint.analysis.flops import not_modelled_ratio, throughput, utilisation
 from pinchpoint.analysis.roofs import with_ceilings
 from pinchpoint.analysis.work import operator_work

@@ -1,9 +1,9 @@
 import json
 
 import pytest
-from builders import TraceBuilder
 
 import pinchpoint as pp
+from builders import TraceBuilder
 from pinchpoint.analysis.flops import utilisation
 from pinchpoint.analysis.recompute import recomputed_rows
 

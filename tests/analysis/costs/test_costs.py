@@ -49,7 +49,11 @@ def test_intensity_of_elementwise_work_and_reductions():
         ("aten::index_select", [(50257, 768), (), (64,)], [F32, "Scalar", LONG], 0,
          2 * 64 * 768 * 4 + 64 * 8),
         ("aten::nll_loss_backward", [(), (4096, 50257), (4096,)], [F32, BF16, LONG], 4096,
-         4096 * 50257 * 2 + 4096 * 8),
+         4096 * (2 + 8)),
+        ("aten::embedding_dense_backward", [(8, 16, 4), (8, 16)], [F32, LONG], 512,
+         3 * 512 * 4 + 128 * 8),
+        ("aten::max_pool2d_with_indices_backward", [(1, 2, 4, 4), (1, 2, 8, 8)], [F32, F32], 32,
+         4 * (32 + 128)),
     ],
 )  # fmt: skip
 def test_memory_bound_work(name, shapes, dtypes, flops, size):

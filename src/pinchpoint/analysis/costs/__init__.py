@@ -95,6 +95,13 @@ _MODELS |= dict.fromkeys(
     ),
     pointwise.pooling,
 )  # fmt: skip
+_MODELS |= dict.fromkeys(
+    (
+        f"aten::{name}_backward"
+        for name in ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d")
+    ),
+    pointwise.pooling_backward,
+)
 _MODELS |= {
     f"aten::{name}{ending}": pointwise.elementwise
     for name in pointwise.ELEMENTWISE

@@ -133,9 +133,11 @@ def nll_loss(call: OperatorCall) -> Cost | None:
 
 
 def nll_loss_backward(call: OperatorCall) -> Cost | None:
-    """The gradient is nothing but zeros and one element a row; all of it is written."""
+    """One element a row is written; the zeros around it are an operator of their own."""
     scores = call.shape(1)
-    return None if scores is None else Cost(scores[0], call.bytes(1) + call.bytes(2))
+    if scores is None:
+        return None
+    return Cost(scores[0], scores[0] * (call.element_bytes(1) + call.element_bytes(2)))
 
 
 def gather(call: OperatorCall) -> Cost | None:
@@ -157,12 +159,11 @@ def _looked_up(call: OperatorCall, taken: int, index: int = 2) -> Cost:
 
 
 def embedding_backward(call: OperatorCall) -> Cost | None:
-    """``embedding_dense_backward``: the table's gradient is zeroed, then added to."""
-    grad, rows = call.shape(0), call.integers(2)
-    if grad is None or not rows or rows[0] < 0:
+    """``embedding_dense_backward``: gradients are added to rows of a table that is already zero."""
+    grad = call.shape(0)
+    if grad is None:
         return None
-    table = rows[0] * grad[-1] * call.element_bytes(0)
-    return Cost(elements(grad), 3 * call.bytes(0) + call.bytes(1) + table)
+    return Cost(elements(grad), 3 * call.bytes(0) + call.bytes(1))
 
 
 def concatenation(call: OperatorCall) -> Cost | None:
@@ -176,6 +177,14 @@ def concatenation(call: OperatorCall) -> Cost | None:
 def _list_bytes(call: OperatorCall) -> int:
     # the type of tensors in a list is not recorded; two bytes is the least that training uses
     return 2
+
+
+def pooling_backward(call: OperatorCall) -> Cost | None:
+    """The gradient is read, and a gradient as large as the input is written."""
+    grad, x = call.shape(0), call.shape(1)
+    if grad is None or x is None:
+        return None
+    return Cost(elements(grad), call.bytes(0) + call.bytes(1))
 
 
 def pooling(call: OperatorCall) -> Cost | None:

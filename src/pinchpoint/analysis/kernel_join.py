@@ -1,0 +1,125 @@
+"""Profiled launches (ncu) joined with the kernels of a timeline (Kineto, nsys).
+
+ncu runs each kernel alone, many times over, and keeps no time line; the other profilers keep the
+time line and no counters. They meet by the kernel's name and launch sizes, in order: names are
+brought to one spelling first, as ncu leaves out namespaces that others print.
+"""
+
+import re
+from collections import defaultdict
+from dataclasses import replace
+from functools import lru_cache
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.kernel_counters import KernelLaunch, kernel_launches
+from pinchpoint.analysis.shapes import parsed
+from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace, table
+
+NOT_PROFILED = -1
+
+_QUALIFIER = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|\w+)::")
+_CASTS = re.compile(r"\((?:int|bool|unsigned int|long|unsigned long|char)\)")
+_RETURN = re.compile(r"^(?:void|int|bool|float|double) ")
+
+
+def with_counters(timeline: Trace, profiled: Trace) -> Trace:
+    """The timeline with the counters of another recording of the same program."""
+    counters = profiled.kernel_counters
+    if counters is None:
+        return timeline
+    names = list(timeline.names)
+    position = {text: i for i, text in enumerate(names)}
+    moved = []
+    for text in profiled.names:
+        if text not in position:
+            position[text] = len(names)
+            names.append(text)
+        moved.append(position[text])
+    return replace(
+        timeline,
+        names=tuple(names),
+        kernel_counters=_renamed(counters, np.array(moved, np.int32)),
+        metadata=MappingProxyType(
+            {
+                **timeline.metadata,
+                **{k: v for k, v in profiled.metadata.items() if k.startswith("ncu_")},
+            }
+        ),
+    )
+
+
+def _renamed(counters: Table, moved: NDArray[np.int32]) -> Table:
+    columns, missing = dict(counters.columns), dict(counters.missing)
+    for column in ("name", "metric", "unit"):
+        columns[column] = moved[columns[column]]
+    return table("kernel_counters", columns, missing)
+
+
+@once_per_trace
+def launch_of_device_ops(trace: Trace) -> NDArray[np.int64]:
+    """For each row of ``device_ops`` the number of the launch that profiles it, or NOT_PROFILED.
+
+    The k-th kernel of a name and launch size goes with the k-th profiled launch of them; once
+    these are used up (a step that repeats) it starts over. Without a launch of the same size the
+    name alone decides.
+    """
+    ops = trace.device_ops
+    if ops is None:
+        return np.zeros(0, np.int64)
+    answer = np.full(len(ops), NOT_PROFILED, np.int64)
+    by_size: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    by_name: dict[str, list[int]] = defaultdict(list)
+    for launch in kernel_launches(trace):
+        name = comparable_name(launch.name)
+        by_size[name, launch.grid, launch.block].append(launch.number)
+        by_name[name].append(launch.number)
+    if not by_name:
+        return answer
+    seen: dict[tuple[object, ...], int] = defaultdict(int)
+    kinds = (DeviceKind.KERNEL, DeviceKind.COLLECTIVE)
+    for row in np.flatnonzero(np.isin(ops["kind"], kinds)).tolist():
+        name = comparable_name(trace.names[int(ops["name"][row])])
+        if name not in by_name:
+            continue
+        key = (name, _size(trace, ops, "grid", row), _size(trace, ops, "block", row))
+        candidates = by_size.get(key) or by_name[name]
+        answer[row] = candidates[seen[key] % len(candidates)]
+        seen[key] += 1
+    return answer
+
+
+def _size(trace: Trace, ops: Table, column: str, row: int) -> object:
+    text = trace.text(ops, column, row)
+    return None if text is None else parsed(text)
+
+
+@lru_cache(maxsize=1 << 14)
+def comparable_name(name: str) -> str:
+    """A kernel's name without return type, namespaces, parameters, casts and spaces."""
+    bare = _RETURN.sub("", _CASTS.sub("", name)).replace("(anonymous namespace)::", "")
+    bare = _QUALIFIER.sub("", _without_parameters(bare))
+    return re.sub(r"\s+", "", bare)
+
+
+def _without_parameters(name: str) -> str:
+    """Cut at the first parenthesis that is not inside template arguments."""
+    depth = 0
+    for i, sign in enumerate(name):
+        if sign == "<":
+            depth += 1
+        elif sign == ">":
+            depth -= 1
+        elif sign == "(" and depth == 0:
+            return name[:i]
+    return name
+
+
+def profiled_time_ns(trace: Trace, launch: KernelLaunch) -> int | None:
+    """Time of the timeline's kernels that a launch stands for; None without a timeline."""
+    if trace.device_ops is None:
+        return None
+    rows = launch_of_device_ops(trace) == launch.number
+    return int(trace.device_ops["duration_ns"][rows].sum())
