@@ -83,3 +83,11 @@ def test_a_trace_without_events_has_no_parts():
     found = breakdown(TraceBuilder().trace())
     assert found.parts == ()
     assert found.typical_ns is None
+
+
+def test_a_step_without_length_has_no_parts():
+    b = TraceBuilder()
+    b.step(1, 5, 0)
+    found = exact(b.trace())
+    assert found.parts == ()
+    assert found.typical_ns == 0

@@ -79,7 +79,9 @@ def breakdown(trace: Trace) -> Breakdown:
     columns = _device_columns(trace, windows) if with_device else _host_columns(trace, windows)
     columns = {part: column for part, column in columns.items() if column.any()}
     parts = tuple(columns)
-    by_step = np.stack([columns[part] for part in parts], axis=1)
+    by_step = np.zeros((len(windows), len(parts)), np.int64)
+    for position, part in enumerate(parts):
+        by_step[:, position] = columns[part]
     typical = windows.typical
     mean = share_out(by_step[typical].sum(axis=0), int(typical.sum()), windows.typical_ns)
     order = np.argsort(-mean, kind="stable")

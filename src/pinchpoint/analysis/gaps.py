@@ -118,9 +118,9 @@ def _overlaid(trace: Trace, pieces: IdlePieces) -> IdlePieces:
     which = {name: _kind_of_overhead(trace.names[name]) for name in np.unique(host["name"][rows])}
     for kind in (GapKind.PROFILER, GapKind.CODE_LOAD):
         own = rows[[which[name] == kind for name in host["name"][rows]]] if len(rows) else rows
-        if not len(own):
-            continue
         stopped = iv.flatten(host["start_ns"][own], host.end_ns[own])
+        if not len(stopped.start):
+            continue
         pieces = cut(pieces, np.concatenate((stopped.start, stopped.end)))
         at = np.searchsorted(stopped.start, pieces.start, "right") - 1
         inside = (at >= 0) & (pieces.end <= stopped.end[at])

@@ -90,24 +90,29 @@ def timelines(trace: Trace) -> dict[int, Timeline]:
     usable = rows.end_ns > rows.start_ns
     if trace.host_ops is not None:
         usable[: rows.operators] &= trace.host_ops["kind"] != HostKind.OVERHEAD
-    # At one instant ends come before starts, inner ends and outer starts first; the later rows
-    # are the inner ones, so the order of the arrays does it and the sort need only be stable.
-    opened = np.flatnonzero(usable)
-    closed = opened[::-1]
-    at = np.concatenate((rows.end_ns[closed], rows.start_ns[opened]))
-    row = np.concatenate((rows.parent[closed], opened))
-    thread = np.concatenate((rows.thread[closed], rows.thread[opened]))
-    found: dict[int, Timeline] = {}
-    for one in np.unique(rows.thread[opened]).tolist():
-        mine = np.flatnonzero(thread == one)
-        order = mine[np.argsort(at[mine], kind="stable")]
-        found[one] = _timeline(at[order], row[order])
-    return found
+    row = np.flatnonzero(usable)
+    thread = rows.thread[row]
+    return {
+        one: _timeline(rows, row[thread == one])
+        for one in np.flatnonzero(np.bincount(thread)).tolist()
+    }
 
 
-def _timeline(at: Times, row: Rows) -> Timeline:
-    last = np.append(at[1:] != at[:-1], True)  # of several changes at once only the last counts
-    at, row = at[last], row[last]
+def _timeline(rows: HostRows, mine: Rows) -> Timeline:
+    """Of several changes at one instant the last counts: the innermost start, else the outermost
+    end. Later rows are the inner ones."""
+    start, end = rows.start_ns[mine], rows.end_ns[mine]
+    by_start, by_end = np.argsort(start, kind="stable"), np.argsort(end, kind="stable")
+    opened, closed = mine[by_start], mine[by_end]
+    start, end = start[by_start], end[by_end]
+    innermost = np.append(start[1:] != start[:-1], True)
+    outermost = np.append(True, end[1:] != end[:-1])
+    at = np.concatenate((end[outermost], start[innermost]))
+    row = np.concatenate((rows.parent[closed[outermost]], opened[innermost]))
+    order = np.argsort(at, kind="stable")
+    at, row = at[order], row[order]
+    counts = np.append(at[1:] != at[:-1], True)  # a start after an end
+    at, row = at[counts], row[counts]
     changed = np.append(True, row[1:] != row[:-1])
     return Timeline(at[changed], row[changed])
 

@@ -31,8 +31,8 @@ def together(*parts: IdlePieces) -> IdlePieces:
     whole = IdlePieces(
         *(np.concatenate([getattr(p, name) for p in parts]) for name in IdlePieces.__annotations__)
     )
-    whole = whole.pick(whole.end > whole.start)
-    return whole.pick(np.argsort(whole.start, kind="stable"))
+    lasting = np.flatnonzero(whole.end > whole.start)
+    return whole.pick(lasting[np.argsort(whole.start[lasting], kind="stable")])
 
 
 def cut(pieces: IdlePieces, edges: Times) -> IdlePieces:
