@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
+from pinchpoint.analysis.accounting import breakdown
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.gaps import gaps
 from pinchpoint.analysis.host_timeline import host_rows
@@ -266,6 +267,10 @@ def test_pieces_fill_the_idle_time_of_the_windows_exactly(rows, lengths):
             )
     trace = b.trace()
     windows, found, ops = steps(trace), gaps(trace), trace.device_ops
+    told = breakdown(trace)
+    if len(windows):
+        assert int(told.ns_per_step.sum()) == windows.typical_ns
+        assert np.array_equal(told.by_step.sum(axis=1), windows.end_ns - windows.start_ns)
     assert np.all(found.duration_ns > 0)
     assert np.all(found.start_ns[1:] >= found.end_ns[:-1])
     if not len(ops) or not len(windows):

@@ -102,7 +102,7 @@ def corrected_step_ns(trace: Trace) -> int | None:
     if trace.run is not None and trace.run.unprofiled_step_ns:
         return int(np.median(trace.run.unprofiled_step_ns))
     base = replayable(trace)
-    if base is None:
+    if base is None or not base.settled_ns:
         return None
     without = apply(trace, base.graph, (RemoveRecordingCost(),))
     ratio = base.mean_ns(without) / base.settled_ns
