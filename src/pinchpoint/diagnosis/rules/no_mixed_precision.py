@@ -63,7 +63,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     yield Finding(
         summary=(
-            f"Products and attention run in TF32 and float32, {work.ns_per_step / 1e6:.1f} ms of"
+            f"Matrix work runs in TF32 and float32, {work.ns_per_step / 1e6:.2f} ms of"
             " each step; bfloat16 is usual in such networks"
         ),
         evidence=work.evidence,

@@ -1,0 +1,117 @@
+"""Runs of large elementwise kernels on tensors of one size, with nothing else between them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.categories import Category, category_of_device_ops
+from pinchpoint.analysis.costs import cost_of
+from pinchpoint.analysis.costs.call import bytes_of_dtype
+from pinchpoint.analysis.in_steps import device_ops_in_steps
+from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+LARGE_BYTES = 8 << 20  # moved by one kernel: 3 µs of an H100; less is a matter of latency
+TINY_NS = 3_000  # work that short does not part two kernels of one chain
+
+_PLAIN = (Category.ELEMENTWISE, Category.DATA_MOVEMENT, Category.COPY_D2D)
+_CASTS = ("aten::copy_", "aten::_to_copy")
+
+
+@dataclass(frozen=True, eq=False)
+class PointwiseChains:
+    """Large elementwise kernels of the judged steps; arrays with one element for each.
+
+    Kernels of one chain follow each other on their stream and have tensors of one size.
+    """
+
+    rows: Rows  # of device_ops, in order of chains
+    chain: Rows  # number of the chain
+    bytes: NDArray[np.int64]  # that the kernel moves
+    tensor_bytes: NDArray[np.int64]  # of its result
+    widens: Mask  # casts to a type of more bytes
+    narrows: Mask  # casts to one of fewer
+
+    def __len__(self) -> int:
+        return int(self.chain[-1]) + 1 if len(self.chain) else 0
+
+    def count(self, of: Mask) -> NDArray[np.int64]:
+        """How many kernels of each chain are in a mask."""
+        counted: NDArray[np.int64] = np.bincount(self.chain[of], minlength=len(self))
+        return counted
+
+    def total(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sum over the kernels of each chain."""
+        summed: NDArray[np.int64] = np.bincount(self.chain, values, len(self)).astype(np.int64)
+        return summed
+
+    @property
+    def round_trips(self) -> Mask:
+        """Chains that cast to a wider type and back."""
+        there, back = self.count(self.widens), self.count(self.narrows)
+        both: Mask = (there > 0) & (back > 0)
+        return both
+
+
+@once_per_trace
+def pointwise_chains(trace: Trace) -> PointwiseChains:
+    """The chains of the judged steps; none where shapes were not recorded."""
+    ops, calls = trace.device_ops, launched_calls(trace)
+    if ops is None:
+        nothing = np.zeros(0, np.intp)
+        return PointwiseChains(nothing, nothing, nothing, nothing, nothing > 0, nothing > 0)
+    moved = np.nan_to_num(calls.numbers(_bytes))
+    size = np.nan_to_num(calls.numbers(_size)).astype(np.int64)
+    plain = np.isin(category_of_device_ops(trace), _PLAIN) & (moved >= LARGE_BYTES)
+    size = np.where(plain, size, 0)
+    parting = (ops["kind"] != DeviceKind.MEMSET) & (ops["duration_ns"] >= TINY_NS)
+    rows = np.flatnonzero(device_ops_in_steps(trace) & (plain | parting))
+    lane = ops["device"].astype(np.int64) * (1 << 40) + ops.filled("stream", 0)
+    rows = rows[np.lexsort((ops["start_ns"][rows], lane[rows]))]
+    new = np.diff(size[rows], prepend=-1) != 0
+    new |= np.diff(lane[rows], prepend=-1) != 0
+    number = np.cumsum(new) - 1
+    kept = size[rows] > 0
+    rows = rows[kept]
+    chain = np.unique(number[kept], return_inverse=True)[1].reshape(-1).astype(np.intp)
+    change = calls.numbers(_widening)[rows]
+    return PointwiseChains(
+        rows,
+        chain,
+        moved[rows].astype(np.int64),
+        (size[rows] * np.nan_to_num(calls.numbers(_width)[rows])).astype(np.int64),
+        change > 0,
+        change < 0,
+    )
+
+
+def _tensors(of: LaunchedCall) -> list[int]:
+    return [i for i in range(len(of.call.shapes)) if of.call.shape(i) is not None]
+
+
+def _bytes(of: LaunchedCall) -> float | None:
+    cost = cost_of(of.call)
+    return None if cost is None or cost.matrix or cost.bytes is None else float(cost.bytes)
+
+
+def _size(of: LaunchedCall) -> float | None:
+    """Elements of the largest tensor."""
+    return max((float(of.call.size(i)) for i in _tensors(of)), default=None)
+
+
+def _width(of: LaunchedCall) -> float | None:
+    """Bytes of an element of the first tensor; of a cast, that is the target."""
+    first = next(iter(_tensors(of)), None)
+    return None if first is None else float(of.call.element_bytes(first))
+
+
+def _widening(of: LaunchedCall) -> float | None:
+    """Bytes that a cast adds to each element; None for what is no cast."""
+    if of.call.name not in _CASTS or len(of.call.dtypes) < 2:
+        return None
+    target, source = (bytes_of_dtype(d) for d in of.call.dtypes[:2])
+    return None if target is None or source is None else float(target - source)
