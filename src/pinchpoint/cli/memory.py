@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, show
+from pinchpoint.cli.output import look, note, show, write_file
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
@@ -14,6 +14,7 @@ from pinchpoint.report.memory_build import Questions, memory_report
 from pinchpoint.report.memory_compare import compare_memory
 from pinchpoint.report.memory_document import MemoryReport, encode_memory
 from pinchpoint.report.memory_terminal import render_comparison, render_memory
+from pinchpoint.trace import Trace
 
 Switch = Parameter(negative="")
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -47,6 +48,7 @@ def command(
     at: str = "peak",
     assume: Annotated[Assumptions, Parameter(name="*")] = _USUAL,
     json: Annotated[bool, Switch] = False,
+    html: Path | None = None,
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
     """Analyse a memory snapshot, or the memory events of a trace.
@@ -65,28 +67,35 @@ def command(
         The moment to describe: peak, oom, end, or a time after the first event such as 1.5s.
     json
         One JSON document on standard output and nothing else.
+    html
+        Also write one self-contained page to this file.
     verbose
         Also show evidence, assumptions and every holder.
     """
     questions = Questions(at=at, capacity_bytes=_bytes(assume.capacity), ranks=_ranks(assume.ranks))
-    report = _read(file, questions)
+    trace, report = _read(file, questions)
     if compare is not None:
         return _compare(report, compare, questions, json=json, verbose=verbose)
     shown = look(verbose=verbose)
     show(encode_memory(report).decode() + "\n" if json else render_memory(report, shown))
+    if html is not None:
+        from pinchpoint.report.memory_html import render_page
+
+        write_file(html, render_page(trace, report))
+        note(f"wrote {html}")
     return 0
 
 
-def _read(file: Path, questions: Questions) -> MemoryReport:
+def _read(file: Path, questions: Questions) -> tuple[Trace, MemoryReport]:
     with reading(file):
         trace = load(file)
-    return memory_report(trace, questions)
+    return trace, memory_report(trace, questions)
 
 
 def _compare(
     before: MemoryReport, other: Path, questions: Questions, *, json: bool, verbose: bool
 ) -> int:
-    after = _read(other, questions)
+    _, after = _read(other, questions)
     found = compare_memory(before, after)
     show(
         encode_memory(found).decode() + "\n"

@@ -10,7 +10,13 @@ from pinchpoint.report.memory_document import (
     MemoryReport,
     Moment,
 )
-from pinchpoint.report.memory_words import MOMENT_WORDS, holder_words, peak_sentence, where
+from pinchpoint.report.memory_words import (
+    FAILURE_CAUSES,
+    MOMENT_WORDS,
+    holder_words,
+    peak_sentence,
+    where,
+)
 from pinchpoint.report.plain import ascii_only, plain
 from pinchpoint.report.quantity import percent, quantity, size
 from pinchpoint.report.terminal import Look
@@ -179,12 +185,12 @@ def _fragmentation(device: DeviceMemory) -> Iterator[Line]:
 
 def _failures(device: DeviceMemory) -> Iterator[Line]:
     for failed in device.failures[-1:]:
-        why = "fragmentation" if failed.fragmented else "need"
         yield (
             "Failed: ",
             f"a request of {size(failed.wanted)} with {size(failed.live)} live of "
-            f"{size(failed.reserved)} reserved, largest free piece {size(failed.largest_hole)}: "
-            f"{why}; the step needs {size(failed.needed)}, {size(failed.limit)} could be reserved",
+            f"{size(failed.reserved)} reserved, largest free piece {size(failed.largest_hole)}; "
+            f"the step needs {size(failed.needed)}, {size(failed.limit)} could be reserved. "
+            f"{FAILURE_CAUSES[failed.fragmented]}.",
         )
         if failed.batch_factor_that_fits is not None:
             yield "  - ", f"about {failed.batch_factor_that_fits:.2f} × its batch would fit"

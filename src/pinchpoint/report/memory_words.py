@@ -25,6 +25,11 @@ MOMENT_WORDS = {
     "time": "At the time asked for",
 }
 
+FAILURE_CAUSES = {
+    True: "Enough was free, but in pieces that do not fit",
+    False: "It needs more than there is",
+}
+
 
 def where(location: LocationInfo | None, operation: str | None) -> str:
     """``model.py:81 in forward (nn.linear)``."""
@@ -60,7 +65,8 @@ def peak_sentence(moment: Moment) -> str:
 def verdict(device: DeviceMemory, found: Sequence[MemoryFinding]) -> str:
     """What the recording comes to, in a sentence or two."""
     material = [f for f in found if f.severity != "negligible"]
-    sentence = peak_sentence(next(m for m in device.moments if m.what == "peak"))
-    if not material:
-        return f"{sentence} Nothing worth fixing here."
-    return sentence
+    if material:
+        return f"{material[0].summary}."
+    peak = next(m for m in device.moments if m.what == "peak")
+    sentence = peak_sentence(peak) if peak.requested else "Nothing is live."
+    return f"{sentence} Nothing worth fixing here."

@@ -199,4 +199,5 @@ def _marked(replay: Replay, snapshot: MemorySnapshot, prefix: str) -> list[tuple
             first = begin.pop(mark.name)
             if at > first:
                 out.append((first, at))
+    out += [(first, len(replay)) for first in begin.values() if first < len(replay)]  # cut off
     return sorted(out)

@@ -45,7 +45,7 @@ class Lane:
     ) -> None:
         self.keys = tuple(keys)
         body = b"".join(_any_reference(known) + _VALUE for known in positions)
-        self._match = re.compile(rb"\}\x94\(" + body + rb"u", re.DOTALL).match
+        self._match = re.compile(rb"\}(\x94?)\(" + body + rb"u", re.DOTALL).match
         self._memo = memo
         self._values = _Values(memo, finished_list)
 
@@ -58,7 +58,7 @@ class Lane:
             position = event.end()
         if not found:
             return [], position
-        raw = list(zip(*found, strict=True))
+        own_names, *raw = zip(*found, strict=True)
         columns: list[list[Any]] = []
         in_order: list[tuple[tuple[bytes, ...], list[Any]]] = []
         for texts in raw:
@@ -69,14 +69,17 @@ class Lane:
                 columns[-1] = [self._values[text][0] for text in texts]
             else:
                 in_order.append((texts, columns[-1]))
-        self._read_in_order(in_order, len(found))
+        self._read_in_order(in_order, own_names)
         return columns, position
 
-    def _read_in_order(self, columns: list[tuple[tuple[bytes, ...], list[Any]]], rows: int) -> None:
+    def _read_in_order(
+        self, columns: list[tuple[tuple[bytes, ...], list[Any]]], own_names: Sequence[bytes]
+    ) -> None:
         """Values that get names, or refer to values named earlier in the same run."""
         memo, values = self._memo, self._values
-        for row in range(rows):
-            memo.append(None)  # the dictionary itself, which nothing refers to
+        for row, own_name in enumerate(own_names):
+            if own_name:
+                memo.append(None)  # the dictionary itself, which nothing refers to
             for texts, column in columns:
                 value, named = values[texts[row]]
                 column.append(value)
