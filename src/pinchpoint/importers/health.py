@@ -43,6 +43,85 @@ FACTS: dict[str, FactKind] = {
     "no-device-activity": FactKind(Severity.WARNING, "the file has no device operation"),
     "rows-cut": FactKind(Severity.WARNING, "rows of the table are cut off and were left out"),
     "ranges-unclosed": FactKind(Severity.NOTE, "ranges that were open when recording stopped"),
+    "cut-off": FactKind(
+        Severity.WARNING, "the file is cut off; what stands before the cut was read"
+    ),
+    "broken-text": FactKind(
+        Severity.WARNING, "stretches of the file are no valid events and were left out"
+    ),
+    "duplicate-keys": FactKind(
+        Severity.NOTE, "keys of the header occur twice; the last one counts"
+    ),
+    "phases-unread": FactKind(
+        Severity.NOTE, "begin and end pairs and asynchronous events are not read"
+    ),
+    "times-missing": FactKind(Severity.WARNING, "events without a start or duration were left out"),
+    "starts-lost": FactKind(
+        Severity.WARNING, "events whose start was lost (written as 0) were left out"
+    ),
+    "durations-negative": FactKind(Severity.WARNING, "durations below zero were taken as zero"),
+    "durations-zero": FactKind(
+        Severity.FATAL,
+        "no event has a duration, so nothing can be said about time: record again and export "
+        "after the profiler has stopped",
+    ),
+    "duration-absurd": FactKind(
+        Severity.FATAL,
+        "a device operation lasts longer than everything else together, which its neighbours on "
+        "the stream contradict: update the profiler or driver and record again",
+    ),
+    "after-window": FactKind(
+        Severity.WARNING, "events end long after the recording did, so their times are doubtful"
+    ),
+    "launches-lost": FactKind(
+        Severity.WARNING, "launches whose device operation is not in the file"
+    ),
+    "device-activity-lost": FactKind(
+        Severity.FATAL,
+        "most launches have no device operation in the file, so device time is unknown: record "
+        "fewer steps at once, and synchronise the device before the profiler stops",
+    ),
+    "kernels-not-recorded": FactKind(
+        Severity.FATAL,
+        "the program gave work to the device, but none of it was recorded: end other profilers "
+        "that hold the device's counters, and record again with device activity switched on",
+    ),
+    "cpu-only": FactKind(
+        Severity.NOTE, "no device activity was recorded: only the host side can be judged"
+    ),
+    "no-host-activity": FactKind(
+        Severity.NOTE,
+        "no operators were recorded on the host: causes there cannot be found (record with "
+        "host activity switched on)",
+    ),
+    "host-misnested": FactKind(
+        Severity.NOTE, "operators that overlap without one being inside the other"
+    ),
+    "steps-partial": FactKind(
+        Severity.NOTE, "the first or last step holds far fewer launches than the others"
+    ),
+    "no-device-properties": FactKind(
+        Severity.NOTE, "the file does not say which device it was recorded on"
+    ),
+    "rank-unknown": FactKind(
+        Severity.NOTE, "collectives were recorded, but not which rank of the job this is"
+    ),
+    "profiler-overhead": FactKind(
+        Severity.NOTE, "the profiler reports its own work in the middle of the recording"
+    ),
+    "starts-before-launch": FactKind(
+        Severity.NOTE, "device operations that start before their launch: the clocks differ a bit"
+    ),
+    "clocks-disagree": FactKind(
+        Severity.WARNING,
+        "many device operations start long before their launch, so delays between host and "
+        "device are doubtful",
+    ),
+    "streams-overlap": FactKind(
+        Severity.NOTE,
+        "operations overlap on one stream, so their durations add up to more than the time",
+    ),
+    "events-dropped": FactKind(Severity.WARNING, "the profiler says that it dropped events"),
     "profiler-warning": FactKind(Severity.WARNING, "the profiler warns"),
 }
 

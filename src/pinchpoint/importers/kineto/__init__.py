@@ -49,7 +49,7 @@ def read(path: Path, progress: Progress | None = None, scanner: ScannerName | No
         scanned = scan(text, rest, scanner)
         if scanned.ended:
             close_events(text, scanned.rest, frame)
-    return _with_content(path, assemble(path, text.total_bytes, frame, scanned, scanner))
+    return _with_content(path, assemble(text, frame, scanned, scanner))
 
 
 def _with_content(path: Path, trace: Trace) -> Trace:

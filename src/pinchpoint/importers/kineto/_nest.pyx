@@ -3,42 +3,43 @@
 
 import numpy as np
 
-from pinchpoint.importers.kineto.nesting import MOST_CROSSED, NONE, TOLERANCE_NS
+from pinchpoint.importers.kineto.nesting import MOST_CROSSED, NONE, TOLERANCE_NS, Nesting
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef int64_t TOLERANCE = TOLERANCE_NS
 cdef int64_t CROSSED = MOST_CROSSED
 cdef int32_t NO_ROW = NONE
 
 
-def nest(
-    const int64_t[::1] start,
-    const int64_t[::1] end,
-    const int32_t[::1] thread,
-    calls,
-    Py_ssize_t threads,
-):
+def nest(rows, calls, Py_ssize_t threads):
     """See :func:`pinchpoint.importers.kineto.nesting.nest`."""
+    cdef const int64_t[::1] start = rows.start
+    cdef const int64_t[::1] end = rows.end
+    cdef const int32_t[::1] thread = rows.thread
+    cdef const uint8_t[::1] is_operator = rows.is_operator
     cdef const int64_t[::1] call_start = calls[0]
     cdef const int64_t[::1] call_end = calls[1]
     cdef const int32_t[::1] call_thread = calls[2]
-    cdef Py_ssize_t rows = start.shape[0], asked = call_start.shape[0]
+    cdef Py_ssize_t count = start.shape[0], asked = call_start.shape[0]
     cdef Py_ssize_t row = 0, call, crossed
+    cdef int64_t crossings = 0
     cdef int32_t top
-    parent_out = np.empty(rows, np.int32)
+    parent_out = np.empty(count, np.int32)
     enclosing_out = np.empty(asked, np.int32)
-    opened_out = np.full(threads, NONE, np.int32)
+    tops = np.full(threads, NONE, np.int32)
     cdef int32_t[::1] parent = parent_out
     cdef int32_t[::1] enclosing = enclosing_out
-    cdef int32_t[::1] opened = opened_out
+    cdef int32_t[::1] opened = tops
     with nogil:
         for call in range(asked + 1):
-            while row < rows and (call == asked or start[row] <= call_start[call]):
+            while row < count and (call == asked or start[row] <= call_start[call]):
                 top = opened[thread[row]]
                 while top != NO_ROW and (
                     end[top] <= start[row] or end[top] + TOLERANCE < end[row]
                 ):
+                    if end[top] > start[row] + TOLERANCE and is_operator[top]:
+                        crossings += is_operator[row]
                     top = parent[top]
                 parent[row] = top
                 opened[thread[row]] = <int32_t>row
@@ -52,7 +53,7 @@ def nest(
             ):
                 top = parent[top]
                 crossed += 1
-                if crossed >= CROSSED:
+                if crossed == CROSSED:
                     top = NO_ROW
             enclosing[call] = top
-    return parent_out, enclosing_out
+    return Nesting(parent_out, enclosing_out, crossings)

@@ -1,19 +1,21 @@
 """From scanned columns and the frame to a Trace."""
 
-from pathlib import Path
 from types import MappingProxyType
 
+from pinchpoint.importers.health import health_table
 from pinchpoint.importers.kineto import facts
 from pinchpoint.importers.kineto.clock import clock_of, origin_ns
 from pinchpoint.importers.kineto.columns import Columns, Interned
 from pinchpoint.importers.kineto.device import device_tables
 from pinchpoint.importers.kineto.document import Frame
 from pinchpoint.importers.kineto.flows import flow_table
+from pinchpoint.importers.kineto.health import Recording, recording_facts
 from pinchpoint.importers.kineto.host import Sources, host_tables
 from pinchpoint.importers.kineto.memory import allocation_table
 from pinchpoint.importers.kineto.rare import counter_table, kernel_counter_table, read_rare
 from pinchpoint.importers.kineto.scan import Scanned
 from pinchpoint.importers.kineto.scanner import ScannerName
+from pinchpoint.importers.kineto.text import Text
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.trace import Names, Source, Trace
 
@@ -21,7 +23,7 @@ FORMAT = "kineto"
 UNNAMED = "unnamed"  # events without a name; the first of the trace's names
 
 
-def assemble(path: Path, size: int, frame: Frame, scanned: Scanned, scanner: ScannerName) -> Trace:
+def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -> Trace:
     """Build every table."""
     rank, world_size = facts.rank_and_size(frame.members)
     columns = Columns(scanned)
@@ -30,17 +32,33 @@ def assemble(path: Path, size: int, frame: Frame, scanned: Scanned, scanner: Sca
     rare = read_rare(columns.raw)
     clock = clock_of(columns)
     sources = Sources(columns, interned, names, Threads(columns.places, rare), clock, rank, scanner)
-    host_ops, api_calls, steps = host_tables(sources)
+    host_ops, api_calls, steps, crossings = host_tables(sources)
     device_ops, device_annotations = device_tables(sources, host_ops, api_calls)
     flows = flow_table(sources)
     allocations = allocation_table(sources)
     has_device_side = len(device_ops) > 0 or len(api_calls) > 0
+    found = Recording(
+        frame=frame,
+        scanned=scanned,
+        columns=columns,
+        clock=clock,
+        rare=rare,
+        damage=text.damage,
+        rank=rank,
+        devices=facts.devices(frame.members),
+        host_ops=host_ops,
+        api_calls=api_calls,
+        device_ops=device_ops,
+        steps=steps,
+        names=names,
+        crossings=crossings,
+    )
     return Trace(
         source=Source(
-            path=str(path),
+            path=str(text.path),
             format=FORMAT,
-            bytes=size,
-            truncated=not scanned.ended,
+            bytes=text.total_bytes,
+            truncated=not scanned.ended or text.damage is not None,
             producer=facts.producer(frame.members),
             options=MappingProxyType(facts.options(frame.members) | {"scanner": scanner}),
         ),
@@ -59,6 +77,6 @@ def assemble(path: Path, size: int, frame: Frame, scanned: Scanned, scanner: Sca
         counters=counter_table(rare, names, clock.zero_ns, rank),
         kernel_counters=kernel_counter_table(rare, names),
         allocations=allocations,
-        health=None,
+        health=health_table(recording_facts(found), names),
         names=names.freeze(),
     )

@@ -1,7 +1,7 @@
 """The tables of the host side: operators, steps, runtime calls."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from pinchpoint.importers.kineto.clock import Clock, Spans
 from pinchpoint.importers.kineto.columns import Columns, Interned, first_known, known
 from pinchpoint.importers.kineto.fields import PLACE, Lane
 from pinchpoint.importers.kineto.host_kinds import STEP, host_kind
-from pinchpoint.importers.kineto.nesting import NONE
+from pinchpoint.importers.kineto.nesting import NONE, Rows
 from pinchpoint.importers.kineto.scanner import ScannerName, nest
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.trace import HostKind, Names, Table, empty_table, table
@@ -32,40 +32,46 @@ class Sources:
     scanner: ScannerName
 
 
-def host_tables(sources: Sources) -> tuple[Table, Table, Table]:
-    """``host_ops``, ``api_calls`` and ``steps``."""
+class HostTables(NamedTuple):
+    """The tables of the host side, and how often operators cross operators."""
+
+    host_ops: Table
+    api_calls: Table
+    steps: Table
+    crossings: int
+
+
+def host_tables(sources: Sources) -> HostTables:
+    """Build the tables of the host side."""
     columns, clock = sources.columns, sources.clock
     host = clock.spans(columns, Lane.HOST)
     calls = clock.spans(columns, Lane.API)
     host_thread = _threads(sources, Lane.HOST, host)
     call_thread = _threads(sources, Lane.API, calls)
-    parent, enclosing = nest(
-        host.start,
-        host.start + host.duration,
-        host_thread,
+    category, name = columns.take(Lane.HOST, "category"), columns.take(Lane.HOST, "name")
+    kind = host.of(sources.interned.chosen_by_two(category, name, host_kind))
+    is_operator = (kind == HostKind.OPERATOR).view(np.uint8)
+    nesting = nest(
+        Rows(host.start, host.start + host.duration, host_thread, is_operator),
         (calls.start, calls.start + calls.duration, call_thread),
         len(sources.threads),
         sources.scanner,
     )
-    host_ops = _host_ops(sources, host, host_thread, parent)
-    api_calls = _api_calls(sources, calls, call_thread, enclosing)
-    return host_ops, api_calls, _steps(host_ops, sources.names)
+    given = {"thread": host_thread, "kind": kind, "parent": nesting.parent}
+    given["name"] = host.of(sources.interned.strings(name)[0])
+    host_ops = _host_ops(sources, host, given)
+    api_calls = _api_calls(sources, calls, call_thread, nesting.enclosing)
+    return HostTables(host_ops, api_calls, _steps(host_ops, sources.names), nesting.crossings)
 
 
 def _threads(sources: Sources, lane: Lane, spans: Spans) -> Array:
     return spans.of(sources.threads.positions(sources.columns.take(lane, PLACE)))
 
 
-def _host_ops(sources: Sources, spans: Spans, thread: Array, parent: Array) -> Table:
-    columns, interned = sources.columns, sources.interned
-    take = columns.take
-    out: dict[str, Array] = {"start_ns": spans.start, "duration_ns": spans.duration}
-    missing: dict[str, Array] = {}
-    category, name = take(Lane.HOST, "category"), take(Lane.HOST, "name")
-    out["kind"] = spans.of(_host_kinds(interned, category, name))
-    out["name"] = spans.of(interned.strings(name)[0])
-    out["thread"] = thread
-    out["parent"], missing["parent"] = parent, parent == NONE
+def _host_ops(sources: Sources, spans: Spans, given: dict[str, Array]) -> Table:
+    take, interned = sources.columns.take, sources.interned
+    out = given | {"start_ns": spans.start, "duration_ns": spans.duration}
+    missing = {"parent": given["parent"] == NONE}
     external = first_known(take(Lane.HOST, "external"), take(Lane.HOST, "external_2021"))
     out["external_id"], missing["external_id"] = known(spans.of(external))
     out["sequence"], missing["sequence"] = known(spans.of(take(Lane.HOST, "sequence")))
@@ -74,11 +80,7 @@ def _host_ops(sources: Sources, spans: Spans, thread: Array, parent: Array) -> T
     for column in ("dtypes", "strides", "values"):
         out[column], missing[column] = interned.json(spans.of(take(Lane.HOST, column)))
     out["event"] = spans.of(take(Lane.HOST, "event"))
-    return table("host_ops", out | _rank(sources, len(thread)), missing)
-
-
-def _host_kinds(interned: Interned, category: Array, name: Array) -> Array:
-    return interned.chosen_by_two(category, name, host_kind)
+    return table("host_ops", out | _rank(sources, len(spans.start)), missing)
 
 
 def _rank(sources: Sources, rows: int) -> dict[str, Array]:

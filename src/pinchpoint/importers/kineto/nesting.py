@@ -6,7 +6,8 @@ rounding lets a child end after its parent. So a row that ends before a later on
 dropped from the open rows: whatever begins later and lies inside it lies inside the later one.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,48 +24,69 @@ NONE = -1
 Calls = tuple[Array, Array, Array]  # start, end, thread
 
 
-def nest(
-    start: Array, end: Array, thread: Array, calls: Calls, threads: int
-) -> tuple[Array, Array]:
-    """The innermost enclosing row of each row, and of each call; NONE where there is none.
+@dataclass(frozen=True)
+class Rows:
+    """Host rows sorted by time, longer ones first; operators have no reason to cross."""
 
-    Both are sorted by time, longer ones first. ``calls`` are (start, end, thread) of rows that
-    enclose nothing.
-    """
-    parent, enclosing = [NONE] * len(start), [NONE] * len(calls[0])
-    open_row, below = [NONE] * threads, [NONE] * len(start)
-    ends, row = end.tolist(), 0
-    starts, owners = start.tolist(), thread.tolist()
-    rows = len(starts)
-    for call, (at, until, owner) in enumerate(zip(*(c.tolist() for c in calls), strict=True)):
-        while row < rows and starts[row] <= at:
-            _push(row, starts[row], ends, owners[row], open_row, below, parent)
-            row += 1
-        enclosing[call] = _innermost(at, until, ends, open_row[owner], below)
-    for last in range(row, rows):
-        _push(last, starts[last], ends, owners[last], open_row, below, parent)
-    return np.array(parent, np.int32), np.array(enclosing, np.int32)
+    start: Array
+    end: Array
+    thread: Array
+    is_operator: Array  # uint8
 
 
-def _push(
-    row: int,
-    at: int,
-    ends: list[int],
-    owner: int,
-    open_row: list[int],
-    below: list[int],
-    parent: list[int],
-) -> None:
-    top, until = open_row[owner], ends[row]
-    while top != NONE and (ends[top] <= at or ends[top] + TOLERANCE_NS < until):
-        top = below[top]
-    parent[row] = below[row] = top
-    open_row[owner] = row
+class Nesting(NamedTuple):
+    """The innermost enclosing row of each row and of each call; NONE where there is none."""
+
+    parent: Array
+    enclosing: Array
+    crossings: int  # of operators with operators
 
 
-def _innermost(at: int, until: int, ends: list[int], top: int, below: list[int]) -> int:
-    for _ in range(MOST_CROSSED):
-        if top == NONE or (ends[top] > at and ends[top] + TOLERANCE_NS >= until):
-            return top
-        top = below[top]
-    return NONE
+def nest(rows: Rows, calls: Calls, threads: int) -> Nesting:
+    """Find what encloses each row and each call; calls enclose nothing. Sorted like the rows."""
+    opened = _Open(rows, threads)
+    enclosing = [NONE] * len(calls[0])
+    for call, (at, until, thread) in enumerate(zip(*(c.tolist() for c in calls), strict=True)):
+        opened.push_until(at)
+        enclosing[call] = opened.innermost(at, until, thread)
+    opened.push_until(None)
+    parent, crossings = np.array(opened.parent, np.int32), opened.crossings
+    return Nesting(parent, np.array(enclosing, np.int32), crossings)
+
+
+class _Open:
+    """The rows that are open on each thread while time goes on, the innermost one first."""
+
+    def __init__(self, rows: Rows, threads: int) -> None:
+        self._start, self._end = rows.start.tolist(), rows.end.tolist()
+        self._thread, self._is_operator = rows.thread.tolist(), rows.is_operator.tolist()
+        self._top = [NONE] * threads
+        self._next = 0
+        self.parent = [NONE] * len(self._start)
+        self.crossings = 0
+
+    def push_until(self, time: int | None) -> None:
+        """Open the rows that start up to a time."""
+        last = len(self._start)
+        while self._next < last and (time is None or self._start[self._next] <= time):
+            self._push(self._next)
+            self._next += 1
+
+    def _push(self, row: int) -> None:
+        start, end, thread = self._start[row], self._end[row], self._thread[row]
+        top = self._top[thread]
+        while top != NONE and (self._end[top] <= start or self._end[top] + TOLERANCE_NS < end):
+            if self._end[top] > start + TOLERANCE_NS and self._is_operator[top]:
+                self.crossings += self._is_operator[row]
+            top = self.parent[top]
+        self.parent[row] = top
+        self._top[thread] = row
+
+    def innermost(self, start: int, end: int, thread: int) -> int:
+        """The innermost open row that encloses an interval."""
+        top = self._top[thread]
+        for _ in range(MOST_CROSSED):
+            if top == NONE or (self._end[top] > start and self._end[top] + TOLERANCE_NS >= end):
+                return top
+            top = self.parent[top]
+        return NONE

@@ -32,17 +32,10 @@ def scan(text: Text, rest: bytes, scanner: ScannerName) -> Scanned:
 
 
 def nest(
-    start: nesting.Array,
-    end: nesting.Array,
-    thread: nesting.Array,
-    calls: nesting.Calls,
-    threads: int,
-    scanner: ScannerName,
-) -> tuple[nesting.Array, nesting.Array]:
+    rows: nesting.Rows, calls: nesting.Calls, threads: int, scanner: ScannerName
+) -> nesting.Nesting:
     """See :func:`pinchpoint.importers.kineto.nesting.nest`."""
     if scanner == "native":
-        found: tuple[nesting.Array, nesting.Array] = compiled_nesting.nest(
-            start, end, thread, calls, threads
-        )
+        found: nesting.Nesting = compiled_nesting.nest(rows, calls, threads)
         return found
-    return nesting.nest(start, end, thread, calls, threads)
+    return nesting.nest(rows, calls, threads)

@@ -115,8 +115,7 @@ def _salvaged(path: Path, text: Text) -> Iterator[bytes]:
         compressed = file.read(_INPUT_BYTES)
         while compressed:
             if not compressed.startswith(GZIP_MAGIC[:1]):
-                text.damage = "something that is no gzip follows the gzip"
-                return
+                return  # what follows is not part of it; gzip ignores it too
             member = fast_zlib.decompressobj(wbits=31)
             while not member.eof:
                 try:
