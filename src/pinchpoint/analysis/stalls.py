@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.frames import telling_frames
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.host_activity import activity
 from pinchpoint.analysis.host_timeline import NO_ROW, host_rows, look_up, timelines
 from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.launches import main_thread
-from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace import Trace, once_per_trace
 
 Rows = NDArray[np.intp]
 Ints = NDArray[np.int64]
@@ -24,6 +26,10 @@ Ints = NDArray[np.int64]
 # A scheduler's slice is 1 to 4 ms, the interpreter's switch interval 5 ms: work between two events
 # of a launching thread takes microseconds.
 LEAST_STALL_NS = 1_000_000
+FAR_LONGER = 50
+SWITCH_INTERVAL_NS = 5_100_000  # sys.getswitchinterval() is 5 ms; 0.1 ms to wake up was seen
+NEAR_RATIO = 0.12
+MOSTLY_RATIO = 0.6
 _OWN_WORK = (GapKind.DISPATCH, GapKind.PYTHON, GapKind.UNRECORDED, GapKind.GRAPH_LAUNCH)
 _WAITS = re.compile(
     r"method (acquire|poll|select|recv\w*|read\w*|wait|join|accept|get) of |function (sleep|select"
@@ -42,53 +48,70 @@ class Stalls:
 
 @once_per_trace
 def stalls(trace: Trace) -> Stalls:
-    """Stalls of the launching thread in its own work."""
-    steps, thread = judged_steps(trace), main_thread(trace)
-    line = timelines(trace).get(thread)
+    """Stalls of the launching thread: its own work took far longer than the same elsewhere."""
+    row, end, length = _own_work(trace)
+    usual = _usual(row, length, trace)
+    stalled = np.flatnonzero((length >= LEAST_STALL_NS) & (length > FAR_LONGER * usual))
+    return Stalls(row[stalled], end[stalled], length[stalled] - usual[stalled])
+
+
+@once_per_trace
+def lock_waits(trace: Trace) -> Stalls:
+    """Stalls that last one interpreter switch interval or a few, as the lock's waiters do.
+
+    All of the thread's long pieces, if most are near a multiple of the interval; else none.
+    """
+    row, end, length = _own_work(trace)
+    long = np.flatnonzero(length >= (1 - NEAR_RATIO) * SWITCH_INTERVAL_NS)
+    turns = length[long] / SWITCH_INTERVAL_NS
+    near = np.abs(turns - np.round(turns)) <= NEAR_RATIO * np.maximum(turns / 3, 1)
+    if not len(long) or near.mean() < MOSTLY_RATIO:
+        long = long[:0]
+    return Stalls(row[long], end[long], length[long])
+
+
+def _own_work(trace: Trace) -> tuple[Rows, Ints, Ints]:
+    """Pieces of the launching thread's dispatching and Python: row, end, and length."""
+    steps = judged_steps(trace)
+    line = timelines(trace).get(main_thread(trace))
     pieces = look_up(line, steps.start_ns, steps.end_ns)
-    kind = activity(trace)[pieces.row]
-    length = pieces.end_ns - pieces.start_ns
-    operators = host_rows(trace).operators
-    known = (pieces.row != NO_ROW) & (pieces.row < operators)
-    long = np.isin(kind, _OWN_WORK) & (length >= LEAST_STALL_NS) & known
-    usual = _usual(pieces.row, length, trace)
-    stalled = np.flatnonzero(long & (length > 50 * usual))
-    return Stalls(
-        pieces.row[stalled].astype(np.intp),
-        pieces.end_ns[stalled],
-        length[stalled] - usual[stalled],
-    )
+    own = np.isin(activity(trace)[pieces.row], _OWN_WORK)
+    own &= (pieces.row != NO_ROW) & (pieces.row < host_rows(trace).operators)
+    length = (pieces.end_ns - pieces.start_ns)[own]
+    return pieces.row[own].astype(np.intp), pieces.end_ns[own], length
 
 
-def _usual(row: Ints, length: Ints, trace: Trace) -> Ints:
-    """Median length of the pieces of rows with the same name."""
+def _usual(row: Rows, length: Ints, trace: Trace) -> Ints:
+    """What the quickest tenth of the pieces of rows with the same name take."""
     names = host_rows(trace).name
-    name = np.where(row == NO_ROW, -1, names[row])
+    name = names[row]
     order = np.lexsort((length, name))
     first = np.flatnonzero(np.append(True, name[order][1:] != name[order][:-1]))
     count = np.diff(np.append(first, len(order)))
-    median = length[order][first + (count - 1) // 2]
+    quick = length[order][first + (count - 1) // 10]
     out = np.empty(len(length), np.int64)
-    out[order] = np.repeat(median, count)
+    out[order] = np.repeat(quick, count)
     return out
 
 
 def busy_python_threads(trace: Trace, least_ratio: float) -> list[int]:
-    """Other threads that run Python for at least this share of the judged steps."""
+    """Other threads that run the program's own Python for this share of the judged steps.
+
+    Threads that a framework runs for itself (feeders, pinning) wait nearly all the time, and where
+    they do not show that, they were stalled themselves.
+    """
     host, steps = trace.host_ops, judged_steps(trace)
     if host is None or not len(steps):
         return []
+    inside = nearest(parents(host), telling_frames(trace)) < len(host)
     waits = np.array([_WAITS.search(n) is not None for n in trace.names])
-    python = host["kind"] == HostKind.PYTHON
+    runs = np.append(inside & ~waits[host["name"]], False)
     window = int((steps.end_ns - steps.start_ns).sum())
     busy = []
     for thread, line in timelines(trace).items():
-        if thread == main_thread(trace) or not (python & (host["thread"] == thread)).any():
-            continue
         pieces = look_up(line, steps.start_ns, steps.end_ns)
-        running = (pieces.row != NO_ROW) & (pieces.row < len(host))
-        running &= ~waits[host["name"][np.where(running, pieces.row, 0)]]
-        running &= python[np.where(running, pieces.row, 0)]
-        if (pieces.end_ns - pieces.start_ns)[running].sum() >= least_ratio * window:
+        row = np.where(pieces.row == NO_ROW, len(host), np.minimum(pieces.row, len(host)))
+        running = int((pieces.end_ns - pieces.start_ns)[runs[row]].sum())
+        if thread != main_thread(trace) and running >= least_ratio * window:
             busy.append(thread)
     return busy

@@ -22,7 +22,7 @@ import numpy as np
 
 from pinchpoint.analysis.in_steps import judged_steps, per_step
 from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.stalls import busy_python_threads, stalls
+from pinchpoint.analysis.stalls import busy_python_threads, lock_waits
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
 
@@ -39,7 +39,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     if not len(steps):
         return
     rivals = busy_python_threads(trace, BUSY_RATIO)
-    held = stalls(trace)
+    held = lock_waits(trace)
     length = float(np.mean(steps.end_ns - steps.start_ns))
     total = per_step(trace, int(held.excess_ns.sum()))
     if not len(rivals) or not len(held.rows) or total < LEAST_STALL_RATIO * length:

@@ -1,0 +1,89 @@
+"""Another process uses the device.
+
+## What it looks for
+Launches of one kernel, alike in name, grid and block, of which some take a whole time slice of the
+device longer than the others, though nothing of this process ran beside them.
+
+## Why it matters
+Processes without MPS take turns on a device, a few milliseconds each. Own kernels are stretched by
+the turns of the others, and nothing in the own program explains it.
+
+## How to fix it
+Find the other process (`nvidia-smi`), move it, or share on purpose with MPS or MIG.
+
+## When to ignore it
+Where sharing is intended.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.rule import Evidence, Finding
+from pinchpoint.trace import DeviceKind, Trace
+
+NEEDS = ("device_ops",)
+RECORD = "device activity, or a run folder with telemetry: pinchpoint run"
+
+LEAST_SLICE_NS = 500_000  # a turn of another process: time slices are 1 to 6 ms on NVIDIA devices
+STRETCHED_RATIO = 3.0  # against the usual duration of the same launch
+FEWEST_ALIKE = 16
+LEAST_LOST_RATIO = 0.15  # of the device time
+
+Mask = NDArray[np.bool_]
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """Kernels that lose the device for a time slice."""
+    ops = trace.device_ops
+    if ops is None:
+        return
+    usual, alike = _usual(trace)
+    took = ops["duration_ns"]
+    lost = took - usual
+    stretched = alike & (lost >= LEAST_SLICE_NS) & (took >= STRETCHED_RATIO * usual)
+    work = device_work(trace, stretched, "kernels that were stretched")
+    inside = alike & device_ops_in_steps(trace)
+    if work is None or len(work.rows) < 3:
+        return
+    gone = int(lost[work.rows].sum())
+    if gone < LEAST_LOST_RATIO * int(took[inside].sum()):
+        return
+    ratio = float(usual[work.rows].sum() / took[work.rows].sum())
+    yield Finding(
+        summary=(
+            f"{work.count:.1f} kernels a step lose the device for"
+            f" {np.median(lost[work.rows]) / 1e6:.1f} ms each: another process takes turns on it"
+        ),
+        evidence=(
+            Evidence("lost to others", round(per_step(trace, gone)), "ns per step"),
+            Evidence("usual duration of the same launch", int(np.median(usual[work.rows])), "ns"),
+            *work.evidence,
+        ),
+        cost_ns_per_step=round(per_step(trace, gone)),
+        changes=(ScaleDeviceOps(work.rows, ratio),),
+        location=work.place,
+        confidence="medium",
+        fix="Find the other process on the device and move it, or share with MPS",
+        hint="nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
+        confirm="pinchpoint monitor --once --json  # while it runs: processes of the device",
+    )
+
+
+def _usual(trace: Trace) -> tuple[NDArray[np.int64], Mask]:
+    """Lower-quartile duration of launches alike to each, and whether there are enough of them."""
+    ops = trace.device_ops
+    assert ops is not None
+    keys = np.stack((ops["name"], ops.filled("grid", -1), ops.filled("block", -1)))
+    group = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    took = ops["duration_ns"].astype(np.int64)
+    order = np.lexsort((took, group))
+    first = np.searchsorted(group[order], np.arange(group.max() + 1))
+    count = np.bincount(group)
+    quarter = took[order][first + count // 4]
+    alike: Mask = (count >= FEWEST_ALIKE)[group] & (ops["kind"] == DeviceKind.KERNEL)
+    return quarter[group], alike
