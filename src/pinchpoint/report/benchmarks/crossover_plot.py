@@ -9,8 +9,8 @@ from pinchpoint.bench.crossover.crossing import Crossing, Point, Time
 from pinchpoint.bench.crossover.measure import Curve
 from pinchpoint.report.quantity import duration
 
-WIDTH, HEIGHT = 560, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 28, 40
+WIDTH, HEIGHT = 540, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 34, 28, 40
 _SERIES: tuple[tuple[str, str, str, Callable[[Point], Time | None]], ...] = (
     ("cpu", "CPU", "#4e79a7", lambda p: p.cpu),
     ("gpu", "GPU", "#e15759", lambda p: p.gpu),
@@ -51,7 +51,7 @@ def plot(curve: Curve) -> str:
     for position, (key, label, colour, of) in enumerate(_SERIES):
         parts += _line(axes, curve, key, colour, of)
         if any(of(p) for p in curve.points):
-            x = WIDTH - 250 + (0, 45, 90)[position]
+            x = WIDTH - 240 + (0, 40, 80)[position]
             parts.append(f'<text x="{x}" y="16" fill="{colour}" class="{key}">{label}</text>')
     return "\n".join([*parts, "</svg>"])
 
