@@ -28,12 +28,13 @@ def extensions() -> list[Extension]:
                 include_dirs=[HERE],
                 depends=[f"{HERE}/_text.h"],
                 extra_compile_args=OPTIMISE,
-                optional=True,  # a failed compilation is a warning
             )
             for name in ("_scan", "_nest")
         ],
         include_path=["src"],
     )
+    for module in modules:
+        module.optional = True  # a failed compilation is a warning; cythonize forgets it
     return modules
 
 

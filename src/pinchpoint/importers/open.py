@@ -3,8 +3,7 @@
 import inspect
 import pkgutil
 import zlib
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -40,11 +39,11 @@ class _Reporting(Importer, Protocol):
         ...
 
 
-@cache
-def _importers() -> tuple[Importer, ...]:
-    names = sorted(m.name for m in pkgutil.iter_modules(home.__path__))
-    chosen = (n for n in names if n not in _NOT_IMPORTERS and not n.startswith("_"))
-    return tuple(cast(Importer, import_module(f"{home.__name__}.{n}")) for n in chosen)
+def _importers() -> Iterator[Importer]:
+    """Each is imported when its turn comes; the one that claims a file ends the search."""
+    for name in sorted(m.name for m in pkgutil.iter_modules(home.__path__)):
+        if name not in _NOT_IMPORTERS and not name.startswith("_"):
+            yield cast(Importer, import_module(f"{home.__name__}.{name}"))
 
 
 def formats() -> tuple[str, ...]:
