@@ -31,6 +31,7 @@ class Row:
     material: bool
     time_case: bool
     unprofiled_ns: float
+    after_fix_ns: float | None  # the same items once the planted cause is gone
     stable: bool
     found: tuple[str, ...]
     predicted_ns: tuple[int | None, ...]
@@ -88,8 +89,9 @@ TAXONOMY_PARENTS = {
 def judged(corpus: Path, only: str) -> Iterator[Row]:
     """Run the product over every row that has a recording."""
     folder = corpus / "labelled"
-    for line in (folder / "truth.jsonl").read_text().splitlines():
-        fact = json.loads(line)
+    facts = [json.loads(line) for line in (folder / "truth.jsonl").read_text().splitlines()]
+    fixed = {f["case"]: f for f in facts if f["variant"] == "fixed"}
+    for fact in facts:
         if not fact["trace"] or only not in fact["trace"]:
             continue
         trace = pp.load(folder / fact["trace"])
@@ -102,6 +104,7 @@ def judged(corpus: Path, only: str) -> Iterator[Row]:
             material=fact.get("material", True),
             time_case=not any(word in fact["measure"] for word in NOT_TIME),
             unprofiled_ns=min(first, second) * 1e6,
+            after_fix_ns=_after_fix_ns(fact, fixed.get(fact["case"])),
             stable=abs(first - second) <= STABLE_RATIO * min(first, second),
             found=tuple(r.id for r in said.found),
             predicted_ns=tuple(r.predicted.step_ns if r.predicted else None for r in said.found),
@@ -109,6 +112,14 @@ def judged(corpus: Path, only: str) -> Iterator[Row]:
             not_checked=tuple(o.id for o in said.outcomes if o.answer == "not checked"),
             crashed=tuple(f"{o.id}: {o.why}" for o in said.outcomes if o.answer == "crashed"),
         )
+
+
+def _after_fix_ns(fact: dict, fixed: dict | None) -> float | None:
+    """Step time after the fix, for as many items as the step has before it."""
+    if fixed is None:
+        return None
+    items = fact["items_per_step"] / fixed["items_per_step"]
+    return min(fixed["step_ms_unprofiled"]) * 1e6 * items
 
 
 def summary(rows: list[Row]) -> list[tuple[str, str]]:
@@ -141,13 +152,12 @@ def summary(rows: list[Row]) -> list[tuple[str, str]]:
 
 def _gain_errors(rows: list[Row]) -> Iterator[tuple[str, float]]:
     """Error of the predicted step after the fix, where the right cause was found first."""
-    after = {r.case: r.unprofiled_ns for r in rows if r.variant == "fixed"}
     for r in rows:
-        if r.variant != "slow" or r.case not in after or len(r.truth) > 1 or r.top1 < 1:
+        if r.variant != "slow" or r.after_fix_ns is None or len(r.truth) > 1 or r.top1 < 1:
             continue
         predicted = r.predicted_ns[0] if r.predicted_ns else None
         if predicted is not None and r.found[0] in r.truth and r.time_case:
-            yield r.case, abs(predicted / after[r.case] - 1)
+            yield r.case, abs(predicted / r.after_fix_ns - 1)
 
 
 def _share(hits: float, total: int) -> str:
@@ -179,13 +189,10 @@ def main() -> int:
         failed = _failed(row)
         if options.rows or failed:
             _print(row, failed)
-    after = {r.case: r.unprofiled_ns for r in rows if r.variant == "fixed"}
     for case, error in _gain_errors(rows):
         row = next(r for r in rows if r.case == case and r.variant == "slow")
-        predicted = (row.predicted_ns[0] or 0) / 1e6
-        print(
-            f"gain {case:36s} predicted {predicted:9.2f} true {after[case] / 1e6:9.2f} {error:7.1%}"
-        )
+        predicted, true = (row.predicted_ns[0] or 0) / 1e6, (row.after_fix_ns or 0) / 1e6
+        print(f"gain {case:36s} predicted {predicted:9.2f} true {true:9.2f} {error:7.1%}")
     for name, value in summary(rows):
         print(f"{name:48s} {value}")
     return 0

@@ -16,7 +16,7 @@ from pinchpoint.analysis.precision import (
 )
 from pinchpoint.analysis.shapes import parsed
 from pinchpoint.analysis.spread import spread
-from pinchpoint.trace import DeviceKind, Table, Trace
+from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
 
 Times = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -97,7 +97,7 @@ class _Facts:
             category_of_device_ops(trace),
             formats.precision,
             formats.matrix_units,
-            _blocks(trace, ops),
+            blocks_of_device_ops(trace),
             _launchers(trace),
             {d.number: d.multiprocessors for d in trace.devices if d.multiprocessors},
         )
@@ -157,7 +157,12 @@ def _launchers(trace: Trace) -> Rows:
     return found
 
 
-def _blocks(trace: Trace, ops: Table) -> Rows:
+@once_per_trace
+def blocks_of_device_ops(trace: Trace) -> Rows:
+    """How many blocks each row of ``device_ops`` was launched with; 0 where that is not known."""
+    ops = trace.device_ops
+    if ops is None:
+        return np.zeros(0, np.int64)
     known = ops.known("grid")
     blocks = np.zeros(len(trace.names), np.int64)
     for position in np.unique(ops["grid"][known]):

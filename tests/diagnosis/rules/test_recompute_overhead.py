@@ -1,0 +1,64 @@
+import pytest
+
+from builders import TraceBuilder
+
+US = 1_000
+CAPACITY = 85_017_493_504
+
+
+def training(*, again=True, peak_ratio=0.2, memory=True, steps=4):
+    """Each step: a forward layer; in backward the same layer again, perhaps, and its gradient."""
+    b = TraceBuilder()
+    engine, period, runs_at = b.thread("autograd"), 1_000 * US, 5 * US
+    for i in range(steps):
+        at = i * period
+        b.step(i, at, period)
+        work = [("aten::linear", 0, 0, 300)]
+        node = at + 200 * US
+        b.op("autograd::engine::evaluate_function: AddmmBackward0", node, 300 * US, thread=engine)
+        if again:
+            work.append(("aten::linear", engine, 210 * US, 300))
+        work.append(("aten::mm", engine, 300 * US, 300))
+        for n, (name, thread, offset, takes) in enumerate(work):
+            begin = at + offset
+            sequence = i if name == "aten::linear" else None
+            b.op(name, begin, 20 * US, thread=thread, sequence=sequence)
+            runs_at = max(runs_at, begin + 8 * US)
+            b.launch(begin + US, 5 * US, f"gemm{n}", runs_at, takes * US, thread=thread)
+            runs_at += takes * US
+        if memory:
+            b.add(
+                "allocations",
+                time_ns=at,
+                bytes=512,
+                device=0,
+                allocated_bytes=round(peak_ratio * CAPACITY / 2),
+                reserved_bytes=round(peak_ratio * CAPACITY),
+                thread=0,
+            )
+    return b.trace()
+
+
+def test_drops_the_second_forward_pass(outcome):
+    (finding,) = outcome("recompute-overhead", training()).findings
+    assert finding.cost_ns_per_step == 300 * US
+    assert finding.evidence[-1].value == pytest.approx(0.2)
+
+
+def test_is_a_finding(ranked):
+    assert ranked(training())[0] == "recompute-overhead"
+
+
+def test_is_right_where_memory_is_short(outcome):
+    assert outcome("recompute-overhead", training(peak_ratio=0.8)).answer == "clear"
+
+
+def test_cannot_judge_without_memory(outcome):
+    answer = outcome("recompute-overhead", training(memory=False))
+    assert answer.answer == "not checked"
+    assert "profile_memory" in answer.record
+
+
+def test_has_nothing_to_say_where_nothing_runs_again(outcome):
+    assert outcome("recompute-overhead", training(again=False, memory=False)).answer == "clear"
+    assert outcome("recompute-overhead", TraceBuilder().trace()).answer == "not checked"
