@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from pinchpoint.analysis.replay import changes as changes
+    from pinchpoint.analysis.replay.predict import what_if as what_if
     from pinchpoint.bench.inside import step_done as step_done
     from pinchpoint.bench.micro.time_function import time as time
     from pinchpoint.errors import PinchpointError as PinchpointError
@@ -25,13 +27,25 @@ _HOME = {
     "PinchpointError": "pinchpoint.errors",
     "Report": "pinchpoint.report",
     "Trace": "pinchpoint.trace",
+    "changes": "pinchpoint.analysis.replay",
     "diagnose": "pinchpoint.report",
     "load": "pinchpoint.importers",
     "step_done": "pinchpoint.bench.inside",
     "time": "pinchpoint.bench.micro.time_function",
+    "what_if": "pinchpoint.analysis.replay.predict",
 }
 
-__all__ = ["PinchpointError", "Report", "Trace", "diagnose", "load", "step_done", "time"]
+__all__ = [
+    "PinchpointError",
+    "Report",
+    "Trace",
+    "changes",
+    "diagnose",
+    "load",
+    "step_done",
+    "time",
+    "what_if",
+]
 
 
 def __getattr__(name: str) -> Any:
