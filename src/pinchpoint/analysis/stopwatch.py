@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.called_rows import called_by_program
 from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.launches import issued, main_thread
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
@@ -36,9 +37,9 @@ def stopwatches(trace: Trace) -> Stopwatches | None:
     if host is None or calls is None or ops is None:
         return None
     spelt = np.array([n in {f"<built-in function {c}>" for c in _CLOCKS} for n in trace.names])
-    rows = np.flatnonzero(
-        spelt[host["name"]] & rows_in_steps(trace, host) & (host["thread"] == main_thread(trace))
-    )
+    reading = spelt[host["name"]] & (host["thread"] == main_thread(trace))
+    reading &= called_by_program(trace)[:-1] == np.arange(len(host))  # not by a library for itself
+    rows = np.flatnonzero(reading & rows_in_steps(trace, host))
     step = judged_steps(trace).step_of(host["start_ns"][rows])
     pair = np.flatnonzero(step[1:] == step[:-1]) if len(rows) > 1 else np.zeros(0, np.intp)
     if not len(pair):

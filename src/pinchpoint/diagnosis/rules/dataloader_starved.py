@@ -31,8 +31,8 @@ RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerAct
 PERIODIC = True
 
 LOADER = "enumerate(Data"  # torch names the range enumerate(DataLoader)#…__next__
-LEAST_WAIT_NS = 500_000  # taking a batch that is ready costs less, recorded
-LEAST_STEPS_RATIO = 0.25  # a wait in fewer steps is an incident (a new epoch, a busy disk)
+LEAST_WAIT_NS = 1_000_000  # taking a batch that is ready costs up to 0.6 ms, recorded
+LEAST_STEPS_RATIO = 1 / 3  # a wait in fewer steps is an incident (a new epoch, a busy disk)
 READY_BATCH_RATIO = 0.02  # taking a batch that is ready costs about 0.1 ms of a wait of 5 ms
 
 

@@ -1,8 +1,8 @@
 """Another process uses the device.
 
 ## What it looks for
-Launches of one kernel, alike in name, grid and block, of which some take a whole time slice of the
-device longer than the others, though nothing of this process ran beside them.
+Launches of one kernel, alike in name, grid, block and input shapes, of which some take a whole time
+slice of the device longer than the others.
 
 ## Why it matters
 Processes without MPS take turns on a device, a few milliseconds each. Own kernels are stretched by
@@ -27,7 +27,7 @@ from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import DeviceKind, Trace
 
 NEEDS = ("device_ops",)
-RECORD = "device activity, or a run folder with telemetry: pinchpoint run"
+RECORD = "device activity with shapes (record_shapes=True), or a run folder: pinchpoint run"
 
 LEAST_SLICE_NS = 500_000  # a turn of another process: time slices are 1 to 6 ms on NVIDIA devices
 STRETCHED_RATIO = 3.0  # against the usual duration of the same launch
@@ -78,7 +78,8 @@ def _usual(trace: Trace) -> tuple[NDArray[np.int64], Mask]:
     """Lower-quartile duration of launches alike to each, and whether there are enough of them."""
     ops = trace.device_ops
     assert ops is not None
-    keys = np.stack((ops["name"], ops.filled("grid", -1), ops.filled("block", -1)))
+    shapes = _shapes(trace)
+    keys = np.stack((ops["name"], ops.filled("grid", -1), ops.filled("block", -1), shapes))
     group = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
     took = ops["duration_ns"].astype(np.int64)
     order = np.lexsort((took, group))
@@ -86,4 +87,17 @@ def _usual(trace: Trace) -> tuple[NDArray[np.int64], Mask]:
     count = np.bincount(group)
     quarter = took[order][first + count // 4]
     alike: Mask = (count >= FEWEST_ALIKE)[group] & (ops["kind"] == DeviceKind.KERNEL)
-    return quarter[group], alike
+    return quarter[group], alike & (shapes >= 0)
+
+
+def _shapes(trace: Trace) -> NDArray[np.int64]:
+    """Input shapes of the operator that launched each operation, as a name; -1 where unknown.
+
+    One kernel with one grid serves products of any depth, so without shapes nothing is alike.
+    """
+    ops, host = trace.device_ops, trace.host_ops
+    assert ops is not None
+    if host is None or not len(host):
+        return np.full(len(ops), -1, np.int64)
+    known = np.append(host.filled("shapes", -1), -1).astype(np.int64)
+    return known[ops.filled("host_op", len(host))]

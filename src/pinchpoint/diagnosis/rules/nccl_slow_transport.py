@@ -32,10 +32,10 @@ from pinchpoint.trace import Trace
 NEEDS = ("device_ops",)
 RECORD = "device activity: ProfilerActivity.CUDA"
 
-LARGE_BYTES = 4 << 20  # smaller messages are bound by latency
+LARGE_BYTES = 24 << 20  # a bucket of DDP; smaller messages tell more of late peers than of the link
 STEADY_RATIO = 0.25  # waiting for a peer varies from step to step, a link hardly does
 ONE_NODE = 8  # ranks of a group that can share one link domain
-SLOW_RATIO = 0.1  # of the link: a ring reaches 50 to 80 %, host memory 2 to 5 %
+SLOW_RATIO = 0.03  # of the link: a ring reaches 50 to 80 %, sockets under 1 %
 REACHED_RATIO = 0.5  # of the link's one direction; measured 0.52 with two H100 at 128 MB
 SLOW_BYTES_PER_S = 3e9  # without a data sheet or between nodes: slower than 25-gigabit Ethernet
 USUAL_BYTES_PER_S = 20e9
