@@ -26,7 +26,9 @@ def extensions() -> list[Extension]:
                 f"pinchpoint.importers.kineto.{name}",
                 [f"{HERE}/{name}.pyx"],
                 include_dirs=[HERE],
-                depends=[f"{HERE}/_text.h"],
+                depends=[
+                    f"{HERE}/{name}" for name in ("_text.h", "_keys.pxd", "_pool.pxd", "_rows.pxd")
+                ],
                 extra_compile_args=OPTIMISE,
             )
             for name in ("_scan", "_nest")

@@ -121,7 +121,13 @@ FACTS: dict[str, FactKind] = {
         Severity.NOTE,
         "operations overlap on one stream, so their durations add up to more than the time",
     ),
-    "events-dropped": FactKind(Severity.WARNING, "the profiler says that it dropped events"),
+    "outside-window": FactKind(
+        Severity.NOTE, "the profiler left out events before and after its window"
+    ),
+    "stopped-early": FactKind(
+        Severity.WARNING,
+        "the profiler ran out of buffers and stopped before the end: record fewer steps",
+    ),
     "profiler-warning": FactKind(Severity.WARNING, "the profiler warns"),
 }
 

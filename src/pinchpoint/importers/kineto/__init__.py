@@ -7,6 +7,7 @@ columns, ``assemble`` makes tables of them.
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers.kineto.arguments import read_arguments
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
 from pinchpoint.importers.kineto.document import Frame, close_events, open_events
 from pinchpoint.importers.kineto.scanner import ScannerName, available, scan
@@ -14,7 +15,7 @@ from pinchpoint.importers.kineto.text import Text
 from pinchpoint.importers.open import Progress
 from pinchpoint.trace import Trace
 
-__all__ = ["FORMAT", "claims", "read"]
+__all__ = ["FORMAT", "claims", "read", "read_arguments"]
 
 _SIGNS = (
     b'"traceEvents"',

@@ -15,18 +15,32 @@ from pinchpoint.importers.kineto.lenient import Status
 from pinchpoint.importers.kineto.scan import Chunk
 
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
+from pinchpoint.importers.kineto._keys cimport LONGEST_KEY, Key, Keys, find_key, first_bytes
 from pinchpoint.importers.kineto._pool cimport NO_MEMORY, Pool, empty, grow_table, intern, is_text
-from pinchpoint.importers.kineto._pool cimport mixed
-from pinchpoint.importers.kineto._text cimport Bytes, number, plain_number, skip_blanks
-from pinchpoint.importers.kineto._text cimport skip_separators, string_end, value_end, word
+from pinchpoint.importers.kineto._rows cimport (
+    MOST_COLUMNS,
+    Places,
+    Rows,
+    Spans,
+    add_span,
+    grow_rows,
+    place_of,
+)
+from pinchpoint.importers.kineto._text cimport (
+    Bytes,
+    number,
+    plain_number,
+    skip_blanks,
+    skip_separators,
+    string_end,
+    value_end,
+)
 
 cdef enum:
-    MOST_COLUMNS = 64
     MOST_LANES = 16
-    LONGEST_KEY = 32
     PLACE = -1  # stands for the column of places
 
 cdef int MORE = Status.MORE
@@ -63,74 +77,12 @@ cdef int COL_ARGUMENTS = fields.COLUMNS.index(fields.ARGUMENTS)
 cdef uint64_t ARGUMENTS_UNKNOWN = (1 << len(fields.EVENT_KEYS)) - 1
 
 
-cdef struct Key:
-    int length
-    int column
-    int form
-    int shift
-    uint64_t head
-    uint8_t text[LONGEST_KEY]
-
-
-cdef struct Keys:
-    # keys of one kind, grouped by length
-    Key key[MOST_COLUMNS]
-    int first[LONGEST_KEY + 1]
-    int after[LONGEST_KEY + 1]
-
-
-cdef struct Place:
-    int64_t process
-    int64_t thread
-
-
-cdef struct Rows:
-    # one lane: cells[column * room + row]
-    int columns
-    int column[MOST_COLUMNS]
-    int64_t* cells
-    int64_t count
-    int64_t room
-
-
 cdef struct Event:
     # values of numeric columns; begin and end of textual ones; a bit for each column it has
     uint64_t known
     int64_t value[MOST_COLUMNS]
     Bytes begin[MOST_COLUMNS]
     Bytes end[MOST_COLUMNS]
-
-
-cdef struct Span:
-    int64_t event
-    Py_ssize_t begin
-    Py_ssize_t end
-
-
-cdef inline uint64_t first_bytes(Bytes p, int64_t n, Bytes e) noexcept nogil:
-    # up to eight bytes of a text of n bytes; e: what may not be read
-    cdef uint64_t value = 0
-    if e - p < 8:
-        memcpy(&value, p, n if n < 8 else 8)
-        return value
-    value = word(p)
-    if n < 8:
-        value &= (<uint64_t>1 << (8 * n)) - 1
-    return value
-
-
-cdef inline Key* find_key(Keys* keys, Bytes p, int64_t n, Bytes e) noexcept nogil:
-    cdef int k
-    cdef uint64_t head
-    cdef Key* key
-    if n > LONGEST_KEY or n == 0 or keys.first[n] == keys.after[n]:
-        return NULL
-    head = first_bytes(p, n, e)
-    for k in range(keys.first[n], keys.after[n]):
-        key = &keys.key[k]
-        if key.head == head and (n <= 8 or memcmp(key.text + 8, p + 8, n - 8) == 0):
-            return key
-    return NULL
 
 
 NO_CELLS = np.zeros(0, np.int32)
@@ -159,9 +111,6 @@ cdef fill_keys(Keys* keys, declared):
         keys.after[n] = position
 
 
-# ---------------------------------------------------------------- scanner
-
-
 cdef class NativeScanner:
     """Scans in C; see :class:`pinchpoint.importers.kineto.scan.Scanner`."""
 
@@ -172,29 +121,29 @@ cdef class NativeScanner:
     cdef int lane_of_text[MOST_COLUMNS]
     cdef int categories
     cdef int64_t memory_event
+    cdef int64_t window_end
     cdef int form[MOST_COLUMNS]
+    cdef bint is_interned[MOST_COLUMNS]
     cdef int64_t recent[MOST_COLUMNS]
     cdef int columns
     cdef int64_t events
     cdef int64_t lanes[MOST_LANES]
-    cdef Place* place
-    cdef int64_t place_count
-    cdef int64_t last_place
-    cdef int64_t* place_slot
-    cdef int64_t place_slots
-    cdef Span* spans
-    cdef int64_t span_count
-    cdef int64_t span_room
+    cdef Places place
+    cdef Spans spans
+    cdef int64_t[::1] wanted  # positions in the file of events whose text is asked for
+    cdef int64_t next_wanted
+    cdef int64_t events_before  # in chunks that were flushed
     cdef list raw
     cdef readonly str name
     cdef readonly int block_bytes
 
-    def __cinit__(self):
+    def __cinit__(self, wanted=()):
         cdef int lane, k
         cdef bytes text
         self.name = "native"
         self.block_bytes = 4 << 20
         self.raw = []
+        self.wanted = np.array(sorted(set(wanted)), np.int64)
         self.pool.seed = int.from_bytes(os.urandom(8), "little")
         if not grow_table(&self.pool):
             raise MemoryError
@@ -203,6 +152,7 @@ cdef class NativeScanner:
         self.columns = len(fields.COLUMNS)
         for k in range(self.columns):
             self.form[k] = fields.FORMS[k]
+            self.is_interned[k] = fields.FORMS[k] in fields.INTERNED
             self.recent[k] = -1
         for lane, names in fields.LANE_COLUMNS.items():
             self.rows[lane].columns = len(names)
@@ -215,13 +165,14 @@ cdef class NativeScanner:
             self.lane_of_text[intern(&self.pool, text, len(text))] = lane
         self.categories = len(fields.CATEGORY_LANES)
         self.memory_event = intern(&self.pool, fields.MEMORY_EVENT, len(fields.MEMORY_EVENT))
+        self.window_end = intern(&self.pool, fields.WINDOW_END, len(fields.WINDOW_END))
 
     def __dealloc__(self):
         cdef int lane
         empty(&self.pool)
-        free(self.spans)
-        free(self.place)
-        free(self.place_slot)
+        free(self.spans.span)
+        free(self.place.place)
+        free(self.place.slot)
         for lane in range(MOST_LANES):
             free(self.rows[lane].cells)
 
@@ -237,8 +188,8 @@ cdef class NativeScanner:
         """The interned places in order of their positions."""
         texts = [*self.texts(), None]
         return [
-            (texts[self.place[k].process], texts[self.place[k].thread])
-            for k in range(self.place_count)
+            (texts[self.place.place[k].process], texts[self.place.place[k].thread])
+            for k in range(self.place.count)
         ]
 
     def scan(self, const uint8_t[::1] text, Py_ssize_t at, Py_ssize_t stop, Py_ssize_t limit):
@@ -248,18 +199,18 @@ cdef class NativeScanner:
         cdef int status
         cdef int64_t k
         cdef const char* raw
+        cdef Py_ssize_t size
         if at >= stop:
             return Status.MORE, at
         with nogil:
             status = self.run(begin, &position, stop, limit)
         if status < 0:
             raise MemoryError
-        for k in range(self.span_count):
-            raw = <const char*>begin + self.spans[k].begin
-            self.raw.append(
-                (self.spans[k].event, raw[: self.spans[k].end - self.spans[k].begin])
-            )
-        self.span_count = 0
+        for k in range(self.spans.count):
+            raw = <const char*>begin + self.spans.span[k].begin
+            size = self.spans.span[k].end - self.spans.span[k].begin
+            self.raw.append((self.spans.span[k].event, raw[:size]))
+        self.spans.count = 0
         return Status(status), position
 
     def flush(self):
@@ -281,6 +232,7 @@ cdef class NativeScanner:
             lanes, self.events, self.raw, untimed=self.lanes[UNTIMED], unread=self.lanes[UNREAD]
         )
         self.raw = []
+        self.events_before += self.events
         self.events = 0
         for lane in range(MOST_LANES):
             self.lanes[lane] = 0
@@ -312,14 +264,21 @@ cdef class NativeScanner:
                 return BAD
             lane = self.lane_of(&event)
             self.lanes[lane] += 1
-            if lane == RAW:
-                if not self.keep_text(p - text, q - text):
+            if lane == RAW or self.is_wanted():
+                if not add_span(&self.spans, self.events, p - text, q - text):
                     return -1
-            elif lane < RAW:
-                if not self.keep_row(lane, &event):
-                    return -1
+            if lane < RAW and not self.keep_row(lane, &event):
+                return -1
             self.events += 1
             p = q
+
+    cdef inline bint is_wanted(self) noexcept nogil:
+        if self.next_wanted == self.wanted.shape[0]:
+            return False
+        if self.wanted[self.next_wanted] != self.events_before + self.events:
+            return False
+        self.next_wanted += 1
+        return True
 
     cdef Bytes read(self, Bytes start, Bytes e, Event* event) noexcept nogil:
         # the end of the event at start; NULL if it is incomplete, start if it is malformed
@@ -379,7 +338,7 @@ cdef class NativeScanner:
             if q == NULL:
                 return NULL
             if key != NULL:
-                if key.form == TEXT or key.form == TOKEN or key.form == JSON:
+                if self.is_interned[column]:
                     event.begin[column] = p
                     event.end[column] = q
                 elif key.form == PHASE:
@@ -441,8 +400,10 @@ cdef class NativeScanner:
             return FLOW if timed else UNTIMED
         if phase == 105 or phase == 73:  # i I
             name = self.text_of(event, COL_NAME)
-            if name != self.memory_event:
+            if name == self.window_end:
                 return RAW
+            if name != self.memory_event:
+                return IGNORED
             return MEMORY if timed else UNTIMED
         if phase == 77 or phase == 67:  # M C
             return RAW
@@ -454,117 +415,40 @@ cdef class NativeScanner:
             return self.lane_of_text[category]
         return HOST
 
-    cdef int keep_row(self, int lane, Event* event) noexcept nogil:
+    cdef bint keep_row(self, int lane, Event* event) noexcept nogil:
+        # False if memory ran out
         cdef Rows* rows = &self.rows[lane]
-        cdef int k, column, form
+        cdef bint memory = True
+        cdef int k, column
         cdef int64_t value
         cdef int64_t* cell
         if rows.count >= rows.room and not grow_rows(rows):
-            return 0
+            return False
         cell = rows.cells + rows.count
         for k in range(rows.columns):
             column = rows.column[k]
-            form = INTEGER if column == PLACE else self.form[column]
             if column == PLACE:
                 value = self.place_of(event)
-                if value < 0:
-                    return 0
-            elif form == TEXT or form == TOKEN or form == JSON:
+                memory &= value != NO_MEMORY
+            elif self.is_interned[column]:
                 value = self.text_of(event, column)
+                memory &= value != NO_MEMORY
                 if column == COL_COLLECTIVE and value == ABSENT:
                     event.known &= ~(<uint64_t>1 << COL_ARGUMENTS)
-                if value == NO_MEMORY:
-                    return 0
             else:
                 value = self.value_of(event, column)
             cell[0] = value
             cell += rows.room
         cell[0] = self.events
         rows.count += 1
-        return 1
+        return memory
 
-    cdef int64_t place_of(self, Event* event) noexcept nogil:
-        # the position of the pair of process and thread; NO_MEMORY
+    cdef inline int64_t place_of(self, Event* event) noexcept nogil:
         cdef int64_t process = self.text_of(event, COL_PROCESS)
         cdef int64_t thread = self.text_of(event, COL_THREAD)
-        cdef int64_t k = self.last_place
-        cdef int64_t at
         if process == NO_MEMORY or thread == NO_MEMORY:
             return NO_MEMORY
-        if k < self.place_count and self.place[k].process == process:
-            if self.place[k].thread == thread:
-                return k
-        if 2 * self.place_count >= self.place_slots and not self.grow_places():
-            return NO_MEMORY
-        at = self.place_hash(process, thread)
-        while self.place_slot[at]:
-            k = self.place_slot[at] - 1
-            if self.place[k].process == process and self.place[k].thread == thread:
-                self.last_place = k
-                return k
-            at = (at + 1) & (self.place_slots - 1)
-        k = self.place_count
-        self.place_count += 1
-        self.place[k].process = process
-        self.place[k].thread = thread
-        self.place_slot[at] = k + 1
-        self.last_place = k
-        return k
-
-    cdef inline int64_t place_hash(self, int64_t process, int64_t thread) noexcept nogil:
-        cdef uint64_t h = self.pool.seed ^ (<uint64_t>process << 32) ^ <uint64_t>thread
-        return <int64_t>(mixed(mixed(h)) >> 20 & <uint64_t>(self.place_slots - 1))
-
-    cdef int grow_places(self) noexcept nogil:
-        cdef int64_t slots = 2 * self.place_slots if self.place_slots else 256
-        cdef int64_t k, at
-        cdef Place* place = <Place*>realloc(self.place, slots * sizeof(Place))
-        if place == NULL:
-            return 0
-        self.place = place
-        cdef int64_t* slot = <int64_t*>realloc(self.place_slot, slots * 8)
-        if slot == NULL:
-            return 0
-        self.place_slot = slot
-        self.place_slots = slots
-        for at in range(slots):
-            slot[at] = 0
-        for k in range(self.place_count):
-            at = self.place_hash(place[k].process, place[k].thread)
-            while slot[at]:
-                at = (at + 1) & (slots - 1)
-            slot[at] = k + 1
-        return 1
-
-    cdef int keep_text(self, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
-        cdef Span* spans
-        if self.span_count >= self.span_room:
-            spans = <Span*>realloc(self.spans, (2 * self.span_room + 64) * sizeof(Span))
-            if spans == NULL:
-                return 0
-            self.spans = spans
-            self.span_room = 2 * self.span_room + 64
-        self.spans[self.span_count].event = self.events
-        self.spans[self.span_count].begin = begin
-        self.spans[self.span_count].end = end
-        self.span_count += 1
-        return 1
-
-
-cdef int grow_rows(Rows* rows) noexcept nogil:
-    cdef int64_t room = 2 * rows.room + 1024
-    cdef int64_t* cells = <int64_t*>malloc((rows.columns + 1) * room * 8)
-    cdef int k
-    if cells == NULL:
-        return 0
-    for k in range(rows.columns + 1):
-        if rows.count:
-            memcpy(cells + k * room, rows.cells + k * rows.room, rows.count * 8)
-    free(rows.cells)
-    rows.cells = cells
-    rows.room = room
-    return 1
-
+        return place_of(&self.place, process, thread)
 
 cdef narrowed(const int64_t* cells, int64_t count):
     # a copy in 32 bits where the values fit; NULL becomes the least number of the type

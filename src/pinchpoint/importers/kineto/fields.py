@@ -21,7 +21,7 @@ class Lane(IntEnum):
     FLOW = 4  # one end of an arrow
     MEMORY = 5  # one allocation or release
     RAW = 6  # rare events, kept as text
-    IGNORED = 7  # arrows from launches to kernels: the correlation says the same
+    IGNORED = 7  # arrows from launches to kernels, where the correlation says the same; marks
     UNTIMED = 8  # lacks a time that its phase needs
     UNREAD = 9  # a phase that no recorder of device work writes
 
@@ -154,6 +154,7 @@ LANE_COLUMNS: dict[Lane, tuple[str, ...]] = {
 """Besides these, every row of a lane has its ``event``: the position in the file."""
 
 MEMORY_EVENT = b"[memory]"
+WINDOW_END = b"Record Window End"
 
 CATEGORY_LANES: dict[str, Lane] = {
     "cpu_op": Lane.HOST,
@@ -208,10 +209,12 @@ def lane_of(phase: int, category: bytes, name: bytes, timed: bool, spanned: bool
             return Lane.FLOW if timed else Lane.UNTIMED
         case "i" | "I" if name == MEMORY_EVENT:
             return Lane.MEMORY if timed else Lane.UNTIMED
-        case "i" | "I" | "M" | "C":
+        case "i" | "I" if name == WINDOW_END:
             return Lane.RAW
-        case "\0":
+        case "i" | "I" | "\0":
             return Lane.IGNORED
+        case "M" | "C":
+            return Lane.RAW
     return Lane.UNREAD
 
 

@@ -29,9 +29,8 @@ LONGEST_RATIO = 2  # of the recording: no operation lasts longer than it was rec
 DOMINANT_RATIO = 0.5  # of the device's time
 QUEUE_FULL = "Command Buffer Full"  # a full launch queue: not the profiler's work
 
-_DROPPED = re.compile(
-    r"Out-of-range = ([1-9]\d*)|[Dd]ropped (\d+)|(\d+) (?:records|events) dropped"
-)
+_OUT_OF_RANGE = re.compile(r"Out-of-range = (\d{1,12})")
+_STOPPED_EARLY = re.compile(r"CUPTI stopped early\? = [1-9]")
 
 
 @dataclass
@@ -252,11 +251,17 @@ def _metadata(recording: Recording) -> Iterator[Fact]:
     collectives = int((operations["kind"] == DeviceKind.COLLECTIVE).sum())
     if collectives and recording.rank is None:
         yield Fact("rank-unknown", collectives)
-    dropped = 0
+    lines = "\n".join(_log_lines(recording.frame))
+    outside = sum(int(count) for count in _OUT_OF_RANGE.findall(lines))
+    if outside:
+        yield Fact("outside-window", outside)
+    if _STOPPED_EARLY.search(lines):
+        yield Fact("stopped-early")
+
+
+def _log_lines(frame: Frame) -> Iterator[str]:
+    """What Kineto logged while it recorded; some versions put it into the header."""
     for level in ("INFO", "WARNING", "ERROR"):
-        lines = recording.frame.members.get(level)
-        for line in lines if isinstance(lines, list) else ():
-            if isinstance(line, str) and (found := _DROPPED.search(line)):
-                dropped += min(int(next(group for group in found.groups() if group)), 2**62)
-    if dropped:
-        yield Fact("events-dropped", min(dropped, 2**62))
+        lines = frame.members.get(level)
+        if isinstance(lines, list):
+            yield from (line for line in lines if isinstance(line, str))

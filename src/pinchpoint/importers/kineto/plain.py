@@ -4,6 +4,7 @@ It gives the same columns as the native one, several times more slowly.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -73,7 +74,9 @@ class PlainScanner:
     name = "plain"
     block_bytes = 256 << 10  # what is not strict JSON costs at most a block of slow reading
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Iterable[int] = ()) -> None:
+        self._wanted = frozenset(wanted)
+        self._events_before = 0
         self._ids: dict[bytes, int] = {}
         self._places: dict[Place, int] = {}
         self._chunk = _Rows()
@@ -89,6 +92,7 @@ class PlainScanner:
     def flush(self) -> Chunk:
         """The events since the last flush."""
         done, self._chunk = self._chunk, _Rows()
+        self._events_before += done.events
         return done.chunk()
 
     def scan(self, text: Buffer, at: int, stop: int, limit: int) -> tuple[Status, int]:
@@ -138,9 +142,9 @@ class PlainScanner:
                 bytes(event.duration),
             )
             rows.lanes[lane] += 1
-            if lane is Lane.RAW:
+            if lane is Lane.RAW or self._is_wanted():
                 raws.append((position, rows.events))
-            elif lane in _PLANS:
+            if lane in _PLANS:
                 arguments = event.arguments or _NO_ARGUMENTS
                 row = [
                     self._cell(bytes(getattr(event if own else arguments, column)), form)
@@ -172,9 +176,9 @@ class PlainScanner:
             get("duration", b""),
         )
         rows.lanes[lane] += 1
-        if lane is Lane.RAW:
+        if lane is Lane.RAW or self._is_wanted():
             rows.raw.append((rows.events, text))
-        elif lane in _PLANS:
+        if lane in _PLANS:
             row = [self._cell(get(column, b""), form) for column, form, _ in _PLANS[lane]]
             if lane is Lane.DEVICE and row[-2] == ABSENT:
                 row[-1] = ABSENT
@@ -182,6 +186,9 @@ class PlainScanner:
             row += (place, rows.events)
             rows.rows[lane].append(row)
         rows.events += 1
+
+    def _is_wanted(self) -> bool:
+        return self._events_before + self._chunk.events in self._wanted
 
     def _lane(self, phase_: bytes, category: bytes, name: bytes, start: bytes, took: bytes) -> Lane:
         timed = number(start, Form.NANOSECONDS) != NULL

@@ -6,11 +6,9 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.importers.kineto.document import value_of
-from pinchpoint.importers.kineto.fields import NULL, Form
+from pinchpoint.importers.kineto.fields import NULL, WINDOW_END, Form
 from pinchpoint.importers.kineto.lenient import event_at, number, phase, value_text
 from pinchpoint.trace import Names, Table, table
-
-WINDOW_END = "Record Window End"
 
 
 @dataclass
@@ -44,7 +42,7 @@ def _read(rare: Rare, text: bytes) -> None:
             _read_label(rare, name, process, thread, value_of(members.get("arguments", b"{}")))
         case "C" if start != NULL:
             _read_counter(rare, start, process, name, value_of(members.get("arguments", b"{}")))
-        case "i" | "I" if name == WINDOW_END and start != NULL:
+        case "i" | "I" if name == WINDOW_END.decode() and start != NULL:
             rare.window_end_ns = start
         case "X":
             duration = number(members.get("duration", b""), Form.NANOSECONDS)

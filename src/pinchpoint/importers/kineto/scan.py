@@ -38,7 +38,11 @@ class Chunk:
 
 
 class Scanner(Protocol):
-    """Turns text into chunks; one for each thread that scans."""
+    """Turns text into chunks; one for each thread that scans.
+
+    It is made with the positions in the file of events that are ``wanted`` as text; the chunks'
+    ``raw`` then has them as well.
+    """
 
     name: str
     block_bytes: int  # the size of block that suits it

@@ -1,15 +1,18 @@
 """Which scanner reads a file, and which code finds the nesting of its rows."""
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Literal
 
 from pinchpoint.importers.kineto import nesting
 from pinchpoint.importers.kineto.plain import PlainScanner
-from pinchpoint.importers.kineto.scan import Scanned, scan_in_order
+from pinchpoint.importers.kineto.scan import Scanned, Scanner, scan_in_order
 from pinchpoint.importers.kineto.text import Text
 
+compiled_scanner: Any = None
 compiled_nesting: Any = None
 try:
+    compiled_scanner = import_module("pinchpoint.importers.kineto._scan")
     compiled_nesting = import_module("pinchpoint.importers.kineto._nest")
     from pinchpoint.importers.kineto.native import scan_in_parallel
 except ImportError:  # installed without a compiler
@@ -22,6 +25,14 @@ ScannerName = Literal["native", "plain"]
 def available() -> ScannerName:
     """The fastest scanner of this installation."""
     return "plain" if compiled_nesting is None else "native"
+
+
+def make_scanner(scanner: ScannerName, wanted: Iterable[int] = ()) -> Scanner:
+    """A scanner that also keeps the text of the wanted events."""
+    if scanner == "native":
+        made: Scanner = compiled_scanner.NativeScanner(wanted)
+        return made
+    return PlainScanner(wanted)
 
 
 def scan(text: Text, rest: bytes, scanner: ScannerName) -> Scanned:
