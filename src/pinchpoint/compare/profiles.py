@@ -1,0 +1,217 @@
+"""Two profiles, A and B: what changed in a step, as a document (``pinchpoint.compare/1``).
+
+``parts`` and ``rows`` each add up to the change of the typical step, in integer nanoseconds.
+Positive means that B takes longer.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from pinchpoint.analysis.accounting import Breakdown, breakdown
+from pinchpoint.analysis.steps import Steps, steps
+from pinchpoint.analysis.windows import sum_per_window
+from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows
+from pinchpoint.compare.noise import noise_ns
+from pinchpoint.trace import ApiKind, Trace
+
+SCHEMA = "pinchpoint.compare/1"
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two recordings."""
+
+    path: str
+    format: str
+    producer: str | None
+    devices: tuple[str, ...]
+    steps: int
+    step_how: str
+    step_ns: int | None
+    launches_per_step: float | None
+
+
+class ChangedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of the breakdown."""
+
+    part: str
+    label: str
+    group: str
+    a_ns: int
+    b_ns: int
+    change_ns: int
+    noise_ns: int | None  # half width of the 95 % interval, from step to step
+    sure: bool | None  # the change is larger; null: too few steps to tell
+
+
+class FindingChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding of one side, or of both."""
+
+    id: str
+    summary: str
+    change: str  # appeared, went, stayed
+    a_cost_ns: int | None
+    b_cost_ns: int | None
+
+
+class ProfileComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it, largest changes first."""
+
+    schema: str = SCHEMA
+    a: Side
+    b: Side
+    a_step_ns: int | None
+    b_step_ns: int | None
+    change_ns: int | None
+    change_ratio: float | None
+    noise_ns: int | None
+    sure: bool | None
+    parts: tuple[ChangedPart, ...]
+    rows: tuple[ChangedRow, ...]
+    matched: Matched | None
+    findings: tuple[FindingChange, ...] = ()
+    warnings: tuple[str, ...] = ()
+    unknown: dict[str, str] = {}
+
+
+def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
+    """Compare two recordings of the same program, or of one model on two machines."""
+    first, second = steps(a), steps(b)
+    rows, matched = changed_rows(a, b)
+    step_noise = noise_ns(_complete(first), _complete(second))
+    change = None
+    if first.typical_ns is not None and second.typical_ns is not None:
+        change = second.typical_ns - first.typical_ns
+    unknown = {}
+    if step_noise is None:
+        unknown["noise_ns"] = "needs three complete steps on each side"
+    if change is None:
+        unknown["change_ns"] = "a side has no step"
+    if matched is None:
+        unknown["matched"] = "a side has no device operations in steps: parts are compared only"
+    return ProfileComparison(
+        a=_side(a, first),
+        b=_side(b, second),
+        a_step_ns=first.typical_ns,
+        b_step_ns=second.typical_ns,
+        change_ns=change,
+        change_ratio=change / first.typical_ns if change is not None and first.typical_ns else None,
+        noise_ns=step_noise,
+        sure=None if change is None or step_noise is None else abs(change) > step_noise,
+        parts=_parts(a, b),
+        rows=rows,
+        matched=matched,
+        warnings=tuple(_warnings(a, b, first, second)),
+        unknown=unknown,
+    )
+
+
+def with_findings(
+    found: ProfileComparison, a: Mapping[str, Any], b: Mapping[str, Any]
+) -> ProfileComparison:
+    """Add the findings of both sides: by id, objects with ``summary`` and ``cost_ns_per_step``."""
+    changes = []
+    for id_ in dict.fromkeys((*b, *a)):
+        change = "stayed" if id_ in a and id_ in b else "appeared" if id_ in b else "went"
+        changes.append(
+            FindingChange(
+                id=id_,
+                summary=(b.get(id_) or a[id_]).summary,
+                change=change,
+                a_cost_ns=a[id_].cost_ns_per_step if id_ in a else None,
+                b_cost_ns=b[id_].cost_ns_per_step if id_ in b else None,
+            )
+        )
+    return msgspec.structs.replace(found, findings=tuple(changes))
+
+
+def _side(trace: Trace, windows: Steps) -> Side:
+    return Side(
+        path=trace.source.path,
+        format=trace.source.format,
+        producer=trace.source.producer,
+        devices=tuple(dict.fromkeys(d.name for d in trace.devices if d.name)),
+        steps=int(windows.complete.sum()),
+        step_how=windows.how,
+        step_ns=windows.typical_ns,
+        launches_per_step=_launches(trace, windows),
+    )
+
+
+def _launches(trace: Trace, windows: Steps) -> float | None:
+    calls = trace.api_calls
+    if calls is None or not windows.typical.any():
+        return None
+    launch = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
+    count = sum_per_window(calls["start_ns"][launch], windows.host_start_ns, windows.host_end_ns)
+    return float(count[windows.typical].mean())
+
+
+def _complete(windows: Steps) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    return windows.durations_ns
+
+
+def _parts(a: Trace, b: Trace) -> tuple[ChangedPart, ...]:
+    left, right = breakdown(a), breakdown(b)
+    parts = {p.id: p for side in (left, right) for p in side.parts}
+    columns = {id_: (_column(left, id_), _column(right, id_)) for id_ in parts}
+    found = []
+    for id_, part in parts.items():
+        a_ns, b_ns = left.of_part(id_), right.of_part(id_)
+        noise = noise_ns(columns[id_][0][steps(a).complete], columns[id_][1][steps(b).complete])
+        found.append(
+            ChangedPart(
+                part=id_,
+                label=part.label,
+                group=part.group,
+                a_ns=a_ns,
+                b_ns=b_ns,
+                change_ns=b_ns - a_ns,
+                noise_ns=noise,
+                sure=None if noise is None else abs(b_ns - a_ns) > noise,
+            )
+        )
+    return tuple(sorted(found, key=lambda p: -abs(p.change_ns)))
+
+
+def _column(side: Breakdown, part_id: str) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Time of a part in every step; zeros if the side does not have it."""
+    for position, part in enumerate(side.parts):
+        if part.id == part_id:
+            column: np.ndarray[Any, np.dtype[np.int64]] = side.by_step[:, position]
+            return column
+    return np.zeros(len(side.by_step), np.int64)
+
+
+def _warnings(a: Trace, b: Trace, first: Steps, second: Steps) -> list[str]:
+    found = []
+    devices = [sorted({d.name for d in t.devices if d.name}) for t in (a, b)]
+    if devices[0] != devices[1]:
+        names = " and ".join(", ".join(d) or "no device" for d in devices)
+        found.append(f"different devices: {names}")
+    recorded = [_options(t) for t in (a, b)]
+    for option in sorted(set(recorded[0]) | set(recorded[1])):
+        values = [r.get(option) for r in recorded]
+        if values[0] != values[1]:
+            found.append(
+                f"recorded differently: {option} is {values[0]} in A and {values[1]} in B; "
+                "recording slows the host"
+            )
+    for name, windows in (("A", first), ("B", second)):
+        if not windows.complete.any():
+            found.append(f"{name}: no complete step; a partial one is compared")
+        if windows.how != "marker":
+            found.append(f"{name}: steps are {windows.how} ({windows.basis})")
+    found.append(
+        "steps of one recording share its run: what differs between runs is not in the noise; "
+        "a verdict needs pinchpoint bench ab"
+    )
+    return found
+
+
+def _options(trace: Trace) -> dict[str, Any]:
+    """The options of the profiler that cost the program time."""
+    costly = ("with_stack", "record_shapes", "profile_memory", "with_modules")
+    return {k: trace.source.options[k] for k in costly if k in trace.source.options}

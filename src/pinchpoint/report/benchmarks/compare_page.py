@@ -1,0 +1,170 @@
+"""The pages of comparisons: two profiles, or two benchmark results."""
+
+from pathlib import PurePath
+
+from pinchpoint.compare.changed_rows import ChangedRow
+from pinchpoint.compare.profiles import ChangedPart, ProfileComparison
+from pinchpoint.compare.results import ResultComparison
+from pinchpoint.report.benchmarks.figures import change as percent_change
+from pinchpoint.report.benchmarks.figures import figure, range_of
+from pinchpoint.report.benchmarks.page import Page, Table
+from pinchpoint.report.quantity import duration
+
+ROWS = 15
+LEAST_SHARE = 0.001  # of the step: smaller changes are left to the JSON
+
+
+def profiles_page(found: ProfileComparison) -> Page:
+    """Parts first, then operations and causes, then findings."""
+    return Page(
+        title=f"{_name(found.a.path)} (A) against {_name(found.b.path)} (B)",
+        headline=_headline(found),
+        tables=(_parts(found), *_rows(found), *_findings(found)),
+        warnings=found.warnings,
+        notes=_notes(found),
+        next_command='pinchpoint bench ab -- "COMMAND A" "COMMAND B"',
+    )
+
+
+def _name(path: str) -> str:
+    return PurePath(path).name or path
+
+
+def _headline(found: ProfileComparison) -> str:
+    if found.a_step_ns is None or found.b_step_ns is None or found.change_ns is None:
+        return "a side has no step: nothing to compare"
+    text = f"step {duration(found.a_step_ns)} in A, {duration(found.b_step_ns)} in B"
+    if found.change_ratio is not None:
+        text += f" ({100 * found.change_ratio:+.1f} %)"
+    if found.sure is False:
+        text += ", which is within what steps differ by themselves"
+    if found.rows and found.rows[0].change_ns:
+        text += f"; most of it: {_what(found.rows[0])} {_signed(found.rows[0].change_ns)}"
+    elif found.parts and found.parts[0].change_ns:
+        text += f"; most of it: {found.parts[0].label} {_signed(found.parts[0].change_ns)}"
+    return text
+
+
+def _signed(ns: int) -> str:
+    return f"{'+' if ns >= 0 else '-'}{duration(abs(ns))}"
+
+
+def _sure(sure: bool | None) -> str:
+    return {True: "yes", False: "no", None: "?"}[sure]
+
+
+def _parts(found: ProfileComparison) -> Table:
+    rows = [_part(p) for p in found.parts if _shown(found, p.change_ns, p.a_ns + p.b_ns)]
+    total = ("step", *(_time(t) for t in (found.a_step_ns, found.b_step_ns)))
+    change = "-" if found.change_ns is None else _signed(found.change_ns)
+    return Table(
+        "where the step goes",
+        ("", "A", "B", "change", "beyond step noise"),
+        (*rows, (*total, change, _sure(found.sure))),
+    )
+
+
+def _part(p: ChangedPart) -> tuple[str, ...]:
+    return (p.label, _time(p.a_ns), _time(p.b_ns), _signed(p.change_ns), _sure(p.sure))
+
+
+def _time(ns: int | None) -> str:
+    return "-" if not ns else duration(ns)
+
+
+def _shown(found: ProfileComparison, change_ns: int, size_ns: int) -> bool:
+    step = max(found.a_step_ns or 0, found.b_step_ns or 0)
+    return abs(change_ns) > LEAST_SHARE * step or size_ns > 0.1 * step
+
+
+def _rows(found: ProfileComparison) -> list[Table]:
+    step = max(found.a_step_ns or 0, found.b_step_ns or 0)
+    rows = [r for r in found.rows if abs(r.change_ns) > LEAST_SHARE * step]
+    if not rows:
+        return []
+    shown = rows[:ROWS]
+    lines = [_row(r) for r in shown]
+    rest = (found.change_ns or 0) - sum(r.change_ns for r in shown)
+    lines.append(("all others", "", "", _signed(rest), "", "", "", ""))
+    header = ("", "A", "B", "change", "appeared", "went", "same one", "a step")
+    return [Table("largest changes", header, tuple(lines))]
+
+
+def _row(r: ChangedRow) -> tuple[str, ...]:
+    return (
+        _what(r),
+        _time(r.a_ns),
+        _time(r.b_ns),
+        _signed(r.change_ns),
+        _time(r.appeared_ns),
+        _time(r.went_ns),
+        _signed(r.moved_ns) if r.moved_ns else "-",
+        f"{r.a_count:.0f} -> {r.b_count:.0f}",
+    )
+
+
+def _what(r: ChangedRow) -> str:
+    """``gemm: aten::mm``, or ``idle-sync in aten::item at train.py:17, step``."""
+    if r.group != "idle":
+        return f"{r.part}: {r.what}"
+    text = f"{r.part} in {r.what}" if r.what else r.part
+    if r.file:
+        where = f"{_name(r.file)}:{r.line}" if r.line else _name(r.file)
+        text += f" at {where}" + (f", {r.function}" if r.function else "")
+    return text
+
+
+def _findings(found: ProfileComparison) -> list[Table]:
+    if not found.findings:
+        return []
+    rows = tuple(
+        (f"{f.id}: {f.summary}", f.change, _time(f.a_cost_ns), _time(f.b_cost_ns))
+        for f in found.findings
+    )
+    return [Table("finding", ("", "B against A", "cost in A", "cost in B"), rows)]
+
+
+def _notes(found: ProfileComparison) -> tuple[str, ...]:
+    notes = []
+    m = found.matched
+    if m:
+        notes.append(
+            f"of {m.a} device operations in A and {m.b} in B, {m.matched} are matched by their "
+            f"place in the step ({m.kernel_changed} with another kernel); {m.went} went, "
+            f"{m.appeared} appeared"
+        )
+    for side, name in ((found.a, "A"), (found.b, "B")):
+        if side.launches_per_step is not None:
+            notes.append(
+                f"{name}: {side.steps} complete steps, {side.launches_per_step:.0f} launches a step"
+            )
+    return tuple(notes)
+
+
+def results_page(found: ResultComparison) -> Page:
+    """One row a measure."""
+    differ = [c for c in found.changes if c.verdict in ("worse", "better")]
+    return Page(
+        title="two benchmark results" + (" (forced)" if found.forced else ""),
+        headline=f"A: {found.a}; B: {found.b}; {len(differ)} of {len(found.changes)} differ",
+        tables=(
+            Table(
+                "measure",
+                ("", "A", "runs", "B", "runs", "worse by", "verdict"),
+                tuple(
+                    (
+                        c.label,
+                        figure(c.a_median, c.unit),
+                        f"{range_of(c.a_range)} ({c.a_runs})",
+                        figure(c.b_median, c.unit),
+                        f"{range_of(c.b_range)} ({c.b_runs})",
+                        percent_change(c.change_ratio),
+                        c.verdict,
+                    )
+                    for c in found.changes
+                ),
+            ),
+        ),
+        warnings=found.warnings,
+        next_command='pinchpoint bench ab -- "COMMAND A" "COMMAND B"',
+    )

@@ -1,0 +1,60 @@
+"""Slow against fixed of labelled recordings: the planted cause is the largest change."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pinchpoint.compare import compare_profiles
+from pinchpoint.importers import load
+
+CORPUS = os.environ.get("PINCHPOINT_CORPUS")
+
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(not CORPUS, reason="PINCHPOINT_CORPUS is not set"),
+]
+
+# Case, the part of the largest change, and what it must name (operator or kernel of the slow side).
+PLANTED = [
+    ("c01_dataloader_starved", "idle-data", ""),
+    ("c02_slow_transform", "idle-data", ""),
+    ("c04_small_file_io", "idle-data", ""),
+    ("c07_collate_slow", "idle-data", ""),
+    ("c12_pageable_h2d", "exposed-copy-h2d", "Memcpy HtoD"),
+    ("c14_small_h2d_copies", "idle-dispatch", "aten::to"),
+    ("c15_fp64_by_accident", "gemm", "884gemm"),
+    ("c16_sync_in_loop", "idle-after-sync", "aten::item"),
+    ("c21_python_gc", "idle-gc", ""),
+    ("c26_checkpoint_stall", "idle-checkpoint", ""),
+    ("c34_no_tensor_cores", "gemm", "sgemm"),
+    ("c36_misaligned_dims", "gemm", "s1688gemm"),
+    ("c38_non_contiguous", "elementwise", "aten::add"),
+    ("c41_dtype_thrash", "data-movement", "aten::copy_"),
+]
+
+
+def _trace(case, variant):
+    return load(Path(CORPUS) / "labelled/traces" / f"{case}.{variant}.json.gz")
+
+
+@pytest.mark.parametrize(("case", "part", "named"), PLANTED)
+def test_the_planted_cause_is_the_largest_change(case, part, named):
+    found = compare_profiles(_trace(case, "fixed"), _trace(case, "slow"))
+    first = found.rows[0]
+    assert first.change_ns > 0
+    assert first.part == part
+    assert named in " ".join((first.what, *first.b_kernels))
+    assert sum(r.change_ns for r in found.rows) == found.change_ns
+    assert sum(p.change_ns for p in found.parts) == found.change_ns
+
+
+def test_two_vendors_are_matched_by_operator():
+    traces = Path(CORPUS) / "public/traces"
+    a = load(traces / "h100_qwen_inference.json.gz")
+    b = load(traces / "mi300x_qwen_inference.json.gz")
+    found = compare_profiles(a, b)
+    assert any("different devices" in w for w in found.warnings)
+    assert found.matched.matched > 0.9 * min(found.matched.a, found.matched.b)
+    assert found.matched.kernel_changed > 50
+    assert sum(r.change_ns for r in found.rows) == found.change_ns

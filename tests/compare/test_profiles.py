@@ -1,0 +1,197 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.accounting import breakdown
+from pinchpoint.analysis.steps import steps
+from pinchpoint.compare import compare_profiles
+from pinchpoint.compare.profiles import with_findings
+from pinchpoint.compare.step_groups import step_groups
+from pinchpoint.compare.step_pieces import NO_OP, step_pieces
+from pinchpoint.report.document import FindingItem
+from pinchpoint.trace import ApiKind
+
+US = 1_000
+
+
+def _training(
+    layers, *, steps_=4, gemm_us=40, kernel="gemm_bf16", sync=False, extra=0, jitter=(0, 0, 0, 0)
+):
+    """Each layer: a product and a relu; the host is far ahead unless it waits for the device."""
+    builder = TraceBuilder()
+    host = device = 0
+    for step in range(steps_):
+        begin = host
+        for _ in range(layers):
+            device = max(device, host + 4 * US)
+            for name, what, us in (
+                ("aten::mm", kernel, gemm_us + jitter[step]),
+                ("aten::relu", "relu_kernel", 10),
+            ):
+                builder.op(name, host, 2 * US)
+                builder.launch(host, US, what, device, us * US)
+                host, device = host + 3 * US, device + us * US
+            if sync:
+                builder.op("aten::item", host, max(device - host, 0) + 6 * US)
+                builder.api(
+                    "cudaStreamSynchronize",
+                    host + US,
+                    max(device - host, 0) + 4 * US,
+                    kind=ApiKind.SYNC_STREAM,
+                )
+                host = max(host, device) + 8 * US
+        for _ in range(extra):
+            builder.op("aten::add", host, 2 * US)
+            builder.launch(host, US, "add_kernel", device, 5 * US)
+            host, device = host + 3 * US, device + 5 * US
+        builder.step(step, begin, host - begin)
+    return builder.trace()
+
+
+def _sums(found):
+    return (
+        sum(p.change_ns for p in found.parts),
+        sum(r.change_ns for r in found.rows),
+        found.change_ns,
+    )
+
+
+CHANGES = {
+    "two more layers": (_training(4), _training(6)),
+    "slower product": (_training(4), _training(4, gemm_us=90)),
+    "another kernel": (_training(4), _training(4, gemm_us=20, kernel="gemm_fp8")),
+    "a wait in every layer": (_training(4), _training(4, sync=True)),
+    "operations at the end": (_training(4), _training(4, extra=7)),
+    "nothing": (_training(4), _training(4)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_add_up_to_the_change_of_the_step(name):
+    a, b = CHANGES[name]
+    for pair in ((a, b), (b, a)):
+        found = compare_profiles(*pair)
+        parts, rows, change = _sums(found)
+        assert parts == rows == change
+        assert all(r.change_ns == r.appeared_ns - r.went_ns + r.moved_ns for r in found.rows)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_pieces_agree_with_the_accounting_in_every_step(name):
+    for trace in CHANGES[name]:
+        windows, pieces, accounted = steps(trace), step_pieces(trace), breakdown(trace)
+        total = np.zeros(len(windows), np.int64)
+        np.add.at(total, pieces.step, pieces.ns)
+        assert (total == windows.end_ns - windows.start_ns).all()
+        groups = step_groups(trace).groups
+        for position, part in enumerate(accounted.parts):
+            mine = sum(g.by_step_ns for g in groups if g.key.part == part.id)
+            assert (mine == accounted.by_step[:, position]).all()
+        assert (pieces.op[pieces.gap == NO_OP] != NO_OP).all()
+
+
+def test_nothing_changed():
+    found = compare_profiles(*CHANGES["nothing"])
+    assert found.change_ns == 0
+    assert found.matched.matched == found.matched.a == found.matched.b
+    assert all(r.change_ns == 0 for r in found.rows)
+
+
+def test_inserted_layers_appear_and_the_others_stay():
+    found = compare_profiles(*CHANGES["two more layers"])
+    m = found.matched
+    assert (m.matched, m.went, m.appeared) == (8, 0, 4)
+    gemm = next(r for r in found.rows if r.what == "aten::mm" and r.group == "device")
+    assert gemm.appeared_ns == pytest.approx(80 * US)
+    assert (gemm.went_ns, gemm.moved_ns) == (0, 0)
+    assert (gemm.a_count, gemm.b_count) == (4.0, 6.0)
+
+
+def test_a_slower_operation_moved():
+    row = compare_profiles(*CHANGES["slower product"]).rows[0]
+    assert (row.part, row.what) == ("gemm", "aten::mm")
+    assert row.moved_ns == row.change_ns == 4 * 50 * US
+    assert row.sure
+
+
+def test_another_kernel_of_the_same_operator():
+    found = compare_profiles(*CHANGES["another kernel"])
+    assert found.matched.kernel_changed == 4
+    row = found.rows[0]
+    assert (row.a_kernels, row.b_kernels) == (("gemm_bf16",), ("gemm_fp8",))
+    assert row.change_ns == -80 * US
+
+
+def test_a_wait_is_named_with_its_operator():
+    found = compare_profiles(*CHANGES["a wait in every layer"])
+    idle = [r for r in found.rows if r.group == "idle"]
+    assert idle[0].what == "aten::item"
+    assert idle[0].part in ("idle-after-sync", "idle-sync")
+    assert idle[0].b_count > idle[0].a_count
+
+
+def test_operations_that_went():
+    a, b = CHANGES["operations at the end"]
+    found = compare_profiles(b, a)
+    row = found.rows[0]
+    assert row.what == "aten::add"
+    assert (row.went_ns, row.appeared_ns) == (7 * 5 * US, 0)
+    assert row.b_count == 0
+
+
+def test_step_noise():
+    noisy = {"jitter": (0, 30, -20, 5)}
+    found = compare_profiles(_training(4, **noisy), _training(4, gemm_us=42, **noisy))
+    assert found.sure is False
+    assert found.noise_ns > found.change_ns
+    sure = compare_profiles(_training(4, **noisy), _training(4, gemm_us=200, **noisy))
+    assert sure.sure is True
+
+
+def test_few_steps_cannot_tell():
+    found = compare_profiles(_training(2, steps_=2), _training(3, steps_=2))
+    assert found.sure is None
+    assert "three complete steps" in found.unknown["noise_ns"]
+    assert sum(r.change_ns for r in found.rows) == found.change_ns
+
+
+def test_without_a_device_parts_are_compared():
+    traces = []
+    for us in (20, 50):
+        builder = TraceBuilder()
+        for step in range(4):
+            at = step * 100 * US
+            builder.step(step, at, 90 * US)
+            builder.op("aten::mm", at, us * US)
+        traces.append(builder.trace())
+    found = compare_profiles(*traces)
+    assert found.rows == ()
+    assert found.matched is None
+    assert "no device" in found.unknown["matched"]
+    assert sum(p.change_ns for p in found.parts) == found.change_ns
+
+
+def test_findings_of_both_sides():
+    def finding(id_, cost):
+        return FindingItem(id=id_, summary=f"{id_}!", evidence=(), cost_ns_per_step=cost)
+
+    found = with_findings(
+        compare_profiles(*CHANGES["nothing"]),
+        {"sync-in-loop": finding("sync-in-loop", 5), "x": finding("x", 1)},
+        {"x": finding("x", 3), "y": finding("y", 2)},
+    )
+    assert {f.id: (f.change, f.a_cost_ns, f.b_cost_ns) for f in found.findings} == {
+        "x": ("stayed", 1, 3),
+        "y": ("appeared", None, 2),
+        "sync-in-loop": ("went", 5, None),
+    }
+
+
+def test_different_devices_are_said():
+    other = _training(2)
+    amd = replace(other, devices=(replace(other.devices[0], name="AMD Instinct MI300X"),))
+    found = compare_profiles(_training(2), amd)
+    assert found.warnings[0] == ("different devices: NVIDIA H100 80GB HBM3 and AMD Instinct MI300X")
+    assert any("bench ab" in w for w in found.warnings)
