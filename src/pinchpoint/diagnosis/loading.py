@@ -1,0 +1,142 @@
+"""How the steps get their batches from a loader: what rules about input say alike."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.in_steps import device_ops_in_steps, judged_steps, per_step
+from pinchpoint.analysis.input_work import InputWork, input_work
+from pinchpoint.analysis.launched_calls import launched_calls
+from pinchpoint.analysis.replay import Change, ScaleHostSpans
+from pinchpoint.analysis.shapes import Shape
+from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, named
+from pinchpoint.diagnosis.rule import NotChecked
+from pinchpoint.trace import HostKind, MemoryKind, Trace, once_per_trace
+
+LOADER = "enumerate(Data"  # torch names the range enumerate(DataLoader)#…__next__
+LEAST_WAIT_NS = 1_000_000  # taking a batch that is ready costs up to 0.6 ms, recorded
+LEAST_STEPS_RATIO = 1 / 3  # a wait in fewer steps is an incident (a new epoch, a busy disk)
+READY_BATCH_RATIO = 0.02  # taking a batch that is ready costs about 0.1 ms of a wait of 5 ms
+MOST_OF_IT_RATIO = 0.5  # work that takes this share of the loading is what to look at first
+
+ASK_THE_WORKERS = (
+    "a worker: py-spy record --pid WORKER; or one profile with num_workers=0 and with_stack=True"
+)
+_FEEDER = "multiprocessing/queues.py("  # one such thread sends indices to each worker
+
+
+@dataclass(frozen=True, eq=False)
+class Loads:
+    """The loader's next() in the judged steps."""
+
+    spans: HostSpans
+    in_workers: bool  # else the thread of the steps prepares the batches itself
+    workers: int | None  # None where the recording does not say
+    starving: bool  # steps wait for batches again and again
+    sample: Shape | None  # of the largest tensor that goes to the device
+    samples: int | None  # in a batch
+    sample_bytes: int | None
+
+    @property
+    def ready(self) -> tuple[Change, ...]:
+        """What a step is when each batch is there in time."""
+        return (ScaleHostSpans(self.spans.rows, READY_BATCH_RATIO),)
+
+    @property
+    def ns_per_sample(self) -> float | None:
+        """Time of who prepares a sample: all workers share in the wait for a batch."""
+        preparing = self.workers if self.in_workers else 1
+        if not preparing or not self.samples:
+            return None
+        return self.spans.ns_per_step * preparing / self.samples
+
+    def visible(self) -> "Loads":
+        """Itself, if what is done for a batch can be seen; raises NotChecked if workers do it."""
+        if self.in_workers:
+            why = "worker processes prepare the batches, and what they do is not in the recording"
+            raise NotChecked(why, ASK_THE_WORKERS)
+        return self
+
+
+@once_per_trace
+def loads(trace: Trace) -> Loads | None:
+    """The loader's use in the judged steps; None where there is none."""
+    host = trace.host_ops
+    if host is None:
+        return None
+    ranges = named(trace, np.array([LOADER in name for name in trace.names]))
+    ranges &= host["kind"] == HostKind.ANNOTATION
+    spans = host_spans(trace, ranges, "time in the loader's next()")
+    if spans is None:
+        return None
+    waiting = host["duration_ns"][spans.rows] >= LEAST_WAIT_NS
+    steps = judged_steps(trace)
+    starving = np.unique(steps.step_of(host["start_ns"][spans.rows[waiting]]))
+    shape, size = _batch(trace)
+    return Loads(
+        spans,
+        in_workers="MultiProcessing" in (spans.evidence[-1].name or ""),
+        workers=_workers(trace),
+        starving=len(starving) >= LEAST_STEPS_RATIO * len(steps),
+        sample=shape[1:] if shape else None,
+        samples=shape[0] if shape else None,
+        sample_bytes=size // shape[0] if shape and shape[0] else None,
+    )
+
+
+def work_in_loader(trace: Trace, found: Loads, kind: InputWork) -> HostSpans | None:
+    """Work of a kind that the thread of the steps does in the loader, if it is most of it."""
+    host = trace.host_ops
+    assert host is not None
+    loading = np.zeros(len(host), np.bool_)
+    loading[found.spans.rows] = True
+    inside = nearest(parents(host), loading) < len(host)
+    spans = host_spans(trace, (input_work(trace) == kind) & inside, _WHAT[kind])
+    if spans is None or spans.ns_per_step < MOST_OF_IT_RATIO * found.spans.ns_per_step:
+        return None
+    return spans
+
+
+_WHAT = {
+    InputWork.DECODE: "decoding",
+    InputWork.FILES: "opening, reading and parsing files",
+    InputWork.COLLATE: "collating",
+    InputWork.TOKENIZE: "tokenising",
+    InputWork.DETOKENIZE: "detokenising",
+}
+
+
+def _workers(trace: Trace) -> int | None:
+    """Worker processes, by the threads that feed them; most at one time."""
+    host = trace.host_ops
+    assert host is not None
+    feeding = [n.startswith(_FEEDER) and n.endswith(": _feed") for n in trace.names]
+    rows = np.flatnonzero(np.array(feeding, np.bool_)[host["name"]])
+    if not len(rows):
+        return None
+    start, end = host["start_ns"][rows], host.end_ns[rows]
+    return int(max(((start <= t) & (end > t)).sum() for t in start.tolist()))
+
+
+def _batch(trace: Trace) -> tuple[Shape | None, int]:
+    """Shape of the largest tensor that a step copies to the device, and bytes of its whole batch.
+
+    Tensors with the same first dimension belong to one batch.
+    """
+    ops, calls = trace.device_ops, launched_calls(trace)
+    if ops is None:
+        return None, 0
+    host_side = (MemoryKind.PINNED, MemoryKind.PAGEABLE, MemoryKind.HOST)
+    down = np.isin(ops.filled("from_memory", 0), host_side) & device_ops_in_steps(trace)
+    down &= ops.filled("to_memory", 0) == MemoryKind.DEVICE
+    size = ops.filled("bytes", 0).astype(np.int64)
+    rows = np.flatnonzero(down & calls.where(lambda of: of.call.shape(0) is not None))
+    if not len(rows):
+        return None, 0
+    first: NDArray[np.float64] = calls.numbers(lambda of: (of.call.shape(0) or (0,))[0])[rows]
+    largest = int(rows[np.argmax(size[rows])])
+    shape = calls.calls[calls.which[largest]].call.shape(0)
+    together = size[rows[first == (shape or (0,))[0]]].sum()
+    return shape, round(per_step(trace, int(together)))

@@ -1,0 +1,124 @@
+"""Rules about what keeps a loader from having the batch ready."""
+
+import pytest
+
+from builders import TraceBuilder
+from loader_steps import loading
+from pinchpoint.diagnosis.loading import loads
+
+LATE = [50.0] * 6
+INPUT_RULES = ("decode-bound", "small-file-io", "collate-slow", "slow-transform")
+DECODE = "PIL/ImageFile.py(200): load"
+FILES = "numpy/lib/_npyio_impl.py(311): load"
+COLLATE = "torch/utils/data/_utils/collate.py(340): default_collate"
+TRANSFORM = "data.py(7): __getitem__"
+
+
+@pytest.mark.parametrize(
+    ("cause", "frame"),
+    [("decode-bound", DECODE), ("small-file-io", FILES), ("collate-slow", COLLATE)],
+)
+def test_without_workers_the_frames_decide(outcome, ranked, cause, frame):
+    trace = loading(LATE, inside=[(frame, 0.7), (TRANSFORM, 0.3)])
+    (finding,) = outcome(cause, trace).findings
+    assert finding.cost_ns_per_step == pytest.approx(35e6, rel=0.01)
+    assert finding.evidence[2].name == frame
+    assert ranked(trace) == [cause]
+
+
+def test_a_transform_on_the_training_thread_is_a_starved_loader(ranked):
+    work = [(TRANSFORM, 0.6), (DECODE, 0.2), (FILES, 0.1)]
+    assert ranked(loading(LATE, inside=work)) == ["dataloader-starved"]
+
+
+@pytest.mark.parametrize("cause", INPUT_RULES)
+def test_what_workers_do_is_not_seen(outcome, cause):
+    trace = loading(LATE, workers=8, batch=[32, 3, 224, 224], size=32 * 602_112)
+    answer = outcome(cause, trace)
+    assert answer.answer == "not checked"
+    assert "py-spy" in answer.record
+
+
+@pytest.mark.parametrize("cause", [*INPUT_RULES, "prefetch-shallow", "dataloader-starved"])
+def test_is_quiet_where_batches_are_ready(outcome, cause):
+    assert outcome(cause, loading([0.1] * 6, workers=8)).answer == "clear"
+    assert outcome(cause, TraceBuilder().trace()).answer == "not checked"
+
+
+def test_thousands_of_tiny_rows_are_collated(outcome, ranked):
+    trace = loading(LATE, workers=2, batch=[8192, 64], size=8192 * 256)
+    (finding,) = outcome("collate-slow", trace).findings
+    evidence = {e.what: e.value for e in finding.evidence}
+    assert evidence["rows in a batch"] == 8192
+    assert evidence["size of a row"] == 256
+    assert evidence["time of who prepares it"] == pytest.approx(50e6 * 2 / 8192, rel=0.01)
+    assert finding.confidence == "medium"
+    assert ranked(trace) == ["collate-slow"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "row_bytes", "wait_ms"),
+    [([256, 64], 256, 50), ([8192, 1024], 4096, 50), ([1024, 64], 256, 100)],
+    ids=["few rows", "larger rows", "slow rows"],
+)
+def test_other_batches_may_be_anything(outcome, batch, row_bytes, wait_ms):
+    trace = loading([wait_ms] * 6, workers=2, batch=batch, size=batch[0] * row_bytes)
+    assert outcome("collate-slow", trace).answer in ("not checked", "clear")
+
+
+def test_milliseconds_for_a_sample_are_a_slow_transform(outcome, ranked):
+    trace = loading(LATE, workers=8, batch=[64, 192, 192], size=64 * 147_456)
+    (finding,) = outcome("slow-transform", trace).findings
+    evidence = {e.what: e.value for e in finding.evidence}
+    assert evidence["worker processes"] == 8
+    assert evidence["time of a worker"] == pytest.approx(50e6 * 8 / 64, rel=0.01)
+    assert ranked(trace) == ["slow-transform"]
+
+
+def test_two_workers_are_too_few_to_blame_the_transform(ranked):
+    trace = loading([250.0] * 6, workers=2, batch=[64, 192, 192])
+    assert ranked(trace) == ["dataloader-starved"]
+
+
+def test_counts_workers_and_bytes():
+    found = loads(loading(LATE, workers=4, batch=[16, 10], size=16 * 40))
+    assert (found.workers, found.in_workers, found.starving) == (4, True, True)
+    assert (found.samples, found.sample, found.sample_bytes) == (16, (10,), 40)
+
+
+READY = [0.1] * 7
+
+
+def test_waits_after_which_the_queue_fills_again(outcome):
+    trace = loading([*READY, 40.0, *READY, 40.0, *READY, 40.0, *READY], workers=2)
+    (finding,) = outcome("prefetch-shallow", trace).findings
+    evidence = {e.what: e.value for e in finding.evidence}
+    assert evidence["ready batches after a wait"] == 7
+    assert evidence["depth of the queue"] == 4
+
+
+def test_one_wait_for_each_round_of_workers_is_starvation(outcome):
+    trace = loading([0.1, 40.0] * 8, workers=2)
+    assert outcome("prefetch-shallow", trace).answer == "clear"
+    assert outcome("dataloader-starved", trace).answer == "found"
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("c01_dataloader_starved", "dataloader-starved"),
+        ("c02_slow_transform", "slow-transform"),
+        ("c04_small_file_io", "dataloader-starved"),  # its workers are not in the recording
+        ("c07_collate_slow", "collate-slow"),
+        ("d01_decoy_item_in_starved_loop", "dataloader-starved"),
+    ],
+)
+def test_labelled(labelled, name, cause):
+    assert next(iter(labelled(f"{name}.slow"))) == cause
+    assert cause not in labelled(f"{name}.fixed")
+
+
+@pytest.mark.corpus
+def test_a_healthy_loader(labelled):
+    assert not labelled("h03_healthy_loader.healthy")
