@@ -18,7 +18,7 @@ from pinchpoint.analysis.host_activity import activity
 from pinchpoint.analysis.host_timeline import NO_ROW, host_rows, look_up, timelines
 from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.launches import main_thread
-from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace import HostKind, Trace, once_per_trace
 
 Rows = NDArray[np.intp]
 Ints = NDArray[np.int64]
@@ -28,6 +28,8 @@ Ints = NDArray[np.int64]
 LEAST_STALL_NS = 1_000_000
 FAR_LONGER = 50
 SWITCH_INTERVAL_NS = 5_100_000  # sys.getswitchinterval() is 5 ms; 0.1 ms to wake up was seen
+RARE_RATIO = 0.1
+FEWEST_ALIKE = 10
 NEAR_RATIO = 0.12
 MOSTLY_RATIO = 0.6
 _OWN_WORK = (GapKind.DISPATCH, GapKind.PYTHON, GapKind.UNRECORDED, GapKind.GRAPH_LAUNCH)
@@ -50,8 +52,11 @@ class Stalls:
 def stalls(trace: Trace) -> Stalls:
     """Stalls of the launching thread: its own work took far longer than the same elsewhere."""
     row, end, length = _own_work(trace)
+    if not len(row):
+        return Stalls(row, end, length)
     usual = _usual(row, length, trace)
-    stalled = np.flatnonzero((length >= LEAST_STALL_NS) & (length > FAR_LONGER * usual))
+    odd = (length >= LEAST_STALL_NS) & (length > FAR_LONGER * usual) & _known_work(trace)[row]
+    stalled = np.flatnonzero(odd & _rare(row, odd, trace))
     return Stalls(row[stalled], end[stalled], length[stalled] - usual[stalled])
 
 
@@ -79,6 +84,24 @@ def _own_work(trace: Trace) -> tuple[Rows, Ints, Ints]:
     own &= (pieces.row != NO_ROW) & (pieces.row < host_rows(trace).operators)
     length = (pieces.end_ns - pieces.start_ns)[own]
     return pieces.row[own].astype(np.intp), pieces.end_ns[own], length
+
+
+def _known_work(trace: Trace) -> NDArray[np.bool_]:
+    """Rows whose length says something: operators and built-ins, not the program's own code."""
+    host = trace.host_ops
+    assert host is not None
+    built_in = np.array([n.startswith("<built-in") for n in trace.names])
+    known: NDArray[np.bool_] = (host["kind"] == HostKind.OPERATOR) | built_in[host["name"]]
+    return known
+
+
+def _rare(row: Rows, odd: NDArray[np.bool_], trace: Trace) -> NDArray[np.bool_]:
+    """Whether few pieces of rows with the same name are odd; else they differ by nature."""
+    name = host_rows(trace).name[row]
+    count = np.bincount(name)
+    share = np.bincount(name, weights=odd) / np.maximum(count, 1)
+    rare: NDArray[np.bool_] = (share <= RARE_RATIO)[name] & (count >= FEWEST_ALIKE)[name]
+    return rare
 
 
 def _usual(row: Rows, length: Ints, trace: Trace) -> Ints:

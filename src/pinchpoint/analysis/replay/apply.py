@@ -6,6 +6,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.host_activity import activity
+from pinchpoint.analysis.host_timeline import timelines
 from pinchpoint.analysis.recording_cost import cost_in_windows
 from pinchpoint.analysis.replay.changes import (
     Change,
@@ -20,7 +23,7 @@ from pinchpoint.analysis.replay.changes import (
     ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.graph import MAIN_LANE, NO_DEPENDENCY, Graph
-from pinchpoint.trace import ApiKind, HostKind, Trace
+from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 
 Mask = NDArray[np.bool_]
@@ -185,14 +188,23 @@ def _graph_launches(trace: Trace, graph: Graph, change: GraphLaunches) -> Graph:
 
 
 def _work_between_operators(trace: Trace, graph: Graph) -> Ints:
-    """Host time of each gap that is no dispatch: outside operators, beyond a little Python."""
-    host = trace.host_ops
-    if host is None:
-        return np.zeros(len(graph.gap_ns), np.int64)
-    dispatching = host["kind"] == HostKind.OPERATOR
-    operators = flatten(host["start_ns"][dispatching], host.end_ns[dispatching])
-    inside = _covered(operators, graph.previous_end_ns, graph.start_ns)
-    kept: Ints = np.maximum(graph.gap_ns - inside - PYTHON_OF_AN_OPERATOR_NS, 0)
+    """Host time of each gap that is no dispatch: outside operators, beyond a little Python.
+
+    Operators inside a loader, a save or a log are not dispatch of the step.
+    """
+    gap: Ints = graph.gap_ns
+    inside = np.zeros(len(gap), np.int64)
+    code = activity(trace)
+    for threads in graph.lane_threads:
+        for thread in threads.tolist():
+            line = timelines(trace).get(thread)
+            if line is None:
+                continue
+            dispatching = code[line.row] == GapKind.DISPATCH
+            end = np.append(line.at_ns[1:], line.at_ns[-1])
+            spans = flatten(line.at_ns[dispatching], end[dispatching])
+            inside += _covered(spans, graph.previous_end_ns, graph.start_ns)
+    kept: Ints = np.maximum(gap - inside - PYTHON_OF_AN_OPERATOR_NS, 0)
     return kept
 
 

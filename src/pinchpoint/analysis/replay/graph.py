@@ -24,6 +24,7 @@ from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 
+MOST_TURNS = 8  # changes between the two threads a step: forward, backward, optimizer, and again
 MAIN_LANE = 0  # the thread that runs the steps, and the autograd threads it waits for
 NO_DEPENDENCY = -1  # local to the arrays of this graph; the tables never hold it
 BLOCKED_CALL_RATIO = 8  # a launch this much longer than the median waited for a full queue
@@ -33,6 +34,7 @@ OTHER_STREAM_WAIT_NS = 5_000  # a longer bubble is looked up for a cause on anot
 BLOCKING_H2D_BYTES = 64 * 1024  # CUDA: smaller copies from pageable memory return once staged
 LEAST_BATCH_WAIT_NS = 500_000  # taking a ready batch from a queue costs less, profiled
 _WORKER_WAIT = re.compile(r"enumerate\(Data\w+\)#.*MultiProcessing.*__next__")
+_GIVES_WORK = (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH, ApiKind.COPY, ApiKind.MEMSET)
 _SYNCS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT, ApiKind.FREE)
 _ALLOCATION = (ApiKind.MALLOC, ApiKind.HOST_ALLOC, ApiKind.MODULE_LOAD)
 
@@ -138,18 +140,22 @@ def build(trace: Trace, step_start_ns: Ints, step_end_ns: Ints, chosen: slice) -
     rows = np.flatnonzero(inside)
     if not len(rows):
         return None
-    lanes, lane_threads = _lanes(trace, rows)
+    lanes, lane_threads = _lanes(trace, rows, len(starts))
     nodes = _Nodes.of(calls, rows, lanes, ends)
     before = int(step_end_ns[chosen.start - 1]) if chosen.start else None
     return _Assembly(trace, nodes, starts, lane_threads, before).graph(finish - begin)
 
 
-def _lanes(trace: Trace, rows: Rows) -> tuple[Rows, tuple[Rows, ...]]:
+def _lanes(trace: Trace, rows: Rows, steps: int) -> tuple[Rows, tuple[Rows, ...]]:
     """Lane of each call, and the threads of each lane."""
     calls = trace.api_calls
     assert calls is not None
     threads = calls["thread"][rows].astype(np.intp)
-    joined = _autograd_threads(trace) | {main_thread(trace)}
+    main = main_thread(trace)
+    joined = {main}
+    for other in np.unique(threads).tolist():
+        if other != main and _take_turns(trace, rows, main, other, steps):
+            joined.add(other)
     lane_of: dict[int, int] = dict.fromkeys(joined, 0)
     for thread in np.unique(threads).tolist():
         lane_of.setdefault(thread, len(set(lane_of.values())))
@@ -162,15 +168,21 @@ def _lanes(trace: Trace, rows: Rows) -> tuple[Rows, tuple[Rows, ...]]:
     return lanes, members
 
 
-def _autograd_threads(trace: Trace) -> set[int]:
-    host = trace.host_ops
-    if host is None:
-        return set()
-    engine = np.array([n.startswith("autograd::engine::evaluate_function") for n in trace.names])
-    if not engine.any():
-        return set()
-    hit = engine[host["name"]]
-    return set(np.unique(host["thread"][hit]).tolist())
+def _take_turns(trace: Trace, rows: Rows, main: int, other: int, steps: int) -> bool:
+    """Whether two threads launch in turn, a few times a step: backward, while its caller waits.
+
+    Threads that launch side by side change places all the time.
+    """
+    calls = trace.api_calls
+    assert calls is not None
+    launching = np.isin(calls["kind"][rows], _GIVES_WORK)
+    thread = calls["thread"][rows][launching]
+    if not (thread == other).any():
+        return False
+    order = np.argsort(calls["start_ns"][rows][launching], kind="stable")
+    pair = thread[order][np.isin(thread[order], (main, other))]
+    changes = int(np.count_nonzero(np.diff(pair)))
+    return changes <= MOST_TURNS * steps
 
 
 @dataclass(frozen=True, eq=False)

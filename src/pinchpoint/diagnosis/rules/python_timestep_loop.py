@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.in_steps import per_step, rows_in_steps
 from pinchpoint.diagnosis.many_launches import many_launches
 from pinchpoint.diagnosis.rule import Evidence, Finding
@@ -30,6 +31,7 @@ RECORD = "Python stacks and modules: with_stack=True"
 PARENT = "launch-bound"
 
 FEWEST_TURNS = 16  # of one module instance in a step
+LEAST_SHARE = 0.5  # of the step's launches happen inside its calls; small shared modules have few
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -46,6 +48,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     if turns < FEWEST_TURNS:
         return
     mine = rows[host["name"][rows] == top]
+    if _share_inside(trace, mine, launches.rows) < LEAST_SHARE:
+        return
     first, shortest = int(mine[0]), int(host["duration_ns"][mine].min())
     yield Finding(
         summary=f"{trace.names[top]} is called {turns:.0f} × a step, in a Python loop",
@@ -66,3 +70,14 @@ def check(trace: Trace) -> Iterator[Finding]:
         fix="Use one call for the whole sequence, or a CUDA graph of the loop",
         confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
+
+
+def _share_inside(trace: Trace, modules: np.ndarray, launched: np.ndarray) -> float:
+    """Share of launched device operations that come from inside these module calls."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    chosen = np.zeros(len(host), np.bool_)
+    chosen[modules] = True
+    inside = np.append(nearest(parents(host), chosen) < len(host), False)
+    return float(inside[ops.filled("host_op", len(host))[launched]].mean())
