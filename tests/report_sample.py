@@ -127,8 +127,8 @@ _FACTS = {
     "together_ns": 9_900_000,
     "together_range_ns": (9_400_000, 10_800_000),
     "not_checked": (
-        NotCheckedItem(id="memory-fragmentation", why="no allocations", record="--memory"),
-        NotCheckedItem(id="oom-risk", why="no allocations", record="--memory"),
+        NotCheckedItem(id="memory-fragmentation", why="no allocations", record="a memory snapshot"),
+        NotCheckedItem(id="oom-risk", why="no allocations", record="a memory snapshot of a step"),
         NotCheckedItem(id="register-spill", why="no kernel counters"),
     ),
     "clear": ("launch-bound", "unfused-optimizer"),

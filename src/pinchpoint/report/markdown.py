@@ -84,6 +84,8 @@ def _answer(report: Report) -> Iterator[str]:
         if sentence:
             yield ""
             yield escape(sentence)
+    if report.not_checked:
+        yield from _details("What was not checked, and what to record", _not_checked(report))
     for table in report.tables.values():
         yield from _table(table)
     if report.next_command:
@@ -133,7 +135,16 @@ def _finding(report: Report, finding: FindingItem, position: int) -> Iterator[st
         yield f"- **confirm**: {escape(finding.confirm)}"
 
 
+def _not_checked(report: Report) -> Iterator[str]:
+    rows = ((escape(i.id), escape(i.why), escape(i.record)) for i in report.not_checked)
+    yield from _grid(("cause", "why", "what to record"), (False, False, False), rows)
+
+
 def _table(table: ResultTable) -> Iterator[str]:
+    yield from _details(table.title, _rows(table))
+
+
+def _rows(table: ResultTable) -> Iterator[str]:
     shown = table.rows[:_TABLE_ROWS]
     left_out = table.rows_left_out + len(table.rows) - len(shown)
     rows = (
@@ -143,19 +154,21 @@ def _table(table: ResultTable) -> Iterator[str]:
         ]
         for row in shown
     )
+    labels = [escape(column.label) for column in table.columns]
+    yield from _grid(labels, [bool(column.unit) for column in table.columns], rows)
+    for remark in (f"and {left_out:,} more rows" if left_out else "", escape(table.note)):
+        if remark:
+            yield ""
+            yield remark
+
+
+def _details(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """Lines that unfold."""
     yield ""
-    yield f"<details><summary>{escape(table.title)}</summary>"
+    yield f"<details><summary>{escape(title)}</summary>"
     yield ""
-    yield from _grid(
-        [escape(c.label) for c in table.columns], [bool(c.unit) for c in table.columns], rows
-    )
+    yield from lines
     yield ""
-    if left_out:
-        yield f"and {left_out:,} more rows"
-        yield ""
-    if table.note:
-        yield escape(table.note)
-        yield ""
     yield "</details>"
 
 

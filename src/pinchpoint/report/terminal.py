@@ -140,7 +140,7 @@ def _silent(report: Report, verbose: bool) -> Iterator[_Block]:
         if report.clear:
             yield _line(", ".join(report.clear), lead="Clear: ")
     elif sentence := wording.not_checked_sentence(report):
-        yield _line(sentence, "dim")
+        yield _line(f"{sentence} --verbose lists them.", "dim")
     if sentence := wording.crashed_sentence(report.crashed):
         yield _line(sentence, "red")
 

@@ -1,7 +1,6 @@
 """The sentences that every format for people shares. Layout is the renderers' business."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.document import (
@@ -16,8 +15,19 @@ from pinchpoint.report.quantity import duration, in_unit, percent, span, time_un
 CANNOT_CONCLUDE = "cannot conclude"
 SMALL_PART_RATIO = 0.01  # parts below this share of the step are summed in the overview
 MOST_PARTS = 10  # rows of the overview; a longer list is no overview
+VISIBLE_COST_RATIO = 0.005  # of the step; three digits show no smaller cost of recording
 FEWEST_FOR_SPREAD = 4  # complete steps; of fewer, a 10th and a 90th percentile mean nothing
 MOST_KINDS_OF_WORK = 4  # of the device, in one sentence
+
+_NEEDS = (  # what to record, by a sign in the words of the rules; the first that fits
+    ("ncu ", "kernel counters (ncu)"),
+    ("memory snapshot", "a memory snapshot"),
+    ("profile_memory", "profile_memory=True"),
+    ("record_shapes", "record_shapes=True"),
+    ("with_stack", "with_stack=True"),
+    ("ProfilerActivity", "CPU and device activity"),
+)
+_OTHER = "another recording"
 
 
 def source_line(report: Report) -> tuple[str, ...]:
@@ -54,6 +64,8 @@ def step_sentence(report: Report) -> str | None:
     predicted = steps.unprofiled_ns_predicted
     if predicted is None:
         return whole
+    if not _is_corrected(report):
+        return f"{whole}, the same without the profiler"
     measured = (steps.unprofiled_how or "").startswith("measured")
     about = "" if measured else "about "
     between = ""
@@ -142,31 +154,21 @@ def closing(report: Report) -> str | None:
     return f"Nothing else is {worth}"
 
 
-@dataclass(frozen=True)
-class Group:
-    """Causes that need the same recording to be judged."""
-
-    record: str
-    ids: tuple[str, ...]
-
-
-def not_checked(report: Report) -> tuple[Group, ...]:
-    """What was not checked, grouped by what to record, the largest group first."""
-    groups: dict[str, list[str]] = {}
-    for item in report.not_checked:
-        groups.setdefault(item.record, []).append(item.id)
-    found = [Group(record, tuple(ids)) for record, ids in groups.items()]
-    return tuple(sorted(found, key=lambda g: -len(g.ids)))
+def not_checked_sentence(report: Report) -> str | None:
+    """How many causes this recording cannot show, by what they need; None if it shows all."""
+    items = report.not_checked
+    if not items:
+        return None
+    needs = Counter(_need(item.record) for item in items).most_common()
+    needs.sort(key=lambda need: need[0] == _OTHER)
+    (first, count), *others = needs
+    said = [f"{count} cause{' needs' if count == 1 else 's need'} {first}"]
+    said += [f"{count} {need}" for need, count in others]
+    return f"Not checked: {', '.join(said)}."
 
 
-def not_checked_sentence(report: Report, most_ids: int = 3) -> str | None:
-    """One compact sentence: ``Not checked: a, b and 2 more (record: …); c``."""
-    said = []
-    for group in not_checked(report):
-        more = len(group.ids) - most_ids
-        names = ", ".join(group.ids[:most_ids]) + (f" and {more} more" if more > 0 else "")
-        said.append(names + (f" (record: {group.record})" if group.record else ""))
-    return f"Not checked: {'; '.join(said)}" if said else None
+def _need(record: str) -> str:
+    return next((need for sign, need in _NEEDS if sign in record), _OTHER)
 
 
 def crashed_sentence(crashed: tuple[NotCheckedItem, ...]) -> str | None:
@@ -182,19 +184,28 @@ def breakdown_title(report: Report) -> str:
     if report.steps.how == "none":
         return "Where the time goes"
     return (
-        "Where a step goes, without the profiler" if _is_corrected(report) else "Where a step goes"
+        "Where a step goes, without the profiler"
+        if _parts_are_corrected(report)
+        else "Where a step goes"
     )
 
 
 def _is_corrected(report: Report) -> bool:
-    """Whether the breakdown can be shown, and differs, without the profiler's cost."""
+    """Whether the step without the profiler is known and visibly another one."""
+    recorded, without = report.steps.typical_ns, report.steps.unprofiled_ns_predicted
+    if not recorded or without is None:
+        return False
+    return abs(recorded - without) >= VISIBLE_COST_RATIO * recorded
+
+
+def _parts_are_corrected(report: Report) -> bool:
     known = all(part.unprofiled_ns_per_step is not None for part in report.breakdown)
-    return known and report.steps.unprofiled_ns_predicted != report.steps.typical_ns
+    return known and _is_corrected(report)
 
 
 def all_parts(report: Report) -> tuple[tuple[PartOfStep, int], ...]:
     """The parts of the step, longest first, without the profiler's cost where that is known."""
-    corrected = _is_corrected(report)
+    corrected = _parts_are_corrected(report)
     timed = (
         (part, part.unprofiled_ns_per_step or 0 if corrected else part.ns_per_step)
         for part in report.breakdown
@@ -221,7 +232,8 @@ def device_work(report: Report) -> str | None:
     said = f"Between its first and last operation the device is idle {percent(device.idle_ratio)} %"
     parts = [(p.label, ns) for p, ns in all_parts(report) if p.group in ("device", "exposed")]
     total = sum(ns for _, ns in parts)
-    shown = [f"{label} {100 * ns / total:.0f} %" for label, ns in parts[:MOST_KINDS_OF_WORK]]
+    large = [(label, ns / total) for label, ns in parts if ns >= SMALL_PART_RATIO * total]
+    shown = [f"{label} {100 * ratio:.0f} %" for label, ratio in large[:MOST_KINDS_OF_WORK]]
     more = len(parts) - len(shown)
     rest = f"; {more} more" if more else ""
     return f"{said}. Its work: {'; '.join(shown)}{rest}." if shown else f"{said}."
