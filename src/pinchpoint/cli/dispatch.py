@@ -2,8 +2,10 @@
 
 A command is a module of this package. It has ``command``, a function whose signature declares the
 options and whose docstring is the help, and which returns the exit code; a command with
-subcommands also has ``SUBCOMMANDS``, from their names to such functions. Only the module of the
-command that was asked for is imported, so ``--help`` stays fast (docs/decisions/0008).
+subcommands also has ``SUBCOMMANDS``, from their names to such functions. A command that starts a
+program has ``separate``, which puts ``--`` between its own options and the program's words. Only
+the module of the command that was asked for is imported, so ``--help`` stays fast
+(docs/decisions/0008).
 """
 
 import os
@@ -11,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pinchpoint.cli.listing import commands, overview
@@ -72,6 +75,7 @@ def _nearest(name: str) -> str:
 def _call(name: str, words: list[str]) -> int:
     from cyclopts import CycloptsError
 
+    words = _module(name).separate(words) if hasattr(_module(name), "separate") else words
     try:
         code = _app(name)(
             words, exit_on_error=False, print_error=False, result_action="return_value"
@@ -82,10 +86,14 @@ def _call(name: str, words: list[str]) -> int:
     return int(code or 0)
 
 
+def _module(name: str) -> ModuleType:
+    return import_module(f"pinchpoint.cli.{name.replace('-', '_')}")
+
+
 def _app(name: str) -> "App":
     from cyclopts import App
 
-    module = import_module(f"pinchpoint.cli.{name.replace('-', '_')}")
+    module = _module(name)
     app = App(
         name=f"pinchpoint {name}",
         version_flags=(),

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 _NOT_COMMANDS = {"dispatch", "listing", "output", "gate", "progress"}
-_FIRST = ("demo", "diagnose", "explain")
+_FIRST = ("demo", "diagnose", "run", "explain")
 
 _HEAD = """\
 Why is my training (or inference) step slow, what would fixing it give me, and did the fix work?

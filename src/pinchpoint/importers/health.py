@@ -20,6 +20,9 @@ class FactKind:
 
 
 FACTS: dict[str, FactKind] = {
+    "run-problem": FactKind(
+        Severity.WARNING, "something went wrong while the program was recorded"
+    ),
     "telemetry-no-value": FactKind(
         Severity.NOTE, "the device or driver did not give a value that was asked for"
     ),

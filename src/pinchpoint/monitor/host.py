@@ -60,6 +60,10 @@ class HostSource:
         except psutil.Error:
             return []
 
+    def follow(self, root_pid: int) -> None:
+        """From now on, the run is the process tree below this process."""
+        self._root_pid = root_pid
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pinchpoint.monitor.sample import Sample, Source
 
+CALM_INTERVAL_S = 1.0
 SHORTEST_S = 0.1  # activity counters answer 0.0 when read faster; see gpm.py
 
 Sink = Callable[[list[Sample]], None]
@@ -14,9 +15,18 @@ Sink = Callable[[list[Sample]], None]
 class Sampler:
     """A thread that calls ``sink`` with the samples of each tick, from ``start`` to ``stop``."""
 
-    def __init__(self, sources: Sequence[Source], interval_s: float, sink: Sink) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        interval_s: float,
+        sink: Sink,
+        *,
+        calm_after_s: float = float("inf"),
+    ) -> None:
+        """After ``calm_after_s`` a look is taken only each second, to keep long logs small."""
         self._sources, self._sink = sources, sink
         self.interval_s = max(interval_s, SHORTEST_S)
+        self._calm_after_s = calm_after_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pinchpoint-sampler", daemon=True)
 
@@ -32,10 +42,12 @@ class Sampler:
             source.close()
 
     def _run(self) -> None:
-        next_s = time.monotonic()
+        start_s = next_s = time.monotonic()
         while True:
             self._sink(look(self._sources))
-            next_s = max(next_s + self.interval_s, time.monotonic())
+            calm = time.monotonic() - start_s > self._calm_after_s
+            interval_s = max(self.interval_s, CALM_INTERVAL_S) if calm else self.interval_s
+            next_s = max(next_s + interval_s, time.monotonic())
             if self._stop.wait(next_s - time.monotonic()):
                 return
 

@@ -1,0 +1,242 @@
+"""Puts together what the processes of a run wrote: ``run.json``, ``metrics.json``, and notes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pinchpoint.capture.folder import remove_leftovers
+from pinchpoint.capture.launcher import Ended
+from pinchpoint.capture.settings import Settings
+from pinchpoint.monitor.environment import redacted_command
+from pinchpoint.monitor.run_folder import (
+    ENVIRONMENT_FILE,
+    LOADER,
+    METRICS_FILE,
+    METRICS_SCHEMA,
+    PROCESSES,
+    RUN_FILE,
+    SCHEMA,
+    TELEMETRY_FILE,
+    TRACES,
+    write_json,
+)
+
+_LARGEST_NOTE_BYTES = 1 << 20
+_NS_PER_MS = 1e6
+
+
+def begin(folder: Path, command: Sequence[str], settings: Settings) -> None:
+    """Write ``run.json`` before the program starts, so that a lost run explains itself."""
+    write_json(folder / RUN_FILE, _run(command, settings, "running"))
+
+
+def finish(folder: Path, command: Sequence[str], settings: Settings, ended: Ended) -> list[str]:
+    """Write the final documents; returns what went wrong, in sentences."""
+    remove_leftovers(folder)
+    processes = notes(folder / PROCESSES, "*.json")
+    workers = notes(folder / LOADER, "worker.*.json")
+    problems = problems_of(folder, processes, settings, ended)
+    run = _run(command, settings, "ended") | {
+        "started_unix_ns": ended.started_unix_ns,
+        "ended_unix_ns": ended.ended_unix_ns,
+        "exit_code": ended.exit_code,
+        "problems": problems,
+        "recordings": sorted(
+            f"{TRACES}/{r['file']}" for p in processes for r in p["recordings"] if r["file"]
+        ),
+        "devices": list(ended.devices),
+        "no_devices": ended.no_devices,
+        "not_sampled": ended.missing,
+    }
+    write_json(folder / METRICS_FILE, metrics(processes, workers, ended))
+    write_json(folder / RUN_FILE, run)
+    return problems
+
+
+def notes(folder: Path, pattern: str) -> list[dict[str, Any]]:
+    """The JSON documents that processes left, by rank; broken ones are left out."""
+    found = []
+    for path in sorted(folder.glob(pattern)):
+        try:
+            if path.stat().st_size > _LARGEST_NOTE_BYTES:
+                continue
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(document, dict):
+            found.append(document)
+    return found
+
+
+def metrics(
+    processes: Sequence[Mapping[str, Any]], workers: Sequence[Mapping[str, Any]], ended: Ended
+) -> dict[str, Any]:
+    """``metrics.json``: figures of the run without the profiler; null where not known."""
+    first = processes[0] if processes else None
+    seconds = (ended.ended_unix_ns - ended.started_unix_ns) / 1e9
+    return {
+        "schema": METRICS_SCHEMA,
+        "exit_code": ended.exit_code,
+        "duration_s": round(seconds, 3),
+        "processes": len(processes),
+        "world_size": first["world_size"] if first else None,
+        "steps": _steps(first["steps"]) if first else None,
+        "data_wait": _data_wait(first["steps"]) if first else None,
+        "ranks": [_rank(p) for p in processes],
+        "loader_workers": _workers(workers),
+        "memory": _memory(processes),
+        "gpu": ended.summary.devices(),
+        "host": ended.summary.host(),
+        "profiled": any(r["file"] for p in processes for r in p["recordings"]),
+        "artifacts": {
+            "telemetry": TELEMETRY_FILE,
+            "environment": ENVIRONMENT_FILE,
+            "traces": TRACES,
+        },
+    }
+
+
+def _run(command: Sequence[str], settings: Settings, status: str) -> dict[str, Any]:
+    asked = asdict(settings)
+    asked.pop("folder")
+    asked.pop("launcher_pid")
+    return {
+        "schema": SCHEMA,
+        "status": status,
+        "command": redacted_command(command),
+        "working_directory": str(Path.cwd()),
+        "asked": asked,
+        "written_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _steps(steps: Mapping[str, Any]) -> dict[str, Any]:
+    run = steps["run"]
+    unprofiled = [*steps["before_ns"], *steps["after_ns"]]
+    total_s = run["total_ns"] / 1e9
+    return {
+        "found_by": steps["by"],
+        "count": steps["count"],
+        "steady": steps["steady"],
+        "unprofiled_ms": {
+            "clock": steps["clock"],
+            "count": len(unprofiled),
+            "median": _ms(median(unprofiled)) if unprofiled else None,
+            "before_median": _ms(median(steps["before_ns"])) if steps["before_ns"] else None,
+            "after_median": _ms(median(steps["after_ns"])) if steps["after_ns"] else None,
+        },
+        "run_ms": {name: _ms(run[name]) for name in ("p50", "p90", "p95", "p99", "least", "most")},
+        "steps_per_s": round(run["count"] / total_s, 4) if total_s else None,
+        "batches_per_step": steps["batches_per_step"],
+    }
+
+
+def _data_wait(steps: Mapping[str, Any]) -> dict[str, Any]:
+    waits, run = steps["wait_ns"], steps["run"]
+    return {
+        "median_ms": _ms(median(waits)) if waits else None,
+        "of_run_ratio": round(run["wait_total_ns"] / run["total_ns"], 4)
+        if run["total_ns"]
+        else None,
+    }
+
+
+def _rank(process: Mapping[str, Any]) -> dict[str, Any]:
+    steps = process["steps"]
+    unprofiled = [*steps["before_ns"], *steps["after_ns"]]
+    return {
+        "rank": process["rank"],
+        "host": process["host"],
+        "unprofiled_median_ms": _ms(median(unprofiled)) if unprofiled else None,
+        "recordings": [r["file"] for r in process["recordings"] if r["file"]],
+    }
+
+
+def _workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    if not workers:
+        return None
+    alive = sum(w["alive_ns"] for w in workers)
+    return {
+        "processes": len(workers),
+        "at_once": max((w["workers"] or 0 for w in workers), default=0),
+        "batches": sum(w["batches"] for w in workers),
+        "busy_ratio": round(sum(w["busy_ns"] for w in workers) / alive, 4) if alive else None,
+        "torch_threads": max((w["torch_threads"] or 0 for w in workers), default=0),
+    }
+
+
+def _memory(processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def most(name: str) -> int | None:
+        known = [p["memory"][name] for p in processes if p["memory"][name] is not None]
+        return max(known, default=None)
+
+    names = ("host_peak_bytes", "torch_peak_allocated_bytes", "torch_peak_reserved_bytes")
+    return {name: most(name) for name in names}
+
+
+def problems_of(
+    folder: Path, processes: Sequence[Mapping[str, Any]], settings: Settings, ended: Ended
+) -> list[str]:
+    """Everything that a person should know about what is missing, most important first."""
+    found = [problem for p in processes for problem in p["problems"]]
+    if ended.log_problem:
+        found.append(ended.log_problem)
+    recordings = [r for p in processes for r in p["recordings"] if r["file"]]
+    if settings.tool == "torch" and not recordings and not found:
+        found.append(_why_nothing(folder, processes, settings))
+    found += _without_kernels(processes, ended)
+    return list(dict.fromkeys(found))
+
+
+def _why_nothing(folder: Path, processes: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    steps = max((p["steps"]["count"] for p in processes), default=0)
+    if steps:
+        return (
+            f"the program ended after {steps} steps, before they were steady enough to record; "
+            "give it more steps, or record at once: pinchpoint run --after-steps 3 …"
+        )
+    if failures := sorted((folder / PROCESSES).glob("failed.*.txt")):
+        return f"the hooks could not start: {failures[0].read_text(errors='replace').strip()[:300]}"
+    if not (folder / PROCESSES / "hooks-loaded").exists():
+        return (
+            "the hooks were never loaded: the program is not Python, or Python ran with -I, -E "
+            "or -S and ignored PYTHONPATH"
+        )
+    return (
+        "no optimizer step, loader batch or other work to record was seen before the program "
+        "ended; a loop without them is recorded after "
+        f"{settings.after_s or 5:g} s of work (--after-seconds changes that)"
+    )
+
+
+def _without_kernels(processes: Sequence[Mapping[str, Any]], ended: Ended) -> list[str]:
+    """A recording without kernels from a program that worked on a device is worth nothing."""
+    hollow = [
+        r["file"]
+        for p in processes
+        for r in p["recordings"]
+        if r["file"] and r["kernels"] == 0 and p["device"] is not None
+    ]
+    if not hollow or not _device_worked(ended):
+        return []
+    return [
+        f"{hollow[0]} holds no kernel although the device worked: another profiler has taken "
+        "the device's tracing (ncu, nsys, compute-sanitizer, cuda-gdb, a DCGM profile); end it "
+        "and record again"
+    ]
+
+
+def _device_worked(ended: Ended) -> bool:
+    for device in ended.summary.devices():
+        busy = device.get("any_kernel_ratio")
+        if isinstance(busy, dict) and busy["max"] > 0:
+            return True
+    return not ended.summary.devices()  # nobody looked: believe the program, which used it
+
+
+def _ms(ns: float | None) -> float | None:
+    return None if ns is None else round(ns / _NS_PER_MS, 6)

@@ -1,0 +1,91 @@
+"""Makes a run folder, and the parts of it that are known before the program starts."""
+
+import os
+import subprocess
+from datetime import datetime
+from pathlib import Path
+
+from pinchpoint.errors import UsageError
+from pinchpoint.monitor.run_folder import (
+    DIFF_FILE,
+    LOADER,
+    MEMORY,
+    NCU,
+    NSYS,
+    PROCESSES,
+    RUN_FILE,
+    TRACES,
+)
+
+DEFAULT_HOME = "pinchpoint-runs"
+_DIFF_LIMIT_BYTES = 16 << 20
+_GIT_SECONDS = 10
+# Nothing that the repository's configuration could name is run.
+_GIT_DIFF = (
+    "git",
+    "--no-optional-locks",
+    "-c",
+    "core.fsmonitor=false",
+    "diff",
+    "HEAD",
+    "--no-ext-diff",
+    "--no-textconv",
+)
+
+
+def new_run_folder(wanted: Path | None, label: str) -> Path:
+    """An empty run folder: the one asked for, or ``pinchpoint-runs/<time>-<label>``.
+
+    Raises UsageError if it cannot be made, or already holds something.
+    """
+    path = wanted or Path(DEFAULT_HOME) / f"{datetime.now():%Y%m%d-%H%M%S}-{label}"
+    try:
+        if wanted is None:
+            path = _unused(path)
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            what = "an earlier run" if (path / RUN_FILE).exists() else "something else"
+            raise UsageError(
+                f"{path}: the folder already holds {what}",
+                hint="name another folder, or remove this one",
+            )
+        for part in (TRACES, PROCESSES, LOADER, MEMORY, NSYS, NCU):
+            (path / part).mkdir()
+    except OSError as error:
+        raise UsageError(
+            f"{path}: {error.strerror or error}",
+            hint="name a folder that you may write to: pinchpoint run -o FOLDER …",
+        ) from None
+    return path.resolve()
+
+
+def _unused(path: Path) -> Path:
+    """Several runs may start in the same second."""
+    number, candidate = 1, path
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
+
+
+def write_diff(folder: Path) -> None:
+    """Keep what the working tree has changed since its commit, so that the run can be repeated."""
+    try:
+        done = subprocess.run(
+            _GIT_DIFF,
+            capture_output=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+            env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return
+    if done.returncode == 0 and 0 < len(done.stdout) <= _DIFF_LIMIT_BYTES:
+        (folder / DIFF_FILE).write_bytes(done.stdout)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Hidden pieces of files that a killed process did not finish."""
+    for part in (TRACES, PROCESSES, LOADER, MEMORY):
+        for path in (folder / part).glob(".*"):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""The folder that ``pinchpoint run`` puts on the program's Python path."""

@@ -1,0 +1,39 @@
+"""The allocator's history, for ``pinchpoint memory``: recorded from the first use of the device."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+MOST_ENTRIES = 100_000  # the newest allocations and frees; a file of some 50 MB
+
+
+class MemoryHistory:
+    """Records from when CUDA starts; writes snapshots into a folder."""
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self._folder, self._stem = folder, stem
+        self._recording = False
+
+    def start(self, torch_cuda: Any) -> None:
+        """Begin as soon as the program itself initialises CUDA, not before."""
+        torch_cuda._lazy_call(self._begin)
+
+    def write(self, label: str) -> Path | None:
+        """Write a snapshot; None if there is nothing to write. Raises OSError or RuntimeError."""
+        if not self._recording:
+            return None
+        target = self._folder / f"{self._stem}.{label}.pickle"
+        beside = target.with_name(f".{target.name}.tmp")
+        try:
+            sys.modules["torch"].cuda.memory._dump_snapshot(str(beside))
+            return beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        torch = sys.modules["torch"]
+        torch.cuda.memory._record_memory_history(max_entries=MOST_ENTRIES)
+        observe = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+        if observe is not None:
+            observe(lambda *_: self.write("out-of-memory"))
+        self._recording = True

@@ -1,0 +1,59 @@
+"""Opens and closes the capture range of Nsight Systems around a few steps.
+
+``nsys`` runs around the program with ``--capture-range=cudaProfilerApi``; operators and steps
+become NVTX ranges, so the timeline can be read by module and step.
+"""
+
+import sys
+import time
+from typing import Any
+
+from pinchpoint.capture.recording import NOT_BEGUN, Recording
+
+
+class NsysWindow:
+    """One range. The file is written by nsys itself."""
+
+    def __init__(self) -> None:
+        self._ranges: Any = None
+        self._start_unix_ns = 0
+        self.steps = 0
+
+    def prime(self) -> None:
+        """Nothing to pay in advance."""
+
+    def open(self) -> None:
+        """Nothing yet."""
+
+    def step(self) -> None:
+        """Begin at the first call; afterwards end one step's range and begin the next."""
+        torch = sys.modules["torch"]
+        if self._start_unix_ns:
+            self.steps += 1
+            torch.cuda.nvtx.range_pop()
+        else:
+            self._start(torch)
+        torch.cuda.nvtx.range_push(f"ProfilerStep#{self.steps}")
+
+    def close(self) -> Recording:
+        """Close the range; nsys writes its report when the program ends."""
+        end_ns = time.time_ns()
+        problem = None
+        if self._start_unix_ns:
+            torch = sys.modules["torch"]
+            try:
+                torch.cuda.nvtx.range_pop()
+                self._ranges.__exit__(None, None, None)
+                torch.cuda.synchronize()
+                torch.cuda.cudart().cudaProfilerStop()
+            except RuntimeError as error:
+                problem = str(error).splitlines()[0]
+        else:
+            problem = NOT_BEGUN
+        return Recording(None, problem, self._start_unix_ns or end_ns, end_ns, self.steps)
+
+    def _start(self, torch: Any) -> None:
+        torch.cuda.cudart().cudaProfilerStart()
+        self._ranges = torch.autograd.profiler.emit_nvtx(record_shapes=False)
+        self._ranges.__enter__()
+        self._start_unix_ns = time.time_ns()

@@ -1,0 +1,186 @@
+"""Starts the hooks in the program that ``pinchpoint run`` started, and in its descendants.
+
+Hooks are put on as the program imports torch or jax; nothing is imported for it. A process that
+was forked from a hooked one is left alone.
+"""
+
+import atexit
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pinchpoint.capture import loader_watch
+from pinchpoint.capture.fork_exit import leave_before_static_destructors
+from pinchpoint.capture.identity import identity
+from pinchpoint.capture.late_patch import AfterImport
+from pinchpoint.capture.memory_history import MemoryHistory
+from pinchpoint.capture.nvtx_ranges import NvtxRanges
+from pinchpoint.capture.quiet_watch import QuietWatch
+from pinchpoint.capture.session import Session
+from pinchpoint.capture.settings import Settings, from_environment
+from pinchpoint.capture.torch_window import OWN, USED, TorchWindow
+from pinchpoint.capture.window import Window, new_window
+from pinchpoint.monitor.run_folder import MEMORY, PROCESSES, TRACES
+
+OWN_PROFILER = (
+    "the program runs its own profiler, and only one can record at a time: nothing was recorded "
+    "here; diagnose the program's own trace, or switch its profiler off"
+)
+
+
+class Program:
+    """The hooks of this process and what they feed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.folder = Path(settings.folder)
+        self.pid = os.getpid()
+        self.loaders: dict[tuple[Any, ...], dict[str, Any]] = {}
+        me = identity()
+        self.session = Session(settings, me, self._window, self._save)
+        self._nvtx = NvtxRanges() if settings.nvtx else None
+        self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
+        self._primed = False
+        self._imports = AfterImport(
+            {
+                "torch.optim.optimizer": self._on_optimizer,
+                "torch.utils.data.dataloader": self._on_dataloader,
+                "torch.utils.data._utils.fetch": self._on_fetch,
+                "torch.autograd.profiler": self._on_autograd_profiler,
+                "torch.profiler.profiler": self._on_torch_profiler,
+                "torch.cuda.graphs": self._on_cuda_graphs,
+                "torch.cuda.memory": self._on_cuda_memory,
+                "jax.profiler": self._on_jax_profiler,
+            },
+            self._hook_failed,
+        )
+
+    def start(self) -> None:
+        """Put the hooks on."""
+        self._imports.install()
+        atexit.register(self.finish)
+        os.register_at_fork(after_in_child=self._after_fork)
+        if self.settings.tool != "none":
+            watch = QuietWatch(self.session)
+            self.session.end_quiet_watch = watch.end
+            watch.start()
+
+    def finish(self) -> None:
+        """The interpreter ends."""
+        if os.getpid() != self.pid:
+            return
+        self._imports.remove()
+        self.session.finish()
+        if self._history is not None:
+            with contextlib.suppress(OSError, RuntimeError):
+                self._history.write("end")
+
+    def _after_fork(self) -> None:
+        self.session.forget_in_fork()
+        if USED.is_set():
+            leave_before_static_destructors()
+
+    def _window(self) -> Window | None:
+        return new_window(self.settings, self.folder / TRACES, self.session.identity.stem)
+
+    def _save(self, session: Session) -> None:
+        if os.getpid() == self.pid:
+            from pinchpoint.capture.process_facts import save_facts  # not paid at start-up
+
+            save_facts(session, list(self.loaders.values()))
+
+    def _hook_failed(self, module: str, error: Exception) -> None:
+        self.session.problems.append(f"{module} could not be watched: {error}")
+
+    # Actions on modules of the program
+
+    def _on_optimizer(self, module: Any) -> None:
+        register = getattr(module, "register_optimizer_step_post_hook", None)
+        if register is None:
+            self.session.problems.append("torch before 2.0 does not tell of optimizer steps")
+            return
+
+        def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if os.getpid() == self.pid:
+                self.session.optimizer_stepped(optimizer)
+                if self._nvtx:
+                    self._nvtx.step()
+
+        register(stepped)
+
+    def _on_dataloader(self, module: Any) -> None:
+        def fetched(start_ns: int, end_ns: int, iterator: Any) -> None:
+            self.session.fetched(start_ns, end_ns, iterator)
+            if self._nvtx:
+                self._nvtx.waited()
+
+        loader_watch.watch_consumer(module, fetched, self._iterator_built)
+
+    def _iterator_built(self, duration_ns: int, loader: Any) -> None:
+        self.session.waited(duration_ns)
+        about = loader_watch.loader_facts(loader)
+        known = self.loaders.setdefault(
+            tuple(about.values()), about | {"iterators": 0, "start_ns": 0}
+        )
+        known["iterators"] += 1
+        known["start_ns"] += duration_ns
+
+    def _on_fetch(self, module: Any) -> None:
+        loader_watch.watch_workers(module, self.folder)
+
+    def _on_autograd_profiler(self, module: Any) -> None:
+        self._notice_construction(module.profile)
+
+    def _on_torch_profiler(self, module: Any) -> None:
+        self._notice_construction(module._KinetoProfile)
+
+    def _notice_construction(self, profiler: Any) -> None:
+        construct = profiler.__init__
+
+        def __init__(made: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            if not OWN.building and os.getpid() == self.pid:
+                self.session.stand_aside(OWN_PROFILER)
+            construct(made, *args, **kwargs)
+
+        profiler.__init__ = __init__
+
+    def _on_cuda_graphs(self, module: Any) -> None:
+        """Kernels of graphs that were captured before the profiler's first use may be lost."""
+        enter = module.graph.__enter__
+
+        def __enter__(context: Any) -> Any:  # noqa: N807
+            if not self._primed and os.getpid() == self.pid:
+                self._primed = True
+                if self.settings.tool == "torch" and not self.session.recordings:
+                    with contextlib.suppress(RuntimeError, KeyError):
+                        TorchWindow.prime()
+            return enter(context)
+
+        module.graph.__enter__ = __enter__
+
+    def _on_cuda_memory(self, module: Any) -> None:
+        if self._history is not None:
+            self._history.start(sys.modules["torch.cuda"])
+
+    def _on_jax_profiler(self, module: Any) -> None:
+        annotation = module.StepTraceAnnotation
+        enter = annotation.__enter__
+
+        def __enter__(step: Any) -> Any:  # noqa: N807
+            if os.getpid() == self.pid:
+                self.session.step("annotation")
+            return enter(step)
+
+        annotation.__enter__ = __enter__
+
+
+def start() -> None:
+    """Called once by the injected ``sitecustomize``."""
+    settings = from_environment(os.environ)
+    if settings is None:
+        return
+    with contextlib.suppress(OSError):
+        (Path(settings.folder) / PROCESSES / "hooks-loaded").touch()
+    Program(settings).start()

@@ -1,0 +1,144 @@
+"""Programs without steps that a hook can see: serving, generation, hand-written loops.
+
+A thread waits until the program has worked for a while without an optimizer step or a loader
+batch, then records everything for some seconds. A recording with next to nothing in it fell into
+loading or compilation: later, after longer intervals, it is tried again.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from pinchpoint.capture.recording import Recording
+from pinchpoint.capture.session import Session, Stage
+from pinchpoint.capture.window import new_window
+from pinchpoint.monitor.run_folder import TRACES
+
+FIRST_AFTER_S = 5.0
+TRIES = 5  # 5, 10, 20, 40, 80 s after the start
+ENOUGH_OPERATIONS = 50
+WARM_UP_S = 0.2
+LOOK_EVERY_S = 0.25
+END_WITHIN_S = 60.0
+_IMPORTING = "<frozen importlib._bootstrap>"
+
+
+class QuietWatch:
+    """The thread; it ends as soon as the program shows steps."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._settings = session, session.settings
+        self._traces = Path(session.settings.folder) / TRACES
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pinchpoint-watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """End a recording that is open, and wait until it is written."""
+        self._end.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(END_WITHIN_S)
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:  # the user's program comes first
+            self._session.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
+        finally:
+            self._session.quiet_busy = False
+
+    def _watch(self) -> None:
+        after_s = self._settings.after_s or FIRST_AFTER_S
+        began: float | None = None
+        tries = 0
+        while tries < TRIES and not self._end.wait(LOOK_EVERY_S):
+            if self._steps_seen():
+                return
+            began = began if began is not None else self._work_began()
+            if began is None or time.monotonic() - began < after_s * 2**tries or _imports():
+                continue
+            recording = self._record()
+            tries += 1
+            if recording is None or self._keep(recording):
+                return
+
+    def _steps_seen(self) -> bool:
+        session = self._session
+        return session.stage is not Stage.WAITING or session.clock.edges > 0 or session.fetches > 1
+
+    def _work_began(self) -> float | None:
+        """When to start counting: the device is in use, or the framework is there."""
+        torch = sys.modules.get("torch")
+        if torch is not None and getattr(torch.__spec__, "_initializing", False):
+            return None
+        if _is_helper():
+            return None
+        if torch is not None and torch.cuda.is_initialized():
+            return time.monotonic()
+        if torch is not None and torch.cuda.is_available():
+            return None
+        if self._on_its_own() and (torch is not None or "jax" in sys.modules):
+            return time.monotonic()
+        return None
+
+    def _on_its_own(self) -> bool:
+        """Not a helper process: the launcher started it, or it has a rank."""
+        child_of_launcher = os.getppid() == self._settings.launcher_pid
+        return child_of_launcher or self._session.identity.launched
+
+    def _record(self) -> Recording | None:
+        """One recording by time; None if there is nothing to record with."""
+        window = new_window(
+            self._settings, self._traces, self._session.identity.stem, all_threads=True
+        )
+        if window is None:
+            return None
+        self._session.quiet_busy = True
+        try:
+            window.prime()
+            window.open()
+            self._end.wait(WARM_UP_S)
+            window.step()
+            self._end.wait(self._settings.seconds)
+            return window.close()
+        finally:
+            self._session.quiet_busy = False
+
+    def _keep(self, recording: Recording) -> bool:
+        """Keep a recording that holds something, and is not overtaken by steps."""
+        if _holds_work(recording) and not self._steps_seen():
+            self._session.keep(recording)
+            self._session.stage = Stage.DONE
+            return True
+        if recording.file is not None:
+            (self._traces / recording.file.name).unlink(missing_ok=True)
+        return False
+
+
+def _holds_work(recording: Recording) -> bool:
+    file = recording.file
+    if file is None or file.operators is None:
+        return True
+    return file.operators + (file.kernels or 0) >= ENOUGH_OPERATIONS
+
+
+def _imports() -> bool:
+    """The main thread is importing: the program has not come to its work yet."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_helper() -> bool:
+    """A worker of a pool or of a loader, and no rank of a job."""
+    processes = sys.modules.get("multiprocessing.process")
+    child = processes is not None and processes.parent_process() is not None
+    return child and "RANK" not in os.environ

@@ -1,0 +1,318 @@
+"""One process of a run: from the first step to the last, with one bounded recording in between.
+
+    WAITING -> DRAINING -> RECORDING -> RECOVERING -> TIMING -> DONE
+
+Steps are timed with nothing but the hooks on before the recording (WAITING) and after it (TIMING).
+First use of the profiler and the export stall the program, and a stall lets a data loader fill
+its queue; so as many steps as the queue may hold pass (DRAINING, RECOVERING) before what follows
+counts as ordinary again.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any
+
+from pinchpoint.capture.agreement import Agreement
+from pinchpoint.capture.completion_clock import CompletionClock
+from pinchpoint.capture.identity import Identity
+from pinchpoint.capture.memory_use import resident_bytes
+from pinchpoint.capture.recording import Recording
+from pinchpoint.capture.settings import Settings, chosen
+from pinchpoint.capture.step_clock import FIRST_STEPS, StepClock
+from pinchpoint.capture.window import Window
+from pinchpoint.monitor.run_folder import REQUEST_FILE
+
+TIMED_STEPS = 20  # unprofiled steps kept on each side of the recording
+TIMED_NS = 30_000_000_000  # long enough for a figure when steps are slow
+PATIENCE_STEPS = 200  # record at last although steps have not become steady
+PATIENCE_NS = 120_000_000_000
+LEAST_DRAIN_STEPS = 2
+MOST_DRAIN_STEPS = 64
+LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
+LOADER_NS = 2_000_000_000
+REQUEST_EVERY_NS = 1_000_000_000
+LOST_REFERENCE = 8  # steps of another optimizer after which the first one is given up
+
+MakeWindow = Callable[[], Window | None]
+
+
+class Stage(Enum):
+    """Where a session is."""
+
+    WAITING = auto()
+    DRAINING = auto()
+    RECORDING = auto()
+    RECOVERING = auto()
+    TIMING = auto()
+    DONE = auto()
+
+
+class Session:
+    """Hears of steps and batches; opens and closes the window. Its methods never raise."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        identity: Identity,
+        make_window: MakeWindow,
+        save: Callable[["Session"], None],
+    ) -> None:
+        self.settings, self.identity = settings, identity
+        self._make_window, self._save = make_window, save
+        self._agreement = Agreement(Path(settings.folder), identity)
+        self._request = Path(settings.folder) / REQUEST_FILE
+        self._asked_ns, self._answered_request = 0, 0
+        self.clock, self.completion = StepClock(), CompletionClock()
+        self.fetches, self._outstanding = 0, 0
+        self.fetch_clock = StepClock()
+        self.steps_by: str | None = None  # optimizer, loader, annotation, call
+        self.stage = Stage.WAITING
+        self.steady: bool | None = None
+        self.window: Window | None = None
+        self.recordings: list[Recording] = []
+        self.problems: list[str] = []
+        self.before, self.after = range(0), range(0)
+        self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
+        self.end_quiet_watch: Callable[[], None] = _nothing
+        self._countdown = 0
+        self._reference: int | None = None
+        self._since_reference = 0
+        self._thread: int | None = None
+        self._resident_at_open = 0
+        self._compiles = 0
+        self._timing_since_ns = 0
+
+    # What the hooks tell
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """An optimizer made its step; the first one seen marks the steps."""
+        if self._reference is None or self._since_reference >= LOST_REFERENCE:
+            self._reference, self._since_reference = id(optimizer), 0
+        if id(optimizer) != self._reference:
+            self._since_reference += 1
+            return
+        self._since_reference = 0
+        self.step("optimizer")
+
+    def fetched(self, start_ns: int, end_ns: int, iterator: Any) -> None:
+        """The program asked for a batch and got it."""
+        try:
+            self._fetched(end_ns - start_ns, iterator)
+        except Exception as error:  # the user's program comes first
+            self._give_up(error)
+
+    def waited(self, wait_ns: int) -> None:
+        """The program waited for data in another way."""
+        self.clock.waited(wait_ns)
+        self.fetch_clock.waited(wait_ns)
+
+    def step(self, by: str) -> None:
+        """A step ended, as seen by an optimizer, a loader, an annotation or a direct call."""
+        try:
+            thread = threading.get_ident()
+            if self.steps_by not in (None, by):
+                if self.steps_by != "loader" or self.stage is not Stage.WAITING:
+                    return
+                self.clock.forget()  # a program that trains after all
+            self.steps_by = by
+            self._thread = self._thread or thread
+            if thread == self._thread:
+                self._edge()
+        except Exception as error:  # the user's program comes first
+            self._give_up(error)
+
+    def stand_aside(self, why: str) -> None:
+        """Somebody else records: end our recording and open none."""
+        if why not in self.problems:
+            self.problems.append(why)
+        self.end_quiet_watch()
+        if self.stage is Stage.RECORDING:
+            self._close()
+        self.window = None
+        self.stage = Stage.DONE
+
+    def forget_in_fork(self) -> None:
+        """This is a copy of the process in a fork: it records nothing, and writes nothing."""
+        self.window, self.stage = None, Stage.DONE
+
+    def finish(self) -> None:
+        """The program ends: keep what was recorded, and write down the figures."""
+        try:
+            self.end_quiet_watch()
+            if self.stage is Stage.RECORDING:
+                self._close()
+            self._end_timing()
+        except Exception as error:  # the user's program comes first
+            self._give_up(error)
+        self._save(self)
+
+    def keep(self, recording: Recording) -> None:
+        """Take note of a recording."""
+        self.recordings.append(recording)
+        if recording.problem:
+            self.problems.append(recording.problem)
+
+    # Steps
+
+    def _fetched(self, wait_ns: int, iterator: Any) -> None:
+        self.fetches += 1
+        workers = getattr(iterator, "_num_workers", 0) or 0
+        ahead = workers * (getattr(iterator, "_prefetch_factor", 0) or 0)
+        self._outstanding = min(max(self._outstanding, ahead), MOST_DRAIN_STEPS)
+        self.clock.waited(wait_ns)
+        if self.steps_by == "loader":
+            self.step("loader")
+            return
+        self.fetch_clock.waited(wait_ns)
+        self.fetch_clock.edge()
+        if self.steps_by is None and self._only_loads():
+            self.clock, self.steps_by = self.fetch_clock, "loader"
+            self._thread = threading.get_ident()
+
+    def _only_loads(self) -> bool:
+        clock = self.fetch_clock
+        return clock.edges >= LOADER_FETCHES and clock.elapsed_ns >= LOADER_NS
+
+    def _edge(self) -> None:
+        intervals = self.clock.edge()
+        if self.quiet_busy:
+            self.clock.disturb()
+            return
+        if self.stage in (Stage.WAITING, Stage.TIMING):
+            self.completion.mark(self.clock.edges - 1)
+        match self.stage:
+            case Stage.WAITING:
+                self._maybe_prime(intervals)
+            case Stage.DRAINING:
+                self._count_down(self._open)
+            case Stage.RECORDING:
+                self._record_step()
+            case Stage.RECOVERING:
+                self._count_down(self._start_timing)
+            case Stage.TIMING:
+                self._maybe_stop_timing(intervals)
+            case Stage.DONE:
+                self._maybe_answer_request(intervals)
+        if self.stage in (Stage.DRAINING, Stage.RECORDING, Stage.RECOVERING):
+            self.clock.disturb()
+
+    def _maybe_prime(self, intervals: int) -> None:
+        if self._agreement.due(self.clock.edges, self._ready()):
+            self._prime(intervals)
+
+    def _prime(self, intervals: int) -> None:
+        if not self.recordings:
+            self.before = range(max(FIRST_STEPS, intervals - TIMED_STEPS), intervals)
+        if not chosen(self.settings.ranks, self.identity.rank, self.identity.world_size):
+            self._recover()
+            return
+        self.window = self._make_window()
+        if self.window is None:
+            self.stage = Stage.DONE
+            self._save(self)
+            return
+        self.window.prime()
+        self._countdown = max(LEAST_DRAIN_STEPS, self._outstanding + 1)
+        self.stage = Stage.DRAINING
+
+    def _ready(self) -> bool:
+        if self.settings.after_steps is not None:
+            return self.clock.edges >= self.settings.after_steps
+        compiles = compile_count()
+        compiled, self._compiles = compiles != self._compiles, compiles
+        if self.clock.steady() and not compiled:
+            self.steady = True
+            return True
+        tired = self.clock.edges >= PATIENCE_STEPS or self.clock.elapsed_ns >= PATIENCE_NS
+        if tired and self.clock.edges > LEAST_DRAIN_STEPS:
+            self.steady = False
+            return True
+        return False
+
+    def _count_down(self, then: Callable[[], None]) -> None:
+        self._countdown -= 1
+        if self._countdown <= 0:
+            then()
+
+    def _open(self) -> None:
+        assert self.window is not None
+        self._resident_at_open = resident_bytes() or 0
+        self.window.open()
+        self.stage = Stage.RECORDING
+
+    def _record_step(self) -> None:
+        assert self.window is not None
+        self.window.step()
+        grown = (resident_bytes() or 0) - self._resident_at_open
+        if self.window.steps >= self.settings.steps:
+            self._close()
+        elif self.window.steps and grown > self.settings.max_bytes:
+            self.problems.append(
+                f"the recording ended after {self.window.steps} of {self.settings.steps} steps: "
+                f"the program had grown by {grown >> 20} MiB, the limit of --max-size"
+            )
+            self._close()
+
+    def _close(self) -> None:
+        window, self.window = self.window, None
+        if window is not None:
+            self.keep(window.close())
+        self._recover()
+
+    def _recover(self) -> None:
+        self._countdown = max(LEAST_DRAIN_STEPS, self._outstanding + 1)
+        self.stage = Stage.RECOVERING
+
+    def _start_timing(self) -> None:
+        first = len(self.clock.interval_ns)
+        self.after = range(first, first + TIMED_STEPS)
+        self.completion.mark(self.clock.edges - 1)
+        self._timing_since_ns = time.monotonic_ns()
+        self.stage = Stage.TIMING
+
+    def _maybe_stop_timing(self, intervals: int) -> None:
+        slow = time.monotonic_ns() - self._timing_since_ns > TIMED_NS
+        if intervals >= self.after.stop or (slow and intervals > self.after.start):
+            self._end_timing()
+            self._save(self)
+
+    def _end_timing(self) -> None:
+        if self.stage is Stage.TIMING:
+            self.after = range(self.after.start, len(self.clock.interval_ns))
+            self.stage = Stage.DONE
+
+    def _maybe_answer_request(self, intervals: int) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns - self._asked_ns < REQUEST_EVERY_NS:
+            return
+        self._asked_ns = now_ns
+        try:
+            stamp = self._request.stat().st_mtime_ns
+        except OSError:
+            return
+        if stamp != self._answered_request:
+            self._answered_request = stamp
+            self._prime(intervals)
+
+    def _give_up(self, error: Exception) -> None:
+        self.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
+        self.window = None
+        self.stage = Stage.DONE
+
+
+def _nothing() -> None:
+    pass
+
+
+def compile_count() -> int:
+    """Graphs that torch.compile has made so far in this process; 0 if it was never used."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    try:
+        counters = getattr(dynamo, "counters", None)
+        return int(counters["stats"]["unique_graphs"]) if counters else 0
+    except (KeyError, TypeError):
+        return 0

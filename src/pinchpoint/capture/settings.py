@@ -1,0 +1,65 @@
+"""What to record, handed from the launcher to the program through its environment."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+FOLDER_VARIABLE = "PINCHPOINT_RUN"
+SETTINGS_VARIABLE = "PINCHPOINT_CAPTURE"
+
+Tool = Literal["torch", "nsys", "none"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices of one capture. Everything that adds cost is off unless asked for."""
+
+    folder: str
+    steps: int = 5  # complete steps in the recording
+    stacks: bool = False
+    shapes: bool = False
+    memory: bool = False
+    modules: bool = False
+    flops: bool = False
+    snapshot: bool = False  # allocator history
+    nvtx: bool = False
+    ranks: str = "auto"  # auto, all, or numbers: 0,3,7
+    after_steps: int | None = None  # open after so many steps instead of at steady state
+    after_s: float | None = None  # for programs without steps: open after so many seconds
+    seconds: float = 2.0  # for programs without steps: length of the recording
+    max_bytes: int = 512 << 20  # growth of the process at which a recording ends early
+    tool: Tool = "torch"
+    launcher_pid: int | None = None
+
+    def environment(self) -> dict[str, str]:
+        """The variables that carry these settings."""
+        rest = asdict(self)
+        folder = rest.pop("folder")
+        return {FOLDER_VARIABLE: folder, SETTINGS_VARIABLE: json.dumps(rest)}
+
+
+def from_environment(environ: Mapping[str, str]) -> Settings | None:
+    """The settings of this process; None if no capture was asked for."""
+    folder = environ.get(FOLDER_VARIABLE)
+    if not folder:
+        return None
+    try:
+        given: dict[str, Any] = json.loads(environ.get(SETTINGS_VARIABLE) or "{}")
+    except ValueError:
+        given = {}
+    known = {field.name for field in fields(Settings)}
+    return Settings(folder, **{k: v for k, v in given.items() if k in known and k != "folder"})
+
+
+def chosen(ranks: str, rank: int, world_size: int) -> bool:
+    """Whether this rank records.
+
+    ``auto`` is every rank of up to eight, else the first, the middle and the last: all ranks are
+    timed in any case, and a recording of each costs disk and stalls the job.
+    """
+    if ranks == "all":
+        return True
+    if ranks == "auto":
+        return world_size <= 8 or rank in (0, world_size // 2, world_size - 1)
+    return str(rank) in {part.strip() for part in ranks.split(",")}

@@ -1,0 +1,208 @@
+"""Run a program, record a few of its steady steps, and diagnose them."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import look, note
+from pinchpoint.errors import PinchpointError, UsageError
+
+if TYPE_CHECKING:
+    from pinchpoint.capture.settings import Settings
+
+Switch = Parameter(negative="")
+MEBIBYTE = 1 << 20
+# Options that are followed by a value; a test compares them with the signature below.
+WITH_VALUE = frozenset(
+    {
+        "-o",
+        "--out",
+        "--steps",
+        "--ranks",
+        "--after-steps",
+        "--after-seconds",
+        "--seconds",
+        "--max-size",
+    }
+)
+
+
+def separate(words: Sequence[str]) -> list[str]:
+    """Put ``--`` before the program's own words, so that its options are never taken for ours."""
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word == "--":
+            return list(words)
+        if not word.startswith("-") or word == "-m":
+            return [*words[:position], "--", *words[position:]]
+        position += 2 if word in WITH_VALUE else 1
+    return list(words)
+
+
+def command(  # noqa: PLR0913 - one argument an option
+    *program: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    out: Annotated[Path | None, Parameter(alias="-o")] = None,
+    steps: int = 5,
+    stacks: Annotated[bool, Switch] = False,
+    shapes: Annotated[bool, Switch] = False,
+    memory: Annotated[bool, Switch] = False,
+    modules: Annotated[bool, Switch] = False,
+    flops: Annotated[bool, Switch] = False,
+    snapshot: Annotated[bool, Switch] = False,
+    nvtx: Annotated[bool, Switch] = False,
+    nsys: Annotated[bool, Switch] = False,
+    hooks_only: Annotated[bool, Switch] = False,
+    ranks: str = "auto",
+    after_steps: int | None = None,
+    after_seconds: float | None = None,
+    seconds: float = 2.0,
+    max_size: int = 512,
+    no_diff: Annotated[bool, Switch] = False,
+    no_diagnose: Annotated[bool, Switch] = False,
+) -> int:
+    """Run a program without changing it, and say why its steps take so long.
+
+    ``pinchpoint run [options] train.py …``, ``… -m package …`` or ``… torchrun … train.py``.
+    Output, input and exit code are the program's own; what Pinchpoint has to say goes to standard
+    error after it has ended. Everything is kept in a run folder.
+
+    Parameters
+    ----------
+    program
+        The script, ``-m`` and a module, or any command that starts Python.
+    out
+        The run folder (default: a new one below pinchpoint-runs).
+    steps
+        Complete steps to record once they are steady.
+    stacks
+        Also record Python stacks: findings name source lines; costs time where the host limits.
+    shapes
+        Also record the shapes and types of inputs.
+    memory
+        Also record allocations.
+    modules
+        Also record the module of each operator.
+    flops
+        Also record estimated floating-point operations.
+    snapshot
+        Also keep the device allocator's history, for pinchpoint memory.
+    nvtx
+        Emit NVTX ranges for steps.
+    nsys
+        Record with Nsight Systems instead of torch.profiler.
+    hooks_only
+        Time steps and data waits and sample the machine; record nothing.
+    ranks
+        Which ranks of a distributed job record: auto, all, or numbers such as 0,3.
+    after_steps
+        Record after so many steps instead of at steady state.
+    after_seconds
+        For programs without steps: record after so many seconds of work.
+    seconds
+        For programs without steps: how long to record.
+    max_size
+        End the recording early once the program has grown by so many MiB.
+    no_diff
+        Do not keep uncommitted changes of the git tree.
+    no_diagnose
+        Record only.
+    """
+    from pinchpoint.capture.settings import Settings
+
+    if steps < 1 or seconds <= 0 or max_size < 1:
+        raise UsageError("--steps, --seconds and --max-size must be positive")
+    settings = Settings(
+        folder="",
+        steps=steps,
+        stacks=stacks,
+        shapes=shapes,
+        memory=memory,
+        modules=modules,
+        flops=flops,
+        snapshot=snapshot,
+        nvtx=nvtx or nsys,
+        ranks=ranks,
+        after_steps=after_steps,
+        after_s=after_seconds,
+        seconds=seconds,
+        max_bytes=max_size * MEBIBYTE,
+        tool="nsys" if nsys else "none" if hooks_only else "torch",
+        launcher_pid=os.getpid(),
+    )
+    return _run(program, out, settings, diff=not no_diff, diagnose=not no_diagnose)
+
+
+def _run(
+    program: Sequence[str], out: Path | None, settings: "Settings", *, diff: bool, diagnose: bool
+) -> int:
+    from dataclasses import replace
+
+    from pinchpoint.capture import collect
+    from pinchpoint.capture.command import command_line, label
+    from pinchpoint.capture.folder import new_run_folder, write_diff
+    from pinchpoint.capture.launcher import launch
+    from pinchpoint.monitor.environment import environment
+    from pinchpoint.monitor.run_folder import ENVIRONMENT_FILE, write_json
+
+    words = command_line(program)
+    folder = new_run_folder(out, label(program))
+    settings = replace(settings, folder=str(folder))
+    try:
+        collect.begin(folder, words, settings)
+        write_json(folder / ENVIRONMENT_FILE, environment())
+        if diff:
+            write_diff(folder)
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: {error.strerror}", hint="free space, or name another"
+        ) from None
+    ended = launch(words, settings)
+    try:
+        _say(folder, collect.finish(folder, words, settings, ended))
+        if diagnose and settings.tool != "none":
+            _diagnose(folder)
+    except Exception as error:  # the exit code is the program's, whatever becomes of ours
+        note(f"pinchpoint: {folder} is incomplete: {error}")
+    return ended.exit_code
+
+
+def _say(folder: Path, problems: Sequence[str]) -> None:
+    """What a person should know first, on standard error."""
+    import json
+
+    from pinchpoint.monitor.run_folder import METRICS_FILE
+
+    for problem in problems:
+        note(f"pinchpoint: {problem}")
+    steps = json.loads((folder / METRICS_FILE).read_text())["steps"]
+    if steps and steps["unprofiled_ms"]["median"] is not None:
+        unprofiled = steps["unprofiled_ms"]
+        note(
+            f"pinchpoint: {steps['count']} steps; {unprofiled['median']:.4g} ms a step without the "
+            f"profiler (median of {unprofiled['count']})"
+        )
+    note(f"pinchpoint: run folder {_shown(folder)}")
+
+
+def _diagnose(folder: Path) -> None:
+    """Print the diagnosis on standard error: standard output belongs to the program."""
+    from pinchpoint.importers import load
+    from pinchpoint.report import diagnose, terminal
+
+    try:
+        report = diagnose(load(folder))
+    except PinchpointError as error:
+        note(f"pinchpoint: no diagnosis: {error.message}")
+        return
+    note("")
+    print(terminal.render(report, look(verbose=False)), file=sys.stderr)
+
+
+def _shown(folder: Path) -> Path:
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder

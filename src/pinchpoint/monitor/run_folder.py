@@ -1,0 +1,39 @@
+"""The layout of a run folder: names and versions that writers and readers share.
+
+Described for people in ``docs/reference/run-folder.md``. Standard library only, as it is also
+used inside the user's program.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SCHEMA = "pinchpoint.run/1"
+PROCESS_SCHEMA = "pinchpoint.process/1"
+METRICS_SCHEMA = "pinchpoint.run-metrics/1"
+
+RUN_FILE = "run.json"  # command, times, exit code, what was asked, what went wrong
+METRICS_FILE = "metrics.json"  # step times and data waits without the profiler, memory
+ENVIRONMENT_FILE = "env.json"  # the environment record of monitor/environment
+TELEMETRY_FILE = "telemetry.csv"  # device and host samples of monitor/telemetry_log
+DIFF_FILE = "git.diff"  # uncommitted changes of the code that ran
+TRACES = "traces"  # one recording a rank
+PROCESSES = "processes"  # what each process of the program saw: one JSON file each
+LOADER = "loader"  # what each worker process of a data loader saw
+MEMORY = "memory"  # allocator snapshots
+NSYS = "nsys"
+NCU = "ncu"
+REQUEST_FILE = "capture.request"  # its appearance asks the program for one more recording
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write the whole document or nothing: a reader never sees half of it. Raises OSError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        beside.write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,105 @@
+"""Small training programs that the tests run under ``pinchpoint run``."""
+
+HEAD = """
+import os, signal, sys, torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train_step(x=torch.ones(4, 8)):
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+"""
+
+CRASHES_AFTER_A_FORK = (
+    HEAD
+    + """
+for i in range(60):
+    train_step()
+    if i == 15 and (child := os.fork()) == 0:
+        for _ in range(60):
+            optimizer.step()  # no backward pass: autograd's threads do not survive a fork
+        raise SystemExit(0)
+os.waitpid(child, 0)
+raise RuntimeError("the user's own mistake")
+"""
+)
+
+EXITS_EARLY = (
+    HEAD
+    + """
+for i in range(5):
+    train_step()
+print("to stdout")
+print("to stderr", file=sys.stderr)
+sys.exit(7)
+"""
+)
+
+INTERRUPTED_WHILE_RECORDED = (
+    HEAD
+    + """
+for i in range(1000):
+    train_step()
+    if i == 40:
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+)
+
+DISK_FULL = (
+    HEAD
+    + """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+for i in range(60):
+    train_step()
+"""
+)
+
+OWN_PROFILER = (
+    HEAD
+    + """
+with torch.profiler.profile() as profiler:
+    for i in range(40):
+        train_step()
+print(len(profiler.key_averages()) > 0)
+"""
+)
+
+QUIET = """
+import time, torch
+torch.set_num_threads(1)
+x, end = torch.ones(32, 32), time.monotonic() + {seconds}
+while time.monotonic() < end:
+    (x @ x).relu()
+"""
+
+LOADER_PACKAGE = """
+import sys, torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.set_num_threads(1)
+if __name__ == "__main__":
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = TensorDataset(torch.ones(80 * 4, 8))
+    for epoch in range(2):
+        for (x,) in DataLoader(data, batch_size=4, num_workers=2):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+    print("arguments", sys.argv[1:])
+"""
+
+TWO_RANKS = """
+import torch
+import torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(50):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""

@@ -1,0 +1,113 @@
+"""The small parts: settings, command lines, late patches, trace files, identity, problems."""
+
+import gzip
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from pinchpoint.capture.collect import problems_of
+from pinchpoint.capture.command import command_line, label
+from pinchpoint.capture.identity import identity
+from pinchpoint.capture.late_patch import AfterImport
+from pinchpoint.capture.settings import Settings, chosen, from_environment
+from pinchpoint.capture.trace_file import BrokenTrace, pack
+from pinchpoint.errors import UsageError
+
+
+def test_settings_travel_through_the_environment():
+    settings = Settings("/run", steps=7, stacks=True, ranks="0,3", after_s=1.5)
+    assert from_environment(settings.environment()) == settings
+
+
+def test_no_variable_no_capture_and_rubbish_means_defaults():
+    assert from_environment({}) is None
+    rubbish = {"PINCHPOINT_RUN": "/run", "PINCHPOINT_CAPTURE": "{not json"}
+    assert from_environment(rubbish) == Settings("/run")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "world", "recorded"),
+    [
+        pytest.param("auto", 2, [0, 1], id="few"),
+        pytest.param("auto", 16, [0, 8, 15], id="first, middle, last"),
+        pytest.param("all", 3, [0, 1, 2], id="all"),
+        pytest.param("0, 2", 4, [0, 2], id="named"),
+    ],
+)
+def test_which_ranks_record(ranks, world, recorded):
+    assert [r for r in range(world) if chosen(ranks, r, world)] == recorded
+
+
+def test_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    assert command_line(["train.py", "-o", "x"]) == [sys.executable, "train.py", "-o", "x"]
+    assert command_line(["-m", "pkg", "a"]) == [sys.executable, "-m", "pkg", "a"]
+    assert command_line(["sh", "-c", "true"]) == ["sh", "-c", "true"]
+    assert label(["torchrun", "--nproc-per-node=2", "exp/train.py"]) == "train"
+    assert label(["-m", "pkg.train"]) == "pkg.train"
+
+
+@pytest.mark.parametrize("words", [[], ["-m"], ["missing.py"], ["no-such-program-here"]])
+def test_commands_that_cannot_be_started(words):
+    with pytest.raises(UsageError):
+        command_line(words)
+
+
+def test_a_module_is_acted_on_once_it_is_complete(tmp_path, monkeypatch):
+    (tmp_path / "late_module_a.py").write_text("value = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen, errors = [], []
+    watch = AfterImport(
+        {
+            "late_module_a": lambda m: seen.append(m.value),
+            "json": lambda m: 1 / 0,  # already imported: acted on at once, and it breaks
+        },
+        lambda name, error: errors.append((name, type(error))),
+    )
+    watch.install()
+    import late_module_a
+
+    watch.remove()
+    assert late_module_a.value == 1
+    assert seen == [1]
+    assert errors == [("json", ZeroDivisionError)]
+
+
+def test_the_kept_trace_is_whole_compressed_and_counted(tmp_path):
+    events = ['{"cat": "kernel"}'] * 70_000 + ['{"cat": "cpu_op"}'] * 50_000
+    (tmp_path / "raw").write_text('{"traceEvents": [' + ",".join(events) + "]}\n")
+    packed = pack(tmp_path / "raw", tmp_path / "t.json.gz")
+    assert (packed.kernels, packed.operators) == (70_000, 50_000)
+    with gzip.open(tmp_path / "t.json.gz", "rt") as file:
+        assert file.read().endswith("]}\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["t.json.gz"]
+
+
+def test_a_cut_off_trace_is_not_kept(tmp_path):
+    (tmp_path / "raw").write_text('{"traceEvents": [{"cat": "ker')
+    with pytest.raises(BrokenTrace, match="disk full"):
+        pack(tmp_path / "raw", tmp_path / "t.json.gz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_identity_comes_from_the_launchers_variables():
+    me = identity({"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"})
+    assert (me.rank, me.world_size, me.local_rank, me.launched) == (3, 8, 1, True)
+    assert me.stem.startswith("rank00003of00008.")
+    alone = identity({})
+    assert (alone.rank, alone.world_size, alone.launched) == (0, 1, False)
+
+
+def ended(busy):
+    devices = [] if busy is None else [{"device": "0", "any_kernel_ratio": {"max": busy}}]
+    return SimpleNamespace(log_problem=None, summary=SimpleNamespace(devices=lambda: devices))
+
+
+@pytest.mark.parametrize(("busy", "loud"), [(0.9, True), (0.0, False), (None, True)])
+def test_a_recording_without_kernels_of_a_working_device_is_called_out(tmp_path, busy, loud):
+    recording = {"file": "t.json.gz", "kernels": 0}
+    process = {"problems": [], "recordings": [recording], "device": {"number": 0}}
+    found = problems_of(tmp_path, [process], Settings(""), ended(busy))
+    assert any("another profiler has taken" in problem for problem in found) == loud

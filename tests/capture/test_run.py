@@ -1,0 +1,170 @@
+"""``pinchpoint run`` on real programs, on the CPU: what is kept, and what passes untouched."""
+
+import json
+
+import pytest
+
+import pinchpoint as pp
+from capture import scripts
+from pinchpoint.cli import main
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.trace import HostKind
+
+pytest.importorskip("torch", reason="these programs train with torch")
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default::DeprecationWarning")]
+
+
+@pytest.fixture
+def ran(tmp_path, monkeypatch, capfd):
+    """Runs a script under ``pinchpoint run``; gives exit code, folder, output and documents."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(source, *options, words=("script.py",), name="script.py"):
+        (tmp_path / name).write_text(source)
+        code = main(["run", "-o", "out", "--no-diagnose", *options, *words])
+        return Ran(code, tmp_path / "out", *capfd.readouterr())
+
+    return run
+
+
+class Ran:
+    def __init__(self, code, folder, out, err):
+        self.code, self.folder, self.out, self.err = code, folder, out, err
+
+    def document(self, name):
+        return json.loads((self.folder / name).read_text())
+
+    @property
+    def processes(self):
+        return [
+            json.loads(p.read_text()) for p in sorted((self.folder / "processes").glob("rank*"))
+        ]
+
+    @property
+    def traces(self):
+        return sorted(p.name for p in (self.folder / "traces").iterdir())
+
+
+def test_a_module_with_loader_workers_is_timed_recorded_and_left_alone(ran):
+    run = ran(
+        scripts.LOADER_PACKAGE,
+        "--shapes",
+        words=("-m", "program", "--steps", "9"),
+        name="program.py",
+    )
+    assert run.code == 0
+    assert run.out == "arguments ['--steps', '9']\n"
+    (process,) = run.processes
+    steps = process["steps"]
+    assert (steps["by"], steps["count"], steps["batches_per_step"]) == ("optimizer", 160, 1.0)
+    assert len(steps["before_ns"]) >= 10
+    assert len(steps["after_ns"]) == 20
+    assert len(steps["wait_ns"]) == len(steps["before_ns"]) + 20
+    assert [loader["iterators"] for loader in process["loaders"]] == [2]
+    metrics = run.document("metrics.json")
+    assert metrics["loader_workers"]["processes"] == 4  # two workers, started anew each epoch
+    assert metrics["steps"]["unprofiled_ms"]["median"] > 0
+    trace = pp.load(run.folder)
+    assert trace.run.unprofiled_step_ns == tuple(steps["before_ns"] + steps["after_ns"])
+    assert len(trace.run.environment["loader_workers"]) == 4
+    assert trace.run.environment["software"]["python"]
+    assert len(trace.steps) >= 5
+    assert (trace.host_ops["kind"] == HostKind.OPERATOR).any()
+    assert len(trace.counters)
+    assert run.document("run.json")["recordings"] == [f"traces/{run.traces[0]}"]
+
+
+def test_a_crash_and_a_fork_keep_what_was_recorded(ran):
+    run = ran(scripts.CRASHES_AFTER_A_FORK)
+    assert run.code == 1
+    assert "the user's own mistake" in run.err
+    assert len(run.traces) == 1
+    assert [p["steps"]["count"] for p in run.processes] == [60]
+    assert run.document("run.json")["exit_code"] == 1
+
+
+def test_a_program_that_exits_before_the_recording_says_so_and_keeps_its_code(ran):
+    run = ran(scripts.EXITS_EARLY)
+    assert run.code == 7
+    assert run.out == "to stdout\n"
+    assert run.err.startswith("to stderr\n")
+    assert "ended after 5 steps" in run.err
+    assert run.traces == []
+    with pytest.raises(UnreadableFile, match="ended after 5 steps"):
+        pp.load(run.folder)
+
+
+def test_ctrl_c_keeps_what_was_recorded(ran):
+    run = ran(scripts.INTERRUPTED_WHILE_RECORDED, "--after-steps", "8", "--steps", "900")
+    assert run.code == 130
+    assert len(run.traces) == 1
+    assert 20 < run.processes[0]["recordings"][0]["steps"] < 40
+
+
+def test_a_full_disk_costs_the_recording_and_nothing_else(ran):
+    run = ran(scripts.DISK_FULL)
+    assert run.code == 0
+    assert run.traces == []
+    assert "full" in run.err or "too large" in run.err
+
+
+def test_a_program_with_its_own_profiler_keeps_it(ran):
+    run = ran(scripts.OWN_PROFILER)
+    assert (run.code, run.out, run.traces) == (0, "True\n", [])
+    assert "runs its own profiler" in run.err
+
+
+def test_a_loop_without_steps_is_recorded_by_time(ran):
+    run = ran(scripts.QUIET.format(seconds=12), "--after-seconds", "0.2", "--seconds", "0.2")
+    assert run.code == 0
+    (recording,) = run.processes[0]["recordings"]
+    assert recording["operators"] > 50
+
+
+def test_two_ranks_record_the_same_steps(ran):
+    run = ran(
+        scripts.TWO_RANKS,
+        words=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "script.py"),
+    )
+    assert run.code == 0
+    first, second = run.processes
+    assert (first["rank"], second["rank"], second["world_size"]) == (0, 1, 2)
+    assert [name[:15] for name in run.traces] == ["rank00000of00002"[:15], "rank00001of00002"[:15]]
+    windows = [p["recordings"][0]["steps"] for p in run.processes]
+    assert windows == [5, 5]
+    ends = [len(p["steps"]["before_ns"]) for p in run.processes]
+    assert abs(ends[0] - ends[1]) <= 1
+    assert pp.load(run.folder).rank == 0
+
+
+def test_a_folder_that_cannot_be_written_stops_before_the_program_starts(tmp_path, capfd):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "s.py").write_text("print('started')")
+    assert main(["run", "-o", str(tmp_path / "file/out"), str(tmp_path / "s.py")]) == 2
+    out, err = capfd.readouterr()
+    assert "started" not in out
+    assert "Not a directory" in err
+
+
+def test_a_folder_in_use_is_not_written_over(tmp_path, capfd):
+    (tmp_path / "s.py").write_text("")
+    (tmp_path / "precious.txt").write_text("")
+    assert main(["run", "-o", str(tmp_path), str(tmp_path / "s.py")]) == 2
+    assert "already holds something else" in capfd.readouterr().err
+
+
+def test_a_program_without_torch_is_told_what_was_missed(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.py").write_text("print('hello')")
+    assert main(["run", "-o", "out", "s.py"]) == 0
+    out, err = capfd.readouterr()
+    assert out == "hello\n"
+    assert "no optimizer step" in err
+
+
+def test_a_program_that_is_no_python_passes_through(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "-o", "out", "sh", "-c", "echo hi; kill -9 $$"]) == 137
+    out, err = capfd.readouterr()
+    assert out == "hi\n"
+    assert "hooks were never loaded" in err

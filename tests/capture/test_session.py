@@ -1,0 +1,213 @@
+"""The life of a session, driven by hand with a clock and a window that only count."""
+
+import pytest
+
+from pinchpoint.capture.identity import Identity
+from pinchpoint.capture.recording import Recording
+from pinchpoint.capture.session import Session, Stage
+from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.step_clock import StepClock
+from pinchpoint.capture.trace_file import TraceFile
+
+MS = 1_000_000
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0
+
+    def __call__(self):
+        return self.now
+
+
+class CountingWindow:
+    def __init__(self):
+        self.calls, self.steps = [], -1
+
+    def prime(self):
+        self.calls.append("prime")
+
+    def open(self):
+        self.calls.append("open")
+
+    def step(self):
+        self.steps += 1
+
+    def close(self):
+        self.calls.append("close")
+        return Recording(TraceFile("t.json.gz", 1, 0, 9), None, 0, 1, self.steps)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def session(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    return make(tmp_path, clock)
+
+
+def make(folder, clock, *, rank=0, world_size=1, **settings):
+    saved = []
+    session = Session(
+        Settings(str(folder), **settings),
+        Identity(rank, world_size, rank, "host", 1, world_size > 1),
+        CountingWindow,
+        saved.append,
+    )
+    session.clock, session.fetch_clock = StepClock(clock), StepClock(clock)
+    session.saved = saved
+    return session
+
+
+def run(session, clock, *durations_ms):
+    for duration in durations_ms:
+        clock.now += int(duration * MS)
+        session.step("optimizer")
+
+
+def test_steady_steps_are_timed_recorded_and_timed_again(session, clock):
+    run(session, clock, *[50, 30, 20], *[10] * 47)
+    assert session.steady
+    assert [r.steps for r in session.recordings] == [5]
+    assert session.stage is Stage.DONE
+    before = [
+        session.clock.interval_ns[i] for i in session.clock.undisturbed(2, session.before.stop)
+    ]
+    after = [session.clock.interval_ns[i] for i in session.after]
+    assert set(before[1:]) == {10 * MS}
+    assert after == [10 * MS] * 20
+    assert session.saved
+
+
+def test_steps_that_get_faster_are_not_recorded_yet(session, clock):
+    run(session, clock, *[100 / 1.2**i for i in range(40)])
+    assert session.stage is Stage.WAITING
+
+
+def test_impatience_records_unsteady_steps_and_says_so(session, clock):
+    run(session, clock, *[1000 * 0.97**i for i in range(230)])
+    assert session.steady is False
+    assert session.recordings
+
+
+def test_a_fixed_number_of_steps_needs_no_steady_state(tmp_path, clock):
+    session = make(tmp_path, clock, after_steps=3, steps=2)
+    run(session, clock, *[100 / 1.2**i for i in range(12)])
+    assert [r.steps for r in session.recordings] == [2]
+
+
+def test_stalls_of_our_own_are_in_no_figure(session, clock):
+    run(session, clock, *[10] * 13)
+    assert session.stage is Stage.DRAINING
+    run(session, clock, 2000, *[10] * 60)
+    ordinary = {session.clock.interval_ns[i] for i in session.clock.undisturbed(1)}
+    assert ordinary == {10 * MS}
+
+
+def test_a_loaders_queue_is_emptied_before_recording(session, clock):
+    class Iterator:
+        _num_workers, _prefetch_factor = 4, 2
+
+    session.fetched(0, 1, Iterator())
+    run(session, clock, *[10] * 13)
+    run(session, clock, *[10] * 8)
+    assert session.stage is Stage.DRAINING
+    run(session, clock, 10)
+    assert session.stage is Stage.RECORDING
+
+
+def test_batches_without_optimizer_steps_are_the_steps(session, clock):
+    for _ in range(40):
+        clock.now += 300 * MS
+        session.fetched(clock.now - 20 * MS, clock.now, object())
+    assert session.steps_by == "loader"
+    assert session.recordings
+    assert set(session.clock.wait_ns[1:]) == {20 * MS}
+
+
+def test_waits_belong_to_the_step_they_delay(session, clock):
+    run(session, clock, 10)
+    session.fetched(0, 4 * MS, object())
+    run(session, clock, 10, 10)
+    assert session.clock.wait_ns.tolist() == [4 * MS, 0]
+
+
+def test_one_of_several_optimizers_marks_the_steps(session, clock):
+    first, second = object(), object()
+    for _ in range(6):
+        clock.now += MS
+        session.optimizer_stepped(first)
+        session.optimizer_stepped(second)
+    assert session.clock.edges == 6
+
+
+def test_an_optimizer_that_stops_stepping_is_replaced(session, clock):
+    first, second = object(), object()
+    session.optimizer_stepped(first)
+    for _ in range(20):
+        session.optimizer_stepped(second)
+    assert session.clock.edges > 10
+
+
+def test_ending_in_the_middle_keeps_the_recording(session, clock):
+    run(session, clock, *[10] * 18)
+    assert session.stage is Stage.RECORDING
+    session.finish()
+    assert len(session.recordings) == 1
+    assert session.saved
+
+
+def test_another_profiler_ends_ours(session, clock):
+    run(session, clock, *[10] * 18)
+    session.stand_aside("somebody else records")
+    assert len(session.recordings) == 1
+    assert session.problems == ["somebody else records"]
+    run(session, clock, *[10] * 60)
+    assert len(session.recordings) == 1
+
+
+def test_a_forked_copy_does_nothing(session, clock):
+    run(session, clock, *[10] * 18)
+    session.forget_in_fork()
+    run(session, clock, *[10] * 60)
+    assert session.recordings == []
+
+
+def test_a_window_that_breaks_never_reaches_the_program(session, clock):
+    session._make_window = lambda: (_ for _ in ()).throw(RuntimeError("CUPTI is busy"))
+    run(session, clock, *[10] * 40)
+    assert session.problems == ["RuntimeError: CUPTI is busy"]
+
+
+def test_ranks_agree_on_the_steps_to_record(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    first = make(tmp_path, clock, rank=0, world_size=2)
+    second = make(tmp_path, clock, rank=1, world_size=2)
+    opened = {}
+    for edge in range(60):
+        for name, session, noise in (("first", first, 1), ("second", second, 1 + edge % 3)):
+            clock.now += 10 * MS * noise
+            session.step("optimizer")
+            if session.stage is Stage.RECORDING:
+                opened.setdefault(name, edge)
+    assert opened["first"] == opened["second"]
+
+
+def test_ranks_that_were_not_chosen_are_timed_only(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, rank=1, world_size=2, ranks="0", after_steps=3)
+    (tmp_path / "processes/open-at-step.txt").write_text("12")
+    run(session, clock, *[10] * 60)
+    assert session.recordings == []
+    assert len(session.after) == 20
+
+
+def test_a_request_asks_for_one_more_recording(session, clock, tmp_path, monkeypatch):
+    monkeypatch.setattr("pinchpoint.capture.session.REQUEST_EVERY_NS", 0)
+    run(session, clock, *[10] * 60)
+    (tmp_path / "capture.request").write_text("")
+    run(session, clock, *[10] * 60)
+    assert len(session.recordings) == 2
