@@ -76,6 +76,8 @@ class Program:
         if self._history is not None:
             with contextlib.suppress(OSError, RuntimeError):
                 self._history.write("end")
+        if getattr(sys, "last_type", None) is KeyboardInterrupt:
+            _end_as_interrupted()
 
     def _after_fork(self) -> None:
         self.session.forget_in_fork()
@@ -174,6 +176,16 @@ class Program:
             return enter(step)
 
         annotation.__enter__ = __enter__
+
+
+def _end_as_interrupted() -> None:
+    """Let the interpreter end itself by SIGINT, as it does after an unhandled Ctrl-C.
+
+    It decides by whether the last code run from text was interrupted. At exit we import modules,
+    which run some (dataclasses do), so that the program's exit code would be 1 instead.
+    """
+    with contextlib.suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
 
 
 def start() -> None:
