@@ -14,7 +14,7 @@ from pinchpoint.trace import Trace
 
 HEAD_BYTES = 4096
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
-_NOT_IMPORTERS = {"open", "health"}
+_NOT_IMPORTERS = {"open", "health", "rank_files"}
 
 
 class Importer(Protocol):

@@ -1,0 +1,142 @@
+"""Where recordings lie: files, folders, globs, lists of paths, object stores."""
+
+import glob
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pinchpoint.errors import MissingExtra, PinchpointError, UnreadableFile, UsageError
+from pinchpoint.importers.open import read_head
+
+RECORDINGS = (".json", ".json.gz", ".sqlite", ".nsys-rep")
+_NOT_RECORDINGS = ("run.json", "metrics.json", "env.json", "provenance.json", "facts.json")
+_RUN_FOLDER = "traces"  # where a run folder keeps the recordings of its ranks
+_URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_HEAD_BYTES = 1 << 16  # eight devices are described before what says the rank
+_LONGEST_LIST_BYTES = 16 << 20
+
+
+def listed(places: list[str]) -> Iterator[str]:
+    """Every path or URL, each once, in order."""
+    seen: set[str] = set()
+    for place in places:
+        for path in _listed(place):
+            if path not in seen:
+                seen.add(path)
+                yield path
+
+
+def _listed(place: str) -> Iterator[str]:
+    if _URL.match(place):
+        yield from _remote(place)
+        return
+    path = Path(place)
+    if path.is_dir():
+        yield from (str(p) for p in _in_folder(path))
+    elif path.suffix == ".txt" and path.is_file():
+        for line in _lines(path):
+            yield from _listed(line)
+    elif path.exists():
+        yield place
+    elif glob.has_magic(place):
+        matches = sorted(glob.glob(place, recursive=True))  # noqa: PTH207 - may be absolute
+        for match in matches:
+            yield from _listed(match)
+    else:
+        raise UnreadableFile(f"{place}: no such file", hint="check the path")
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """Recordings below a folder; of a run folder those of its ranks."""
+    inner = folder / _RUN_FOLDER
+    if (folder / "run.json").is_file() and inner.is_dir():
+        folder = inner
+    return sorted(
+        p
+        for p in folder.rglob("*")
+        if _looks_like_a_recording(p.name) and not p.name.startswith(".") and p.is_file()
+    )
+
+
+def _looks_like_a_recording(name: str) -> bool:
+    lower = name.lower()
+    return lower.endswith(RECORDINGS) and lower not in _NOT_RECORDINGS
+
+
+def _lines(path: Path) -> list[str]:
+    if path.stat().st_size > _LONGEST_LIST_BYTES:
+        raise UsageError(f"{path}: too long for a list of paths", hint="one path a line")
+    lines = [line.strip() for line in path.read_text("utf-8", "replace").splitlines()]
+    inside = [line for line in lines if line and not line.startswith("#")]
+    return [p if _URL.match(p) or Path(p).is_absolute() else str(path.parent / p) for p in inside]
+
+
+def _remote(url: str) -> Iterator[str]:
+    system, path = _file_system(url)
+    try:
+        if glob.has_magic(path):
+            names = system.glob(path)
+        elif system.isdir(path):
+            names = [n for n in system.find(path) if _looks_like_a_recording(n.rsplit("/", 1)[-1])]
+        else:
+            yield url
+            return
+    except (OSError, ValueError) as error:
+        raise UnreadableFile(f"{url}: {error}", hint="check the URL and the credentials") from None
+    for name in sorted(names):
+        yield system.unstrip_protocol(name)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise MissingExtra(
+            f"{url}: reading from an object store needs fsspec",
+            hint="pip install 'pinchpoint[ray]', and the driver of your store (s3fs, gcsfs, adlfs)",
+        ) from None
+    try:
+        system, path = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise MissingExtra(f"{url}: {error}", hint="pip install the driver it names") from None
+    return system, path
+
+
+@contextmanager
+def local_copy(path: str) -> Iterator[Path]:
+    """The file on a local disk for the length of the block; a copy where it is remote."""
+    if not _URL.match(path):
+        yield Path(path)
+        return
+    system, remote = _file_system(path)
+    scratch = Path(tempfile.mkdtemp(prefix="pinchpoint-"))
+    try:
+        target = scratch / remote.rsplit("/", 1)[-1]
+        try:
+            system.get_file(remote, str(target))
+        except FileNotFoundError:
+            raise UnreadableFile(f"{path}: no such file", hint="check the URL") from None
+        except OSError as error:
+            raise UnreadableFile(f"{path}: {error}", hint="check the credentials") from None
+        yield target
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def head_text(path: str) -> str:
+    """The first bytes of a local file as text, gunzipped; empty where it cannot be read."""
+    where = Path(path)
+    try:
+        read_head(where)  # refuses what is no file
+        with where.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if head[:2] == b"\x1f\x8b":
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+    except (PinchpointError, OSError, zlib.error):
+        return ""
+    return head.decode("utf-8", "replace")

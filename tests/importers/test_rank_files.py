@@ -1,0 +1,152 @@
+import gzip
+import json
+
+import pytest
+
+from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.importers.rank_files import find_rank_files, rank_in_name
+
+
+@pytest.mark.parametrize(
+    ("path", "rank", "label"),
+    [
+        ("profiling/traces/iteration_100/rank12_trace.json.gz", 12, "rank 12"),  # torchtitan
+        ("profiling_outputs/iteration_8/rank3_trace.json", 3, "rank 3"),  # torchtune
+        ("torch_profile/rank-7.json.gz", 7, "rank 7"),  # Megatron
+        ("hta/rank_0.json.gz", 0, "rank 0"),
+        ("traces/rank00003of00016.node-1.4711.trace.json.gz", 3, "rank 3"),  # pinchpoint run
+        ("dp0_pp0_tp1_ep0_rank1.1718000000000.pt.trace.json.gz", 1, "DP-0-PP-0-TP-1-EP-0"),
+        ("a/rank5/host_99.1718000000000.pt.trace.json", 5, "rank 5"),
+        ("worker2.1718000000000.pt.trace.json.gz", 2, "rank 2"),
+        ("c1_straggler_rank.slow.rank1.json.gz", 1, "rank 1"),
+        ("1718000000.12-TP-3-DP-0-PP-0-EP-0.trace.json.gz", None, "TP-3-DP-0-PP-0-EP-0"),  # SGLang
+        ("host_4711.1718000000000000000.pt.trace.json", None, ""),  # tensorboard_trace_handler
+        ("frank2.json", None, ""),
+    ],
+)  # fmt: skip
+def test_names(path, rank, label):
+    found = rank_in_name(path)
+    assert (found.rank, found.label) == (rank, label)
+
+
+def write(folder, *names, text="[]"):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def ranks(found):
+    return [f.rank for f in found.files]
+
+
+def test_a_folder_in_order_of_ranks(tmp_path):
+    write(tmp_path, *(f"rank-{i}.json.gz" for i in (10, 2, 0)))
+    assert ranks(find_rank_files([tmp_path])) == [0, 2, 10]
+
+
+def test_the_newest_iteration_with_most_ranks(tmp_path):
+    write(tmp_path, *(f"iteration_{i}/rank{r}_trace.json" for i in (9, 20) for r in (0, 1)))
+    write(tmp_path, "iteration_30/rank0_trace.json")
+    found = find_rank_files([tmp_path])
+    assert [f.path.split("/")[-2:] for f in found.files] == [
+        ["iteration_20", "rank0_trace.json"],
+        ["iteration_20", "rank1_trace.json"],
+    ]
+    assert len(found.left_out) == 3
+    assert "another recording of the same ranks" in found.left_out[0].why
+
+
+def test_ranks_of_several_nodes_come_together(tmp_path):
+    write(tmp_path, "node0/rank0.json", "node0/rank1.json", "node1/rank2.json", "node1/rank3.json")
+    assert ranks(find_rank_files([tmp_path])) == [0, 1, 2, 3]
+
+
+def test_jobs_side_by_side_are_not_mixed(tmp_path):
+    write(
+        tmp_path, "before.rank0.json", "before.rank1.json", "after.rank0.json", "after.rank1.json"
+    )
+    found = find_rank_files([tmp_path])
+    assert len({f.path.split(".rank")[0] for f in found.files}) == 1
+    assert len(found.left_out) == 2
+
+
+def test_of_one_rank_the_newest(tmp_path):
+    write(
+        tmp_path, "rank0.1718000000001.json", "rank0.1718000000009.json", "rank1.1718000000005.json"
+    )
+    found = find_rank_files([tmp_path])
+    assert [f.path.rsplit("/", 1)[1] for f in found.files] == [
+        "rank0.1718000000009.json",
+        "rank1.1718000000005.json",
+    ]
+    assert "one more recording of rank 0" in found.left_out[0].why
+
+
+def test_rank_from_the_head_of_the_file(tmp_path):
+    for pid, rank in ((77, 1), (99, 0)):
+        head = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
+        text = json.dumps(head | {"traceEvents": []}).encode()
+        path = tmp_path / f"host_{pid}.1718000000000.pt.trace.json.gz"
+        path.write_bytes(gzip.compress(text))
+    found = find_rank_files([tmp_path])
+    assert [(f.rank, f.world_size) for f in found.files] == [(0, 2), (1, 2)]
+    assert "host_99" in found.files[0].path
+
+
+def test_one_parallel_axis_is_the_rank(tmp_path):
+    write(tmp_path, *(f"1718000000.5-TP-{i}-DP-0.trace.json.gz" for i in range(3)))
+    assert ranks(find_rank_files([tmp_path])) == [0, 1, 2]
+
+
+def test_two_axes_say_no_rank(tmp_path):
+    write(tmp_path, *(f"x-TP-{i}-DP-{j}.trace.json.gz" for i in range(2) for j in range(2)))
+    found = find_rank_files([tmp_path])
+    assert ranks(found) == [None] * 4
+    assert found.files[1].label == "TP-0-DP-1"
+
+
+def test_numbered_names(tmp_path):
+    write(tmp_path, "trace_0.json", "trace_1.json", "trace_2.json")
+    assert ranks(find_rank_files([tmp_path])) == [0, 1, 2]
+
+
+def test_a_rank_in_a_folder_around_everything_says_nothing(tmp_path):
+    write(tmp_path / "rank3-experiment", "trace_0.json", "trace_1.json")
+    assert ranks(find_rank_files([tmp_path / "rank3-experiment"])) == [0, 1]
+
+
+def test_a_run_folder_gives_the_recordings_of_its_ranks(tmp_path):
+    write(tmp_path, "run.json", "traces/rank00000of00002.h.1.trace.json.gz", "memory/x.json")
+    write(tmp_path, "traces/.hidden.json")
+    found = find_rank_files([tmp_path])
+    assert [(f.rank, f.world_size) for f in found.files] == [(0, 2)]
+
+
+def test_a_glob_and_a_list_of_paths(tmp_path):
+    write(tmp_path, "rank0.json", "rank1.json", "other.json")
+    (tmp_path / "ranks.txt").write_text("# two\nrank1.json\n\nrank0.json\n")
+    assert ranks(find_rank_files([str(tmp_path / "rank*.json")])) == [0, 1]
+    assert ranks(find_rank_files([tmp_path / "ranks.txt"])) == [0, 1]
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(UsageError, match="no recordings"):
+        find_rank_files([tmp_path])
+    with pytest.raises(UnreadableFile, match="no such file"):
+        find_rank_files([tmp_path / "missing.json"])
+
+
+def test_an_object_store(tmp_path):
+    fsspec = pytest.importorskip("fsspec", reason="object stores are read through fsspec")
+    from pinchpoint.importers.rank_files import local_copy
+
+    store = fsspec.filesystem("memory")
+    store.pipe({f"/job/rank{i}.json": b"[]" for i in (1, 0)} | {"/job/readme.md": b""})
+    found = find_rank_files(["memory://job"])
+    assert ranks(found) == [0, 1]
+    with local_copy(found.files[0].path) as path:
+        assert path.read_bytes() == b"[]"
+    assert not path.exists()
+    with pytest.raises(UnreadableFile), local_copy("memory://job/rank7.json"):
+        pass
