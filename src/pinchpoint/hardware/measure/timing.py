@@ -1,0 +1,101 @@
+"""Timing of repeated device work: events on a GPU, the clock of the host on a CPU.
+
+A sample is a number of calls back to back, long enough for the timer (events resolve about half a
+microsecond) and short enough not to heat the chip. Between samples the device rests.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+SAMPLE_NS = 3_000_000  # under 5 ms: a burst that power limits do not yet reach
+LEAST_SAMPLE_NS = 500_000  # a thousand times the resolution of events
+REST_S = 0.01  # between bursts, so that each starts cool
+BURSTS = 5
+_MOST_CALLS = 10_000
+
+Work = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Samples of one piece of work, ns a call, in the order taken."""
+
+    samples_ns: tuple[float, ...]
+
+    @property
+    def median_ns(self) -> float:
+        """The middle sample."""
+        return statistics.median(self.samples_ns)
+
+    @property
+    def best_ns(self) -> float:
+        """The fastest sample."""
+        return min(self.samples_ns)
+
+    @property
+    def spread_ratio(self) -> float:
+        """(90th - 10th percentile) / median."""
+        ordered = sorted(self.samples_ns)
+        low, high = ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]
+        return (high - low) / self.median_ns
+
+
+class Machine:
+    """One device, and how its work is timed."""
+
+    def __init__(self, torch: Any, device: str) -> None:
+        self.torch = torch
+        self.device = torch.device(device)
+        self.on_gpu = self.device.type == "cuda"
+
+    def sync(self) -> None:
+        """Wait for everything that was issued."""
+        if self.on_gpu:
+            self.torch.cuda.synchronize(self.device)
+
+    def once(self, work: Work, calls: int) -> float:
+        """ns a call of ``calls`` calls back to back."""
+        if not self.on_gpu:
+            start = time.perf_counter_ns()
+            for _ in range(calls):
+                work()
+            return (time.perf_counter_ns() - start) / calls
+        with self.torch.cuda.device(self.device):
+            begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(calls):
+                work()
+            end.record()
+            end.synchronize()
+            return float(begin.elapsed_time(end)) * 1e6 / calls
+
+    def bursts(
+        self,
+        work: Work,
+        *,
+        sample_ns: int = SAMPLE_NS,
+        bursts: int = BURSTS,
+        rest_s: float = REST_S,
+    ) -> Timed:
+        """Short samples with rests between them; the first, which warms up, is dropped."""
+        self.once(work, 1)
+        each = max(self.once(work, 3), 1.0)
+        calls = int(min(max(sample_ns / each, 1), _MOST_CALLS))
+        samples = []
+        for _ in range(bursts + 1):
+            time.sleep(rest_s if self.on_gpu else 0)
+            samples.append(self.once(work, calls))
+        return Timed(tuple(samples[1:]))
+
+    def sustained(self, work: Work, seconds: float, sample_ns: int = 50_000_000) -> Timed:
+        """Samples without rest for a while; only the last third, when heat has settled."""
+        each = max(self.once(work, 2), 1.0)
+        calls = int(min(max(sample_ns / each, 1), _MOST_CALLS))
+        samples: list[float] = []
+        until = time.monotonic() + seconds
+        while time.monotonic() < until or len(samples) < 3:
+            samples.append(self.once(work, calls))
+        return Timed(tuple(samples[-max(len(samples) // 3, 1) :]))

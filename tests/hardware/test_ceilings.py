@@ -1,0 +1,156 @@
+import msgspec
+import pytest
+
+from pinchpoint.errors import MissingExtra, UnreadableFile, UsageError
+from pinchpoint.hardware import find_spec
+from pinchpoint.hardware.ceilings import (
+    Ceilings,
+    Measurement,
+    folder,
+    key_of,
+    load,
+    save,
+    stored,
+)
+from pinchpoint.hardware.measure.limits import sift
+
+H100 = find_spec("NVIDIA H100 80GB HBM3")
+
+
+def ceilings(**more):
+    facts = {
+        "device": "NVIDIA H100 80GB HBM3",
+        "measured_at": "2026-11-28T10:00:00+00:00",
+        "fingerprint": {"driver": "580", "power_limit_w": 700},
+        "measurements": (
+            gemm(750e12),
+            gemm(650e12, mode="sustained"),
+            stream(2.9e12),
+            stream(3.0e12, "triad"),
+        ),
+    }
+    return Ceilings(**(facts | more))
+
+
+def gemm(value, dtype="bf16", mode="burst"):
+    return Measurement(what="gemm", dtype=dtype, mode=mode, value=value, unit="FLOP/s")
+
+
+def stream(value, what="copy"):
+    return Measurement(what=what, value=value, unit="bytes/s")
+
+
+def test_bursts_are_the_ceiling_and_the_best_stream_is_the_bandwidth():
+    found = ceilings()
+    assert found.gemm_flop_per_s == {"bf16": 750e12}
+    assert found.memory_bytes_per_s == 3.0e12
+    assert found.find("gemm", "bf16", "sustained").value == 650e12
+    assert found.find("gemm", "fp8") is None
+
+
+def test_what_exceeds_the_data_sheet_is_refused():
+    kept, refused = sift([gemm(750e12), gemm(1.2e15), stream(3.0e12), stream(3.9e12)], H100, None)
+    assert [m.value for m in kept] == [750e12, 3.0e12]
+    assert kept[0].data_sheet_ratio == pytest.approx(0.758, abs=1e-3)
+    assert [(r.what, r.value) for r in refused] == [("gemm", 1.2e15), ("copy", 3.9e12)]
+    assert "more than the device can do" in refused[0].why
+
+
+def test_a_higher_clock_allows_more_than_the_data_sheet():
+    """The H100's tensor peak is quoted at 1830 MHz, and it may run at 1980 MHz."""
+    quick = gemm(1.05e15)
+    assert sift([quick], H100, None)[0] == ()
+    ((kept,), refused) = sift([quick], H100, 1.98e9)
+    assert kept.data_sheet_ratio == pytest.approx(1.061, abs=1e-3)
+    assert refused == ()
+
+
+def test_fp64_products_may_use_the_matrix_units():
+    assert sift([gemm(60e12, "fp64")], H100, None)[1] == ()
+    assert sift([gemm(80e12, "fp64")], H100, None)[0] == ()
+
+
+def test_without_a_data_sheet_everything_is_kept():
+    kept, refused = sift([gemm(9e15)], None, None)
+    assert (len(kept), refused) == (1, ())
+    assert kept[0].data_sheet_ratio is None
+
+
+def test_a_document_survives_the_disk(tmp_path):
+    path = save(ceilings(), tmp_path / "c.json")
+    assert load(path) == ceilings()
+    assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
+
+
+def test_the_store_is_keyed_by_fingerprint_and_gives_the_newest(tmp_path, monkeypatch):
+    monkeypatch.setenv("PINCHPOINT_CEILINGS", str(tmp_path))
+    assert folder() == tmp_path
+    assert stored("NVIDIA H100 80GB HBM3") is None
+    save(ceilings())
+    newer = ceilings(measured_at="2026-12-01T00:00:00+00:00", fingerprint={"driver": "590"})
+    save(newer)
+    save(ceilings(measured_at="2026-11-29T00:00:00+00:00"))  # replaces the first
+    assert len(list(tmp_path.glob("*.json"))) == 2
+    assert stored("NVIDIA H100 80GB HBM3") == newer
+    assert stored("NVIDIA A10") is None
+    assert stored(None) is None
+    (tmp_path / "other.json").write_text("[1")
+    assert stored("NVIDIA H100 80GB HBM3") == newer
+
+
+def test_the_order_of_facts_does_not_matter():
+    assert key_of({"a": 1, "b": 2}) == key_of({"b": 2, "a": 1})
+    assert key_of({"a": 1}) != key_of({"a": 2})
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1", '{"schema": "x"}', "[" * 10_000])
+def test_what_is_no_document_is_refused(tmp_path, text):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(UnreadableFile, match=r"bad\.json"):
+        load(path)
+
+
+def test_a_document_of_a_later_version(tmp_path):
+    path = tmp_path / "later.json"
+    later = msgspec.structs.replace(ceilings(), schema="pinchpoint.ceilings/9")
+    path.write_bytes(msgspec.json.encode(later))
+    with pytest.raises(UnreadableFile, match="ceilings/9"):
+        load(path)
+
+
+@pytest.mark.torch
+def test_this_machine_can_be_measured():
+    pytest.importorskip("torch", reason="measures with torch")
+    from pinchpoint.hardware.measure import measure
+
+    said = []
+    found = measure("cpu", dtypes=("fp32",), sustained_s=0.05, progress=said.append)
+    assert found.gemm_flop_per_s["fp32"] > 1e8
+    assert found.find("gemm", "fp32", "sustained").value > 1e8
+    assert found.memory_bytes_per_s > 1e8
+    assert found.device
+    assert found.fingerprint["torch"]
+    assert said[0] == "memory bandwidth"
+
+
+@pytest.mark.torch
+def test_devices_and_formats_that_are_not_there():
+    torch = pytest.importorskip("torch", reason="measures with torch")
+    from pinchpoint.hardware.measure import measure
+
+    if not torch.cuda.is_available():
+        with pytest.raises(UsageError, match="no CUDA device"):
+            measure("cuda:0")
+    with pytest.raises(UsageError, match="cannot measure"):
+        measure("meta")
+    with pytest.raises(UsageError, match="unknown number format"):
+        measure("cpu", dtypes=("fp7",))
+
+
+def test_without_torch(monkeypatch):
+    from pinchpoint.hardware.measure import measure
+
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(MissingExtra, match="needs PyTorch"):
+        measure("cpu")
