@@ -120,10 +120,12 @@ def test_a_document_of_a_later_version(tmp_path):
 
 
 @pytest.mark.torch
-def test_this_machine_can_be_measured():
+def test_this_machine_can_be_measured(monkeypatch):
     pytest.importorskip("torch", reason="measures with torch")
-    from pinchpoint.hardware.measure import measure
+    from pinchpoint.hardware.measure import measure, products, streams
 
+    monkeypatch.setattr(streams, "_CPU_ARRAY_BYTES", 1 << 20)
+    monkeypatch.setattr(products, "CPU_SHAPES", ((128, 128, 128),))
     said = []
     found = measure("cpu", dtypes=("fp32",), sustained_s=0.05, progress=said.append)
     assert found.gemm_flop_per_s["fp32"] > 1e8

@@ -22,6 +22,8 @@ from pinchpoint.report.document import (
     StepsInfo,
 )
 from pinchpoint.report.findings import answers
+from pinchpoint.report.roofline_build import roofline_document
+from pinchpoint.report.roofline_document import RooflineDocument
 from pinchpoint.report.tables import tables
 from pinchpoint.report.wording import CANNOT_CONCLUDE
 from pinchpoint.trace import DeviceKind, Severity, Trace
@@ -61,8 +63,19 @@ def _facts(trace: Trace, health: Health, **conclusions: Any) -> Report:
         steps=_steps(trace),
         device=_device(trace),
         tables=tables(trace),
+        roofline=_roofline(trace),
         **conclusions,
     )
+
+
+_MOST_POINTS = 60  # of the roofline, in a report about everything
+
+
+def _roofline(trace: Trace) -> RooflineDocument | None:
+    """None where nothing ran whose FLOPs or bytes are known."""
+    document = roofline_document(trace, _MOST_POINTS)
+    known = any(point.bound is not None for point in document.points)
+    return document if known or document.utilisation is not None else None
 
 
 def _source(trace: Trace) -> SourceInfo:

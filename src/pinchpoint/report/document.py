@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from pinchpoint.report.roofline_document import RooflineDocument
+
 SCHEMA = "pinchpoint.report/1"
 SCHEMA_OF_SEVERAL = "pinchpoint.reports/1"
 
@@ -175,6 +177,7 @@ class Report(_Part, frozen=True, kw_only=True):
     clear: tuple[str, ...] = ()  # ids of rules that looked and found nothing
     crashed: tuple[NotCheckedItem, ...] = ()
     tables: dict[str, ResultTable] = {}
+    roofline: RooflineDocument | None = None  # null: no work that could be placed on it
     next_command: str | None = None
 
 

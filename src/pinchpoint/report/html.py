@@ -8,9 +8,12 @@ from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
 from pinchpoint.report.document import FindingItem, Report, ResultTable
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
+from pinchpoint.report.roofline_svg import roofline_svg
+from pinchpoint.report.roofline_words import utilisation_sentences
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from markupsafe import Markup
 
 _GROUPS = (
     ("device", "the device works"),
@@ -56,6 +59,8 @@ def render(report: Report) -> str:
         together=wording.together(safe),
         closing=wording.closing(safe),
         tables=[(table, _rows(table)) for table in safe.tables.values()],
+        arithmetic=_arithmetic(safe),
+        roofline=_roofline(safe),
     )
 
 
@@ -109,3 +114,18 @@ def _rows(table: ResultTable) -> list[list[_Cell]]:
         ]
         for row in table.rows
     ]
+
+
+def _arithmetic(report: Report) -> tuple[str, ...]:
+    if report.roofline is None or report.roofline.utilisation is None:
+        return ()
+    return tuple(utilisation_sentences(report.roofline.utilisation))
+
+
+def _roofline(report: Report) -> "Markup | None":
+    """The plot, whose own renderer has escaped every name in it."""
+    if report.roofline is None or not any(p.bound for p in report.roofline.points):
+        return None
+    from markupsafe import Markup
+
+    return Markup(roofline_svg(report.roofline))

@@ -81,6 +81,13 @@ def _memory(machine: Machine, clocks: Clocks, progress: Progress) -> Iterator[Me
         yield from transfers.launches(machine)
 
 
+def name_of(device: str) -> str:
+    """The reported name of ``cuda:N`` or ``cpu``; UsageError if it is not there."""
+    machine = Machine(_torch(), device)
+    _check(machine, None)
+    return device_name(machine)
+
+
 def device_name(machine: Machine) -> str:
     """The name that the driver reports."""
     if machine.on_gpu:

@@ -1,0 +1,98 @@
+"""Measure what this machine can really compute and move."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import look, note, show
+from pinchpoint.errors import UsageError
+from pinchpoint.hardware import ceilings as store
+from pinchpoint.report.ceilings_terminal import render_ceilings
+
+Switch = Parameter(negative="")
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Where figures go.
+
+    Parameters
+    ----------
+    stored
+        Show what was measured before instead of measuring.
+    output
+        Also write the document to this file.
+    no_store
+        Do not keep the result for later analyses.
+    """
+
+    stored: Annotated[bool, Switch] = False
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None
+    no_store: Annotated[bool, Switch] = False
+
+
+_USUAL = Keeping()
+
+
+def command(
+    *,
+    device: str = "cuda:0",
+    dtypes: str | None = None,
+    sustained: float = 8.0,
+    keep: Annotated[Keeping, Parameter(name="*")] = _USUAL,
+    json: Annotated[bool, Switch] = False,
+    verbose: Annotated[bool, Switch] = False,
+) -> int:
+    """Measure products by number format, memory, copies and launches; keep the result.
+
+    Takes about half a minute on an otherwise idle device and needs PyTorch. Later analyses of
+    recordings of the same device prefer these figures to the data sheet, and say so. Figures
+    above what the device can do are refused.
+
+    Parameters
+    ----------
+    device
+        cuda:N or cpu.
+    dtypes
+        Number formats to multiply in, such as bf16,tf32; default: all that the device has.
+    sustained
+        Seconds of the sustained product in the first format; 0 leaves it out.
+    json
+        One JSON document on standard output and nothing else.
+    verbose
+        Also show shapes, spreads and what held the clocks down.
+    """
+    if sustained < 0:
+        raise UsageError("--sustained is a number of seconds", hint="0 leaves it out")
+    found = _stored(device) if keep.stored else _measured(device, dtypes, sustained)
+    if not keep.stored and not keep.no_store:
+        note(f"kept in {store.save(found)}")
+    if keep.output is not None:
+        note(f"wrote {store.save(found, keep.output)}")
+    if json:
+        show(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+    else:
+        show(render_ceilings(found, look(verbose=verbose)))
+    return 0
+
+
+def _measured(device: str, dtypes: str | None, sustained: float) -> store.Ceilings:
+    from pinchpoint.hardware.measure import measure
+
+    wanted = None if dtypes is None else tuple(t.strip() for t in dtypes.split(",") if t.strip())
+    return measure(device, dtypes=wanted, sustained_s=sustained, progress=note)
+
+
+def _stored(device: str) -> store.Ceilings:
+    from pinchpoint.hardware.measure import name_of
+
+    name = name_of(device)
+    found = store.stored(name)
+    if found is None:
+        raise UsageError(
+            f"nothing was measured for {name} yet", hint="measure it: pinchpoint ceilings"
+        )
+    return found

@@ -1,0 +1,45 @@
+"""What holds each kernel back, by its hardware counters."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import look, show
+from pinchpoint.cli.roofline import joined, measured_against
+from pinchpoint.report.kernels_document import encode_kernels, kernels_document
+from pinchpoint.report.kernels_terminal import render_kernels
+
+Switch = Parameter(negative="")
+
+
+def command(
+    file: Path,
+    /,
+    *,
+    counters: Path | None = None,
+    json: Annotated[bool, Switch] = False,
+    verbose: Annotated[bool, Switch] = False,
+) -> int:
+    """Profiled kernels: what bounds them, issues, metrics with good and poor marks.
+
+    Of a recording without counters it shows the kernels by time.
+
+    Parameters
+    ----------
+    file
+        A report of Nsight Compute (.ncu-rep, or its CSV pages), or any other recording.
+    counters
+        A report of Nsight Compute of the same program, to be joined with the recording.
+    json
+        One JSON document on standard output and nothing else.
+    verbose
+        Show all launches, their metrics, stall reasons and what NVIDIA's own rules said.
+    """
+    trace = measured_against(joined(file, counters), None, data_sheet=False)
+    document = kernels_document(trace)
+    if json:
+        show(encode_kernels(document).decode() + "\n")
+    else:
+        show(render_kernels(document, look(verbose=verbose)))
+    return 0

@@ -1,0 +1,83 @@
+"""Which work is near its roof, which is not, and how much of the peak a step uses."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pinchpoint.analysis.roofs import with_ceilings
+from pinchpoint.cli.output import look, note, show, write_file
+from pinchpoint.cli.progress import reading
+from pinchpoint.hardware import ceilings as store
+from pinchpoint.importers import load
+from pinchpoint.report.roofline_build import roofline_document
+from pinchpoint.report.roofline_document import encode_roofline
+from pinchpoint.report.roofline_svg import roofline_svg
+from pinchpoint.report.roofline_terminal import render_roofline
+from pinchpoint.trace import Trace
+
+Switch = Parameter(negative="")
+
+
+def command(
+    file: Path,
+    /,
+    *,
+    counters: Path | None = None,
+    ceilings: Path | None = None,
+    data_sheet: Annotated[bool, Switch] = False,
+    json: Annotated[bool, Switch] = False,
+    svg: Path | None = None,
+    verbose: Annotated[bool, Switch] = False,
+) -> int:
+    """Place operators or profiled kernels on the roofline; MFU, HFU, tokens a second.
+
+    Parameters
+    ----------
+    file
+        A recording with shapes (record_shapes=True), or a report of Nsight Compute.
+    counters
+        A report of Nsight Compute of the same program, to be joined with the recording.
+    ceilings
+        Ceilings measured by pinchpoint ceilings; default: those stored for this device, if any.
+    data_sheet
+        Hold the work against the data sheet even where ceilings were measured.
+    json
+        One JSON document on standard output and nothing else.
+    svg
+        Also write the plot to this file.
+    verbose
+        Show all points.
+    """
+    trace = measured_against(joined(file, counters), ceilings, data_sheet=data_sheet)
+    document = roofline_document(trace)
+    if json:
+        show(encode_roofline(document).decode() + "\n")
+    else:
+        show(render_roofline(document, look(verbose=verbose)))
+    if svg is not None:
+        write_file(svg, roofline_svg(document) + "\n")
+        note(f"wrote {svg}")
+    return 0
+
+
+def joined(file: Path, counters: Path | None) -> Trace:
+    """A recording, with the counters of another one if it is named."""
+    with reading(file) as progress:
+        trace = load(file, progress)
+    if counters is None:
+        return trace
+    from pinchpoint.analysis.kernel_join import with_counters
+
+    return with_counters(trace, load(counters))
+
+
+def measured_against(trace: Trace, ceilings: Path | None, *, data_sheet: bool) -> Trace:
+    """The trace with the ceilings that its work is held against."""
+    if data_sheet:
+        return trace
+    if ceilings is not None:
+        return with_ceilings(trace, store.load(ceilings))
+    names = (device.name for device in trace.devices)
+    found = next((c for name in names if (c := store.stored(name)) is not None), None)
+    return with_ceilings(trace, found)

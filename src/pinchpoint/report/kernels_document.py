@@ -1,0 +1,165 @@
+"""Profiled launches as one document: facts, what bounds each, its issues, marks, NVIDIA's word.
+
+Of a recording without counters it is the table of its kernels, and how to record counters.
+"""
+
+from typing import Any
+
+import msgspec
+
+from pinchpoint.analysis.kernel_facts import KernelFacts
+from pinchpoint.analysis.kernel_issues import Examined, examined_launches
+from pinchpoint.analysis.kernel_join import profiled_time_ns
+from pinchpoint.analysis.kernel_marks import marks
+from pinchpoint.analysis.kernel_short_names import short_kernel_name
+from pinchpoint.report.document import ResultTable
+from pinchpoint.report.plain import plain
+from pinchpoint.report.tables import kernel_table
+from pinchpoint.trace import Trace
+
+SCHEMA = "pinchpoint.kernels/1"
+_LONGEST_SENTENCE = 600
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the parts."""
+
+
+class IssueInfo(_Part, frozen=True, kw_only=True):
+    """What a launch suffers from or is bound by; ``id`` is the rule that explains it."""
+
+    id: str
+    text: str
+    value: float
+    unit: str
+    won_ratio: float | None
+
+
+class MarkInfo(_Part, frozen=True, kw_only=True):
+    """One metric with its mark: good, fair, poor, or null where it does not matter."""
+
+    metric: str
+    value: float | None
+    unit: str
+    mark: str | None
+    good: str
+    poor: str
+
+
+class SaidInfo(_Part, frozen=True, kw_only=True):
+    """What one of NVIDIA's own rules said."""
+
+    rule: str
+    section: str
+    kind: str
+    text: str
+    speedup_kind: str | None
+    speedup_percent: float | None
+
+
+class LaunchInfo(_Part, frozen=True, kw_only=True):
+    """One profiled launch. Nulls were not collected."""
+
+    number: int
+    name: str
+    full_name: str
+    grid: tuple[int, int, int] | None
+    block: tuple[int, int, int] | None
+    time_ns: int | None
+    timeline_ns: int | None  # of the kernels that it stands for, where a timeline is joined
+    bound: str | None
+    how: str
+    roof_ratio: float | None
+    issues: tuple[IssueInfo, ...]
+    marks: tuple[MarkInfo, ...]
+    facts: dict[str, Any]
+    stalls: dict[str, float]  # cycles between two instructions of a warp, by reason
+    limiters: tuple[str, ...]
+    nvidia: tuple[SaidInfo, ...]
+
+
+class KernelsDocument(_Part, frozen=True, kw_only=True):
+    """All profiled launches, longest first; or the kernels of a timeline."""
+
+    schema: str = SCHEMA
+    path: str
+    device: str | None
+    launches: tuple[LaunchInfo, ...]
+    kernels: ResultTable | None = None  # of a timeline
+    record: str | None = None  # how to record counters, where there are none
+    summaries: tuple[dict[str, Any], ...] = ()  # tables of nsys stats
+
+
+def kernels_document(trace: Trace) -> KernelsDocument:
+    """The document of one recording."""
+    examined = sorted(examined_launches(trace), key=lambda e: -(e.facts.duration_ns or 0.0))
+    timeline = trace.device_ops is not None and len(trace.device_ops) > 0
+    record = None if examined else "ncu --set full -o report python train.py"
+    return KernelsDocument(
+        path=str(trace.source.path).encode("utf-8", "replace").decode("utf-8"),
+        device=next((plain(d.name) for d in trace.devices if d.name), None),
+        launches=tuple(_launch(trace, e) for e in examined),
+        kernels=kernel_table(trace) if timeline else None,
+        record=record,
+        summaries=tuple(
+            {"columns": s["columns"], "rows": s["rows"]}
+            for s in trace.metadata.get("nsys_summary", ())
+        ),
+    )
+
+
+def encode_kernels(document: KernelsDocument) -> bytes:
+    """The document as JSON."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=1)
+
+
+def _launch(trace: Trace, examined: Examined) -> LaunchInfo:
+    launch, facts = examined.launch, examined.facts
+    return LaunchInfo(
+        number=launch.number,
+        name=plain(short_kernel_name(launch.name)),
+        full_name=plain(launch.name, _LONGEST_SENTENCE),
+        grid=launch.grid,
+        block=launch.block,
+        time_ns=None if facts.duration_ns is None else round(facts.duration_ns),
+        timeline_ns=profiled_time_ns(trace, launch),
+        bound=examined.point.bound,
+        how=examined.point.how,
+        roof_ratio=examined.point.roof_ratio,
+        issues=tuple(
+            IssueInfo(id=i.id, text=i.text, value=i.value, unit=i.unit, won_ratio=i.won_ratio)
+            for i in examined.issues
+        ),
+        marks=tuple(
+            MarkInfo(
+                metric=m.metric, value=m.value, unit=m.unit, mark=m.mark, good=m.good, poor=m.poor
+            )
+            for m in marks(examined)
+        ),
+        facts=_facts(facts),
+        stalls=dict(facts.stalls),
+        limiters=facts.limiters,
+        nvidia=tuple(
+            SaidInfo(
+                rule=said["rule"],
+                section=plain(said["section"]),
+                kind=said["kind"],
+                text=plain(said["text"], _LONGEST_SENTENCE),
+                speedup_kind=said["speedup_kind"],
+                speedup_percent=said["speedup_percent"],
+            )
+            for said in launch.rules
+        ),
+    )
+
+
+def _facts(facts: KernelFacts) -> dict[str, Any]:
+    """The plain numbers; mappings have fields of their own in the document."""
+    found: dict[str, Any] = {}
+    for name in KernelFacts.__dataclass_fields__:
+        value = getattr(facts, name)
+        if name == "flops":
+            found[name] = None if value is None else dict(value)
+        elif value is None or isinstance(value, float):
+            found[name] = value
+    return found

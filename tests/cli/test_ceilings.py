@@ -1,0 +1,71 @@
+import json
+
+import pytest
+
+from pinchpoint.cli import main
+from pinchpoint.hardware import ceilings as store
+
+pytest.importorskip("torch", reason="measures with torch")
+pytestmark = pytest.mark.torch
+
+CPU = store.Ceilings(
+    device="A processor",
+    measured_at="2026-11-28T10:00:00+00:00",
+    fingerprint={"torch": "2.11.0"},
+    measurements=(store.Measurement(what="copy", value=2.5e10, unit="bytes/s"),),
+)
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch, tmp_path):
+    """A store of its own, and measuring that only notes what was asked."""
+    monkeypatch.setenv("PINCHPOINT_CEILINGS", str(tmp_path / "store"))
+    asked = []
+
+    def measure(device, **wanted):
+        asked.append((device, wanted["dtypes"], wanted["sustained_s"]))
+        wanted["progress"]("memory bandwidth")
+        return CPU
+
+    monkeypatch.setattr("pinchpoint.hardware.measure.measure", measure)
+    monkeypatch.setattr("pinchpoint.hardware.measure.name_of", lambda device: "A processor")
+    return asked
+
+
+def run(capsys, *words) -> tuple[int, str, str]:
+    code = main(["ceilings", *map(str, words)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_what_was_measured_is_kept_and_shown(capsys, machine, tmp_path):
+    code, out, err = run(capsys, "--device", "cpu", "--dtypes", "fp32, bf16", "--sustained", 0)
+    assert code == 0
+    assert machine == [("cpu", ("fp32", "bf16"), 0.0)]
+    assert out.splitlines()[0] == "A processor, measured 2026-11-28T10:00:00+00:00"
+    assert "25.0 GB/s" in out
+    assert "memory bandwidth" in err
+    assert store.stored("A processor") == CPU
+    code, again, err = run(capsys, "--stored")
+    assert (code, again, err) == (0, out, "")
+    assert len(machine) == 1
+
+
+def test_json_and_a_file_of_ones_own(capsys, tmp_path):
+    file = tmp_path / "c.json"
+    code, out, err = run(capsys, "--json", "--no-store", "-o", file)
+    assert code == 0
+    assert json.loads(out)["schema"] == "pinchpoint.ceilings/1"
+    assert store.load(file) == CPU
+    assert store.stored("A processor") is None
+    assert "c.json" in err
+
+
+def test_what_makes_no_sense_is_one_line(capsys, machine):
+    code, out, err = run(capsys, "--sustained", -1)
+    assert (code, out) == (2, "")
+    assert "number of seconds" in err
+    code, out, err = run(capsys, "--stored")
+    assert (code, out) == (2, "")
+    assert "nothing was measured" in err
+    assert machine == []

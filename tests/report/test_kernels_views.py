@@ -1,0 +1,93 @@
+"""Profiled launches and measured ceilings as text."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import pinchpoint as pp
+from builders import TraceBuilder
+from pinchpoint.hardware.ceilings import Ceilings, Measurement, Refused
+from pinchpoint.report.ceilings_terminal import render_ceilings
+from pinchpoint.report.kernels_document import KernelsDocument, encode_kernels, kernels_document
+from pinchpoint.report.kernels_terminal import render_kernels
+from pinchpoint.report.terminal import Look
+
+DATA = Path(__file__).parents[1] / "data/ncu"
+
+
+@pytest.fixture(scope="module")
+def profiled():
+    return kernels_document(pp.load(DATA / "kernels.raw.csv.gz"))
+
+
+def test_each_launch_has_its_bound_and_its_issues(profiled):
+    text = render_kernels(profiled)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100
+    at = next(i for i, line in enumerate(lines) if "compute-bound" in line)
+    assert "% of roof" in lines[at]
+    assert "kernel-uncoalesced" in text
+    assert "kernel-too-small" in text
+    assert "good" not in text  # marks are details
+
+
+def test_details_have_marks_and_stalls():
+    document = kernels_document(pp.load(DATA / "kernels.raw.base.csv.gz"))
+    text = render_kernels(document, Look(verbose=True, unicode=False))
+    assert text.isascii()
+    assert "cycles between instructions:" in text
+    assert "poor" in text
+
+
+def test_what_nvidia_said_is_kept():
+    document = kernels_document(pp.load(DATA / "kernels.details.csv.gz"))
+    text = render_kernels(document, Look(verbose=True))
+    assert "NVIDIA " in text
+    assert any(said.kind == "OPT" for x in document.launches for said in x.nvidia)
+
+
+def test_the_document_comes_back_as_it_was(profiled):
+    again = msgspec.json.decode(encode_kernels(profiled), type=KernelsDocument)
+    assert [x.number for x in again.launches] == [x.number for x in profiled.launches]
+    assert again == profiled
+
+
+def test_a_timeline_has_a_table_and_says_how_to_record_counters():
+    builder = TraceBuilder()
+    builder.launch(0, 10, "gemm\x1b[31m", runs_at=100, for_ns=1000)
+    text = render_kernels(kernels_document(builder.trace()))
+    assert "gemm" in text
+    assert "\x1b" not in text
+    assert "ncu --set full" in text
+
+
+def test_ceilings_name_what_was_refused():
+    found = Ceilings(
+        device="NVIDIA H100 80GB HBM3",
+        measured_at="2026-11-28T10:00:00+00:00",
+        fingerprint={},
+        measurements=(
+            Measurement(
+                what="gemm",
+                dtype="bf16",
+                mode="burst",
+                value=750e12,
+                unit="FLOP/s",
+                at="8192x8192x8192",
+                spread_ratio=0.004,
+                data_sheet_ratio=0.758,
+                sm_clock_hz=1.755e9,
+                power_w=650.0,
+                throttled=("power",),
+            ),
+            Measurement(what="launch-host", value=2400.0, unit="ns"),
+        ),
+        refused=(Refused(what="copy", value=9e12, unit="bytes/s", why="more than it can do"),),
+    )
+    text = render_ceilings(found)
+    assert "product bf16, burst          750 TFLOP/s  75.8 % of sheet   1755 MHz  650 W" in text
+    assert "launch, host                     2.40 µs" in text
+    assert "! copy 9.00 TB/s: more than it can do" in text
+    assert "held down" not in text
+    assert "held down by power" in render_ceilings(found, Look(verbose=True, unicode=False))
