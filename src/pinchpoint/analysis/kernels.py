@@ -1,7 +1,9 @@
 """Which kernels the device spends its time in: one row a distinct kernel name."""
 
+import math
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +16,6 @@ from pinchpoint.analysis.precision import (
     Precision,
     precision_of_device_ops,
 )
-from pinchpoint.analysis.shapes import parsed
 from pinchpoint.analysis.spread import spread
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
 
@@ -22,6 +23,7 @@ Times = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
+_SIZES = msgspec.json.Decoder(list[int])
 LAUNCHERS_SHOWN = 3  # enough to tell one dominant operator from several
 
 
@@ -171,7 +173,10 @@ def blocks_of_device_ops(trace: Trace) -> Rows:
 
 
 def _volume(grid: str) -> int:
-    sizes = parsed(grid)
-    if not sizes or not all(type(size) is int and 0 < size < 1 << 31 for size in sizes):
+    try:
+        sizes = _SIZES.decode(grid)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
         return 0
-    return int(np.prod(sizes, dtype=np.int64))
+    if not sizes or not all(0 < size < 1 << 31 for size in sizes):
+        return 0
+    return min(math.prod(sizes), np.iinfo(np.int64).max)
