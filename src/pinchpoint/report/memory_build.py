@@ -14,6 +14,7 @@ from pinchpoint.analysis.memory.history import History, histories
 from pinchpoint.analysis.memory.owners import Category, Confidence
 from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.analysis.memory.remedies import largest_batch_factor, needed_bytes, remedies
+from pinchpoint.analysis.memory.traced import HOST
 from pinchpoint.analysis.memory.waste import waste
 from pinchpoint.analysis.memory.whatif import RANKS, Batch, batch, what_ifs
 from pinchpoint.errors import UsageError
@@ -66,7 +67,7 @@ def memory_report(trace: Trace, questions: Questions = _USUAL) -> MemoryReport:
     found = histories(trace)
     if not found:
         raise UsageError(
-            f"{trace.source.path}: nothing about memory in it",
+            f"{trace.source.path}: nothing in it that says which block was allocated when",
             hint="record a snapshot (torch.cuda.memory._dump_snapshot) or profile_memory=True",
         )
     said = findings(trace)
@@ -95,7 +96,7 @@ def _device(trace: Trace, history: History, questions: Questions) -> DeviceMemor
     )
     larger = batch(history, capacity) if len(history.replay) else None
     return DeviceMemory(
-        device=history.device,
+        device=None if history.device == HOST else history.device,
         events=len(history.replay),
         beginning=history.replay.beginning,
         doubts=history.replay.doubts,

@@ -166,7 +166,7 @@ class BatchItem(_Part, frozen=True, kw_only=True):
 class DeviceMemory(_Part, frozen=True, kw_only=True):
     """Everything about one device."""
 
-    device: int
+    device: int | None  # None: memory of the host
     events: int
     beginning: str
     doubts: tuple[str, ...]

@@ -1,12 +1,14 @@
 """The findings of the memory rules, ranked by bytes."""
 
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 
 from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, Leak, growth
 from pinchpoint.analysis.memory.history import recorded_histories
 from pinchpoint.analysis.memory.pressure import pressure
 from pinchpoint.analysis.memory.wording import place, size
-from pinchpoint.diagnosis.engine import ask, rule_modules
+from pinchpoint.diagnosis.engine import ask
 from pinchpoint.diagnosis.rule import Finding, Location, Outcome
 from pinchpoint.report.document import EvidenceItem, LocationInfo, NotCheckedItem
 from pinchpoint.report.memory_document import MemoryFinding
@@ -40,8 +42,7 @@ class Said:
 
 def findings(trace: Trace) -> Said:
     """Ask the memory rules. A failed request comes first, then what frees most bytes."""
-    known = rule_modules()
-    outcomes = [ask(id_, known[id_], trace) for id_ in MEMORY_RULES if id_ in known]
+    outcomes = [ask(id_, _rule(id_), trace) for id_ in MEMORY_RULES]
     peak = max((h.replay.peak("requested").bytes for h in recorded_histories(trace)), default=0)
     failed = any(pressure(trace, h).failure is not None for h in recorded_histories(trace))
     found = [(o.id, f) for o in outcomes if o.answer == "found" for f in o.findings]
@@ -55,6 +56,10 @@ def findings(trace: Trace) -> Said:
         clear=tuple(o.id for o in outcomes if o.answer == "clear"),
         crashed=tuple(_why(o) for o in outcomes if o.answer == "crashed"),
     )
+
+
+def _rule(id_: str) -> ModuleType:
+    return import_module(f"pinchpoint.diagnosis.rules.{id_.replace('-', '_')}")
 
 
 def _explains(id_: str, failed: bool) -> bool:

@@ -18,6 +18,7 @@ from pinchpoint.report.memory_words import (
     CATEGORY_WORDS,
     FAILURE_CAUSES,
     MOMENT_WORDS,
+    device_name,
     holder_words,
     peak_sentence,
     where,
@@ -43,13 +44,13 @@ def render_page(trace: Trace, report: MemoryReport) -> str:
 
 def render_fragment(trace: Trace, report: MemoryReport) -> str:
     """The view without page and style, for the big report; its classes begin with ``m-``."""
-    by_number = {h.device: h for h in histories(trace)}
+    found = histories(trace)
     return _template("memory.html").render(
         verdict=plain(report.verdict, 600),
         complete=report.source.complete,
         findings=[_finding(f) for f in report.findings],
         not_checked=", ".join(item.id for item in report.not_checked),
-        devices=[_device(by_number[d.device], d) for d in report.devices],
+        devices=[_device(h, d) for h, d in zip(found, report.devices, strict=True)],
         legend=[(css_class(c), CATEGORY_WORDS[c]) for c in ORDER],
     )
 
@@ -58,7 +59,7 @@ def _device(history: History, device: DeviceMemory) -> dict[str, object]:
     recorded = len(history.replay) > 0
     peak = history.peak_event
     return {
-        "number": device.device,
+        "name": device_name(device),
         "events": f"{device.events:,}",
         "peaks": [(name, size(p.bytes)) for name, p in device.peaks.items()],
         "facts": [plain(f.text, 600) for f in device.facts],

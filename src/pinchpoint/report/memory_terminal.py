@@ -13,6 +13,7 @@ from pinchpoint.report.memory_document import (
 from pinchpoint.report.memory_words import (
     FAILURE_CAUSES,
     MOMENT_WORDS,
+    device_name,
     holder_words,
     peak_sentence,
     where,
@@ -77,7 +78,7 @@ def _device(report: MemoryReport, device: DeviceMemory) -> Iterator[Line]:
     """The answer: the peaks, who holds them, and the layers behind that."""
     steps = f"{len(device.growth.floor)} steps ({device.growth.steps})"
     name = report.source.path.rsplit("/", 1)[-1]
-    yield "", f"{name} · device {device.device} · {device.events:,} events · {steps}"
+    yield "", f"{name} · {device_name(device)} · {device.events:,} events · {steps}"
     yield "", _peaks(device)
     for doubt in device.doubts:
         yield "  ! ", doubt

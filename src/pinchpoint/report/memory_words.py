@@ -31,6 +31,11 @@ FAILURE_CAUSES = {
 }
 
 
+def device_name(device: DeviceMemory) -> str:
+    """``device 0``, or the host."""
+    return "host memory" if device.device is None else f"device {device.device}"
+
+
 def where(location: LocationInfo | None, operation: str | None) -> str:
     """``model.py:81 in forward (nn.linear)``."""
     if location is None or location.file is None:

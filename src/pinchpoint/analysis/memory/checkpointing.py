@@ -10,11 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.layers import Layers, backward_after, forward_before, layers
+from pinchpoint.analysis.memory.history import History, once_per_history
+from pinchpoint.analysis.memory.layers import (
+    Layers,
+    backward_after,
+    forward_before,
+    forward_passes,
+    layers,
+)
 from pinchpoint.analysis.memory.lives import Index, Mask
 from pinchpoint.analysis.memory.owners import Category
-from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.trace import Frame
 
 
@@ -40,6 +45,7 @@ class Checkpointing:
     already: bool
 
 
+@once_per_history
 def checkpointing(history: History) -> Checkpointing | None:
     """The effect on the recorded peak; None if no repeated layers were found."""
     window = forward_before(history, history.peak_event)
@@ -87,8 +93,8 @@ def _edited_peak(history: History, like: Layers) -> int:
     Passes are taken from the highest down, until no later one can be the peak; one that allocates
     the same as an earlier one saves the same.
     """
-    passes = history.phases.of(Phase.FORWARD)
-    starts = np.array([0, *(r.first for r in passes)])
+    passes = forward_passes(history)
+    starts = np.array([0, *(first for first, _ in passes)])
     curve = history.replay.requested
     raw = np.maximum.reduceat(curve, starts[starts < len(curve)])
     raw[0] = max(raw[0], history.replay.base[0])
@@ -96,7 +102,7 @@ def _edited_peak(history: History, like: Layers) -> int:
     for at in np.argsort(-raw[1:], kind="stable").tolist():
         if raw[at + 1] <= best:
             break
-        first, end = passes[at].first, passes[at].end
+        first, end = passes[at]
         until = int(starts[at + 2]) if at + 2 < len(starts) else len(curve)
         key = (int(raw[at + 1]), _signature(history, first, end))
         if key not in known:

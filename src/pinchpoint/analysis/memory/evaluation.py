@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.memory.growth import growth
-from pinchpoint.analysis.memory.history import History
+from pinchpoint.analysis.memory.history import History, once_per_history
 from pinchpoint.analysis.memory.lives import Index
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase, Run
@@ -26,6 +26,7 @@ class UnusedGraphs:
     place: Frame | None
 
 
+@once_per_history
 def unused_graphs(history: History) -> UnusedGraphs | None:
     """None if every pass either runs backward or keeps no graph."""
     leaks = [leak.blocks for leak in growth(history).leaks if leak.kind == "graph"]

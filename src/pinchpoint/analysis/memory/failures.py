@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.memory.heap import Heap, heap
-from pinchpoint.analysis.memory.history import History
+from pinchpoint.analysis.memory.history import History, once_per_history
 from pinchpoint.analysis.memory.lives import Index
 from pinchpoint.analysis.memory.phases import Phase, Run
 from pinchpoint.analysis.memory.rounding import LARGE_REMAINDER_BYTES
@@ -48,6 +48,7 @@ class Failure:
     heap: Heap
 
 
+@once_per_history
 def failures(history: History) -> tuple[Failure, ...]:
     """Every failed request, in order."""
     events = history.replay.events

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.history import History
+from pinchpoint.analysis.memory.history import History, once_per_history
 from pinchpoint.analysis.memory.lives import Index
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase
@@ -59,6 +59,7 @@ class Growth:
         return int(np.median(steady)) if len(steady) else 0
 
 
+@once_per_history
 def growth(history: History) -> Growth:
     """Floors of all steps, and the leaks."""
     steps = history.steps

@@ -1,6 +1,10 @@
 """Everything that later questions need to know about one device, found once per trace."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -9,7 +13,10 @@ from pinchpoint.analysis.memory.owners import Category, Owners, owners
 from pinchpoint.analysis.memory.phases import Phases, Steps, phases, steps
 from pinchpoint.analysis.memory.replay import Replay, devices, replay
 from pinchpoint.analysis.memory.stacks import StackSigns, stack_signs
+from pinchpoint.analysis.memory.traced import HOST, traced, traced_devices, traced_replay
 from pinchpoint.trace import MemorySnapshot, Trace, once_per_trace
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +69,43 @@ class History:
         return int(self.blocks.stack[block]) if self.blocks.has_stack[block] else None
 
 
+def once_per_history(question: Callable[[History], Answer]) -> Callable[[History], Answer]:
+    """Remember the answer of a pure function of a history for as long as the history lives."""
+    remembered: WeakKeyDictionary[History, Answer] = WeakKeyDictionary()
+
+    @wraps(question)
+    def ask(history: History) -> Answer:
+        if history not in remembered:
+            remembered[history] = question(history)
+        return remembered[history]
+
+    return ask
+
+
+HOST_NOTICEABLE_BYTES = 64 << 20  # tensors of the host that are worth a section
+
+
+def _noticeable(done: Replay) -> bool:
+    return done.peak("requested").bytes >= HOST_NOTICEABLE_BYTES
+
+
 @once_per_trace
 def histories(trace: Trace) -> tuple[History, ...]:
-    """The devices of a trace that has a snapshot, most memory first."""
-    snapshot = trace.snapshot
-    if snapshot is None:
-        return ()
+    """The devices of a snapshot or of a trace with memory events, most memory first; the host,
+    if a trace has it, last."""
+    if trace.snapshot is not None:
+        snapshot = trace.snapshot
+        replays = [replay(trace, device) for device in devices(trace)]
+    else:
+        events = traced(trace)
+        if events is None:
+            return ()
+        snapshot = events.snapshot
+        replays = [traced_replay(events, device) for device in traced_devices(events)]
     signs = stack_signs(snapshot.stacks)
-    found = [_history(trace, device, signs, snapshot) for device in devices(trace)]
-    return tuple(sorted(found, key=lambda h: -h.replay.peak("requested").bytes))
+    replays = [r for r in replays if r.device != HOST or _noticeable(r)]
+    found = [_history(done, signs, snapshot) for done in replays]
+    return tuple(sorted(found, key=lambda h: (h.device == HOST, -h.replay.peak("requested").bytes)))
 
 
 def recorded_histories(trace: Trace) -> tuple[History, ...]:
@@ -78,11 +113,10 @@ def recorded_histories(trace: Trace) -> tuple[History, ...]:
     return tuple(h for h in histories(trace) if len(h.replay))
 
 
-def _history(trace: Trace, device: int, signs: StackSigns, snapshot: MemorySnapshot) -> History:
-    done = replay(trace, device)
+def _history(done: Replay, signs: StackSigns, snapshot: MemorySnapshot) -> History:
     in_phases = phases(done, signs, snapshot)
     return History(
-        device=device,
+        device=done.device,
         replay=done,
         signs=signs,
         phases=in_phases,

@@ -5,13 +5,14 @@ below which the same sequence of stacks comes three times or more in one forward
 has no module names: a layer is known by that line and its number.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.lives import Index
+from pinchpoint.analysis.memory.lives import Index, Lives
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase, Run
 from pinchpoint.analysis.memory.stacks import Sign, is_python
@@ -33,10 +34,21 @@ class Layers:
     end: int
 
 
+def forward_passes(history: History) -> list[tuple[int, int]]:
+    """The forward passes as ranges of events: runs of that phase, cut where a step begins or
+    ends."""
+    cuts = sorted({*history.steps.first, *history.steps.end})
+    out = []
+    for run in history.phases.of(Phase.FORWARD):
+        inside = [c for c in cuts[bisect_right(cuts, run.first) :] if c < run.end]
+        out += list(zip((run.first, *inside), (*inside, run.end), strict=True))
+    return out
+
+
 def forward_before(history: History, event: int) -> tuple[int, int] | None:
     """The forward pass whose activations an event sees: the last one that began before it."""
-    before = [r for r in history.phases.of(Phase.FORWARD) if r.first <= event]
-    return (before[-1].first, before[-1].end) if before else None
+    before = [p for p in forward_passes(history) if p[0] <= event]
+    return before[-1] if before else None
 
 
 def backward_after(history: History, event: int) -> Run | None:
@@ -62,11 +74,19 @@ def layers(history: History, window: tuple[int, int]) -> Layers | None:
             return None
         inside = np.array([f == line for f in frames])
         rows, kept = rows[inside], kept[inside]
-        starts = _repeats(blocks.stack[rows])
+        starts = _repeats(blocks.stack[rows]) if _inside_module(paths, rows, blocks, depth) else []
         if len(starts) >= MIN_LAYERS:
             return _layers(history, line, rows, starts, window[1])
         depth += 1
     return None
+
+
+def _inside_module(
+    paths: dict[int, tuple[Frame, ...]], rows: Index, blocks: Lives, depth: int
+) -> bool:
+    """Whether a module encloses the frame: what repeats outside of the model are passes."""
+    path = paths[int(blocks.stack[rows[0]])]
+    return any(frame.function == "_call_impl" for frame in path[:depth])
 
 
 def _path(history: History, stack: int) -> tuple[Frame, ...]:

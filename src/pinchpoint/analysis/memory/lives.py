@@ -160,5 +160,12 @@ def _join(paired: _Paired, kept: Index, snapshot: MemorySnapshot, events: Table)
     )
 
 
+def chained(first: Lives, second: Lives) -> Lives:
+    """The blocks of both, first those of ``first``."""
+    names = [field.name for field in fields(Lives) if field.name != "anomalies"]
+    columns = {n: np.concatenate((getattr(first, n), getattr(second, n))) for n in names}
+    return Lives(**columns, anomalies=first.anomalies + second.anomalies)
+
+
 def _chain(first: Any, second: Any) -> Any:
     return np.concatenate((first, second))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.lives import Index, Lives, Mask
 from pinchpoint.analysis.memory.phases import Phase, Phases, Run
-from pinchpoint.analysis.memory.replay import Replay
+from pinchpoint.analysis.memory.replay import Replay, curve
 from pinchpoint.analysis.memory.stacks import Sign, StackSigns
 
 # Scratch memory that cuBLAS keeps for each handle and stream: getChosenWorkspaceSize of
@@ -261,10 +261,10 @@ def _gradients(view: _View, static: Mask) -> Mask:
     known = static & (view.blocks.requested > 0)
     sizes, room = np.unique(view.blocks.requested[known], return_counts=True)
     rows = np.flatnonzero(made & ~zeroed)
-    if not len(rows) or not len(sizes):
+    size = view.blocks.requested[rows]
+    if not np.isin(size, sizes).any():  # parameters are not in the recording
         unmatched: Mask = (made & ~view.stays) | zeroed
         return unmatched
-    size = view.blocks.requested[rows]
     at = np.minimum(np.searchsorted(sizes, size), len(sizes) - 1)
     capacity = np.where(sizes[at] == size, room[at], 0)
     fits = _concurrent(size, view.blocks.birth[rows], view.blocks.death[rows]) < capacity
@@ -288,16 +288,17 @@ def _concurrent(size: Index, birth: Index, death: Index) -> Index:
 
 def _most_at_once(view: _View, gradients: Mask) -> dict[int, int]:
     """Size -> how many gradients of it are alive after the backward pass that holds most."""
-    best: dict[int, int] = {}
-    best_bytes = 0
-    for run in view.backward:
-        alive = gradients & view.blocks.alive(run.end - 1)
-        total = int(view.blocks.requested[alive].sum())
-        if total > best_bytes:
-            sizes, counts = np.unique(view.blocks.requested[alive], return_counts=True)
-            best = dict(zip(sizes.tolist(), counts.tolist(), strict=True))
-            best_bytes = total
-    return best
+    if not view.backward or not gradients.any():
+        return {}
+    rows = np.flatnonzero(gradients)
+    held = curve(
+        view.blocks.birth[rows], view.blocks.death[rows], view.blocks.requested[rows], view.end
+    )
+    ends = np.array([run.end for run in view.backward])
+    fullest = int(ends[held[ends].argmax()])  # value i of a curve is after event i - 1
+    alive = gradients & view.blocks.alive(fullest - 1)
+    sizes, counts = np.unique(view.blocks.requested[alive], return_counts=True)
+    return dict(zip(sizes.tolist(), counts.tolist(), strict=True))
 
 
 def _parameters(
@@ -324,7 +325,8 @@ def _parameters(
     parameters |= moved & (line != buffer_line)
     buffers = moved & (line == buffer_line) & ~parameters
     if not needed and not parameters.any():
-        parameters = static & view.stays & ~buffers  # inference: what is there are the weights
+        # inference: what is there are the weights
+        parameters = static & view.stays & ~buffers & (view.blocks.address > 0)
     return parameters, buffers
 
 

@@ -70,7 +70,7 @@ def phases(replay: Replay, signs: StackSigns, snapshot: MemorySnapshot) -> Phase
     events = replay.events
     of_event = np.zeros(len(events), np.uint8)
     known = events.known("stack")
-    if not len(events) or not known.any() or not signs.has(Sign.PYTHON).any():
+    if not len(events) or not known.any() or not signs.has(Sign.PYTHON | Sign.OPERATOR).any():
         return Phases(of_event, _runs(of_event))
     stack = np.where(known, events["stack"], 0)
     strong = _strong(signs, common_root(signs, events["stack"][known]))[stack]
@@ -95,9 +95,13 @@ def _strong(signs: StackSigns, main: int) -> Kinds:
     out = np.zeros(len(signs.sign), np.uint8)
     python = signs.has(Sign.PYTHON)
     elsewhere = python & (signs.root != main) & (main >= 0) & ~signs.has(Sign.OPTIMIZER)
+    if not python.any():  # a trace without stacks: what is not backward is forward
+        out[signs.has(Sign.OPERATOR)] = Phase.FORWARD
     out[signs.has(Sign.MODULE_CALL)] = Phase.FORWARD
-    out[~python | signs.other_thread | elsewhere | signs.has(Sign.ENGINE)] = Phase.BACKWARD
-    out[signs.has(Sign.OPTIMIZER | Sign.ZERO_GRAD) & ~signs.other_thread] = Phase.OPTIMIZER
+    no_python = ~python & (python.any() | ~signs.has(Sign.OPERATOR))
+    out[no_python | signs.other_thread | elsewhere | signs.has(Sign.ENGINE)] = Phase.BACKWARD
+    stepping = signs.has(Sign.OPTIMIZER | Sign.ZERO_GRAD)
+    out[stepping & ~signs.other_thread & ~signs.has(Sign.ENGINE)] = Phase.OPTIMIZER
     out[signs.has(Sign.MOVE | Sign.BUILD) & ~signs.has(Sign.MODULE_CALL)] = Phase.SETUP
     return out
 

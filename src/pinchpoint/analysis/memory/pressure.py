@@ -8,6 +8,7 @@ from pinchpoint.analysis.memory.waste import retries
 from pinchpoint.trace import Trace
 
 MATERIAL_PEAK_RATIO = 0.03  # of the peak: less is not worth a change
+MATERIAL_DEVICE_RATIO = 0.01  # of the device, where only a trace without memory events is there
 NEARLY_FULL_RATIO = 0.9  # of the device: the next longer batch or fragmentation ends the run
 
 

@@ -34,7 +34,10 @@ class Sign(IntFlag):
     EMPTY_CACHE = 2048
     GRAPH_CAPTURE = 4096
     LOSS = 8192  # a loss function of torch.nn.functional
+    OPERATOR = 16384  # an operator of a profiler trace, which has no C++ frames
 
+
+OPERATOR_FILE = "operator"  # stands for the file in frames that are operators of a trace
 
 _TORCH = re.compile(
     r"(?:^|/)torch/(?:__init__|_[a-z]\w*|amp|ao|autograd|compiler|cuda|distributed|fx|func|functional|jit"
@@ -46,12 +49,15 @@ _STANDARD = re.compile(
 )
 _WORKSPACE = re.compile(r"[Ww]orkspace|getCurrentCUDABlasHandle|getCurrentCuDNNHandle")
 _ENGINE = re.compile(r"torch::autograd::(?:python::Python)?Engine\b")
+_BACKWARD_NODE = re.compile(r"Backward\d*$|AccumulateGrad")
 _LOSSES = re.compile(r"cross_entropy|nll_loss|kl_div|_loss$|loss_with_logits|^log_softmax")
 _PYTHON_FILE = re.compile(r"\.pyx?$|^<|^\[|^/.*/[^.]*$")
 
 
 def _sign(frame: Frame) -> Sign:
     path = frame.file.replace("\\", "/")
+    if frame.file == OPERATOR_FILE:
+        return Sign.OPERATOR | _sign_of_operator(frame.function)
     if not is_python(frame):
         return _sign_of_symbol(frame.function)
     sign = Sign.PYTHON
@@ -60,6 +66,14 @@ def _sign(frame: Frame) -> Sign:
         return sign
     inside = path[where.start() :].lstrip("/")
     return sign | _sign_of_library(inside, frame.function)
+
+
+def _sign_of_operator(name: str) -> Sign:
+    if name.startswith("Optimizer.step#"):
+        return Sign.OPTIMIZER
+    if name.startswith("Optimizer.zero_grad#"):
+        return Sign.ZERO_GRAD
+    return Sign.ENGINE if _BACKWARD_NODE.search(name) else _sign_of_symbol(name)
 
 
 def _sign_of_symbol(function: str) -> Sign:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.memory.heap import Heap, heap
-from pinchpoint.analysis.memory.history import History
+from pinchpoint.analysis.memory.history import History, once_per_history
 from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.analysis.memory.stacks import Sign
@@ -47,6 +47,7 @@ class Waste:
     worst_event: int
 
 
+@once_per_history
 def waste(history: History) -> Waste:
     """Everything about unused memory."""
     replay = history.replay
@@ -82,6 +83,7 @@ def _growth(history: History) -> tuple[int, int]:
     return int(size[rows].sum()), int(size[rows][cached >= wanted].sum())
 
 
+@once_per_history
 def retries(history: History) -> tuple[Retry, ...]:
     """Runs of segments given back right before one is taken, or before a request fails."""
     events = history.replay.events

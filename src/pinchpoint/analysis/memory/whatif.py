@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.checkpointing import checkpointing
-from pinchpoint.analysis.memory.history import History
+from pinchpoint.analysis.memory.history import History, once_per_history
 from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase, Run
@@ -48,16 +48,20 @@ class Batch:
 
 def what_ifs(history: History, ranks: int = RANKS) -> tuple[WhatIf, ...]:
     """All answers that this recording allows, largest saving first."""
-    answers = [
+    answers = [*_independent_of_ranks(history), *_sharding(history, ranks)]
+    useful = [a for a in answers if a.saved_bytes > 0]
+    return tuple(sorted(useful, key=lambda a: -a.saved_bytes))
+
+
+@once_per_history
+def _independent_of_ranks(history: History) -> list[WhatIf]:
+    return [
         *_checkpointing(history),
         *_set_to_none(history),
         *_precision(history),
         *_optimizers(history),
-        *_sharding(history, ranks),
         *_expandable(history),
     ]
-    useful = [a for a in answers if a.saved_bytes > 0]
-    return tuple(sorted(useful, key=lambda a: -a.saved_bytes))
 
 
 def batch(history: History, capacity_bytes: int) -> Batch | None:

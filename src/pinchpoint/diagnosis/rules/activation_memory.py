@@ -19,11 +19,12 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.checkpointing import checkpointing
 from pinchpoint.analysis.memory.composition import largest_category
-from pinchpoint.analysis.memory.history import History, recorded_histories
+from pinchpoint.analysis.memory.history import History
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.pressure import pressure
 from pinchpoint.analysis.memory.shortage import describe
 from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.diagnosis.memory import judged
 from pinchpoint.diagnosis.rule import Evidence, Finding, Location
 from pinchpoint.trace import Trace
 
@@ -33,7 +34,7 @@ RECORD = "a memory snapshot of the failing step, or of one that nearly fails"
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Activations where memory is short."""
-    for history in recorded_histories(trace):
+    for history in judged(trace):
         signs = pressure(trace, history)
         failure = signs.failure
         event = failure.event if failure else history.peak_event

@@ -2,7 +2,8 @@
 
 ## What it looks for
 One or a few results of a forward pass that every step leaves behind, while everything else of the
-pass is freed inside the model: no graph is involved.
+pass is freed inside the model: no graph is involved. Without memory events: driver allocations in
+every step of a loop that records no graph and gives nothing back.
 
 ## Why it matters
 Logits of every batch on the device add up to the whole evaluation set times the number of classes.
@@ -16,19 +17,25 @@ Where all results are needed together on the device and are known to fit.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.memory.calls import driver_growth, runs_backward, unused_nodes
 from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
-from pinchpoint.analysis.memory.history import recorded_histories
 from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.analysis.replay import DropSyncs
+from pinchpoint.diagnosis.locate import location_of
+from pinchpoint.diagnosis.memory import judged
 from pinchpoint.diagnosis.rule import Evidence, Finding, Location, NotChecked
 from pinchpoint.trace import Trace
 
-NEEDS = ("allocations",)
+NEEDS = ()
 RECORD = "a memory snapshot of five steps or more, or a trace with profile_memory=True"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Results that every step leaves behind."""
-    for history in recorded_histories(trace):
+    if trace.allocations is None or not len(trace.allocations):
+        yield from _by_driver_calls(trace)
+        return
+    for history in judged(trace):
         found = growth(history)
         if found.why_not:
             raise NotChecked(found.why_not, RECORD)
@@ -54,3 +61,35 @@ def check(trace: Trace) -> Iterator[Finding]:
                 consequence=f"device memory grows by {size(leak.bytes_per_step)} a step",
                 confirm="pinchpoint memory BEFORE --compare AFTER",
             )
+
+
+def _by_driver_calls(trace: Trace) -> Iterator[Finding]:
+    """Without memory events: memory is bought in every step although no graph is recorded."""
+    if trace.api_calls is None:
+        raise NotChecked("the recording has no memory events", RECORD)
+    grown = driver_growth(trace)
+    if grown is None or unused_nodes(trace) is not None or runs_backward(trace):
+        raise NotChecked("the recording has no memory events", RECORD)
+    calls = trace.api_calls
+    parent = calls.value("host_op", int(grown.calls[-1]))
+    yield Finding(
+        summary=(
+            f"Every step buys device memory ({grown.calls_per_step:.3g} driver allocations) and"
+            " gives none back, without a graph: results are kept"
+        ),
+        evidence=(
+            Evidence("driver allocations", round(grown.calls_per_step, 2), "per step"),
+            Evidence("bought at least", grown.at_least_bytes_per_step, "bytes per step"),
+            Evidence("time in them", grown.ns_per_step, "ns per step"),
+        ),
+        cost_ns_per_step=grown.ns_per_step,
+        changes=(DropSyncs(grown.calls),),
+        location=None if parent is None else location_of(trace, int(parent)),
+        fix="Reduce each batch to what is needed, or move it to the host in time",
+        hint="right += (logits.argmax(-1) == y).sum()   # not kept.append(logits)",
+        consequence=(
+            f"device memory grows by {size(grown.at_least_bytes_per_step)} a step at least"
+        ),
+        confirm="record a memory snapshot of five steps, then: pinchpoint memory SNAPSHOT",
+        confidence="medium",
+    )

@@ -2,7 +2,8 @@
 
 ## What it looks for
 Forward passes most of whose blocks outlive the modules that made them, although no backward pass
-uses them. Without a graph only the results outlive the model.
+uses them. Without a graph only the results outlive the model. Without memory events: autograd
+nodes that are recorded step after step while no backward pass runs.
 
 ## Why it matters
 The activations of the whole model are kept until the output is dropped, twice if the next output is
@@ -17,20 +18,25 @@ Where gradients with respect to the input are taken later.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.memory.calls import driver_growth, unused_nodes
 from pinchpoint.analysis.memory.evaluation import unused_graphs
-from pinchpoint.analysis.memory.history import recorded_histories
-from pinchpoint.analysis.memory.pressure import MATERIAL_PEAK_RATIO
+from pinchpoint.analysis.memory.pressure import MATERIAL_DEVICE_RATIO, MATERIAL_PEAK_RATIO
 from pinchpoint.analysis.memory.wording import place, size
-from pinchpoint.diagnosis.rule import Evidence, Finding, Location
+from pinchpoint.diagnosis.locate import location_of
+from pinchpoint.diagnosis.memory import judged
+from pinchpoint.diagnosis.rule import Evidence, Finding, Location, NotChecked
 from pinchpoint.trace import Trace
 
-NEEDS = ("allocations",)
+NEEDS = ()
 RECORD = "a memory snapshot, or a trace with profile_memory=True, of two evaluation steps or more"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Graphs without a backward pass."""
-    for history in recorded_histories(trace):
+    if trace.allocations is None or not len(trace.allocations):
+        yield from _by_nodes(trace)
+        return
+    for history in judged(trace):
         found = unused_graphs(history)
         peak = history.replay.peak("requested").bytes
         if found is None or found.peak_bytes < MATERIAL_PEAK_RATIO * peak:
@@ -54,3 +60,37 @@ def check(trace: Trace) -> Iterator[Finding]:
             consequence=f"{size(found.peak_bytes)} of {size(peak)} at the peak are not needed",
             confirm="pinchpoint memory BEFORE --compare AFTER",
         )
+
+
+def _by_nodes(trace: Trace) -> Iterator[Finding]:
+    """Without memory events: recorded nodes, none of which is run backward."""
+    found = unused_nodes(trace)
+    if trace.host_ops is None:
+        raise NotChecked("the recording has no operators", RECORD)
+    if found is None or driver_growth(trace) is not None:
+        return
+    if found.at_most_bytes is None:
+        raise NotChecked(
+            "graphs are recorded and not used; how large they are is not known", RECORD
+        )
+    capacity = max((d.memory_bytes or 0 for d in trace.devices), default=0)
+    if not capacity or found.at_most_bytes < MATERIAL_DEVICE_RATIO * capacity:
+        return
+    yield Finding(
+        summary=(
+            f"Each step records {found.nodes_per_step:.0f} graph nodes, and no backward pass runs:"
+            f" up to {size(found.at_most_bytes)} of activations are kept in vain"
+        ),
+        evidence=(
+            Evidence("nodes recorded", round(found.nodes_per_step, 1), "per step"),
+            Evidence("kept at most", found.at_most_bytes, "bytes"),
+        ),
+        cost_ns_per_step=None,
+        saving_bytes=found.at_most_bytes,
+        location=location_of(trace, found.host_op),
+        fix="Evaluate under torch.inference_mode() or torch.no_grad()",
+        hint="with torch.inference_mode():\n    out = model(x)",
+        consequence=f"up to {size(found.at_most_bytes)} of device memory are not needed",
+        confirm="record a memory snapshot of two steps, then: pinchpoint memory SNAPSHOT",
+        confidence="medium",
+    )

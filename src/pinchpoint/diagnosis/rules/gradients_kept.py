@@ -17,10 +17,10 @@ reads them after the step.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.history import recorded_histories
 from pinchpoint.analysis.memory.pressure import MATERIAL_PEAK_RATIO
 from pinchpoint.analysis.memory.whatif import what_ifs
 from pinchpoint.analysis.memory.wording import size
+from pinchpoint.diagnosis.memory import judged
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
 
@@ -30,7 +30,7 @@ RECORD = "a memory snapshot, or a trace with profile_memory=True, of two trainin
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Gradients that are live at the peak without need."""
-    for history in recorded_histories(trace):
+    for history in judged(trace):
         answer = next((a for a in what_ifs(history) if a.id == "set-to-none"), None)
         peak = history.replay.peak("requested").bytes
         if answer is None or answer.saved_bytes < MATERIAL_PEAK_RATIO * peak:

@@ -3,7 +3,8 @@
 ## What it looks for
 Blocks that a forward pass allocates in every step and that are still there when the next step has
 ended, most of the pass's blocks or what a loss holds after its backward pass. The line named is the
-innermost one that only these blocks go through.
+innermost one that only these blocks go through. Without memory events: driver allocations in
+every step of a loop that gives nothing back, and recorded graph nodes that never run backward.
 
 ## Why it matters
 A loss or output with a `grad_fn` keeps everything that its backward pass would need. Memory grows
@@ -19,19 +20,25 @@ Where the loss of a few bytes a step is all that stays: it would take years to m
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.memory.calls import driver_growth, unused_nodes
 from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
-from pinchpoint.analysis.memory.history import recorded_histories
 from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.analysis.replay import DropSyncs
+from pinchpoint.diagnosis.locate import location_of
+from pinchpoint.diagnosis.memory import judged
 from pinchpoint.diagnosis.rule import Evidence, Finding, Location, NotChecked
 from pinchpoint.trace import Trace
 
-NEEDS = ("allocations",)
+NEEDS = ()
 RECORD = "a memory snapshot of five steps or more, or a trace with profile_memory=True"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Graphs that every step leaves behind."""
-    for history in recorded_histories(trace):
+    if trace.allocations is None or not len(trace.allocations):
+        yield from _by_driver_calls(trace)
+        return
+    for history in judged(trace):
         found = growth(history)
         if found.why_not:
             raise NotChecked(found.why_not, RECORD)
@@ -58,3 +65,35 @@ def check(trace: Trace) -> Iterator[Finding]:
                 consequence=f"device memory grows by {size(leak.bytes_per_step)} a step",
                 confirm="pinchpoint memory BEFORE --compare AFTER",
             )
+
+
+def _by_driver_calls(trace: Trace) -> Iterator[Finding]:
+    """Without memory events: memory is bought in every step, and nodes are never run backward."""
+    if trace.api_calls is None:
+        raise NotChecked("the recording has no memory events", RECORD)
+    grown, nodes = driver_growth(trace), unused_nodes(trace)
+    if grown is None or nodes is None:
+        raise NotChecked("the recording has no memory events", RECORD)
+    yield Finding(
+        summary=(
+            f"Every step buys device memory ({grown.calls_per_step:.3g} driver allocations) and"
+            f" records {nodes.nodes_per_step:.0f} graph nodes that never run backward: their"
+            " tensors are kept"
+        ),
+        evidence=(
+            Evidence("driver allocations", round(grown.calls_per_step, 2), "per step"),
+            Evidence("bought at least", grown.at_least_bytes_per_step, "bytes per step"),
+            Evidence("time in them", grown.ns_per_step, "ns per step"),
+            Evidence("nodes recorded", round(nodes.nodes_per_step, 1), "per step"),
+        ),
+        cost_ns_per_step=grown.ns_per_step,
+        changes=(DropSyncs(grown.calls),),
+        location=location_of(trace, nodes.host_op),
+        fix="Keep a number or a detached tensor; evaluate under torch.no_grad()",
+        hint="total += loss.item()        # or loss.detach()",
+        consequence=(
+            f"device memory grows by {size(grown.at_least_bytes_per_step)} a step at least"
+        ),
+        confirm="record a memory snapshot of five steps, then: pinchpoint memory SNAPSHOT",
+        confidence="medium",
+    )

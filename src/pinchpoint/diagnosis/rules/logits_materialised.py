@@ -17,9 +17,9 @@ Where the peak is elsewhere or nothing else needs the memory.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.composition import loss_blocks
-from pinchpoint.analysis.memory.history import recorded_histories
 from pinchpoint.analysis.memory.pressure import pressure
 from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.diagnosis.memory import judged
 from pinchpoint.diagnosis.rule import Evidence, Finding, Location
 from pinchpoint.trace import Trace
 
@@ -32,7 +32,7 @@ SHORT_RATIO = 0.35  # where memory is short: more than any other part usually is
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Loss tensors that dominate the peak."""
-    for history in recorded_histories(trace):
+    for history in judged(trace):
         signs = pressure(trace, history)
         if signs.failure is not None and signs.failure.fragmented:
             continue

@@ -20,8 +20,9 @@ Where nothing else wants the memory and no request fails.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.memory.calls import driver_retries
 from pinchpoint.analysis.memory.failures import failures
-from pinchpoint.analysis.memory.history import History, recorded_histories
+from pinchpoint.analysis.memory.history import History
 from pinchpoint.analysis.memory.pressure import pressure
 from pinchpoint.analysis.memory.waste import (
     OVERHEAD_RATIO,
@@ -31,10 +32,12 @@ from pinchpoint.analysis.memory.waste import (
     waste,
 )
 from pinchpoint.analysis.memory.wording import size
-from pinchpoint.diagnosis.rule import Evidence, Finding
+from pinchpoint.analysis.replay import DropSyncs
+from pinchpoint.diagnosis.memory import judged
+from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
 
-NEEDS = ("allocations",)
+NEEDS = ()
 RECORD = "a memory snapshot: torch.cuda.memory._dump_snapshot"
 
 _HINT = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
@@ -42,7 +45,10 @@ _HINT = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Failed requests, retries, and growth that fragmentation causes."""
-    for history in recorded_histories(trace):
+    if trace.allocations is None or not len(trace.allocations):
+        yield from _by_driver_calls(trace)
+        return
+    for history in judged(trace):
         if not history.has_layout:
             continue
         found = waste(history)
@@ -73,6 +79,29 @@ def check(trace: Trace) -> Iterator[Finding]:
                 found,
                 found.overhead_bytes,
             )
+
+
+def _by_driver_calls(trace: Trace) -> Iterator[Finding]:
+    """Without memory events: operators that give memory back to the driver and ask again."""
+    found = driver_retries(trace)
+    if found is None:
+        raise NotChecked("the recording has no memory events", RECORD)
+    yield Finding(
+        summary=(
+            f"Operators make the allocator give memory back and ask again: {found.frees} driver"
+            " frees inside operators"
+        ),
+        evidence=(
+            Evidence("driver frees inside operators", found.frees, "count"),
+            Evidence("time in these calls", found.ns_per_step, "ns per step"),
+        ),
+        cost_ns_per_step=found.ns_per_step,
+        changes=(DropSyncs(found.calls),),
+        fix="Round sizes up to few buckets, or let segments grow",
+        hint=_HINT,
+        confirm="record a memory snapshot, then: pinchpoint memory SNAPSHOT",
+        confidence="medium",
+    )
 
 
 def _only_retries(trace: Trace, history: History) -> bool:

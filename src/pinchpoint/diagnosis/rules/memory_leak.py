@@ -18,8 +18,8 @@ Where the growth ends by design, such as a replay buffer that fills up.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
-from pinchpoint.analysis.memory.history import recorded_histories
 from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.diagnosis.memory import judged
 from pinchpoint.diagnosis.rule import Evidence, Finding, Location, NotChecked
 from pinchpoint.trace import Trace
 
@@ -29,7 +29,7 @@ RECORD = "a memory snapshot of five steps or more, or a trace with profile_memor
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Other blocks that every step leaves behind."""
-    for history in recorded_histories(trace):
+    for history in judged(trace):
         found = growth(history)
         if found.why_not:
             raise NotChecked(found.why_not, RECORD)

@@ -18,12 +18,12 @@ Where everything fits and no larger batch is wanted.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.composition import largest_category
-from pinchpoint.analysis.memory.history import recorded_histories
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.pressure import pressure
 from pinchpoint.analysis.memory.shortage import describe
 from pinchpoint.analysis.memory.whatif import what_ifs
 from pinchpoint.analysis.memory.wording import size
+from pinchpoint.diagnosis.memory import judged
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
 
@@ -35,7 +35,7 @@ MAJOR_RATIO = 0.5  # of the peak: more than parameters, gradients and activation
 
 def check(trace: Trace) -> Iterator[Finding]:
     """State that dominates."""
-    for history in recorded_histories(trace):
+    for history in judged(trace):
         signs = pressure(trace, history)
         fragmented = signs.failure is not None and signs.failure.fragmented
         event = signs.failure.event if signs.failure else history.peak_event
