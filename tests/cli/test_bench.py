@@ -1,11 +1,15 @@
 import json
+import shutil
 import sys
+from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
 
 from pinchpoint.cli import main as cli
+from pinchpoint.cli._bench import profiles
 
+RECORDING = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
 PRINTED = ["--metric", r"x=x: ([\d.]+)", "--no-steps"]
 
 
@@ -183,3 +187,61 @@ def test_op_json(capsys):
 def test_op_that_cannot_run(words, said, capsys):
     assert cli([*OP, *words]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """Stands in for ``pinchpoint run``: leaves the embedded recording where a profile would be."""
+
+    def record(command, arm, log):
+        folder = Path(command[command.index("-o") + 1])
+        (folder / "traces").mkdir(parents=True)
+        shutil.copy(RECORDING, folder / "traces/rank0.json.gz")
+        record.commands.append(command)
+
+    record.commands = []
+    monkeypatch.setattr(profiles, "_record", record)
+    monkeypatch.setattr(profiles.shutil, "which", lambda name: None)
+    return record
+
+
+def test_a_failure_is_explained_by_profiles_of_both(recorder, capsys, tmp_path):
+    assert _ab("--profile-on-fail", "-o", "out", b="12") == 1
+    out = capsys.readouterr().out
+    assert "regressed" in out
+    assert "where the step goes" in out
+    assert len(recorder.commands) == 2
+    assert recorder.commands[0][-3:] == [sys.executable, "-c", "print('x: 10')"]
+    change = json.loads((tmp_path / "out/change.json").read_bytes())
+    assert change["schema"] == "pinchpoint.compare/1"
+    assert (tmp_path / "out/change.md").exists()
+
+
+def test_a_pass_takes_no_profile(recorder):
+    assert _ab("--profile-on-fail") == 0
+    assert recorder.commands == []
+
+
+def test_a_profile_that_fails_does_not_fail_the_comparison(monkeypatch, capsys):
+    monkeypatch.setattr(profiles, "_record", lambda command, arm, log: None)
+    assert _ab("--profile-on-fail", b="12") == 1
+    assert "no profile of A" in capsys.readouterr().err
+
+
+def test_run_with_a_profile(recorder, capsys):
+    words = ["bench", "run", "-p", "1", "--no-steps", "--profile", "-o", "out", "--"]
+    assert cli([*words, sys.executable, "-c", "pass"]) == 0
+    assert "pinchpoint diagnose out/profile/traces/rank0.json.gz" in capsys.readouterr().err
+
+
+def test_a_failed_check_is_explained_too(recorder, capsys, tmp_path):
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", "--no-steps"]
+    quick = ["--", sys.executable, "-c", "pass"]
+    large = ["--", sys.executable, "-c", "x = bytearray(200 << 20)"]
+    assert cli([*gate, "--fail", "host_peak_rss_bytes:20%", "--update", *quick]) == 0
+    assert cli([*gate, "--profile-on-fail", *large]) == 1
+    assert "profile: pinchpoint diagnose" in capsys.readouterr().err
+    base = f"{sys.executable} -c pass"
+    words = [*gate, "--profile-on-fail", "--base", base, *large]
+    assert cli(words) == 1
+    assert "measured against the base" in capsys.readouterr().out

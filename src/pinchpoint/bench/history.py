@@ -3,8 +3,9 @@
 Sessions differ (day, node, driver, clocks), so a stored result plus a significance test is
 unsound, and more repeats make it worse: only the spread *between sessions* says what is normal.
 A change is suspect above the prediction bound of the window, and above 2 %. On typical noise
-that flags 1 % of unchanged sessions, half of true 5 % changes and all of 10 %. So a suspect
-change is confirmed by ``bench ab``, and history alone fails a job from 10 % only.
+that flags 2.5 % of unchanged sessions, three quarters of true 5 % changes and all of 10 %
+(``benchmarks/decision_rules.py``). So a suspect change is confirmed by ``bench ab``, and history
+alone fails a job from 10 % only.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pinchpoint.bench.ab_result import AbResult
     from pinchpoint.bench.measurement import Measurement
     from pinchpoint.bench.run import Arm
+    from pinchpoint.report.benchmarks.page import Page
 
 EXIT_CODES = {"pass": 0, "regressed": 1, "inconclusive": 4}
 
@@ -39,6 +40,8 @@ class Deciding:
         Runs of each arm before the first pair that are not measured.
     allow_inconclusive
         Exit with 0 instead of 4 if the pairs do not decide.
+    profile_on_fail
+        If B is worse, record a short profile of both and say what changed.
     """
 
     pairs: int = 20
@@ -46,6 +49,7 @@ class Deciding:
     gate: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
     warmup_runs: int = 1
     allow_inconclusive: Annotated[bool, Switch] = False
+    profile_on_fail: Annotated[bool, Switch] = False
 
     def exit_code(self, verdict: str) -> int:
         """0 pass, 1 regressed, 4 inconclusive."""
@@ -98,19 +102,18 @@ def ab(
     """
     deciding = deciding or Deciding()
     measuring, showing = measuring or Measuring(), showing or Showing()
-    from pinchpoint.report.benchmarks import ab_page
-
     if len(knob or []) > 1:
         raise UsageError("two knobs at once tell nothing about either", hint="one --knob a time")
     what = Asked(commands, knob[0] if knob else None, branches, setup)
-    result = compare(what, deciding, measuring)
-    present(result, ab_page.page(result), showing)
+    result, page = compare(what, deciding, measuring)
+    present(result, page, showing)
     return deciding.exit_code(result.verdict)
 
 
-def compare(what: Asked, deciding: Deciding, measuring: Measuring) -> "AbResult":
+def compare(what: Asked, deciding: Deciding, measuring: Measuring) -> "tuple[AbResult, Page]":
     """Measure and decide; everything is in the session folder."""
     from pinchpoint.bench.measurement import measurement
+    from pinchpoint.report.benchmarks import ab_page
 
     check_pairs(deciding.pairs)
     with (
@@ -119,7 +122,24 @@ def compare(what: Asked, deciding: Deciding, measuring: Measuring) -> "AbResult"
     ):
         result = measure_arms(session, arms, deciding, measuring)
         note(f"wrote {session.finish(result, verdict=result.verdict)}")
-    return result
+        page = ab_page.page(result)
+        if deciding.profile_on_fail and result.verdict == "regressed":
+            page = with_explanation(page, arms, session.session.folder)
+    return result, page
+
+
+def with_explanation(page: "Page", arms: "tuple[Arm, Arm]", folder: Path) -> "Page":
+    """The page, and what the profiles of both arms say about the change."""
+    from pinchpoint.cli._bench.profiles import explain_regression
+
+    change = explain_regression(arms, folder)
+    if change is None:
+        return page
+    return replace(
+        page,
+        tables=(*page.tables, *change.tables),
+        notes=(*page.notes, f"profiles: {change.headline}", *change.notes),
+    )
 
 
 def measure_arms(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pinchpoint.bench.baseline import Baseline, Gate
     from pinchpoint.bench.check import CheckResult
     from pinchpoint.bench.result import BenchResult
+    from pinchpoint.report.benchmarks.page import Page
 
 
 @Parameter(name="*")
@@ -40,6 +41,8 @@ class Gating:
         History without a confirmation fails from this change on.
     allow_inconclusive
         Exit with 0 instead of 4 if the history does not decide.
+    profile_on_fail
+        If it fails, record a short profile (of the base too, if given) and say what changed.
     """
 
     fail: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
@@ -49,6 +52,7 @@ class Gating:
     force: Annotated[bool, Switch] = False
     fails_alone: str = "10%"
     allow_inconclusive: Annotated[bool, Switch] = False
+    profile_on_fail: Annotated[bool, Switch] = False
 
 
 def check(
@@ -95,10 +99,36 @@ def check(
     found = _judge(new, known, gating)
     if base and command:
         found = _confirm(found, base, command, measuring)
-    present(found, check_page.page(found), showing)
+    page = check_page.page(found)
+    if gating.profile_on_fail and found.verdict == "regressed" and command:
+        page = _explained(page, base, command, measuring)
+    present(found, page, showing)
     if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
         _update(baseline, known, new, gates, accept=gating.accept)
     return 0 if found.exit_code == 4 and gating.allow_inconclusive else found.exit_code
+
+
+def _explained(
+    page: "Page", base: str | None, command: tuple[str, ...], measuring: Measuring
+) -> "Page":
+    """The page with what a profile of the change says; without a base the profile is kept only."""
+    from pinchpoint.bench.arms import split_command
+    from pinchpoint.bench.folders import start_session
+    from pinchpoint.bench.run import Arm
+    from pinchpoint.cli._bench.ab import with_explanation
+    from pinchpoint.cli._bench.profiles import take_profile
+
+    output = measuring.output
+    where = output.with_name(f"{output.name}-profile") if output else None
+    new = Arm("B", command)
+    with start_session("profile", {"command": list(command)}, where) as session:
+        if base:
+            page = with_explanation(page, (Arm("A", split_command(base)), new), session.folder)
+        else:
+            trace = take_profile(new, session.folder / "profile-B")
+            note(f"profile: pinchpoint diagnose {trace}" if trace else "no profile")
+        session.finish()
+    return page
 
 
 def history(baseline: Path, /, *, showing: Showing | None = None) -> int:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli._bench.options import Measuring, Showing
+from pinchpoint.cli._bench.options import Measuring, Showing, Switch
 from pinchpoint.cli._bench.present import present
 from pinchpoint.cli.output import note
 from pinchpoint.errors import MeasurementInvalid, UsageError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def run(
     *command: str,
     processes: Annotated[int, Parameter(name=["--processes", "-p"])] = 3,
+    profile: Annotated[bool, Switch] = False,
     measuring: Measuring | None = None,
     showing: Showing | None = None,
 ) -> int:
@@ -32,16 +33,20 @@ def run(
         The command and its arguments, after --.
     processes
         Fresh processes; a process is the sample.
+    profile
+        Record a short profile afterwards, apart from the timed runs.
     """
     measuring, showing = measuring or Measuring(), showing or Showing()
     from pinchpoint.report.benchmarks import run_page
 
-    result = measure(command, processes, measuring)
+    result = measure(command, processes, measuring, profile=profile)
     present(result, run_page.page(result), showing)
     return 0
 
 
-def measure(command: tuple[str, ...], processes: int, measuring: Measuring) -> "BenchResult":
+def measure(
+    command: tuple[str, ...], processes: int, measuring: Measuring, *, profile: bool = False
+) -> "BenchResult":
     """Run the command several times; MeasurementInvalid if it fails or no run is valid."""
     from pinchpoint.bench.ab import check_finished
     from pinchpoint.bench.folders import utc_now
@@ -75,6 +80,11 @@ def measure(command: tuple[str, ...], processes: int, measuring: Measuring) -> "
             warnings=session.warnings,
         )
         note(f"wrote {session.finish(result)}")
+        if profile:
+            from pinchpoint.cli._bench.profiles import take_profile
+
+            trace = take_profile(Arm("", command), session.session.folder / "profile")
+            note(f"profile: pinchpoint diagnose {trace}" if trace else "no profile")
     if not any(run.valid for run in runs):
         reasons = sorted({reason for run in runs for reason in run.invalid_reasons})
         raise MeasurementInvalid(
