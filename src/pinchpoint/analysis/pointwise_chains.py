@@ -35,6 +35,7 @@ class PointwiseChains:
     tensor_bytes: NDArray[np.int64]  # of its result
     widens: Mask  # casts to a type of more bytes
     narrows: Mask  # casts to one of fewer
+    operator: Rows  # position of the operator's name in the trace's names
 
     def __len__(self) -> int:
         return int(self.chain[-1]) + 1 if len(self.chain) else 0
@@ -50,6 +51,13 @@ class PointwiseChains:
         return summed
 
     @property
+    def mixed(self) -> Mask:
+        """Chains of more than one operator; a loop over a single one measures it, as a rule."""
+        pairs = np.unique(np.stack((self.chain, self.operator)), axis=1)[0]
+        several: Mask = np.bincount(pairs, minlength=len(self)) > 1
+        return several
+
+    @property
     def round_trips(self) -> Mask:
         """Chains that cast to a wider type and back."""
         there, back = self.count(self.widens), self.count(self.narrows)
@@ -63,7 +71,8 @@ def pointwise_chains(trace: Trace) -> PointwiseChains:
     ops, calls = trace.device_ops, launched_calls(trace)
     if ops is None:
         nothing = np.zeros(0, np.intp)
-        return PointwiseChains(nothing, nothing, nothing, nothing, nothing > 0, nothing > 0)
+        no = nothing > 0
+        return PointwiseChains(nothing, nothing, nothing, nothing, no, no, nothing)
     moved = np.nan_to_num(calls.numbers(_bytes))
     size = np.nan_to_num(calls.numbers(_size)).astype(np.int64)
     plain = np.isin(category_of_device_ops(trace), _PLAIN) & (moved >= LARGE_BYTES)
@@ -86,7 +95,16 @@ def pointwise_chains(trace: Trace) -> PointwiseChains:
         (size[rows] * np.nan_to_num(calls.numbers(_width)[rows])).astype(np.int64),
         change > 0,
         change < 0,
+        _names(trace, calls.operator[rows]),
     )
+
+
+def _names(trace: Trace, operators: Rows) -> Rows:
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(len(operators), np.intp)
+    found: Rows = host["name"][operators].astype(np.intp)
+    return found
 
 
 def _tensors(of: LaunchedCall) -> list[int]:

@@ -24,6 +24,12 @@ def test_a_product_that_is_fast_enough_stays_as_it_is(ranked):
     assert ranked(device_bound([product(takes_us=150)])) == []
 
 
+def test_vectors_are_not_misaligned(outcome):
+    work = Work(ODD, 1_000, "aten::mm", [[4096, 4095], [4095, 1]], BF16)
+    (finding,) = outcome("misaligned-dims", device_bound([work])).findings
+    assert finding.evidence[-1].value == "4095"
+
+
 def test_double_precision_needs_no_wide_loads(outcome):
     gemm = "cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1"
     assert outcome("misaligned-dims", device_bound([product(gemm)])).answer == "clear"

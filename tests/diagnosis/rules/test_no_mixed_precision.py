@@ -29,7 +29,7 @@ NORMS = Work(NORM, 50, "aten::native_layer_norm", [[8192, 4096]], ["float"])
 def test_products_take_what_bf16_takes(outcome):
     trace = device_bound([product(), NORMS])
     (finding,) = outcome("no-mixed-precision", trace).findings
-    _, products, _ = finding.changes
+    _, products, _, _ = finding.changes
     expected_us = 7 + 2 * 8192 * 4096 * 4096 / (989.4e12 * 0.85) * 1e6
     assert products.factor == pytest.approx(expected_us / 1_000)
     assert finding.cost_ns_per_step == 1_000_000
@@ -41,7 +41,22 @@ def test_attention_takes_what_the_fused_16_bit_kernel_takes(outcome):
     work = Work(ATTENTION, 2_000, operator, [HEADS] * 3 + [[]] * 7, ["float"] * 3, values=values)
     (finding,) = outcome("no-mixed-precision", device_bound([work])).findings
     flops = 4 * 8 * 16 * 1024 * 1024 * 64
-    assert finding.changes[-1].factor == pytest.approx(flops / (989.4e12 * 0.27) * 1e6 / 2_000)
+    assert finding.changes[2].factor == pytest.approx(flops / (989.4e12 * 0.27) * 1e6 / 2_000)
+
+
+def test_what_lies_between_convolutions_moves_half_the_bytes(outcome):
+    image = [32, 64, 56, 56]
+    conv = "sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x32_k"
+    relu = "void at::native::vectorized_elementwise_kernel<4, clamp<float> >(int)"
+    work = [
+        Work(conv, 500, "aten::cudnn_convolution", [image, [64, 64, 3, 3]], ["float"] * 2),
+        Work(relu, 100, "aten::relu", [image], ["float"]),
+        Work(relu, 100, "aten::relu", [[8192, 4096]], ["float"]),
+    ]
+    (finding,) = outcome("no-mixed-precision", device_bound(work, steps=1)).findings
+    convolutions, _, _, between = finding.changes
+    assert (convolutions.factor, between.factor) == (0.5, 0.5)
+    assert len(between.device_ops) == 1
 
 
 def test_says_nothing_of_a_plain_stack_of_linear_layers(outcome):

@@ -30,13 +30,18 @@ def test_a_single_gate_between_products_is_healthy(outcome):
     assert outcome("unfused-pointwise", trace).answer == "clear"
 
 
+def test_a_loop_over_one_operator_measures_it(outcome):
+    trace = device_bound([pointwise("aten::add", 2, 135)] * 8)
+    assert outcome("unfused-pointwise", trace).answer == "clear"
+
+
 def test_short_chains_beside_much_else_do_not_pay(outcome):
     trace = device_bound([*[PRODUCT] * 10, *CHAIN])
     assert outcome("unfused-pointwise", trace).answer == "clear"
 
 
 def test_slow_kernels_have_another_problem(outcome):
-    slow = [pointwise(takes_us=400) for _ in range(3)]
+    slow = [pointwise(name, takes_us=400) for name in ("aten::silu", "aten::exp", "aten::tanh")]
     assert outcome("unfused-pointwise", device_bound(slow)).answer == "clear"
 
 
@@ -59,5 +64,6 @@ def test_cannot_judge_without_shapes(outcome):
 @pytest.mark.corpus
 def test_labelled(labelled):
     assert "unfused-pointwise" not in labelled("c41_dtype_thrash.slow")
+    assert "unfused-pointwise" not in labelled("c38_non_contiguous.fixed")
     assert "unfused-pointwise" not in labelled("c35_no_mixed_precision.slow")
     assert "unfused-pointwise" not in labelled("c39_unfused_attention.slow")

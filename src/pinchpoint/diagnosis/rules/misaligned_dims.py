@@ -106,7 +106,7 @@ def _odd_sizes(trace: Trace, rows: NDArray[np.intp]) -> list[str]:
         of = calls.calls[which]
         took = int(ops["duration_ns"][rows[calls.which[rows] == which]].sum())
         for size in {s for i in range(len(of.call.shapes)) for s in (of.call.shape(i) or ())[-2:]}:
-            if size % _type_of(of)[1]:
+            if size > 1 and size % _type_of(of)[1]:
                 weight[size] = weight.get(size, 0) + took
     return [str(size) for size in sorted(weight, key=lambda s: -weight[s])[:3]]
 

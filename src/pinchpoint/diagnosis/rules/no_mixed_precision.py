@@ -1,4 +1,4 @@
-"""Products and attention run in 32-bit formats where 16 bits would do.
+"""Matrix work runs in 32-bit formats where 16 bits would do.
 
 ## What it looks for
 Matrix products and convolutions in TF32, and fused attention in float32, that make up most of the
@@ -8,8 +8,10 @@ linear layers, it says nothing: nobody knows from a trace whether 8 bits of mant
 
 ## Why it matters
 The tensor cores do twice as many products in bfloat16 as in TF32, and fused attention in float32
-runs without the fast kernels at all. The prediction leaves everything else as it is: activations
-have half the bytes, and the casts that autocast adds cost about as much.
+runs without the fast kernels at all. The prediction halves what works on the pictures between
+convolutions and on heads between products and attention, whose bytes are halved; the rest of a
+transformer stays as it is, because autocast keeps normalisation, softmax and sums in float32 and
+adds casts.
 
 ## How to fix it
 `with torch.autocast("cuda", dtype=torch.bfloat16):` around forward and loss; parameters and the
@@ -27,7 +29,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.categories import Category, category_of_device_ops
 from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.in_steps import device_ops_in_steps
-from pinchpoint.analysis.launched_calls import LaunchedCall
+from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
 from pinchpoint.analysis.precision import MatrixUnits, Precision, precision_of_device_ops
 from pinchpoint.analysis.replay import Change, ScaleDeviceOps
 from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
@@ -39,9 +41,17 @@ NEEDS = ("device_ops",)
 RECORD = "device activity: ProfilerActivity.CUDA"
 
 MOSTLY_RATIO = 0.5  # of the matrix work in 32-bit formats on matrix units, else it is not the rule
-HALF_THE_TIME = 0.5  # of a convolution: it keeps its share of a peak that is twice as high
+HALF_THE_TIME = 0.5  # twice the peak for a convolution, half the bytes for what follows it
 USUAL_ATTENTION_RATIO = 0.12  # 28 TFLOP/s in float32, 260 in bf16 on an H100
 
+PICTURE_DIMENSIONS = 4  # batch, channel, height, width; or batch, head, token, width
+
+_FOLLOWING = (
+    Category.NORMALISATION,
+    Category.ELEMENTWISE,
+    Category.POOLING,
+    Category.DATA_MOVEMENT,
+)
 _MATRIX = (Category.GEMM, Category.CONVOLUTION, Category.ATTENTION)
 _ESTABLISHED = (Category.CONVOLUTION, Category.ATTENTION, Category.NORMALISATION)
 
@@ -68,7 +78,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         ),
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,
-        changes=tuple(_in_16_bits(trace, work)),
+        changes=(*_in_16_bits(trace, work), ScaleDeviceOps(_between(trace), HALF_THE_TIME)),
         location=work.place,
         fix="Run forward and loss under bfloat16 autocast",
         hint='with torch.autocast("cuda", dtype=torch.bfloat16): loss = model(x)',
@@ -83,6 +93,21 @@ def _wide(trace: Trace) -> NDArray[np.bool_]:
     wide &= np.isin(category, _MATRIX) & (found.matrix_units == MatrixUnits.YES)
     result: NDArray[np.bool_] = wide
     return result
+
+
+def _between(trace: Trace) -> NDArray[np.intp]:
+    """Elementwise work, batch normalisation and the like on pictures and heads in float32."""
+    follows = np.isin(category_of_device_ops(trace), _FOLLOWING) & device_ops_in_steps(trace)
+    return np.flatnonzero(follows & launched_calls(trace).where(_on_pictures_or_heads))
+
+
+def _on_pictures_or_heads(of: LaunchedCall) -> bool:
+    shape, dtypes = (
+        of.call.shape(0) or next(iter(of.call.shape_list(0) or ()), None),
+        of.call.dtypes,
+    )
+    single = not dtypes or dtypes[0] in ("float", "TensorList")
+    return single and shape is not None and len(shape) >= PICTURE_DIMENSIONS
 
 
 def _in_16_bits(trace: Trace, work: DeviceWork) -> Iterator[Change]:

@@ -1,9 +1,9 @@
 """Elementwise operations pass over large tensors one after the other.
 
 ## What it looks for
-Runs of three and more elementwise kernels on tensors of one size, each large enough to be bound by
-the memory's bandwidth, with nothing else between them. Runs with casts there and back belong to
-dtype-thrash, those of an optimizer to unfused-optimizer.
+Runs of three and more elementwise kernels on tensors of one size, of more than one operator, each
+large enough to be bound by the memory's bandwidth, with nothing else between them. Runs with casts
+there and back belong to dtype-thrash, those of an optimizer to unfused-optimizer.
 
 ## Why it matters
 Each kernel reads its inputs from memory and writes its result there, only for the next one to read
@@ -72,7 +72,7 @@ def _worth_fusing(trace: Trace, chains: PointwiseChains) -> NDArray[np.bool_]:
     every = np.ones(len(chains.rows), np.bool_)
     took = chains.total(trace.device_ops["duration_ns"][chains.rows])
     long = chains.count(every) >= SHORTEST_CHAIN
-    chosen: NDArray[np.bool_] = long & ~chains.round_trips
+    chosen: NDArray[np.bool_] = long & chains.mixed & ~chains.round_trips
     well = attainable(trace)
     return chosen & (chains.total(chains.bytes) >= took * _near_peak(well))
 
