@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.hardware.specs import DeviceSpec, find_spec
+from pinchpoint.analysis.roofs import spec_of
+from pinchpoint.hardware.specs import DeviceSpec
 from pinchpoint.trace import Trace
 
 Rows = NDArray[np.intp]
@@ -66,8 +67,8 @@ class Attainable:
 
 
 def attainable(trace: Trace) -> Attainable | None:
-    """For the device of a trace; None if there is no data sheet of it."""
-    spec = find_spec(trace.devices[0].name) if trace.devices else None
+    """For the device of a trace; None if nothing is known of it."""
+    spec = spec_of(trace)
     return None if spec is None else Attainable(spec)
 
 
