@@ -29,7 +29,9 @@ def test_diagnosed_and_drawn(path):
     report = pp.diagnose(pp.load(path))
     assert report.crashed == ()
     assert decode(encode(report)) == report
-    whole = report.steps.typical_ns or 0
+    concludes = report.health.verdict != "cannot conclude"
+    assert (report.health.record is None) == concludes
+    whole = (report.steps.typical_ns or 0) if concludes else 0
     assert sum(part.ns_per_step for part in report.breakdown) == whole
     assert all(part.ns_per_step >= 0 for part in report.breakdown)
     assert sum(ns for _, ns in top_parts(report)) in (whole, report.steps.unprofiled_ns_predicted)

@@ -13,10 +13,11 @@ from pinchpoint.trace import Names, Severity, Table, empty_table, table
 
 @dataclass(frozen=True)
 class FactKind:
-    """One kind of health fact."""
+    """One kind of health fact; ``record`` says how to do without it, where it is fatal."""
 
     severity: Severity
     sentence: str
+    record: str = ""
 
 
 FACTS: dict[str, FactKind] = {
@@ -65,13 +66,14 @@ FACTS: dict[str, FactKind] = {
     "durations-negative": FactKind(Severity.WARNING, "durations below zero were taken as zero"),
     "durations-zero": FactKind(
         Severity.FATAL,
-        "no event has a duration, so nothing can be said about time: record again and export "
-        "after the profiler has stopped",
+        "no event has a duration, so nothing can be said about time",
+        record="export after the profiler has stopped",
     ),
     "duration-absurd": FactKind(
         Severity.FATAL,
         "a device operation lasts longer than everything else together, which its neighbours on "
-        "the stream contradict: update the profiler or driver and record again",
+        "the stream contradict",
+        record="update the profiler or the driver first",
     ),
     "after-window": FactKind(
         Severity.WARNING, "events end long after the recording did, so their times are doubtful"
@@ -81,13 +83,13 @@ FACTS: dict[str, FactKind] = {
     ),
     "device-activity-lost": FactKind(
         Severity.FATAL,
-        "most launches have no device operation in the file, so device time is unknown: record "
-        "fewer steps at once, and synchronise the device before the profiler stops",
+        "most launches have no device operation in the file, so device time is unknown",
+        record="fewer steps at once, and synchronise the device before the profiler stops",
     ),
     "kernels-not-recorded": FactKind(
         Severity.FATAL,
-        "the program gave work to the device, but none of it was recorded: end other profilers "
-        "that hold the device's counters, and record again with device activity switched on",
+        "the program gave work to the device, but none of it was recorded",
+        record="end other profilers that hold the device's counters, and switch device activity on",
     ),
     "cpu-only": FactKind(
         Severity.NOTE, "no device activity was recorded: only the host side can be judged"

@@ -12,6 +12,7 @@ from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
 from pinchpoint.diagnosis import engine
 from pinchpoint.diagnosis.verdict import verdict
+from pinchpoint.importers.health import FACTS
 from pinchpoint.report.document import (
     DeviceInfo,
     Health,
@@ -28,10 +29,7 @@ from pinchpoint.report.tables import tables
 from pinchpoint.report.wording import CANNOT_CONCLUDE
 from pinchpoint.trace import DeviceKind, Severity, Trace
 
-_RECORD_AGAIN = (
-    "profile fewer steps, torch.profiler.schedule(wait=1, warmup=1, active=3), "
-    "and export after the profiler has stopped"
-)
+_RECORD_AGAIN = "export after the profiler has stopped"
 
 
 def diagnose(trace: Trace) -> Report:
@@ -139,8 +137,13 @@ def _health(trace: Trace) -> Health:
         )
     severities = {fact.severity for fact in facts}
     if "fatal" in severities:
-        return Health(verdict=CANNOT_CONCLUDE, facts=tuple(facts), record=_RECORD_AGAIN)
+        return Health(verdict=CANNOT_CONCLUDE, facts=tuple(facts), record=_record(facts))
     return Health(verdict="limited" if "warning" in severities else "good", facts=tuple(facts))
+
+
+def _record(facts: list[HealthFact]) -> str:
+    fatal = (FACTS[f.id].record for f in facts if f.severity == "fatal" and f.id in FACTS)
+    return "; ".join(dict.fromkeys(filter(None, fatal))) or _RECORD_AGAIN
 
 
 def _steps(trace: Trace) -> StepsInfo:

@@ -34,7 +34,9 @@ def source_line(report: Report) -> tuple[str, ...]:
     """What was read: file, device, steps, health."""
     counted = Counter(report.source.devices)
     named = [name if count == 1 else f"{count} × {name}" for name, count in counted.items()]
-    devices = ", ".join(named) or "CPU only: no device activity"
+    concludes = report.health.verdict != CANNOT_CONCLUDE
+    none = "CPU only: no device activity" if concludes else "no device activity recorded"
+    devices = ", ".join(named) or none
     rank = () if report.source.rank is None else (f"rank {report.source.rank}",)
     health = f"trace health: {report.health.verdict}"
     return (report.source.path, devices, *rank, steps_found(report), health)
