@@ -3,8 +3,9 @@
 ## What it looks for
 The launching thread stands still for milliseconds in work that takes microseconds, waiting for
 nothing on the device, with no other Python thread of the program to blame, in a process that also
-runs loader workers: it has lost its core to them. With a run folder also what it recorded of
-affinity, quota and throttling.
+runs loader workers: it has lost its core to them. With a run folder also what it recorded: fewer
+cores allowed than workers, on a machine that has more, with busy workers and a step that waits; or
+a control group that was stopped for want of quota.
 
 ## Why it matters
 Every thread and process of the job shares the few cores. The loader and storage get the blame,
@@ -24,23 +25,75 @@ import numpy as np
 
 from pinchpoint.analysis.in_steps import judged_steps, per_step
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleHostSpans
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.run_facts import (
+    cores_allowed,
+    cores_there,
+    data_wait_ns,
+    worker_sum,
+    workers_at_once,
+)
 from pinchpoint.analysis.stalls import busy_python_threads, stalls
+from pinchpoint.analysis.telemetry import host_looks
 from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
 
-NEEDS = ("host_ops", "api_calls")
+NEEDS = ("host_ops",)
 RECORD = "CPU activity with Python stacks, or a run folder: pinchpoint run"
 PERIODIC = True
 
 LEAST_STALL_RATIO = 0.1  # of the step
 BUSY_RATIO = 0.5
+LEAST_WAIT_RATIO = 0.1  # of the step
+WORKING_RATIO = 0.7  # of their time, workers that cannot keep up prepare batches
+THROTTLED_RATIO = 0.05  # of the time, the control group was stopped
 _WORKERS = ("_MultiProcessingDataLoaderIter", "multiprocessing/queues.py")
 
 
 def check(trace: Trace) -> Iterator[Finding]:
+    """Too few cores by what the run recorded, else by stalls of the launching thread."""
+    recorded = list(_by_run_facts(trace))
+    yield from recorded or _by_stalls(trace)
+
+
+def _by_run_facts(trace: Trace) -> Iterator[Finding]:
+    """Fewer cores than workers, or a quota that stopped the program, and a step that waits."""
+    cores, there, workers = cores_allowed(trace), cores_there(trace), workers_at_once(trace)
+    wait, step, looks = data_wait_ns(trace), corrected_step_ns(trace), host_looks(trace)
+    if cores is None or wait is None or not step or wait < LEAST_WAIT_RATIO * step:
+        return
+    stopped = looks.of("cgroup_throttled_ratio") if looks else np.zeros(0)
+    throttled = float(stopped.mean()) if len(stopped) else 0.0
+    working = worker_sum(trace, "busy_ns") / max(worker_sum(trace, "alive_ns"), 1)
+    restricted = there is not None and cores < there and cores < workers
+    if not (restricted and working >= WORKING_RATIO) and throttled < THROTTLED_RATIO:
+        return
+    yield Finding(
+        summary=(
+            f"The job may use {cores:g} of {there} cores for {workers} loader workers and itself;"
+            f" the step waits {wait / 1e6:.1f} ms for its batch"
+        ),
+        evidence=(
+            Evidence("cores allowed", cores, "count"),
+            Evidence("cores of the machine", there or "not known", "count"),
+            Evidence("loader workers", workers, "count"),
+            Evidence("time that the quota stopped the program", round(throttled, 3), "ratio"),
+            Evidence("wait for the batch", wait, "ns per step"),
+        ),
+        cost_ns_per_step=wait,
+        saving_ns_per_step=(wait // 2, wait),
+        fix="Give the job its cores, and size workers and threads to what is allowed",
+        hint="taskset -p $$; cat /sys/fs/cgroup/cpu.max  # what is allowed",
+        confirm='pinchpoint bench ab -- "python train.py" "taskset -c 0-7 python train.py"',
+    )
+
+
+def _by_stalls(trace: Trace) -> Iterator[Finding]:
     """Stalls of the launching thread beside worker processes."""
+    if trace.api_calls is None:
+        return
     steps, host = judged_steps(trace), trace.host_ops
     if host is None or not len(steps) or busy_python_threads(trace, BUSY_RATIO):
         return

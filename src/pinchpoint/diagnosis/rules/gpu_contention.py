@@ -2,7 +2,8 @@
 
 ## What it looks for
 Launches of one kernel, alike in name, grid, block and input shapes, of which some take a whole time
-slice of the device longer than the others.
+slice of the device longer than the others. With a run folder also the processes that the driver
+saw on the device: if there are others than the recorded ones, launches need not be known by shape.
 
 ## Why it matters
 Processes without MPS take turns on a device, a few milliseconds each. Own kernels are stretched by
@@ -22,6 +23,8 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.analysis.run_facts import ranks_on_device
+from pinchpoint.analysis.telemetry import device_looks
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import DeviceKind, Trace
@@ -42,7 +45,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     ops = trace.device_ops
     if ops is None:
         return
-    usual, alike = _usual(trace)
+    others = _others(trace)
+    usual, alike = _usual(trace, with_shapes=not others)
     took = ops["duration_ns"]
     lost = took - usual
     stretched = alike & (lost >= LEAST_SLICE_NS) & (took >= STRETCHED_RATIO * usual)
@@ -62,19 +66,29 @@ def check(trace: Trace) -> Iterator[Finding]:
         evidence=(
             Evidence("lost to others", round(per_step(trace, gone)), "ns per step"),
             Evidence("usual duration of the same launch", int(np.median(usual[work.rows])), "ns"),
+            *((Evidence("other processes on the device", others, "count"),) if others else ()),
             *work.evidence,
         ),
         cost_ns_per_step=round(per_step(trace, gone)),
         changes=(ScaleDeviceOps(work.rows, ratio),),
         location=work.place,
-        confidence="medium",
+        confidence="high" if others else "medium",
         fix="Find the other process on the device and move it, or share with MPS",
         hint="nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
         confirm="pinchpoint monitor --once --json  # while it runs: processes of the device",
     )
 
 
-def _usual(trace: Trace) -> tuple[NDArray[np.int64], Mask]:
+def _others(trace: Trace) -> int:
+    """Processes on the device beside the recorded ones, by the driver's count; 0: none seen."""
+    looks = device_looks(trace).get(trace.devices[0].number if trace.devices else 0)
+    if looks is None:
+        return 0
+    most = looks.most("process_count")
+    return 0 if most is None else max(0, int(most) - ranks_on_device(trace))
+
+
+def _usual(trace: Trace, *, with_shapes: bool) -> tuple[NDArray[np.int64], Mask]:
     """Lower-quartile duration of launches alike to each, and whether there are enough of them."""
     ops = trace.device_ops
     assert ops is not None
@@ -87,7 +101,7 @@ def _usual(trace: Trace) -> tuple[NDArray[np.int64], Mask]:
     count = np.bincount(group)
     quarter = took[order][first + count // 4]
     alike: Mask = (count >= FEWEST_ALIKE)[group] & (ops["kind"] == DeviceKind.KERNEL)
-    return quarter[group], alike & (shapes >= 0)
+    return quarter[group], alike & (shapes >= 0) if with_shapes else alike
 
 
 def _shapes(trace: Trace) -> NDArray[np.int64]:
