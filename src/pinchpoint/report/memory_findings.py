@@ -112,10 +112,15 @@ def _small_leak(leak: Leak) -> MemoryFinding:
     return MemoryFinding(
         id=_LEAKS[leak.kind],
         summary=(
-            f"Each step leaves {size(leak.bytes_per_step)} behind, through {place(spot)}:"
+            f"Each step leaves {size(leak.allocated_per_step)} behind, through {place(spot)}:"
             " negligible"
         ),
-        evidence=(EvidenceItem(what="kept per step", value=leak.bytes_per_step, unit="bytes"),),
+        evidence=(
+            EvidenceItem(what="kept per step", value=leak.bytes_per_step, unit="bytes"),
+            EvidenceItem(
+                what="kept per step as allocated", value=leak.allocated_per_step, unit="bytes"
+            ),
+        ),
         saving_bytes=leak.total_bytes,
         location=spot
         and LocationInfo(file=spot.file, line=spot.line or None, function=spot.function),

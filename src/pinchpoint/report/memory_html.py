@@ -20,6 +20,7 @@ from pinchpoint.report.memory_words import (
     MOMENT_WORDS,
     device_name,
     holder_words,
+    layers_sentence,
     peak_sentence,
     where,
 )
@@ -68,7 +69,7 @@ def _device(history: History, device: DeviceMemory) -> dict[str, object]:
         "heap": heap_map(history, heap(history, peak)) if history.has_layout else "",
         "flame": flame(stack_tree(history, peak)),
         "moments": [_moment(m) for m in device.moments],
-        "layers": _layers(device),
+        "layers": plain(layers_sentence(device), 600),
         "growth": _growth(device),
         "fragmentation": _fragmentation(device),
         "failures": [_failure(f) for f in device.failures],
@@ -96,23 +97,6 @@ def _moment(moment: Moment) -> dict[str, object]:
         ],
         "left_out": max(len(moment.holders) - _HOLDERS, 0) + moment.holders_left_out,
     }
-
-
-def _layers(device: DeviceMemory) -> str:
-    found = device.layers
-    if found is None:
-        return ""
-    saving = (
-        f"would save {size(found.checkpointing_saves)}: peak {size(found.checkpointed_peak)}"
-        if found.checkpointing_saves > 0
-        else "would not lower the peak"
-    )
-    return plain(
-        f"The {found.count} layers called at {where(found.location, None)} hold "
-        f"{found.share_of_activations:.0%} of the activations "
-        f"({size(max(found.bytes_per_layer))} each); checkpointing them {saving}.",
-        600,
-    )
 
 
 def _growth(device: DeviceMemory) -> str:

@@ -15,8 +15,8 @@ from pinchpoint.report.memory_words import (
     MOMENT_WORDS,
     device_name,
     holder_words,
+    layers_sentence,
     peak_sentence,
-    where,
 )
 from pinchpoint.report.plain import ascii_only, plain
 from pinchpoint.report.quantity import percent, quantity, size
@@ -88,7 +88,8 @@ def _device(report: MemoryReport, device: DeviceMemory) -> Iterator[Line]:
     yield from _moment(device.moments[0])
     if device.moments[0].requested:
         yield "", peak_sentence(device.moments[0])
-    yield from _layers(device)
+    if sentence := layers_sentence(device):
+        yield "", sentence
 
 
 def _details(device: DeviceMemory, verbose: bool) -> Iterator[Line]:
@@ -126,25 +127,6 @@ def _moment(moment: Moment) -> Iterator[Line]:
             f"{item.category + sure:{_LABEL_WIDTH}}{size(item.bytes):>12}{percent(share):>7}"
             f"  {bar}",
         )
-
-
-def _layers(device: DeviceMemory) -> Iterator[Line]:
-    found = device.layers
-    if found is None:
-        return
-    each = found.bytes_per_layer
-    low, high = min(each), max(each)
-    span = size(high) if low == high else f"{size(low)} to {size(high)}"
-    text = (
-        f"The {found.count} layers called at {where(found.location, None)} hold "
-        f"{found.share_of_activations:.0%} of its activations, {span} each; checkpointing them "
-    )
-    if found.checkpointing_saves > 0:
-        text += f"would save {size(found.checkpointing_saves)}: "
-        text += f"peak {size(found.checkpointed_peak)}."
-    else:
-        text += "would not lower the peak, which lies elsewhere."
-    yield "", text
 
 
 def _holders(moment: Moment, verbose: bool) -> Iterator[Line]:

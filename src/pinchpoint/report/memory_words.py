@@ -7,6 +7,7 @@ from pinchpoint.report.document import LocationInfo
 from pinchpoint.report.memory_document import DeviceMemory, HolderItem, MemoryFinding, Moment
 from pinchpoint.report.quantity import size
 
+EQUAL_LAYERS_RATIO = 1.05  # layers that differ by less are called equal
 CATEGORY_WORDS = {
     Category.PARAMETER: "parameters",
     Category.BUFFER: "buffers",
@@ -65,6 +66,28 @@ def peak_sentence(moment: Moment) -> str:
     if mine and len(mine) > 1:
         text += f"; the largest are {size(mine[0].bytes)} at {holder_words(mine[0])}"
     return text + "."
+
+
+def layers_sentence(device: DeviceMemory) -> str:
+    """Which layers hold the activations, and what checkpointing them would save."""
+    found = device.layers
+    if found is None:
+        return ""
+    each = found.bytes_per_layer
+    high = max(each)
+    span = f"{size(high)} each"
+    if high > EQUAL_LAYERS_RATIO * min(each):
+        span = f"{size(min(each))} to {size(high)}, layer {each.index(high)} the most"
+    text = (
+        f"The {found.count} layers called at {where(found.location, None)} hold "
+        f"{found.share_of_activations:.0%} of its activations, {span}; checkpointing them "
+    )
+    if found.checkpointing_saves <= 0:
+        return text + "would not lower the peak, which lies elsewhere."
+    return (
+        text + f"would save {size(found.checkpointing_saves)}: peak "
+        f"{size(found.checkpointed_peak)}."
+    )
 
 
 def verdict(device: DeviceMemory, found: Sequence[MemoryFinding]) -> str:

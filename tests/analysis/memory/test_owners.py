@@ -3,6 +3,7 @@ import pytest
 
 from analysis.memory import recordings
 from analysis.memory.programs import MIB, MOVE_BUFFER, Program, forward
+from analysis.memory.recordings import cut_off
 from analysis.memory.training import ACTIVATION, PARAMETERS, Training
 from pinchpoint.analysis.memory.history import histories
 from pinchpoint.analysis.memory.owners import Category, Confidence
@@ -84,3 +85,11 @@ def test_scratch_of_cublas_is_no_activation():
     held = history.bytes_of(history.last)
     assert held[Category.WORKSPACE] == 33_554_432 + 1_048_576
     assert held[Category.ACTIVATION] == 0
+
+
+@pytest.mark.parametrize("keep", [2000, 2250, 2800, 3300, 3700])
+def test_a_recording_that_ends_inside_a_pass_is_read_like_the_pass_before(keep):
+    whole = recordings.history("healthy_train")
+    cut = histories(cut_off(recordings.recording("healthy_train"), whole, keep))[0]
+    then = whole.bytes_of(keep - 1)
+    assert cut.bytes_of(cut.last) == then

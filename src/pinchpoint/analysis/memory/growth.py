@@ -34,6 +34,7 @@ class Leak:
 
     kind: str
     bytes_per_step: int
+    allocated_per_step: int  # the same as the allocator rounds it up
     blocks_per_step: float
     steps: int
     total_bytes: int
@@ -210,6 +211,7 @@ def _with_their_inputs(history: History, leaks: list[Leak]) -> list[Leak]:
             graph = replace(
                 graph,
                 bytes_per_step=graph.bytes_per_step + leak.bytes_per_step,
+                allocated_per_step=graph.allocated_per_step + leak.allocated_per_step,
                 blocks_per_step=graph.blocks_per_step + leak.blocks_per_step,
                 total_bytes=graph.total_bytes + leak.total_bytes,
                 blocks=np.concatenate((graph.blocks, leak.blocks)),
@@ -222,13 +224,16 @@ def _with_their_inputs(history: History, leaks: list[Leak]) -> list[Leak]:
 def _leak(history: History, key: tuple[str, Frame | None, bool], rows: Index) -> Leak:
     step = step_of(history, history.blocks.birth[rows])
     seen = np.unique(step)
-    per_step = [int(history.blocks.requested[rows[step == s]].sum()) for s in seen[-MIN_STEPS:]]
+    recent = [rows[step == s] for s in seen[-MIN_STEPS:]]
+    asked = [int(history.blocks.requested[r].sum()) for r in recent]
+    taken = [int(history.replay.size[r].sum()) for r in recent]
     kind, place, after = key
     largest = int(rows[history.blocks.requested[rows].argmax()])
     stack = history.stack_of(largest)
     return Leak(
         kind=kind,
-        bytes_per_step=int(np.median(per_step)),
+        bytes_per_step=int(np.median(asked)),
+        allocated_per_step=int(np.median(taken)),
         blocks_per_step=len(rows) / len(seen),
         steps=len(seen),
         total_bytes=int(history.blocks.requested[rows].sum()),

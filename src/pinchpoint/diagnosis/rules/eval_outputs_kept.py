@@ -49,6 +49,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                 ),
                 evidence=(
                     Evidence("kept per step", leak.bytes_per_step, "bytes"),
+                    Evidence("kept per step as allocated", leak.allocated_per_step, "bytes"),
                     Evidence("blocks per step", round(leak.blocks_per_step, 1), "count"),
                     Evidence("kept in the recording", leak.total_bytes, "bytes"),
                 ),

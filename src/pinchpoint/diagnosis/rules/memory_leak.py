@@ -43,6 +43,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                 ),
                 evidence=(
                     Evidence("kept per step", leak.bytes_per_step, "bytes"),
+                    Evidence("kept per step as allocated", leak.allocated_per_step, "bytes"),
                     Evidence("kept in the recording", leak.total_bytes, "bytes"),
                 ),
                 cost_ns_per_step=None,

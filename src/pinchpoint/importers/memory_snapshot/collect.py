@@ -151,7 +151,9 @@ class Collector:
         columns.bytes.append(content["size"])
         columns.requested.append(NONE if requested is None else requested)
         columns.state.append(_STATES[content["state"]])
-        columns.stack.append(self._stack_in(stack))
+        ref = self._stack_in(stack)
+        # An empty stack says nothing here: the block may be older than the recording of stacks.
+        columns.stack.append(NONE if ref == NONE or not self.stacks[ref] else ref)
         return Rows("block", len(columns.bytes) - 1, len(columns.bytes))
 
     def _frame(self, content: dict[Any, Any]) -> FrameRef:
