@@ -134,14 +134,10 @@ cdef class NativeScanner:
     cdef int64_t next_wanted
     cdef int64_t events_before  # in chunks that were flushed
     cdef list raw
-    cdef readonly str name
-    cdef readonly int block_bytes
 
     def __cinit__(self, wanted=()):
         cdef int lane, k
         cdef bytes text
-        self.name = "native"
-        self.block_bytes = 4 << 20
         self.raw = []
         self.wanted = np.array(sorted(set(wanted)), np.int64)
         self.pool.seed = int.from_bytes(os.urandom(8), "little")
@@ -186,9 +182,9 @@ cdef class NativeScanner:
 
     def places(self):
         """The interned places in order of their positions."""
-        texts = [*self.texts(), None]
+        texts = dict(enumerate(self.texts()))
         return [
-            (texts[self.place.place[k].process], texts[self.place.place[k].thread])
+            (texts.get(self.place.place[k].process), texts.get(self.place.place[k].thread))
             for k in range(self.place.count)
         ]
 

@@ -8,7 +8,7 @@ from pinchpoint.importers.kineto.document import Blocks, Frame, open_events, val
 from pinchpoint.importers.kineto.fields import ARGUMENTS
 from pinchpoint.importers.kineto.lenient import event_at
 from pinchpoint.importers.kineto.scan import Joiner
-from pinchpoint.importers.kineto.scanner import ScannerName, available, make_scanner
+from pinchpoint.importers.kineto.scanner import BLOCK_BYTES, ScannerName, available, make_scanner
 from pinchpoint.importers.kineto.text import Text
 from pinchpoint.trace import Trace
 
@@ -25,10 +25,10 @@ def read_arguments(
     if not asked:
         return []
     found: dict[int, bytes] = {}
-    chosen = make_scanner(scanner or available(), asked)
+    scanner = scanner or available()
     with Text(Path(trace.source.path)) as text:
-        joiner = Joiner(chosen)
-        blocks = Blocks(text, open_events(text, Frame()), chosen.block_bytes)
+        joiner = Joiner(make_scanner(scanner, asked))
+        blocks = Blocks(text, open_events(text, Frame()), BLOCK_BYTES[scanner])
         before, last = 0, max(asked)
         for block in blocks:
             more = joiner.add(block)

@@ -35,12 +35,12 @@ class _Team:
             self._free.put(position)
 
 
-def scan_in_parallel(text: Text, rest: bytes) -> Scanned:
+def scan_in_parallel(text: Text, rest: bytes, block_bytes: int) -> Scanned:
     """Scan a whole file."""
     team = _Team()
     repair = NativeScanner()  # for blocks that were scanned too early
     joiner = Joiner(repair, THREADS)
-    blocks = Blocks(text, rest, repair.block_bytes)
+    blocks = Blocks(text, rest, block_bytes)
     ahead: deque[tuple[Block, Future[Early]]] = deque()
     with ThreadPoolExecutor(THREADS) as pool:
         try:

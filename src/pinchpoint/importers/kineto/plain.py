@@ -71,9 +71,6 @@ _PLANS = {
 class PlainScanner:
     """Scans with msgspec and Python; see :class:`pinchpoint.importers.kineto.scan.Scanner`."""
 
-    name = "plain"
-    block_bytes = 256 << 10  # what is not strict JSON costs at most a block of slow reading
-
     def __init__(self, wanted: Iterable[int] = ()) -> None:
         self._wanted = frozenset(wanted)
         self._events_before = 0

@@ -44,9 +44,6 @@ class Scanner(Protocol):
     ``raw`` then has them as well.
     """
 
-    name: str
-    block_bytes: int  # the size of block that suits it
-
     def scan(self, text: Buffer, at: int, stop: int, limit: int) -> tuple[Status, int]:
         """Read events of ``text[at:stop]``; how it ended, and where.
 
@@ -199,10 +196,10 @@ class Joiner:
         return Early(done, self._scanner.flush(), self._position, self.limit)
 
 
-def scan_in_order(scanner: Scanner, text: Text, rest: bytes) -> Scanned:
+def scan_in_order(scanner: Scanner, text: Text, rest: bytes, block_bytes: int) -> Scanned:
     """Scan a whole file with one scanner."""
     joiner = Joiner(scanner)
-    blocks = Blocks(text, rest, scanner.block_bytes)
+    blocks = Blocks(text, rest, block_bytes)
     for block in blocks:
         if not joiner.add(block):
             break
