@@ -9,7 +9,7 @@ import numpy as np
 
 from pinchpoint.importers.kineto.assemble import assemble
 from pinchpoint.importers.kineto.document import Frame, close_events, open_events
-from pinchpoint.importers.kineto.scanner import available, scan
+from pinchpoint.importers.kineto.scanner import available, scan_events
 from pinchpoint.importers.kineto.text import Text
 from pinchpoint.trace import TABLES, Trace
 
@@ -70,7 +70,7 @@ def read_with(path: Path, scanner: Any, block_bytes: int | None = None) -> Trace
     """Read like ``kineto.read``, but with blocks of a chosen size, and empty traces as well."""
     frame = Frame()
     with Text(path) as text:
-        scanned = scan(text, open_events(text, frame), scanner, block_bytes)
+        scanned = scan_events(text, open_events(text, frame), scanner, block_bytes)
         if scanned.ended:
             close_events(text, scanned.rest, frame)
     return assemble(text, frame, scanned, scanner)

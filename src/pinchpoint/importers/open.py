@@ -2,6 +2,7 @@
 
 import inspect
 import pkgutil
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -13,6 +14,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.trace import Trace
 
 HEAD_BYTES = 4096
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff", b'{\x00"\x00', b"{\x00\n\x00", b"[\x00{\x00")
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
 _NOT_IMPORTERS = {"open", "health", "rank_files"}
 
@@ -77,8 +79,14 @@ def _read(importer: Importer, path: Path, progress: Progress | None) -> Trace:
 def read_head(path: Path) -> bytes:
     """The first bytes of a file, gunzipped if need be; empty for a folder."""
     try:
-        if path.is_dir():
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
             return b""
+        if not stat.S_ISREG(mode):
+            raise UnreadableFile(
+                f"{path}: a pipe, socket or device, not a file",
+                hint="write what it gives to a file, and read that",
+            )
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
     except FileNotFoundError:
@@ -89,12 +97,20 @@ def read_head(path: Path) -> bytes:
         ) from None
     except OSError as error:
         raise UnreadableFile(f"{path}: {error.strerror or error}", hint="check the path") from None
+    except ValueError:  # a zero byte in the name
+        raise UnreadableFile(f"{str(path)!r}: no path", hint="check the path") from None
     if not head:
         raise UnreadableFile(
             f"{path}: the file is empty",
             hint="the export was cut off or the disk was full; record it again",
         )
-    return _gunzip_head(path, head) if head[:2] == b"\x1f\x8b" else head
+    head = _gunzip_head(path, head) if head[:2] == b"\x1f\x8b" else head
+    if head.startswith(_UTF_16):
+        raise UnreadableFile(
+            f"{path}: the text is UTF-16, not UTF-8",
+            hint="save it as UTF-8; PowerShell: Get-Content FILE | Set-Content -Encoding utf8 NEW",
+        )
+    return head
 
 
 def _gunzip_head(path: Path, head: bytes) -> bytes:
@@ -116,7 +132,7 @@ def _what_it_looks_like(head: bytes) -> str:
         return "a folder"
     if start.startswith((b"<!doctype html", b"<html")):
         return "an HTML page (a download that failed?)"
-    if b"\x00" in head or sum(b < 9 for b in head) > len(head) // 100:
+    if sum(b < 32 and b not in b"\t\n\r\f\x1b" for b in head) > len(head) // 100:
         return "binary data"
     return "text"
 

@@ -10,7 +10,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.kineto.arguments import read_arguments
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
 from pinchpoint.importers.kineto.document import Frame, close_events, open_events
-from pinchpoint.importers.kineto.scanner import ScannerName, available, scan
+from pinchpoint.importers.kineto.scanner import ScannerName, available, scan_events
 from pinchpoint.importers.kineto.text import Text
 from pinchpoint.importers.open import Progress
 from pinchpoint.trace import Trace
@@ -47,7 +47,7 @@ def read(path: Path, progress: Progress | None = None, scanner: ScannerName | No
     frame = Frame()
     with Text(path, progress) as text:
         rest = open_events(text, frame)
-        scanned = scan(text, rest, scanner)
+        scanned = scan_events(text, rest, scanner)
         if scanned.ended:
             close_events(text, scanned.rest, frame)
     return _with_content(path, assemble(text, frame, scanned, scanner))

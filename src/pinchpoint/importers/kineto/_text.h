@@ -194,11 +194,13 @@ static inline int pp_decimal(pp_bytes p, pp_bytes e, int shift, uint64_t *out, i
             seen = 1;
             decimals += in_fraction;
             if (digits == 0 && *p == '0') continue;
-            if (digits < 19) {
-                kept = kept * 10 + (*p - '0');
+            unsigned digit = *p - '0';
+            if (digits < 19 || (digits == 19 && kept <= (UINT64_MAX - digit) / 10)) {
+                kept = kept * 10 + digit;
                 digits++;
             } else {
                 dropped++;
+                digits = 20;
             }
         } else if (*p == '.' && !in_fraction) {
             in_fraction = 1;
@@ -208,7 +210,9 @@ static inline int pp_decimal(pp_bytes p, pp_bytes e, int shift, uint64_t *out, i
     }
     if (!seen) return 0;
     if (p < e && ((*p | 32) != 'e' || !pp_exponent(p + 1, e, &power))) return 0;
-    return pp_scaled(kept, power + shift - decimals + dropped, out);
+    power += shift - decimals + dropped;
+    if (dropped && power > 0) return 0;
+    return pp_scaled(kept, power, out);
 }
 
 /* The value of the token from p to e, which may stand in quotes; null if it has none.

@@ -34,7 +34,7 @@ class Columns:
         self._chunks = scanned.chunks
         self.texts, self._maps = _joined(scanned.texts)
         self.places, self._place_maps = _joined(scanned.places)
-        self.events = scanned.events
+        self.events = sum(chunk.events for chunk, _ in scanned.chunks)
         self.raw = _joined_raw(scanned)
         self.untimed = sum(chunk.untimed for chunk, _ in scanned.chunks)
         self.unread = sum(chunk.unread for chunk, _ in scanned.chunks)

@@ -23,6 +23,7 @@ from pinchpoint.importers.kineto.text import Text
 FRAME_BYTES = 64 << 20  # far more than any recorder writes outside the list of events
 EVENT_BYTES = 32 << 20  # a longer event is taken for broken text
 EVENTS = b"traceEvents"
+_REACHES = (1 << 14, 1 << 18)  # how far back from the end of a block its last event is sought
 _RECORD_AGAIN = "is this a trace from torch.profiler (export_chrome_trace)?"
 
 
@@ -49,13 +50,14 @@ def open_events(text: Text, frame: Frame) -> bytes:
         at, found = _read_members(buffer, 1, frame)
         if found:
             return buffer[at:]
+        whole = buffer[at : at + 1] == b"}"
         if len(buffer) > FRAME_BYTES:
             raise HostileFile(
                 f"{text.path}: no events in the first {FRAME_BYTES >> 20} MB", hint=_RECORD_AGAIN
             )
         more = _read_at_least(text, wanted)
         if not more:
-            raise _no_events(text, frame)
+            raise _no_events(text, frame, whole)
         buffer += more
         wanted = len(buffer)
         frame.members.clear()
@@ -90,10 +92,15 @@ def _read_at_least(text: Text, size: int, piece_bytes: int = 1 << 20) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _no_events(text: Text, frame: Frame) -> UnreadableFile:
+def _no_events(text: Text, frame: Frame, whole: bool) -> UnreadableFile:
     if text.damage:
         return UnreadableFile(
             f"{text.path}: {text.damage}, before the first event", hint="copy it again"
+        )
+    if not whole:
+        return UnreadableFile(
+            f"{text.path}: the JSON is cut off or broken before the first event",
+            hint="copy it again, or record it again",
         )
     keys = ", ".join(list(frame.members)[:5])
     about = f" (its keys: {keys})" if keys else ""
@@ -224,12 +231,11 @@ class Blocks:
 
 
 def _last_boundary(buffer: bytearray, filled: int) -> int:
-    """Where the last event of the buffer seems to begin; 0 if there is none."""
-    reach = 1 << 14
-    while True:
+    """Where the last event of the buffer seems to begin; 0 if that is far from the end."""
+    for reach in _REACHES:
         found = 0
         for match in BOUNDARY.finditer(buffer, max(0, filled - reach), filled):
             found = match.end()
         if found or reach >= filled:
             return found
-        reach *= 8
+    return 0

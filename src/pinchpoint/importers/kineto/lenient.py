@@ -24,7 +24,7 @@ from pinchpoint.importers.kineto.fields import (
 )
 
 _LARGEST_EXPONENT = 99_999  # more is the same: zero, or too large
-SIGNIFICANT_DIGITS = 19  # fit in 64 bits; 1.7e15 µs with three decimals needs all of them
+SURE_DIGITS = 19  # always fit in 64 bits; 1.7e15 µs with three decimals needs all of them
 
 
 class Status(IntEnum):
@@ -44,12 +44,14 @@ class Malformed(Exception):
     """The text at this place is not what it must be."""
 
 
-_BLANKS = re.compile(rb"[\x00-\x20]*")
-_SEPARATORS = re.compile(rb"[\x00-\x20,]*")
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_SCALAR = re.compile(rb"[^,}\]\r\n]*")
-_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}"]', re.DOTALL)
-_NUMBER = re.compile(rb"(-?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?")
+# Possessive (*+): what was matched is never given back, so that text without an end takes linear
+# time.
+_BLANKS = re.compile(rb"[\x00-\x20]*+")
+_SEPARATORS = re.compile(rb"[\x00-\x20,]*+")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_SCALAR = re.compile(rb"[^,}\]\r\n]*+")
+_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}"]', re.DOTALL)
+_NUMBER = re.compile(rb"(-?)([0-9]*+)(?:\.([0-9]*+))?+(?:[eE]([+-]?[0-9]++))?+")
 _PLAIN_DECIMAL = re.compile(rb"([0-9]{1,15})\.([0-9]{3})")
 
 _EVENT_COLUMNS = {key.text.encode(): key.column for key in EVENT_KEYS}
@@ -171,8 +173,8 @@ def _arguments_at(text: bytes, at: int, end: int) -> tuple[dict[str, bytes], int
 def decimal(text: bytes, shift: int) -> int | None:
     """A decimal number times ``10**shift`` as an integer, halves away from zero.
 
-    Exact for up to 19 significant digits; further ones are dropped. None if the text is no
-    number or the result needs more than 64 bits.
+    Exact for as many digits as fit in 64 bits, 19 at least; decimals beyond them are dropped.
+    None if the text is no number or the result needs more than 64 bits.
     """
     found = _NUMBER.fullmatch(text)
     if found is None:
@@ -183,9 +185,15 @@ def decimal(text: bytes, shift: int) -> int | None:
     digits = (whole + fraction).lstrip(b"0")
     if not digits:
         return 0
-    kept = int(digits[:SIGNIFICANT_DIGITS])
-    power = shift - len(fraction) + len(digits[SIGNIFICANT_DIGITS:])
-    power += _exponent(exponent)
+    size = SURE_DIGITS + 1
+    kept = int(digits[:size])
+    if kept >= 2**64:
+        size = SURE_DIGITS
+        kept = int(digits[:size])
+    dropped = max(0, len(digits) - size)
+    power = shift - len(fraction) + dropped + _exponent(exponent)
+    if dropped and power > 0:
+        return None
     value = _scaled(kept, power)
     if value is None:
         return None
@@ -199,12 +207,12 @@ def _exponent(text: bytes) -> int:
 
 
 def _scaled(kept: int, power: int) -> int | None:
-    if power < -SIGNIFICANT_DIGITS:
+    if power < -SURE_DIGITS:
         return 0
     if power < 0:
         unit: int = 10**-power
         return kept // unit + (kept % unit >= unit // 2)
-    if power > SIGNIFICANT_DIGITS:
+    if power > SURE_DIGITS:
         return None
     value: int = kept * 10**power
     return value if value < 2**64 else None
@@ -212,6 +220,8 @@ def _scaled(kept: int, power: int) -> int | None:
 
 def number(token: bytes, form: Form) -> int:
     """The value of a token, which may stand in quotes, as a column keeps it; NULL if none."""
+    if form is Form.INTEGER and token.isdigit() and len(token) < SURE_DIGITS:
+        return int(token)
     if form is Form.NANOSECONDS and (plain := _PLAIN_DECIMAL.fullmatch(token)):
         return int(plain[1] + plain[2])
     if token[:1] == b'"':

@@ -5,7 +5,6 @@ It gives the same columns as the native one, several times more slowly.
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -38,33 +37,25 @@ from pinchpoint.importers.kineto.lenient import (
 )
 from pinchpoint.importers.kineto.scan import Buffer, Chunk, Place
 
-_NOTHING = Raw(b"")
-_Arguments = msgspec.defstruct(
-    "_Arguments",
-    [(key.column, Raw, _NOTHING) for key in ARGUMENT_KEYS],
-    rename={key.column: key.text for key in ARGUMENT_KEYS},
-)
-_Event = msgspec.defstruct(
-    "_Event",
-    [*((key.column, Raw, _NOTHING) for key in EVENT_KEYS), (ARGUMENTS, _Arguments, None)],
-    rename={key.column: key.text for key in EVENT_KEYS} | {ARGUMENTS: "args"},
-)
-_ArgumentText = msgspec.defstruct(
-    "_ArgumentText", [(ARGUMENTS, Raw, _NOTHING)], rename={ARGUMENTS: "args"}
-)
-_EVENTS: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[_Event])  # type: ignore[valid-type]
+_EVENTS = msgspec.json.Decoder(list[dict[str, Raw]])
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _TEXTS = msgspec.json.Decoder(list[Raw])
-_ARGUMENT_TEXTS: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[_ArgumentText])  # type: ignore[valid-type]
+_EVENT_COLUMNS = {key.text: key.column for key in EVENT_KEYS}
+_ARGUMENT_COLUMNS = {key.text: key.column for key in ARGUMENT_KEYS}
 
 # Keys are compared as written. msgspec compares them decoded, so text that spells letters of a
 # key as escapes is left to the Python reader.
 _ESCAPED_KEY = re.compile(rb'\\u00[2-7][0-9a-fA-F][^"]{0,100}"[\x00-\x20]*:')
 _LAST_EVENT = re.compile(rb"\}[\x00-\x20,]*\]")
+
 _FORM = dict(zip(COLUMNS, FORMS, strict=True))
-_OF_EVENT = frozenset(key.column for key in EVENT_KEYS)
-_PLANS = {
-    lane: [(c, _FORM[c], c in _OF_EVENT) for c in columns if c != PLACE]
-    for lane, columns in LANE_COLUMNS.items()
+_CELLS = {  # columns whose value is not found on the way, with what stands for an absent one
+    lane: tuple(
+        (name, _FORM[name], ABSENT if _FORM[name] in INTERNED else NULL)
+        for name in names
+        if name not in (PLACE, "start", "duration")
+    )
+    for lane, names in LANE_COLUMNS.items()
 }
 
 
@@ -108,7 +99,8 @@ class PlainScanner:
                 return Status.BAD, at
             except Incomplete:
                 return (Status.LONG if end - at > limit else Status.MORE), at
-            self._add_members(members, text[at:stop])
+            if self._add(members):
+                self._chunk.raw.append((self._chunk.events - 1, text[at:stop]))
             at = stop
         return Status.MORE, end
 
@@ -119,83 +111,45 @@ class PlainScanner:
         for end in (len(text), _end_of_list(text)):
             body = b"[" + text[:end].strip(b", \t\r\n") + b"]"
             try:
-                events = _EVENTS.decode(body)
                 if limit < end and max(len(raw) for raw in _TEXTS.decode(body)) > limit:
                     return 0
-            except (msgspec.MsgspecError, RecursionError, ValueError):
+                events = [_members(event) for event in _EVENTS.decode(body)]
+            except (msgspec.MsgspecError, Malformed, RecursionError, ValueError):
                 continue
-            self._add_strict(events, body)
+            before = self._chunk.events
+            kept = [position for position, members in enumerate(events) if self._add(members)]
+            if kept:
+                texts = _TEXTS.decode(body)
+                self._chunk.raw += [(before + place, bytes(texts[place])) for place in kept]
             return end
         return 0
 
-    def _add_strict(self, events: list[Any], body: bytes) -> None:
-        rows, raws, collectives = self._chunk, [], []
-        for position, event in enumerate(events):
-            lane = self._lane(
-                bytes(event.phase),
-                bytes(event.category),
-                bytes(event.name),
-                bytes(event.start),
-                bytes(event.duration),
-            )
-            rows.lanes[lane] += 1
-            if lane is Lane.RAW or self._is_wanted():
-                raws.append((position, rows.events))
-            if lane in _PLANS:
-                arguments = event.arguments or _NO_ARGUMENTS
-                row = [
-                    self._cell(bytes(getattr(event if own else arguments, column)), form)
-                    for column, form, own in _PLANS[lane]
-                    if column is not ARGUMENTS
-                ]
-                if lane is Lane.DEVICE:
-                    row.append(ABSENT)
-                    if row[-2] != ABSENT:
-                        collectives.append((position, row))
-                row += (self._place(bytes(event.process), bytes(event.thread)), rows.events)
-                rows.rows[lane].append(row)
-            rows.events += 1
-        if raws:
-            texts = _TEXTS.decode(body)
-            rows.raw += [(event, bytes(texts[position])) for position, event in raws]
-        if collectives:
-            arguments_of = _ARGUMENT_TEXTS.decode(body)
-            for position, row in collectives:
-                row[-3] = self._cell(bytes(arguments_of[position].arguments), Form.JSON)
-
-    def _add_members(self, members: dict[str, bytes], text: bytes) -> None:
+    def _add(self, members: dict[str, bytes]) -> bool:
+        """Take an event; whether its text is to be kept."""
         rows, get = self._chunk, members.get
-        lane = self._lane(
-            get("phase", b""),
-            get("category", b""),
-            get("name", b""),
-            get("start", b""),
-            get("duration", b""),
-        )
-        rows.lanes[lane] += 1
-        if lane is Lane.RAW or self._is_wanted():
-            rows.raw.append((rows.events, text))
-        if lane in _PLANS:
-            row = [self._cell(get(column, b""), form) for column, form, _ in _PLANS[lane]]
-            if lane is Lane.DEVICE and row[-2] == ABSENT:
-                row[-1] = ABSENT
-            place = self._place(get("process", b""), get("thread", b""))
-            row += (place, rows.events)
-            rows.rows[lane].append(row)
-        rows.events += 1
-
-    def _is_wanted(self) -> bool:
-        return self._events_before + self._chunk.events in self._wanted
-
-    def _lane(self, phase_: bytes, category: bytes, name: bytes, start: bytes, took: bytes) -> Lane:
-        timed = number(start, Form.NANOSECONDS) != NULL
-        return lane_of(
-            phase(phase_),
+        start = number(get("start", b""), Form.NANOSECONDS)
+        took = number(get("duration", b""), Form.NANOSECONDS)
+        timed = start != NULL
+        category, name = members.get("category", b""), members.get("name", b"")
+        lane = lane_of(
+            phase(get("phase", b"")),
             content(category, Form.TEXT) or b"",
             content(name, Form.TEXT) or b"",
             timed,
-            timed and number(took, Form.NANOSECONDS) != NULL,
+            timed and took != NULL,
         )
+        rows.lanes[lane] += 1
+        if lane in _CELLS:
+            row = [rows.events, start, took]
+            row.append(self._place(get("process", b""), get("thread", b"")))
+            for column, form, absent in _CELLS[lane]:
+                token = get(column)
+                row.append(absent if token is None else self._cell(token, form))
+            if lane is Lane.DEVICE and row[-2] == ABSENT:
+                row[-1] = ABSENT
+            rows.rows[lane].append(row)
+        rows.events += 1
+        return lane is Lane.RAW or self._events_before + rows.events - 1 in self._wanted
 
     def _place(self, process: bytes, thread: bytes) -> int:
         place = content(process, Form.TOKEN), content(thread, Form.TOKEN)
@@ -220,10 +174,10 @@ class _Rows:
     def chunk(self) -> Chunk:
         """The rows as columns."""
         lanes = {}
-        for lane, names in LANE_COLUMNS.items():
-            names = (*(name for name in names if name != PLACE), PLACE, "event")
-            cells = np.array(self.rows[lane], np.int64).reshape(-1, len(names))
-            lanes[lane] = {name: cells[:, i].copy() for i, name in enumerate(names)}
+        for lane, cells in _CELLS.items():
+            names = ("event", "start", "duration", PLACE, *(name for name, _, _ in cells))
+            table = np.array(self.rows[lane], np.int64).reshape(-1, len(names))
+            lanes[lane] = {name: table[:, i].copy() for i, name in enumerate(names)}
         return Chunk(
             lanes,
             self.events,
@@ -233,7 +187,22 @@ class _Rows:
         )
 
 
-_NO_ARGUMENTS = _Arguments()
+def _members(event: dict[str, Raw]) -> dict[str, bytes]:
+    """The same as ``lenient.event_at`` gives."""
+    members = {
+        _EVENT_COLUMNS[key]: bytes(raw) for key, raw in event.items() if key in _EVENT_COLUMNS
+    }
+    arguments = event.get("args")
+    if arguments is None:
+        return members
+    text = bytes(arguments)
+    if not text.startswith(b"{"):
+        raise Malformed  # an earlier args may have been an object
+    for key, raw in _MEMBERS.decode(text).items():
+        if key in _ARGUMENT_COLUMNS:
+            members[_ARGUMENT_COLUMNS[key]] = bytes(raw)
+    members[ARGUMENTS] = text
+    return members
 
 
 def _end_of_list(text: bytes) -> int:

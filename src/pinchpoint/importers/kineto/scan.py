@@ -36,6 +36,11 @@ class Chunk:
     untimed: int = 0
     unread: int = 0
 
+    @property
+    def rows(self) -> int:
+        """Events that say something."""
+        return len(self.raw) + sum(len(columns["event"]) for columns in self.lanes.values())
+
 
 class Scanner(Protocol):
     """Turns text into chunks; one for each thread that scans.
@@ -87,10 +92,7 @@ class Scanned:
     ended: bool = False  # the list of events was closed
     rest: bytes = b""  # the text after the closing bracket
 
-    @property
-    def events(self) -> int:
-        """Events that were read."""
-        return sum(chunk.events for chunk, _ in self.chunks)
+    rows: int = 0  # of all lanes, and rare events
 
 
 def walk(scanner: Scanner, block: Block, limit: int, seeking: bool = False) -> Walk:
@@ -167,6 +169,7 @@ class Joiner:
             self._carry = bytes(memoryview(block.text)[early.walk.consumed : block.stop])
         done = early.walk
         self.scanned.chunks.append((early.chunk, early.scanner))
+        self.scanned.rows += early.chunk.rows
         self.scanned.skipped += done.skipped
         self._seeking, self.limit = done.seeking, done.limit
         self._wanted = 2 * len(self._carry)
@@ -209,8 +212,8 @@ def scan_in_order(scanner: Scanner, text: Text, rest: bytes, block_bytes: int) -
 
 
 def refuse_emptiness(text: Text, scanned: Scanned) -> None:
-    """Stop at a file that unpacks to endless text without any event."""
-    if text.bytes_out > EMPTY_TEXT_BYTES and not scanned.events:
+    """Stop at a file that unpacks to endless text without any event that says something."""
+    if text.bytes_out > EMPTY_TEXT_BYTES and not scanned.rows:
         raise HostileFile(
             f"{text.path}: unpacks to more than {EMPTY_TEXT_BYTES >> 20} MB without one event",
             hint="this is no recording; get the file again from where it was made",

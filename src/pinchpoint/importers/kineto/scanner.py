@@ -39,7 +39,9 @@ def make_scanner(scanner: ScannerName, wanted: Iterable[int] = ()) -> Scanner:
     return PlainScanner(wanted)
 
 
-def scan(text: Text, rest: bytes, scanner: ScannerName, block_bytes: int | None = None) -> Scanned:
+def scan_events(
+    text: Text, rest: bytes, scanner: ScannerName, block_bytes: int | None = None
+) -> Scanned:
     """Scan the events of a file."""
     block_bytes = block_bytes or BLOCK_BYTES[scanner]
     if scanner == "native":

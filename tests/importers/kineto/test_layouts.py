@@ -1,0 +1,300 @@
+"""Every spelling of a trace that recorders and tools have written since 2021."""
+
+import gzip
+import json
+
+import pytest
+
+from kineto_documents import SCANNERS, call, document, event, kernel, launched, op, step, written
+from pinchpoint.importers.kineto import read
+from pinchpoint.trace import ApiKind, DeviceKind, FlowKind, HostKind
+
+EVENTS = [
+    step(1, 100, 50),
+    op("aten::mm", 101.001, 20, External_id=2, Input_Dims=[[2, 3]]),
+    *launched("gemm", 110, 115.5, 7, 5),
+]
+
+
+def names(trace, table):
+    rows = getattr(trace, table)
+    return [trace.text(rows, "name", row) for row in range(len(rows))]
+
+
+def check(trace):
+    assert names(trace, "host_ops") == ["ProfilerStep#1", "aten::mm"]
+    assert trace.host_ops["start_ns"].tolist() == [0, 1001]
+    assert trace.device_ops["start_ns"].tolist() == [15_500]
+    assert trace.device_ops["host_op"].tolist() == [1]
+    assert trace.text(trace.host_ops, "shapes", 1) == "[[2,3]]"
+    assert trace.steps["number"].tolist() == [1]
+
+
+WHOLE = document(*EVENTS)
+PRETTY = json.dumps(json.loads(WHOLE), indent=4)
+SPELLINGS = {
+    "compact": json.dumps(json.loads(WHOLE), separators=(",", ":")),
+    "one key a line": PRETTY,
+    "windows lines": PRETTY.replace("\n", "\r\n"),
+    "bare list": json.dumps(EVENTS),
+    "keys sorted": json.dumps(json.loads(WHOLE), sort_keys=True),
+    "byte order mark": "\ufeff" + WHOLE,
+    "header after the events": WHOLE[:-1].replace('"schemaVersion": 1, ', "")
+    + ', "schemaVersion": 1}',
+    "trailing commas": WHOLE.replace("}]", "},]").replace("}}", "},}"),
+    "missing comma": WHOLE.replace('"ts": 101.001, ', '"ts": 101.001\n'),
+    "not a number": WHOLE.replace(
+        '"External id": 2', '"External id": NaN, "x": N/A, "y": -Infinity'
+    ),
+    "control characters": WHOLE.replace('"args": {}', '"args": {"a": "\x01\t\n"}'),
+    "quoted numbers": WHOLE.replace("101.001", '"101.001"'),
+    "exponents": WHOLE.replace("101.001", "1.01001E2"),
+    "null parents": WHOLE.replace('"External id": 2', '"Python parent id": null'),
+    "text around the list": "  " + WHOLE + "\n\n",
+}
+
+
+@pytest.mark.parametrize("scanner", SCANNERS)
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_spellings(tmp_path, spelling, name, scanner):
+    check(read(written(tmp_path, SPELLINGS[spelling], name), scanner=scanner))
+
+
+@pytest.mark.parametrize("scanner", SCANNERS)
+def test_every_cut_keeps_the_whole_events_before_it(tmp_path, scanner):
+    ends = [i + 1 for i in range(len(WHOLE)) if WHOLE[: i + 1].endswith("}}")]
+    for cut in range(ends[0], len(WHOLE) - 1, 7):
+        trace = read(written(tmp_path, WHOLE[:cut]), scanner=scanner)
+        rows = sum(len(t) for t in (trace.host_ops, trace.api_calls or (), trace.device_ops or ()))
+        assert rows == sum(end <= cut for end in ends)
+        assert trace.source.truncated == (cut < WHOLE.rindex("]") + 1)
+
+
+@pytest.mark.parametrize("scanner", SCANNERS)
+def test_a_cut_gzip_keeps_what_it_holds(tmp_path, scanner):
+    many = json.dumps([op(f"op {i}", 100 + i, 0.5) for i in range(20_000)])
+    raw = gzip.compress(many.encode())
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(raw[: len(raw) // 2])
+    trace = read(path, scanner=scanner)
+    assert 5_000 < len(trace.host_ops) < 15_000
+    assert trace.source.truncated
+    assert trace.text(trace.health, "fact", 0) == "cut-off"
+    path.write_bytes(
+        gzip.compress(many[:900_000].encode()) + gzip.compress(many[900_000:].encode())
+    )
+    assert len(read(path, scanner=scanner).host_ops) == 20_000
+
+
+def test_categories_and_ids_of_2021(tmp_path):
+    host, device = (10, "4093687616"), (0, "stream 7")
+    trace = read(
+        written(
+            tmp_path,
+            json.dumps(
+                [
+                    event("aten::mm", "Operator", 100, 50, place=host, Input_dims=[[2]], Device=0),
+                    event("cudaLaunchKernel", "Runtime", 110, 5, place=host, correlation=5),
+                    event("gemm", "Kernel", 120, 7, place=device, correlation=5, external_id=0),
+                    event(
+                        "Memset (Device)", "Memset", 130, 1, place=device, correlation=6, bytes=8
+                    ),
+                    {
+                        "ph": "s",
+                        "id": 5,
+                        "pid": 10,
+                        "tid": 1,
+                        "ts": 110,
+                        "cat": "async",
+                        "name": "launch",
+                    },
+                ]
+            ),
+        )
+    )
+    assert trace.host_ops["kind"].tolist() == [HostKind.OPERATOR]
+    assert trace.text(trace.host_ops, "shapes", 0) == "[[2]]"
+    assert trace.threads[0].thread == "4093687616"
+    assert trace.device_ops["kind"].tolist() == [DeviceKind.KERNEL, DeviceKind.MEMSET]
+    assert trace.device_ops["stream"].tolist() == [7, 7]
+    assert trace.device_ops["host_op"][0] == 0
+    assert len(trace.flows) == 0
+
+
+def test_calls_of_other_vendors(tmp_path):
+    trace = read(
+        written(
+            tmp_path,
+            document(
+                call("hipExtModuleLaunchKernel", 1, 1, 1),
+                event("zeCommandListAppendMemoryCopy", "xpu_runtime", 3, 1, correlation=2),
+                event("cuLaunchKernelEx_ptsz", "cuda_driver", 5, 1, correlation=3),
+                event("synchronizeStream", "mtia_runtime", 7, 1),
+                kernel("k", 9, 1, 1),
+            ),
+        )
+    )
+    kinds = [ApiKind.LAUNCH, ApiKind.COPY, ApiKind.LAUNCH, ApiKind.SYNC_STREAM]
+    assert trace.api_calls["kind"].tolist() == kinds
+    assert names(trace, "api_calls")[2] == "cuLaunchKernelEx"
+
+
+def test_xpu_kernels_without_stream_or_grid(tmp_path):
+    trace = read(written(tmp_path, document(event("k", "kernel", 1, 2, place=(1, 3), device=1))))
+    ops = trace.device_ops
+    assert (ops.value("device", 0), ops.value("stream", 0), ops.value("grid", 0)) == (1, 3, None)
+
+
+def test_correlation_zero_means_none(tmp_path):
+    events = [call("hipLaunchKernel", 1, 1, 0), kernel("ncclDevKernel_Generic", 3, 1, 0)]
+    trace = read(written(tmp_path, document(*events)))
+    assert trace.device_ops.value("api_call", 0) is None
+
+
+def test_processes_that_share_a_file_and_correlations(tmp_path):
+    events = [
+        call("cudaLaunchKernel", 1, 1, 5),
+        kernel("first", 3, 1, 5),
+        call("cudaLaunchKernel", 11, 1, 5),
+        kernel("second", 13, 1, 5),
+    ]
+    trace = read(written(tmp_path, document(*events)))
+    assert trace.device_ops["api_call"].tolist() == [0, 1]
+
+
+def test_external_id_tells_the_operator_where_the_launch_is_missing(tmp_path):
+    events = [op("aten::mm", 1, 5, External_id=9), kernel("k", 8, 1, 77, External_id=9)]
+    trace = read(written(tmp_path, document(*events)))
+    assert trace.device_ops["host_op"].tolist() == [0]
+
+
+def test_kernels_go_to_the_operator_above_a_python_frame(tmp_path):
+    events = [
+        op("MyFunction", 0, 50),
+        event("model.py(3): forward", "python_function", 1, 40),
+        *launched("k", 5, 8, 2, 4),
+    ]
+    trace = read(written(tmp_path, document(*events)))
+    assert trace.api_calls["host_op"].tolist() == [1]
+    assert trace.device_ops["host_op"].tolist() == [0]
+
+
+def test_graph_launches_own_all_their_nodes(tmp_path):
+    nodes = [kernel("k", 5 + i, 1, 3, graph_node_id=100 + i) for i in range(3)]
+    trace = read(written(tmp_path, document(call("cudaGraphLaunch", 1, 2, 3), *nodes)))
+    assert trace.api_calls["kind"].tolist() == [ApiKind.GRAPH_LAUNCH]
+    assert trace.device_ops["api_call"].tolist() == [0, 0, 0]
+    assert trace.device_ops["graph_node"].tolist() == [100, 101, 102]
+
+
+def test_collectives_keep_their_arguments(tmp_path):
+    said = {"Collective_name": "_allgather_base", "In_msg_nelems": 4, "dtype": "Float"}
+    trace = read(written(tmp_path, document(kernel("ncclDevKernel_AllGather", 1, 2, 3, **said))))
+    ops = trace.device_ops
+    assert ops["kind"].tolist() == [DeviceKind.COLLECTIVE]
+    assert trace.text(ops, "collective", 0) == "allgather"
+    arguments = json.loads(trace.text(ops, "collective_args", 0))
+    assert arguments == {"In msg nelems": 4, "dtype": "Float"}
+
+
+def test_flows(tmp_path):
+    arrow = {"pid": 10, "cat": "fwdbwd", "name": "fwdbwd", "id": 4}
+    wait = event("Stream Wait Event", "cuda_sync", 30, 5, place=(0, 7), stream=7, device=0)
+    wait["args"]["wait_on_cuda_event_record_corr_id"] = 88
+    trace = read(
+        written(
+            tmp_path,
+            document(
+                op("x", 0, 100),
+                arrow | {"ph": "s", "tid": 10, "ts": 1},
+                arrow | {"ph": "f", "tid": 11, "ts": 20},
+                wait,
+                event("Stream Sync", "cuda_sync", 40, 5, place=(0, 7), stream=9, correlation=6),
+            ),
+        )
+    )
+    flows = trace.flows
+    kinds = [FlowKind.FORWARD_BACKWARD, FlowKind.EVENT_WAIT, FlowKind.DEVICE_SYNC]
+    assert flows["kind"].tolist() == kinds
+    assert flows["start_ns"].tolist() == [1000, 30_000, 40_000]
+    assert flows["end_ns"].tolist() == [20_000, 35_000, 45_000]
+    assert [trace.threads[i].thread for i in (flows["from_thread"][0], flows["to_thread"][0])] == [
+        "10",
+        "11",
+    ]
+    assert flows.value("from_correlation", 1) == 88
+    assert flows.value("to_stream", 2) == 9
+    assert trace.device_ops is None or len(trace.device_ops) == 0
+
+
+def test_memory_events_of_both_forms(tmp_path):
+    place = {"ph": "i", "name": "[memory]", "s": "t", "pid": 10, "tid": 10}
+    old = place | {"ts": 2, "args": {"Device Type": 0, "Device Id": -1, "Bytes": 64}}
+    sums = {"Total Allocated": 500, "Total Reserved": 900, "Addr": 2**64 - 512}
+    new = place | {"ts": 3, "args": {"Device Type": 1, "Device Id": 2, "Bytes": -64, **sums}}
+    rows = read(written(tmp_path, document(op("x", 1, 9), old, new))).allocations
+    assert rows["time_ns"].tolist() == [1000, 2000]
+    assert rows["bytes"].tolist() == [64, -64]
+    assert [rows.value("address", i) for i in (0, 1)] == [None, 2**64 - 512]
+    assert [rows.value("device", i) for i in (0, 1)] == [None, 2]
+    assert [rows.value("allocated_bytes", i) for i in (0, 1)] == [None, 500]
+
+
+def test_counters(tmp_path):
+    sample = {
+        "ph": "C",
+        "name": "DRAM",
+        "pid": "GPU 1 Counters",
+        "ts": 5,
+        "args": {"read": 1.5, "x": "y"},
+    }
+    ranges = event("k", "cuda_profiler_range", 9, 1, place=(0, 0), sm_active=3)
+    trace = read(written(tmp_path, document(op("x", 1, 9), sample, ranges)))
+    assert trace.text(trace.counters, "name", 0) == "DRAM: read"
+    assert trace.counters["value"].tolist() == [1.5]
+    assert trace.counters["device"].tolist() == [1]
+    assert trace.text(trace.kernel_counters, "metric", 0) == "sm active"
+
+
+def test_facts_of_the_header(tmp_path):
+    properties = [{"id": 0, "name": "NVIDIA H100", "totalGlobalMem": 80, "numSms": 132,
+                   "computeMajor": 9, "computeMinor": 0}]  # fmt: skip
+    labels = ["thread 10 (python3)", "thread 10 (pt_autograd_0)"]
+    meta = [
+        {"ph": "M", "name": "thread_name", "pid": 10, "tid": 10, "args": {"name": n}}
+        for n in labels
+    ]
+    meta.append(
+        {"ph": "M", "name": "process_name", "pid": 10, "tid": 0, "args": {"name": "python3"}}
+    )
+    trace = read(
+        written(
+            tmp_path,
+            document(
+                op("x", 1, 9),
+                *meta,
+                deviceProperties=properties,
+                distributedInfo={"rank": 3, "world_size": 8},
+                baseTimeNanoseconds=10**18,
+                with_stack=1,
+            ),
+        )
+    )
+    device = trace.devices[0]
+    assert (device.name, device.multiprocessors, device.vendor) == ("NVIDIA H100", 132, "nvidia")
+    assert device.compute_capability == (9, 0)
+    assert (trace.rank, trace.world_size) == (3, 8)
+    assert trace.host_ops["rank"].tolist() == [3]
+    assert trace.origin_ns == 10**18 + 1000
+    assert trace.threads[0].label == "thread 10 (pt_autograd_0)"
+    assert trace.source.options["with_stack"] is True
+    assert trace.metadata["schemaVersion"] == 1
+
+
+def test_absolute_times_keep_their_nanoseconds(tmp_path):
+    text = document(op("a", 7777, 1), op("b", 8888, 1))
+    text = text.replace("7777", "1712169113264587.123").replace("8888", "1712169113264588.001")
+    trace = read(written(tmp_path, text))
+    assert trace.origin_ns == 1712169113264587123
+    assert trace.host_ops["start_ns"].tolist() == [0, 878]
