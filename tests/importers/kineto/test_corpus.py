@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kineto_documents import SCANNERS, differences
 from pinchpoint.importers import load
+from pinchpoint.importers.kineto import read
 from pinchpoint.trace import DeviceKind
 from pinchpoint.trace.intervals import flatten
 
@@ -76,3 +78,27 @@ def test_agrees_with_a_slow_reading(path):
     assert trace.steps["duration_ns"].tolist() == [duration for _, duration in steps]
     starts = [start for start, _ in steps]
     assert np.diff(trace.steps["start_ns"]).tolist() == np.diff(starts).tolist()
+
+
+@pytest.mark.skipif("native" not in SCANNERS, reason="no compiled scanner")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_both_scanners_read_the_same(path):
+    assert differences(read(path, scanner="native"), read(path, scanner="plain")) == []
+
+
+TRUTH = json.loads((Path(CORPUS) / "own" / "facts.json").read_text()) if FILES else {}
+AVERAGES = {name: facts["key_averages"] for name, facts in TRUTH.items() if "key_averages" in facts}
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_device_time_of_operators_agrees_with_torch(name):
+    trace = load(Path(CORPUS) / "own" / "traces" / f"{name}.json.gz")
+    ops, host = trace.device_ops, trace.host_ops
+    linked = ops.known("host_op")
+    owners = host["name"][ops["host_op"][linked]]
+    spent = np.bincount(owners, ops["duration_ns"][linked], minlength=len(trace.names))
+    by_name = dict(zip(trace.names, spent, strict=True))
+    for average in AVERAGES[name]:
+        if average["name"].startswith("aten::"):
+            mine = by_name.get(average["name"], 0) / 1000
+            assert mine == pytest.approx(average["self_device_us"], abs=0.1)
