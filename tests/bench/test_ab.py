@@ -79,6 +79,16 @@ def test_an_improvement_passes_and_is_said(tmp_path, machine):
     assert "better by 50" in result.why
 
 
+def test_an_improvement_is_claimed_as_carefully_as_a_regression(tmp_path, machine):
+    better = iter([0.90, 0.97, 0.99, 0.94, 0.96])  # the 95 % interval is below 0, and no more
+    machine(lambda arm, i: 10.0 if arm == "A" else 10.0 * next(better, 1.0))
+    result = _ab(tmp_path, most_pairs=5, warmup_runs=0)
+    [gated] = [m for m in result.measures if m.gated]
+    assert gated.ci95_ratio[1] < 0
+    assert not gated.improved
+    assert result.why == "no change as large as the threshold"
+
+
 def test_a_steady_drift_is_no_regression(tmp_path, machine):
     machine(lambda arm, i: 10 * 1.02**i)
     assert _ab(tmp_path).verdict == "pass"

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.decision import ALPHA, Decision
+from pinchpoint.bench.decision import ALPHA, Decision, sequential_p
 from pinchpoint.bench.measures import Measure
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, RunOptions
@@ -43,7 +43,7 @@ class MeasureResult(msgspec.Struct, frozen=True, kw_only=True):
     p: float | None = None  # one-sided, paid for all looks, Holm over the gated measures
     smallest_visible_ratio: float | None = None
     pairs_needed: int | None = None
-    improved: bool = False  # the whole interval lies on the better side
+    improved: bool = False  # B is better, claimed with the same error as a regression
 
 
 class AbResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,9 +91,9 @@ def result_of(
     """The document; shown measures follow the gated ones."""
     good = good_pairs(pairs)
     excluded = len(pairs) - len(good)
-    gated = [_measure_result(measures[n], good, d) for n, d in decisions.items()]
+    gated = [_measure_result(measures[n], good, d, looks) for n, d in decisions.items()]
     shown = [
-        _measure_result(m, good, None)
+        _measure_result(m, good, None, looks)
         for n, m in measures.items()
         if n not in decisions and len(log_ratios(good, m)) >= 2
     ]
@@ -118,7 +118,7 @@ def result_of(
 
 
 def _measure_result(
-    measure: Measure, pairs: Sequence[Pair], decision: Decision | None
+    measure: Measure, pairs: Sequence[Pair], decision: Decision | None, looks: Sequence[int]
 ) -> MeasureResult:
     a = [v for v in (measure.get(run) for run, _ in pairs) if v is not None]
     b = [v for v in (measure.get(run) for _, run in pairs) if v is not None]
@@ -141,7 +141,7 @@ def _measure_result(
         p=decision.p if decision else None,
         smallest_visible_ratio=decision.smallest_visible_ratio if decision else None,
         pairs_needed=decision.pairs_needed if decision else None,
-        improved=interval is not None and interval[1] < 0,
+        improved=sequential_p(-d, looks) <= ALPHA,
     )
 
 

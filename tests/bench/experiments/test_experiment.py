@@ -64,7 +64,7 @@ def test_no_gain_and_loss(tmp_path, program):
     program(with_knob=12.0, without=10.0)
     done = _experiment(tmp_path / "2")
     assert done.outcome == "loss"
-    assert "slower" in done.why
+    assert "20.0% longer" in done.why
 
 
 def test_a_knob_that_touched_nothing_is_not_no_gain(tmp_path, program):

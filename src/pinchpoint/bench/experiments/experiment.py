@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.bench.ab import AbPlan, Notice, run_ab
-from pinchpoint.bench.ab_result import AbResult, MeasureResult
+from pinchpoint.bench.ab_result import AbResult
 from pinchpoint.bench.experiments.knobs import Setting, with_settings
 from pinchpoint.bench.experiments.ledger import Experiment
 from pinchpoint.bench.folders import new_id, utc_now
@@ -96,8 +96,9 @@ def _judged(
         why = f"{', '.join(untouched)}: nothing in the program could be changed"
         if done:
             why += f" ({'; '.join(sorted(done))})"
-    elif outcome == "no gain" and _is_loss(best):
-        outcome, why = "loss", f"the change made it slower by {-_gain(best):.1%}"
+    elif outcome == "no gain" and best.improved:  # the program as it is, against the change
+        slower = 1 / (1 + best.estimate_ratio) - 1
+        outcome, why = "loss", f"with the change it takes {slower:.1%} longer"
     elif outcome == "gain":
         why = f"{best.label}: without the change {best.estimate_ratio:.1%} worse"
     return replace_struct(
@@ -115,14 +116,6 @@ def _judged(
 def _touched(setting: Setting, done: Mapping[str, int]) -> bool:
     name = setting.knob.name
     return any(what.startswith(f"{name}:") and "left," not in what for what in done)
-
-
-def _is_loss(measure: MeasureResult) -> bool:
-    return measure.ci95_ratio is not None and measure.ci95_ratio[1] < 0
-
-
-def _gain(measure: MeasureResult) -> float:
-    return measure.estimate_ratio
 
 
 def applied(folder: Path) -> dict[str, int]:
