@@ -1,5 +1,6 @@
 import json
 import re
+import resource
 import sys
 from pathlib import Path
 
@@ -64,7 +65,16 @@ def test_a_program_without_steps_has_its_wall_time(tmp_path):
     assert run.steps is None
     assert "optimizer steps" in run.unknown["steps"]
     assert run.duration_s > 0
-    assert run.memory.host_peak_rss_bytes > 1 << 20
+    peak = run.memory.host_peak_rss_bytes
+    assert (peak is None) == ("memory.host_peak_rss_bytes" in run.unknown)
+
+
+def test_a_peak_below_our_own_is_not_claimed(tmp_path):
+    ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    small = _run(tmp_path, "pass")
+    assert small.memory.host_peak_rss_bytes is None
+    large = _run(tmp_path / "2", f"x = bytearray({ours} + (64 << 20))")
+    assert large.memory.host_peak_rss_bytes > ours
 
 
 def test_warm_up_by_hand(tmp_path):

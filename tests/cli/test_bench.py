@@ -1,5 +1,9 @@
 import json
+import os
+import shlex
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as Xml
@@ -121,18 +125,27 @@ def test_junit_and_github(capsys, tmp_path, monkeypatch):
 
 
 def test_run_and_check_and_history(capsys, tmp_path):
-    run = ["bench", "run", "-p", "2", "--name", "t", "--no-steps"]
-    command = ["--", sys.executable, "-c", "pass"]
+    run = ["bench", "run", "-p", "2", "--name", "t", *PRINTED]
+    command = ["--", sys.executable, "-c", "print('x: 10')"]
     assert cli([*run, "-o", "first", *command]) == 0
     out = capsys.readouterr().out
     assert "2 of 2 runs valid" in out
     assert "wall time of the process" in out
-    gate = ["bench", "check", "--baseline", "b.json"]
-    assert cli([*gate, "--result", "first", "--fail", "host_peak_rss_bytes:50%", "--update"]) == 0
+    gate = ["bench", "check", "--baseline", "b.json", *PRINTED]
+    assert cli([*gate, "--result", "first", "--fail", "x:5%", "--update"]) == 0
     assert cli([*gate, "--result", "first"]) == 0
     assert "pass: 1 gated measures are as before" in capsys.readouterr().out
     assert cli(["bench", "history", "b.json"]) == 0
-    assert "host_peak_rss_bytes" in capsys.readouterr().out
+    assert "t x" in capsys.readouterr().out
+
+
+def test_check_accepts_a_new_level(capsys, tmp_path):
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
+    before, after = ([sys.executable, "-c", f"print('x: {x}')"] for x in (10, 15))
+    assert cli([*gate, "--fail", "x:5%", "--update", "--", *before]) == 0
+    assert cli([*gate, "--", *after]) == 1
+    assert cli([*gate, "--accept", "--", *after]) == 1
+    assert cli([*gate, "--", *after]) == 0
 
 
 def test_check_refuses_another_machine(capsys, tmp_path):
@@ -235,13 +248,40 @@ def test_run_with_a_profile(recorder, capsys):
 
 
 def test_a_failed_check_is_explained_too(recorder, capsys, tmp_path):
-    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", "--no-steps"]
-    quick = ["--", sys.executable, "-c", "pass"]
-    large = ["--", sys.executable, "-c", "x = bytearray(200 << 20)"]
-    assert cli([*gate, "--fail", "host_peak_rss_bytes:20%", "--update", *quick]) == 0
-    assert cli([*gate, "--profile-on-fail", *large]) == 1
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
+    before, after = ([sys.executable, "-c", f"print('x: {x}')"] for x in (10, 15))
+    assert cli([*gate, "--fail", "x:20%", "--update", "--", *before]) == 0
+    assert cli([*gate, "--profile-on-fail", "--", *after]) == 1
     assert "profile: pinchpoint diagnose" in capsys.readouterr().err
-    base = f"{sys.executable} -c pass"
-    words = [*gate, "--profile-on-fail", "--base", base, *large]
-    assert cli(words) == 1
-    assert "measured against the base" in capsys.readouterr().out
+    assert cli([*gate, "--profile-on-fail", "--base", _prints("10"), "--", *after]) == 1
+    out = capsys.readouterr().out
+    assert "measured against the base" in out
+    assert "where the step goes" in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_ended_measurement_says_so_and_leaves_no_program_behind(number, tmp_path, capsys):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code = f"import os, signal; open({str(pipe)!r}, 'w').write(str(os.getpid())); signal.pause()"
+    program = f"{sys.executable} -c {shlex.quote(code)}"
+    words = [sys.executable, "-m", "pinchpoint", "bench", "ab", "-o", "out", "--", program, program]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with subprocess.Popen(words, env=environ, stderr=subprocess.DEVNULL) as process:
+        child = int(pipe.read_text())
+        process.send_signal(number)
+        assert process.wait() == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    assert json.loads((tmp_path / "out/session.json").read_bytes())["status"] == "cut"
+    assert cli(["compare", "out", "out"]) == 2
+    assert "not complete: cut" in capsys.readouterr().err
+
+
+def test_seeds_differ_by_run(tmp_path):
+    code = "import os; print('x:', float(os.environ['PINCHPOINT_SEED']))"
+    words = ["bench", "run", "-p", "2", "--seed", "7", *PRINTED, "-o", "out", "--"]
+    assert cli([*words, sys.executable, "-c", code]) == 0
+    runs = json.loads((tmp_path / "out/result.json").read_bytes())["runs"]
+    assert [run["custom"]["x"] for run in runs] == [7.0, 8.0]
+    assert [run["seed"] for run in runs] == [7, 8]

@@ -17,7 +17,7 @@ from pinchpoint.bench.folders import Session
 from pinchpoint.bench.measures import MEASURES, Measure, default_gates
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.process import tail
-from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run
+from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, with_seed_of
 from pinchpoint.errors import MeasurementInvalid, UsageError
 
 DEFAULT_THRESHOLD = 0.03
@@ -136,12 +136,15 @@ def _warm_up(arm: Arm, plan: AbPlan, session: Session, notice: Notice) -> None:
 
 def _measure_pair(pair: int, plan: AbPlan, session: Session, notice: Notice) -> Pair:
     done: dict[str, RunMetrics] = {}
+    options = with_seed_of(
+        plan.options, pair
+    )  # the same for both: the pair differs in nothing else
     for i, arm in enumerate((plan.a, plan.b) if pair % 2 == 0 else (plan.b, plan.a)):
         order = 2 * pair + i
         folder = session.folder / f"runs/{order:03d}-{arm.name}"
         notice(f"pair {pair + 1}, {arm.name}")
-        done[arm.name] = measure_run(arm, plan.options, Place(folder, order, pair))
-        check_finished(done[arm.name], folder, plan.options)
+        done[arm.name] = measure_run(arm, options, Place(folder, order, pair))
+        check_finished(done[arm.name], folder, options)
     return done[plan.a.name], done[plan.b.name]
 
 

@@ -8,8 +8,8 @@ import msgspec
 from pinchpoint.bench.ab_result import AbResult
 from pinchpoint.bench.baseline import Baseline, Entry, entry_key
 from pinchpoint.bench.history import FAILS_ALONE, levels, screen
-from pinchpoint.bench.measures import MEASURES, Measure
-from pinchpoint.bench.result import BenchResult, across_runs
+from pinchpoint.bench.measures import MEASURES, Better, Measure
+from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UsageError
 from pinchpoint.monitor.environment import differences, refusals
 
@@ -83,7 +83,9 @@ def check(
             hint="see metrics.json of each run",
         )
     items = tuple(
-        _item(name, entry, found[name].median if name in found else None, result, fails_alone)
+        _item(
+            entry, measures.get(name) or _unknown(name, entry), found.get(name), result, fails_alone
+        )
         for name, entry in entries.items()
     )
     verdict, why = overall(items)
@@ -143,13 +145,23 @@ def overall(items: tuple[CheckItem, ...]) -> tuple[str, str]:
     return "pass", f"{len(fails)} gated measures are as before" if fails else "nothing is gated"
 
 
+def _unknown(name: str, entry: Entry) -> Measure:
+    """A measure of the baseline that this session was not asked for."""
+    better: Better = "higher" if entry.better == "higher" else "lower"
+    return Measure(name, entry.unit, better, name, lambda run: None)
+
+
 def _item(
-    name: str, entry: Entry, value: float | None, result: BenchResult, fails_alone: float
+    entry: Entry,
+    measure: Measure,
+    found_here: AcrossRuns | None,
+    result: BenchResult,
+    fails_alone: float,
 ) -> CheckItem:
-    measure = MEASURES.get(name)
+    value = found_here.median if found_here else None
     item = CheckItem(
-        name=name,
-        label=measure.label if measure else name,
+        name=measure.name,
+        label=measure.label,
         unit=entry.unit,
         better=entry.better,
         gate=entry.gate,
@@ -159,7 +171,7 @@ def _item(
     )
     if value is None:
         return item
-    too_few = measure.too_few(result.runs[0]) if measure and entry.gate != "show" else None
+    too_few = measure.too_few(result.runs[0]) if entry.gate != "show" else None
     if too_few:
         return msgspec.structs.replace(item, why=too_few)
     found = screen(value, entry, fails_alone=fails_alone)

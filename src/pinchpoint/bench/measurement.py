@@ -1,5 +1,7 @@
 """What surrounds every measurement: the lock, the folder, the environment before and after."""
 
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +16,9 @@ from pinchpoint.bench.metrics import encode
 from pinchpoint.bench.result import RESULT_FILE
 from pinchpoint.bench.run import RunOptions
 from pinchpoint.monitor.environment import environment, full_fingerprint
+from pinchpoint.monitor.environment.software import git_diff
+
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,36 @@ class Measurement:
 def measurement(kind: str, asked: Mapping[str, Any], folder: Path | None) -> Iterator[Measurement]:
     """A new session folder with its environment record, while the machine is ours.
 
-    Whatever ends the block early is noted in ``session.json``.
+    Whatever ends the block early is noted in ``session.json``; a request to terminate is an
+    interruption, so that no program under measurement stays behind.
     """
     busy = disturbances()
-    with measuring() as others, start_session(kind, asked, folder) as session:
+    with (
+        measuring() as others,
+        start_session(kind, asked, folder) as session,
+        _termination_interrupts(),
+    ):
         record = environment()
         write_json(session.folder / "env.json", record)
+        diff = git_diff(Path.cwd())
+        if diff:
+            write_atomic(session.folder / "diff.patch", diff.encode())
         yield Measurement(session, record, (*busy, *others))
+
+
+@contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt inside the block; only a main thread can ask."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in _ENDS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,6 +1,7 @@
 """One command in a fresh process group, timed from outside."""
 
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -25,7 +26,7 @@ class Finished:
     ended_unix_ns: int
     user_s: float
     system_s: float
-    peak_rss_bytes: int
+    peak_rss_bytes: int | None  # None: below this process's own peak, see run_command
 
 
 def run_command(
@@ -40,6 +41,9 @@ def run_command(
 
     The process group is ended when the command ends, at the time-out, or when this call is
     interrupted, so nothing stays behind. UsageError if the command cannot be started.
+
+    Linux counts the peak memory of a new process from its parent's peak on, so a peak that is not
+    above ours says nothing.
     """
     with (folder / "stdout.log").open("wb") as out, (folder / "stderr.log").open("wb") as err:
         started_ns, begin = time.time_ns(), time.perf_counter()
@@ -85,8 +89,13 @@ def _await(
         ended_unix_ns=time.time_ns(),
         user_s=usage.ru_utime,
         system_s=usage.ru_stime,
-        peak_rss_bytes=usage.ru_maxrss * 1024,  # Linux counts in KiB
+        peak_rss_bytes=_own_peak_bytes(usage.ru_maxrss),
     )
+
+
+def _own_peak_bytes(peak_kib: int) -> int | None:
+    ours_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak_kib * 1024 if peak_kib > ours_kib else None
 
 
 def _end_late(group: int, late: threading.Event) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from pinchpoint.bench.folders import session_state
 from pinchpoint.bench.measures import MEASURES, Measure
 from pinchpoint.bench.metrics import RunMetrics, read_document
 from pinchpoint.bench.statistics.intervals import mean_interval
 from pinchpoint.bench.statistics.series import Modes, two_modes
+from pinchpoint.errors import UnreadableFile
 
 SCHEMA = "bench.result/1"
 RESULT_FILE = "result.json"
@@ -77,6 +79,18 @@ def _across(measure: Measure, values: "np.ndarray[Any, np.dtype[np.float64]]") -
 
 
 def read_result(path: Path) -> BenchResult:
-    """A result file, or the one in a session folder."""
-    where = path / RESULT_FILE if path.is_dir() else path
+    """A result file, or the one in a session folder.
+
+    UnreadableFile says so if the session of the folder was cut or is still going on.
+    """
+    if not path.is_dir():
+        return read_document(path, BenchResult, SCHEMA)
+    where = path / RESULT_FILE
+    if not where.is_file():
+        state = session_state(path)
+        why = f" ({state['why']})" if state.get("why") else ""
+        raise UnreadableFile(
+            f"{path}: the measurement is not complete: {state['status']}{why}",
+            hint=f"measure again; {path / 'runs'} has the runs that were done",
+        )
     return read_document(where, BenchResult, SCHEMA)

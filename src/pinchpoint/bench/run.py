@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,11 @@ class RunOptions:
     seed: int | None = None  # given to the program as PINCHPOINT_SEED and PYTHONHASHSEED
     session_id: str = ""
     env_sha256: str | None = None
+
+
+def with_seed_of(options: RunOptions, number: int) -> RunOptions:
+    """The options with a seed of its own for each run, or pair of runs, if seeds are used."""
+    return options if options.seed is None else replace(options, seed=options.seed + number)
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,8 @@ def _metrics(
     unknown |= timed.unknown if timed else _without_steps(options, series)
     if gpus is None:
         unknown["gpu"] = telemetry.no_device or "no sample fell into the timed window"
+    if finished.peak_rss_bytes is None:
+        unknown["memory.host_peak_rss_bytes"] = "smaller than the measuring process, which hides it"
     if not peaks:
         unknown |= dict.fromkeys(_TORCH_PEAKS, "the program used no CUDA allocator that we saw")
     return RunMetrics(

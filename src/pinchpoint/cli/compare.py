@@ -47,10 +47,11 @@ def command(
 
 def _is_result(path: Path) -> bool:
     """A folder of bench run, or its result.json; everything else is left to the importers."""
-    from pinchpoint.bench.result import RESULT_FILE, SCHEMA
+    from pinchpoint.bench.folders import SESSION_FILE
+    from pinchpoint.bench.result import SCHEMA
 
     if path.is_dir():
-        return (path / RESULT_FILE).is_file()
+        return (path / SESSION_FILE).is_file()
     if path.suffix != ".json" or not path.is_file():
         return False
     with path.open("rb") as file:

@@ -74,9 +74,9 @@ def this_machine() -> Machine:
         raise MissingExtra(
             "crossover runs its operations on torch", hint="pip install torch"
         ) from None
-    from pinchpoint.monitor.environment.host import host
+    from pinchpoint.monitor.environment.host import cpu_model
 
-    cpu = str(host()[0].get("cpu_model") or "CPU")
+    cpu = cpu_model() or "CPU"
     if not torch.cuda.is_available():
         return Machine(cpu, torch.get_num_threads(), None, "torch sees no CUDA device")
     return Machine(cpu, torch.get_num_threads(), torch.cuda.get_device_name())

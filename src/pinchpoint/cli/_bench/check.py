@@ -16,6 +16,7 @@ from pinchpoint.errors import UsageError
 if TYPE_CHECKING:
     from pinchpoint.bench.baseline import Baseline, Gate
     from pinchpoint.bench.check import CheckResult
+    from pinchpoint.bench.measures import Measure
     from pinchpoint.bench.result import BenchResult
     from pinchpoint.report.benchmarks.page import Page
 
@@ -86,17 +87,23 @@ def check(
     """
     gating = gating or Gating()
     measuring, showing = measuring or Measuring(), showing or Showing()
-    from pinchpoint.bench.baseline import read_baseline
+    from pinchpoint.bench.baseline import read_baseline, with_gates
+    from pinchpoint.bench.check import check as judge
+    from pinchpoint.bench.measures import MEASURES
     from pinchpoint.bench.result import read_result
+    from pinchpoint.bench.thresholds import parse_percent
     from pinchpoint.report.benchmarks import check_page
 
     new = read_result(result) if result else measure(command, processes, measuring)
-    gates = _gates(gating)
+    measures = MEASURES | measuring.custom()
+    gates = _gates(gating, measures)
+    update = _Update(baseline, new, gates, measures)
     if not baseline.exists() and gating.update:
-        _update(baseline, None, new, gates, accept=False)
+        update.write(None, accept=False)
         return 0
-    known = _with_gates(read_baseline(baseline), new, gates)
-    found = _judge(new, known, gating)
+    known = with_gates(read_baseline(baseline), new, gates)
+    alone = parse_percent(gating.fails_alone)
+    found = judge(new, known, measures=measures, fails_alone=alone, force=gating.force)
     if base and command:
         found = _confirm(found, base, command, measuring)
     page = check_page.page(found)
@@ -104,7 +111,7 @@ def check(
         page = _explained(page, base, command, measuring)
     present(found, page, showing)
     if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
-        _update(baseline, known, new, gates, accept=gating.accept)
+        update.write(known, accept=gating.accept)
     return 0 if found.exit_code == 4 and gating.allow_inconclusive else found.exit_code
 
 
@@ -147,31 +154,16 @@ def history(baseline: Path, /, *, showing: Showing | None = None) -> int:
     return 0
 
 
-def _gates(gating: Gating) -> "dict[str, Gate]":
+def _gates(gating: Gating, measures: "dict[str, Measure]") -> "dict[str, Gate]":
     from pinchpoint.bench.baseline import Gate
-    from pinchpoint.bench.measures import MEASURES
     from pinchpoint.bench.thresholds import parse_gate
 
     gates = {}
     for action, texts in (("warn", gating.warn), ("fail", gating.fail)):
         for text in texts:
-            name, threshold = parse_gate(text, MEASURES)
+            name, threshold = parse_gate(text, measures)
             gates[name] = Gate(threshold, action)
     return gates
-
-
-def _with_gates(baseline: "Baseline", new: "BenchResult", gates: "dict[str, Gate]") -> "Baseline":
-    from pinchpoint.bench.baseline import with_gates
-
-    return with_gates(baseline, new, gates)
-
-
-def _judge(new: "BenchResult", baseline: "Baseline", gating: Gating) -> "CheckResult":
-    from pinchpoint.bench.check import check as judge
-    from pinchpoint.bench.thresholds import parse_percent
-
-    alone = parse_percent(gating.fails_alone)
-    return judge(new, baseline, fails_alone=alone, force=gating.force)
 
 
 def _confirm(
@@ -196,17 +188,22 @@ def _confirm(
     return confirmed(found, result)
 
 
-def _update(
-    path: Path,
-    known: "Baseline | None",
-    new: "BenchResult",
-    gates: "dict[str, Gate]",
-    *,
-    accept: bool,
-) -> None:
-    from pinchpoint.bench.baseline import with_session, write_baseline
+@dataclass(frozen=True)
+class _Update:
+    """What would go into the baseline."""
 
-    if not any(run.valid for run in new.runs):
-        raise UsageError("no valid run to add", hint="measure again")
-    write_baseline(path, with_session(known, new, gates=gates, new_level=accept))
-    note(f"wrote {path}")
+    path: Path
+    new: "BenchResult"
+    gates: "dict[str, Gate]"
+    measures: "dict[str, Measure]"
+
+    def write(self, known: "Baseline | None", *, accept: bool) -> None:
+        from pinchpoint.bench.baseline import with_session, write_baseline
+
+        if not any(run.valid for run in self.new.runs):
+            raise UsageError("no valid run to add", hint="measure again")
+        after = with_session(
+            known, self.new, gates=self.gates, measures=self.measures, new_level=accept
+        )
+        write_baseline(self.path, after)
+        note(f"wrote {self.path}")

@@ -41,7 +41,7 @@ class Measuring:
         A number that the command prints, as NAME=REGEX with one group; the last match counts.
         NAME:higher=REGEX if more is better. May be given again.
     seed
-        Passed on as PINCHPOINT_SEED and PYTHONHASHSEED.
+        Passed on as PINCHPOINT_SEED and PYTHONHASHSEED, plus the number of the run (of the pair).
     no_steps
         Do not record steps inside the program; wall time and printed numbers remain.
     """

@@ -52,7 +52,7 @@ def measure(
     from pinchpoint.bench.folders import utc_now
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.result import BenchResult
-    from pinchpoint.bench.run import Arm, Place, measure_run
+    from pinchpoint.bench.run import Arm, Place, measure_run, with_seed_of
     from pinchpoint.monitor.environment import fingerprint, redacted_command
 
     if not command:
@@ -66,7 +66,8 @@ def measure(
         for i in range(processes):
             note(f"run {i + 1} of {processes}")
             folder = session.session.folder / f"runs/{i:03d}"
-            runs.append(measure_run(Arm("", command), options, Place(folder, i)))
+            seeded = with_seed_of(options, i)
+            runs.append(measure_run(Arm("", command), seeded, Place(folder, i)))
             check_finished(runs[-1], folder, options)
         result = BenchResult(
             session_id=options.session_id,

@@ -16,7 +16,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 def host() -> tuple[dict[str, Any], dict[str, str]]:
     """Facts about this host that can change a timing; each null has a reason."""
     facts = Facts("host")
-    facts.read("cpu_model", _cpu_model)
+    facts.read("cpu_model", cpu_model)
     facts.read("cpus_logical", os.cpu_count)
     facts.read("cpus_physical", _physical_cpus)
     facts.read("sockets", _sockets)
@@ -80,7 +80,8 @@ def _cpuinfo(key: str) -> str | None:
     return match[1].strip() if match else None
 
 
-def _cpu_model() -> str | None:
+def cpu_model() -> str | None:
+    """The processor's name, else its architecture."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 

@@ -128,7 +128,7 @@ def code_state(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         return facts.values, facts.unknown
     facts.read("commit", lambda: _git(folder, "rev-parse", "HEAD"))
     facts.read("branch", lambda: _git(folder, "rev-parse", "--abbrev-ref", "HEAD"))
-    diff = _git(folder, "diff", "HEAD", "--no-ext-diff", "--no-textconv")
+    diff = git_diff(folder)
     if diff is None:
         facts.no("dirty", "git diff gave no answer")
         facts.no("diff_sha256", "git diff gave no answer")
@@ -136,6 +136,11 @@ def code_state(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         facts.put("dirty", bool(diff))
         facts.put("diff_sha256", hashlib.sha256(diff.encode()).hexdigest() if diff else "")
     return facts.values, facts.unknown
+
+
+def git_diff(folder: Path) -> str | None:
+    """What is not committed in the git tree around ``folder``; None if nobody can tell."""
+    return _git(folder, "diff", "HEAD", "--no-ext-diff", "--no-textconv")
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -1,6 +1,5 @@
 """Work on the CPU: NumPy, PyTorch on the CPU, plain Python. The clock is the host's."""
 
-import platform
 import re
 from contextlib import AbstractContextManager
 from itertools import repeat
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.bench.micro.backends.base import Block, Call, ClockState, no_garbage_collection
+from pinchpoint.monitor.environment.host import cpu_model
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _FALLBACK_CACHE_BYTES = 64 << 20  # covers the last-level cache slice of most servers
@@ -26,7 +26,7 @@ class CpuBackend:
     resolution_ns = 50.0  # of perf_counter_ns, with the cost of reading it
 
     def __init__(self) -> None:
-        self.device = platform.processor() or platform.machine() or "CPU"
+        self.device = cpu_model() or "CPU"
         self.cache_bytes: int | None = last_level_cache_bytes()
         self._flusher: np.ndarray[Any, np.dtype[np.uint8]] | None = None
 
