@@ -12,6 +12,7 @@ import pytest
 
 from pinchpoint.cli import main as cli
 from pinchpoint.cli._bench import profiles
+from pinchpoint.cli._bench.options import arguments_of
 
 RECORDING = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
 PRINTED = ["--metric", r"x=x: ([\d.]+)", "--no-steps"]
@@ -285,3 +286,16 @@ def test_seeds_differ_by_run(tmp_path):
     runs = json.loads((tmp_path / "out/result.json").read_bytes())["runs"]
     assert [run["custom"]["x"] for run in runs] == [7.0, 8.0]
     assert [run["seed"] for run in runs] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("python new/train.py --batch 4", "--batch 4"),
+        ("torchrun --nproc 2 train.py a", "a"),
+        ("python -m package.train a", "a"),
+        ("./a.out 3", "3"),
+    ],
+)
+def test_other_arguments_are_another_benchmark(command, arguments):
+    assert arguments_of(tuple(command.split())) == tuple(arguments.split())

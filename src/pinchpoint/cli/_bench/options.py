@@ -111,6 +111,16 @@ def default_name(command: tuple[str, ...]) -> str:
     return Path((scripts or modules or [command[0]])[0]).name.removesuffix(".py")
 
 
+def arguments_of(command: tuple[str, ...]) -> tuple[str, ...]:
+    """What follows the script, module or code: other arguments are another benchmark."""
+    for position, word in enumerate(command):
+        if word.endswith(".py"):
+            return command[position + 1 :]
+        if word in ("-m", "-c"):
+            return command[position + 2 :]
+    return command[1:]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Showing:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli._bench.options import Measuring, Showing, Switch
+from pinchpoint.cli._bench.options import Measuring, Showing, Switch, arguments_of
 from pinchpoint.cli._bench.present import present
 from pinchpoint.cli.output import note
 from pinchpoint.errors import MeasurementInvalid, UsageError
@@ -62,12 +62,13 @@ def measure(
     asked = {"command": redacted_command(command), "processes": processes} | _plain(measuring)
     with measurement("run", asked, measuring.output) as session:
         options = session.options(measuring.run_options(command))
+        params = {"arguments": redacted_command(arguments_of(command))}
         runs = []
         for i in range(processes):
             note(f"run {i + 1} of {processes}")
             folder = session.session.folder / f"runs/{i:03d}"
             seeded = with_seed_of(options, i)
-            runs.append(measure_run(Arm("", command), seeded, Place(folder, i)))
+            runs.append(measure_run(Arm("", command, params=params), seeded, Place(folder, i)))
             check_finished(runs[-1], folder, options)
         result = BenchResult(
             session_id=options.session_id,
@@ -75,6 +76,7 @@ def measure(
             kind="run",
             created_utc=utc_now(),
             command=command,
+            params=params,
             runs=tuple(runs),
             environment=dict(session.environment),
             env_key=fingerprint(session.environment),

@@ -1,0 +1,33 @@
+import numpy as np
+import pytest
+
+from pinchpoint.bench.statistics.intervals import least_count
+from pinchpoint.bench.summary import _LEAST, PERCENTILES, summarize_requests, summarize_steps
+
+
+def test_a_percentile_without_an_interval_is_null_with_its_reason():
+    summary, unknown = summarize_steps(np.arange(1.0, 301.0))
+    assert summary.p95 == pytest.approx(285.05)
+    assert summary.p95_ci95[0] < 285 < summary.p95_ci95[1]
+    assert summary.p99 is None
+    assert unknown["p99"] == "n=300 < 368: no 95 % interval exists"
+
+
+def test_the_stated_least_counts_are_the_true_ones():
+    assert {name: least_count(q) for name, q in PERCENTILES.items()} == _LEAST
+
+
+def test_medians_of_steps_and_of_requests_have_their_own_intervals():
+    rng = np.random.default_rng(0)
+    walk = 100 + np.cumsum(rng.normal(0, 0.3, 300))  # steps that remember
+    steps, _ = summarize_steps(walk)
+    requests, _ = summarize_requests(walk)
+    width = [s.median_ci95[1] - s.median_ci95[0] for s in (steps, requests)]
+    assert width[0] > width[1]
+
+
+def test_few_values():
+    summary, unknown = summarize_steps(np.array([3.0, 1.0, 2.0]))
+    assert (summary.median, summary.median_ci95) == (2.0, None)
+    assert unknown["median_ci95"] == "batch medians need 20 steps"
+    assert summarize_requests(np.zeros(0)) == (summary.__class__(count=0), {"": "no values"})
