@@ -152,3 +152,10 @@ def test_marks():
     assert found["memory throughput"] == "good"
     assert found["memory stalls"] == "poor"
     assert found["L2 hit rate"] == "poor"
+
+
+def test_a_float32_product_would_win_what_the_tensor_cores_are_faster():
+    """On an H100 by its data sheet: 0.8 · 494.7 / 66.9 TFLOP/s; 83 % of the time."""
+    launches = examined_launches(pp.load(DATA / "kernels.raw.base.csv.gz"))
+    (idle,) = [i for i in launches[1].issues if i.id == "kernel-tensor-idle"]
+    assert idle.won_ratio == pytest.approx(1 - 66.9 / (0.8 * 494.7), abs=1e-3)

@@ -43,7 +43,7 @@ def test_launches_and_their_roofs(capsys):
     lines = out.splitlines()
     assert "NVIDIA H100" in lines[0]
     assert any("compute" in line and "90.3 %" in line for line in lines)
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
 
 
 def test_json_is_one_document(capsys):

@@ -8,6 +8,7 @@ import pytest
 import pinchpoint as pp
 from builders import TraceBuilder
 from pinchpoint.hardware.ceilings import Ceilings, Measurement, Refused
+from pinchpoint.report import terminal
 from pinchpoint.report.ceilings_terminal import render_ceilings
 from pinchpoint.report.kernels_document import KernelsDocument, encode_kernels, kernels_document
 from pinchpoint.report.kernels_terminal import render_kernels
@@ -24,7 +25,7 @@ def profiled():
 def test_each_launch_has_its_bound_and_its_issues(profiled):
     text = render_kernels(profiled)
     lines = text.splitlines()
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
     at = next(i for i, line in enumerate(lines) if "compute-bound" in line)
     assert "% of roof" in lines[at]
     assert "kernel-uncoalesced" in text
@@ -91,3 +92,12 @@ def test_ceilings_name_what_was_refused():
     assert "! copy 9.00 TB/s: more than it can do" in text
     assert "held down" not in text
     assert "held down by power" in render_ceilings(found, Look(verbose=True, unicode=False))
+
+
+def test_a_report_of_counters_alone_speaks_of_no_step():
+    text = terminal.render(pp.diagnose(pp.load(DATA / "kernels.raw.csv.gz")))
+    assert "NVIDIA H100 80GB HBM3" in text.splitlines()[0]
+    assert "wins up to 1,281 of 1,977 µs" in text
+    assert "a step" not in text
+    assert "of the step" not in text
+    assert "CPU only" not in text

@@ -49,7 +49,7 @@ def test_the_terminal_says_mfu_and_how_far_the_roof_is(document):
     row = next(line for line in text.splitlines() if line.startswith("mm "))
     assert row.split()[3:] == ["400", "µs", "bf16", "1365", "687T", "503G", "compute", "69.5", "%",
                                "122", "µs"]  # fmt: skip
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 80
     assert "roof memory" in text
 
 

@@ -18,6 +18,7 @@ from pinchpoint.analysis.roofline import (
     Point,
     launch_point,
 )
+from pinchpoint.analysis.roofs import roofs
 from pinchpoint.trace import Trace, once_per_trace
 
 NEAR_LIMIT_PERCENT = 80.0  # SpeedOfLight: beyond it only other work or another unit helps
@@ -33,6 +34,7 @@ TAIL_NVIDIA_RATIO = 0.20
 SPILL_PERCENT = 5.0  # requests to local memory that spilling causes, of all
 L2_HIT_POOR_PERCENT = 20.0  # for work that reuses its data
 TENSOR_IDLE_PERCENT = 5.0
+TF32_REACHED_RATIO = 0.8  # TF32 products reach this much less of their peak than float32 ones
 FP64_BUSY_PERCENT = 15.0  # SOLFPRoofline, while fp32 is below 60
 CLOCK_LOW_RATIO = 0.95  # two launches more than 5 % apart are not comparable
 CLOCK_LEAST_NS = 20_000  # shorter launches do not show their clock reliably
@@ -87,6 +89,7 @@ class _Case(NamedTuple):
     facts: KernelFacts
     point: Point
     highest_clock_hz: float | None
+    tf32_speedup: float | None  # of a product in float32
 
     @property
     def most_busy_percent(self) -> float | None:
@@ -116,13 +119,21 @@ def examined_launches(trace: Trace) -> tuple[Examined, ...]:
         for f in facts
         if f.sm_clock_hz is not None and (f.duration_ns or 0) >= CLOCK_LEAST_NS
     ]
-    highest = max(clocks, default=None)
+    highest, speedup = max(clocks, default=None), _tf32_speedup(trace)
     found = []
     for launch, fact in zip(launches, facts, strict=True):
-        case = _Case(launch, fact, launch_point(trace, launch), highest)
+        case = _Case(launch, fact, launch_point(trace, launch), highest, speedup)
         issues = tuple(i for check in CHECKS for i in check(case))
         found.append(Examined(launch, fact, case.point, issues))
     return tuple(found)
+
+
+def _tf32_speedup(trace: Trace) -> float | None:
+    """How much faster the tensor cores multiply float32; None where they cannot or nobody knows."""
+    known = roofs(trace)
+    if known is None or not {"fp32", "tf32"} <= known.compute.keys():
+        return None
+    return TF32_REACHED_RATIO * known.compute["tf32"].per_s / known.compute["fp32"].per_s
 
 
 def _too_small(case: _Case) -> Iterator[Issue]:
@@ -193,7 +204,7 @@ def _uncoalesced(case: _Case) -> Iterator[Issue]:
         text = "NVIDIA's rule finds uncoalesced accesses"
         yield Issue("kernel-uncoalesced", text, percent, "%", percent / 100)
     elif excess is not None and excess > EXCESS_SECTORS_RATIO:
-        text = f"{excess:.0%} of the sectors are not needed"
+        text = f"{100 * excess:.0f} % of the sectors are not needed"
         yield Issue("kernel-uncoalesced", text, excess, "ratio", _of_memory_time(case, excess))
 
 
@@ -211,7 +222,7 @@ def _bank_conflicts(case: _Case) -> Iterator[Issue]:
         yield Issue("kernel-bank-conflicts", text, percent, "%", percent / 100)
     elif ratio is not None and ratio >= BANK_CONFLICT_RATIO:
         busy = (case.facts.l1_percent or 100.0) / 100
-        text = f"{ratio:.0%} of shared-memory wavefronts are conflicts"
+        text = f"{100 * ratio:.0f} % of shared-memory wavefronts are conflicts"
         yield Issue("kernel-bank-conflicts", text, ratio, "ratio", ratio * min(busy, 1.0))
 
 
@@ -249,7 +260,7 @@ def _stalls(case: _Case) -> Iterator[Issue]:
             continue
         ratio = facts.stall_ratio(reason) or 0.0
         if ratio > STALL_RATIO:
-            text = f"{ratio:.0%} of a warp's time waits ({reason})"
+            text = f"{100 * ratio:.0f} % of a warp's time waits ({reason})"
             yield Issue("kernel-warp-stalls", text, ratio, f"ratio:{reason}", None)
         return
 
@@ -263,7 +274,9 @@ def _tensor_idle(case: _Case) -> Iterator[Issue]:
         return
     if category_of_kernel_name(case.launch.name) in _PRODUCTS:
         text = f"a product with the tensor cores {facts.tensor_percent:.0f} % busy"
-        yield Issue("kernel-tensor-idle", text, facts.tensor_percent, "%", None)
+        faster = case.tf32_speedup if case.point.dtype == "fp32" else None
+        won = None if faster is None or faster <= 1 else 1 - 1 / faster
+        yield Issue("kernel-tensor-idle", text, facts.tensor_percent, "%", won)
 
 
 def _fp64(case: _Case) -> Iterator[Issue]:

@@ -27,6 +27,7 @@ HALF_WAY = 0.5  # of the distance to the roof, where the counters do not say wha
 _MOST_LAUNCHES_SHOWN = 3
 _LONGEST_QUOTE = 200
 _LONGEST_PATTERN = 40
+_WHOLE_MICROSECONDS_NS = 100_000  # from here on decimals say nothing
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ def kernel_findings(trace: Trace, id_: str, advice: Advice) -> Iterator[Finding]
     cost = sum(e.facts.duration_ns or 0.0 for e, _ in affected)
     won = sum((e.facts.duration_ns or 0.0) * _won_ratio(e, i) for e, i in affected)
     more = len(affected) - 1
-    others = f" and {more} more" if more else ""
+
+    others = f" (and {more} more launch{'es' if more > 1 else ''})" if more else ""
+
     changes = _changes(trace, affected)
     rows = np.concatenate([c.device_ops for c in changes]) if changes else np.zeros(0, np.intp)
     ops = trace.device_ops
@@ -71,8 +74,18 @@ def kernel_findings(trace: Trace, id_: str, advice: Advice) -> Iterator[Finding]
         hint=advice.hint,
         confirm=f"ncu --set full -k regex:{_pattern(worst.launch.name)} -c 1 python train.py",
         location=None if host is None else location_of(trace, int(host)),
+        consequence=_of_profiled(won, cost) if trace.device_ops is None else None,
         confidence="medium",
     )
+
+
+def _of_profiled(won: float, cost: float) -> str:
+    """What may be won, where no step is known to hold it against."""
+    return f"wins up to {_us(won)} of {_us(cost)} µs" if won else f"concerns {_us(cost)} µs"
+
+
+def _us(ns: float) -> str:
+    return f"{ns / 1e3:.1f}" if ns < _WHOLE_MICROSECONDS_NS else f"{ns / 1e3:,.0f}"
 
 
 def _won_ratio(examined: Examined, issue: Issue) -> float:

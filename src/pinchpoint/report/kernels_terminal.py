@@ -1,6 +1,7 @@
 """Profiled launches for a terminal: a line each, what holds it back, and its metrics with marks."""
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from pinchpoint.report.document import ResultTable
 from pinchpoint.report.kernels_document import KernelsDocument, LaunchInfo, MarkInfo
@@ -9,6 +10,8 @@ from pinchpoint.report.quantity import duration, number, percent, quantity
 from pinchpoint.report.terminal import Look
 
 _ROWS = 20
+_QUOTE = 160  # characters of what a rule of NVIDIA says; --json has more
+_ID_WIDTH = 22  # the longest id of a rule about kernels
 _TABLE_COLUMNS = 7  # of the kernel table; --json has all
 _PLAIN = Look()
 _SIGN = {"good": "+", "fair": "o", "poor": "-", None: " "}
@@ -24,7 +27,7 @@ def render_kernels(document: KernelsDocument, look: Look = _PLAIN) -> str:
     for summary in document.summaries:
         lines += _summary(summary["columns"], summary["rows"], look)
     if document.record:
-        lines += ["", f"No hardware counters in it. To record them: {document.record}"]
+        lines += ["", "No hardware counters in it. To record them:", f"  {document.record}"]
     text = "\n".join(lines) + "\n"
     return text if look.unicode else ascii_only(text)
 
@@ -34,13 +37,14 @@ def _launches(document: KernelsDocument, look: Look) -> Iterator[str]:
     for launch in shown:
         yield _headline(launch, look.width)
         for issue in launch.issues:
-            yield f"    {issue.id:<22} {issue.text}"
+            text = f"    {issue.id:<{_ID_WIDTH}} {plain(issue.text)}"
+            yield from wrap(text, look.width, subsequent_indent=" " * (_ID_WIDTH + 5))
         if look.verbose:
-            yield from _details(launch)
+            yield from _details(launch, look.width)
     if len(document.launches) > len(shown):
         yield f"and {len(document.launches) - len(shown)} more launches (--verbose, --json)"
     yield ""
-    yield "pinchpoint explain ID says what each means and how to fix it; --verbose has metrics"
+    yield "pinchpoint explain ID says what each means; --verbose shows the metrics"
 
 
 def _headline(launch: LaunchInfo, width: int) -> str:
@@ -53,27 +57,26 @@ def _headline(launch: LaunchInfo, width: int) -> str:
     return f"{name if len(name) <= room else name[: room - 1] + '…':<{room}}  {figures}"
 
 
-def _details(launch: LaunchInfo) -> Iterator[str]:
-    if launch.how:
-        yield f"    {launch.how}"
-    for mark in launch.marks:
-        if mark.value is not None:
-            yield f"    {_SIGN[mark.mark]} {_mark(mark)}"
+def _details(launch: LaunchInfo, width: int) -> Iterator[str]:
+    said = [launch.how] if launch.how else []
+    said += [f"{_SIGN[m.mark]} {_mark(m)}" for m in launch.marks if m.value is not None]
     if launch.stalls:
         top = [f"{r.replace('_', ' ')} {number(c)}" for r, c in list(launch.stalls.items())[:5]]
-        yield f"    cycles between instructions: {', '.join(top)}"
-    for said in launch.nvidia:
-        if said.kind in ("OPT", "WRN"):
-            gain = "" if said.speedup_percent is None else f" ({number(said.speedup_percent)} %)"
-            yield f"    NVIDIA {said.rule or said.section}{gain}: {plain(said.text, 160)}"
+        said.append(f"cycles between instructions: {', '.join(top)}")
+    for rule in launch.nvidia:
+        if rule.kind in ("OPT", "WRN"):
+            gain = "" if rule.speedup_percent is None else f" ({number(rule.speedup_percent)} %)"
+            said.append(f"NVIDIA {rule.rule or rule.section}{gain}: {plain(rule.text, _QUOTE)}")
+    for text in said:
+        yield from wrap(text, width, initial_indent="    ", subsequent_indent="      ")
     yield ""
 
 
 def _mark(mark: MarkInfo) -> str:
     value = f"{number(mark.value or 0.0)} {mark.unit}"
     if mark.mark is None:
-        return f"{mark.metric:<28} {value}"
-    return f"{mark.metric:<28} {value:<16} {mark.mark} (good {mark.good}, poor {mark.poor})"
+        return f"{mark.metric:<22} {value}"
+    return f"{mark.metric:<22} {value:<15} {mark.mark} (good {mark.good}, poor {mark.poor})"
 
 
 def _table(table: ResultTable, look: Look) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The roofline for a terminal: utilisation, roofs, and the points with most time."""
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from pinchpoint.report.plain import ascii_only, plain
 from pinchpoint.report.quantity import duration, number, percent
@@ -22,10 +23,13 @@ def render_roofline(document: RooflineDocument, look: Look = _PLAIN) -> str:
     """The document as text that ends with a newline."""
     lines = [plain(f"{document.path} · {document.device or 'unknown device'}"), ""]
     if document.utilisation is not None:
-        lines += [*utilisation_sentences(document.utilisation), ""]
+        for sentence in utilisation_sentences(document.utilisation):
+            lines += wrap(sentence, look.width, subsequent_indent="  ")
+        lines.append("")
     lines += [*_roofs(document), ""]
     lines += _points(document, look)
-    lines += [f"! {note}" for note in document.notes]
+    for note in document.notes:
+        lines += wrap(f"! {plain(note)}", look.width, subsequent_indent="  ")
     text = "\n".join(lines) + "\n"
     return text if look.unicode else ascii_only(text)
 

@@ -80,6 +80,8 @@ def step_sentence(report: Report) -> str | None:
 def spread_sentence(report: Report) -> str | None:
     """What steps were inferred from, how they differ, which stand out; None without any of it."""
     steps = report.steps
+    if steps.typical_ns is None:
+        return None
     said = [] if steps.how == "marker" or not steps.basis else [steps.basis]
     if steps.spread_ns and steps.typical_ns and len(steps.duration_ns) >= FEWEST_FOR_SPREAD:
         unit = time_unit(steps.typical_ns)
@@ -104,7 +106,7 @@ def gain(report: Report, finding: FindingItem) -> str:
     base = base_ns(report)
     if finding.predicted_step_ns is not None and base:
         return change(base, finding.predicted_step_ns, finding.predicted_range_ns)
-    if finding.cost_ns_per_step:
+    if finding.cost_ns_per_step and (base or finding.consequence is None):
         unit = time_unit(base or finding.cost_ns_per_step)
         return f"costs {in_unit(finding.cost_ns_per_step, unit)} {unit} a step"
     return finding.consequence or "the gain is not known"
@@ -149,6 +151,8 @@ def place_unless_said(finding: FindingItem) -> str | None:
 def closing(report: Report) -> str | None:
     """What the absence of further findings means; None if no rule looked."""
     if not (report.findings or report.clear):
+        return None
+    if report.findings and report.steps.typical_ns is None:  # launches alone, held against no step
         return None
     worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step."
     if not report.findings:

@@ -13,8 +13,8 @@ from pinchpoint.analysis.replay import (
     ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.apply import apply
-from pinchpoint.analysis.replay.predict import replayable
-from pinchpoint.trace import ApiKind, MemoryKind
+from pinchpoint.analysis.replay.predict import replayable, what_if
+from pinchpoint.trace import ApiKind, DeviceKind, MemoryKind
 
 US = 1_000
 STEPS = 6
@@ -90,6 +90,21 @@ def test_one_graph_launch_leaves_the_device_time():
     trace = small_kernels()
     after = step_ns(trace, GraphLaunches(np.arange(len(trace.device_ops))))
     assert 20 <= after < 45  # ten kernels of 2 µs, their bubbles, one launch and the loop's rest
+
+
+def test_what_was_queued_before_the_recording_is_no_slow_launch():
+    b = TraceBuilder()
+    for i in range(40):
+        b.add("device_ops", name="earlier", start_ns=i * 10 * US, duration_ns=10 * US,
+              kind=DeviceKind.KERNEL, device=0, stream=7)  # fmt: skip
+    for i in range(40):
+        b.launch(i * 8 * US, 5 * US, "later", (400 + i * 10) * US, 10 * US)
+    b.api("cudaDeviceSynchronize", 320 * US, 482 * US, kind=ApiKind.SYNC_DEVICE)
+    b.launch(810 * US, 5 * US, "alone", 820 * US, 10 * US)
+    trace = b.trace()
+    launched = np.flatnonzero(trace.device_ops.known("api_call"))
+    prediction = what_if(trace, (GraphLaunches(launched),))
+    assert prediction.saving_ns < 0.05 * prediction.base_ns
 
 
 def test_dropped_operations_take_their_launches_with_them():

@@ -117,6 +117,20 @@ def _previous_end(ops: Table) -> Ints:
     return out
 
 
+def _left_over_before(ops: Table, rows: Rows) -> Ints:
+    """End of the operation before each row on its stream, if nobody in the recording launched it.
+
+    A recording that began while the device had work queued shows such operations, and what was
+    launched first waited for them and not for its launch. Zero elsewhere.
+    """
+    order = np.lexsort((ops["start_ns"], _stream_ids(ops)))
+    place = np.empty(len(ops), np.intp)
+    place[order] = np.arange(len(ops))
+    before = order[place[rows] - 1]
+    same = (place[rows] > 0) & (_stream_ids(ops)[before] == _stream_ids(ops)[rows])
+    return np.where(same & ~ops.known("api_call")[before], ops.end_ns[before], 0)
+
+
 def _stream_ids(ops: Table) -> Rows:
     keys = ops["device"].astype(np.int64) * (1 << 40) + ops.filled("stream", 0)
     return np.unique(keys, return_inverse=True)[1].astype(np.intp)
@@ -409,6 +423,10 @@ class _Assembly:
         issued = self.nodes.start_ns[op_node]
         stream = _stream_ids(self.ops)[op_rows]
         previous, has_previous = _previous_in_stream(stream, start, end)
+        first = np.flatnonzero(~has_previous)
+        left_over = _left_over_before(self.ops, op_rows[first])
+        known = (left_over > 0) & (left_over <= start[first])
+        previous[first[known]], has_previous[first[known]] = left_over[known], True
         since_issue = np.maximum(start - issued, 0)
         queued = has_previous & (previous - issued > self.latency)
         latency = np.where(queued, np.minimum(since_issue, self.latency), since_issue)

@@ -1,0 +1,48 @@
+"""Public recordings of Nsight Systems and Nsight Compute: every analysis and view takes them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import pinchpoint as pp
+from pinchpoint.report import decode, encode, html, terminal
+from pinchpoint.report.kernels_document import kernels_document
+from pinchpoint.report.kernels_terminal import render_kernels
+from pinchpoint.report.roofline_build import roofline_document
+from pinchpoint.report.roofline_svg import roofline_svg
+from pinchpoint.report.roofline_terminal import render_roofline
+from pinchpoint.report.terminal import Look
+
+CORPUS = os.environ.get("PINCHPOINT_CORPUS")
+FOLDER = Path(CORPUS or ".", "public/nsight")
+FILES = [p for end in ("sqlite", "ncu-rep") for p in sorted(FOLDER.glob(f"*.{end}.gz"))]
+
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(not CORPUS or not FILES, reason="PINCHPOINT_CORPUS has no such files"),
+]
+
+
+@pytest.fixture(scope="module", params=FILES, ids=lambda p: p.name)
+def trace(request):
+    return pp.load(request.param)
+
+
+def test_diagnosed_and_drawn(trace):
+    report = pp.diagnose(trace)
+    assert report.crashed == ()
+    assert decode(encode(report)) == report
+    assert sum(part.ns_per_step for part in report.breakdown) == (report.steps.typical_ns or 0)
+    for text in (terminal.render(report), terminal.render(report, Look(verbose=True))):
+        assert max(map(len, text.splitlines())) <= 80
+    assert "</html>" in html.render(report)
+
+
+def test_kernels_and_roofline(trace):
+    document = kernels_document(trace)
+    assert document.launches or document.record
+    assert render_kernels(document, Look(verbose=True)).endswith("\n")
+    placed = roofline_document(trace)
+    assert render_roofline(placed, Look(verbose=True)).endswith("\n")
+    assert roofline_svg(placed).endswith("</svg>")
