@@ -21,6 +21,8 @@ FOLDERS = ("own/traces", "public/traces", "labelled/traces")
 FILES = sorted(
     path for folder in FOLDERS for path in (Path(CORPUS) / folder).glob("*.json.gz") if CORPUS
 ) if CORPUS else []  # fmt: skip
+# the labelled ones come from one machine and one version: some of them say as much as all
+VARIED = [path for i, path in enumerate(FILES) if "labelled" not in path.parts or i % 8 == 0]
 
 pytestmark = [
     pytest.mark.corpus,
@@ -81,7 +83,7 @@ def test_agrees_with_a_slow_reading(path):
 
 
 @pytest.mark.skipif("native" not in SCANNERS, reason="no compiled scanner")
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", VARIED, ids=lambda path: path.name)
 def test_both_scanners_read_the_same(path):
     assert differences(read(path, scanner="native"), read(path, scanner="plain")) == []
 

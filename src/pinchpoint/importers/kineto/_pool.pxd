@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from pinchpoint.importers.kineto._text cimport Bytes, word
+from pinchpoint.importers.kineto._text cimport Bytes, half_word, word
 
 cdef enum:
     NO_MEMORY = -2
@@ -40,15 +40,18 @@ cdef inline uint64_t mixed(uint64_t h) noexcept nogil:
 
 
 cdef inline uint64_t hash_of(Bytes p, int64_t n, uint64_t seed) noexcept nogil:
+    # eight bytes at a time; the last eight may overlap those before
     cdef uint64_t h = seed ^ (<uint64_t>n * <uint64_t>0xD6E8FEB86659FD93)
-    cdef uint64_t last = 0
-    while n >= 8:
-        h = mixed(h ^ word(p))
-        p += 8
-        n -= 8
-    if n:
-        memcpy(&last, p, n)
-        h = mixed(h ^ last)
+    cdef Bytes last = p + n - 8
+    if n >= 8:
+        while p < last:
+            h = mixed(h ^ word(p))
+            p += 8
+        h = mixed(h ^ word(last))
+    elif n >= 4:
+        h = mixed(h ^ (<uint64_t>half_word(p) | <uint64_t>half_word(p + n - 4) << 32))
+    elif n:
+        h = mixed(h ^ (<uint64_t>p[0] | <uint64_t>p[n // 2] << 8 | <uint64_t>p[n - 1] << 16))
     h = mixed(h)
     return h ^ (h >> 29)
 

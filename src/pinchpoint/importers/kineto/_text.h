@@ -48,6 +48,12 @@ static inline uint64_t pp_word(pp_bytes p) {
     return word;
 }
 
+static inline uint32_t pp_half_word(pp_bytes p) {
+    uint32_t word;
+    memcpy(&word, p, 4);
+    return word;
+}
+
 /* ---- text ---- */
 
 /* p is after an opening quote; the closing one. */

@@ -24,6 +24,7 @@ from pinchpoint.trace import Names
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 
+_NARROW_NULL = -(2**31)  # in columns that a scanner keeps in 32 bits
 _INTERNED_COLUMNS = {c for c, form in zip(COLUMNS, FORMS, strict=True) if form in INTERNED}
 
 
@@ -47,6 +48,20 @@ class Columns:
         """Events in the lane."""
         return self._rows[lane]
 
+    def take_or(self, lane: Lane, column: str, other: str) -> Array:
+        """A column, with the values of another spelling of it where it has none."""
+        values = self.take(lane, column)
+        absent = ABSENT if column in _INTERNED_COLUMNS else NULL
+        if self._is_constant(lane, other, (ABSENT,) if absent == ABSENT else (NULL, _NARROW_NULL)):
+            return values
+        instead = self.take(lane, other)
+        return np.where(values == absent, instead, values)
+
+    def _is_constant(self, lane: Lane, column: str, values: tuple[int, ...]) -> bool:
+        """Whether a scanner found nothing but one of these values; cheap, and may miss it."""
+        pieces = (chunk.lanes[lane][column] for chunk, _ in self._chunks)
+        return all(piece.strides == (0,) and piece[0] in values for piece in pieces if len(piece))
+
     def take(self, lane: Lane, column: str) -> Array:
         """A column of the lane in file order: int64 with NULL, or interned int32 with ABSENT."""
         interned = column in _INTERNED_COLUMNS or column == PLACE
@@ -62,8 +77,8 @@ class Columns:
                 np.add(piece, base, out=part)
             else:
                 part[:] = piece
-                if piece.dtype != np.int64:
-                    part[piece == np.iinfo(piece.dtype).min] = NULL
+                if piece.dtype == np.int32:
+                    part[piece == _NARROW_NULL] = NULL
             at += len(piece)
             base += chunk.events
         return out
@@ -151,15 +166,16 @@ class Interned:
 
 def used_in_order(column: Array, values: int) -> list[int]:
     """Which of the numbers below ``values`` occur in a column, in order of their first row."""
-    first = np.full(values + 1, len(column))
-    first[column[::-1]] = np.arange(len(column) - 1, -1, -1)  # of equal places the last one stays
+    first = np.full(values + 1, len(column), np.int32)
+    rows = np.arange(len(column) - 1, -1, -1, dtype=np.int32)
+    first[column[::-1]] = rows  # of equal places the last one stays
     used = np.flatnonzero(first[:-1] < len(column))
     order: list[int] = used[np.argsort(first[used], kind="stable")].tolist()
     return order
 
 
 def _shortest(token: bytes) -> str:
-    if b'"' not in token:
+    if b'"' not in token:  # numbers and brackets
         return value_text(token.translate(None, b" \t\r\n"), escaped=False)
     try:
         token = msgspec.json.format(token, indent=-1)
@@ -171,8 +187,3 @@ def _shortest(token: bytes) -> str:
 def known(column: Array) -> tuple[Array, Mask]:
     """A column of numbers and where it is null."""
     return column, column == NULL
-
-
-def first_known(column: Array, other: Array) -> Array:
-    """The values of ``column``, and those of ``other`` where it has none."""
-    return np.where(column == NULL, other, column)

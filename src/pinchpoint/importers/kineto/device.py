@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.importers.kineto.clock import Spans
-from pinchpoint.importers.kineto.columns import first_known, known
+from pinchpoint.importers.kineto.columns import known
 from pinchpoint.importers.kineto.device_kinds import (
     ANNOTATION_CATEGORY,
     NOT_AN_OPERATION,
@@ -80,11 +80,15 @@ class _Cells:
         self.category = self.take("category")
         self.name = self.take("name")
         self.device, self.stream = self._place()
-        self.external = first_known(self.take("external"), self.take("external_2021"))
+        self.external = self.take_or("external", "external_2021")
 
     def take(self, column: str) -> Array:
         """A column in the order of time."""
         return self.spans.of(self.sources.columns.take(Lane.DEVICE, column))
+
+    def take_or(self, column: str, other: str) -> Array:
+        """The same, with the values of another spelling where the column has none."""
+        return self.spans.of(self.sources.columns.take_or(Lane.DEVICE, column, other))
 
     def kinds(self) -> Array:
         """DeviceKind of each row, or NOT_AN_OPERATION."""
@@ -97,8 +101,8 @@ class _Cells:
         pairs = [place_text(place) for place in self.sources.columns.places]
         numbers = np.array([[_number(text) for text in pair] for pair in pairs], np.int64)
         numbers = numbers.reshape(-1, 2)
-        device = first_known(device, numbers[place, 0])
-        stream = first_known(stream, numbers[place, 1])
+        device = np.where(device == NULL, numbers[place, 0], device)
+        stream = np.where(stream == NULL, numbers[place, 1], stream)
         device[(device == NULL) | (np.abs(device) > np.iinfo(np.int32).max)] = 0
         return device, stream
 
@@ -138,7 +142,7 @@ def _device_ops(
     put("shared_bytes", *known(of(cells.take("shared"))))
     occupancy = of(cells.take("occupancy"))
     put("occupancy_percent", occupancy / 1000, occupancy == NULL)
-    size = of(first_known(cells.take("bytes"), cells.take("size")))
+    size = of(cells.take_or("bytes", "size"))
     put("bytes", size, (size == NULL) | np.isin(kind, (DeviceKind.KERNEL, DeviceKind.COLLECTIVE)))
     put("grid", *interned.json(of(cells.take("grid"))))
     put("block", *interned.json(of(cells.take("block"))))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.importers.kineto.clock import Clock, Spans
-from pinchpoint.importers.kineto.columns import Columns, Interned, first_known, known
+from pinchpoint.importers.kineto.columns import Columns, Interned, known
 from pinchpoint.importers.kineto.fields import PLACE, Lane
 from pinchpoint.importers.kineto.host_kinds import STEP, host_kind
 from pinchpoint.importers.kineto.nesting import NONE, Rows
@@ -72,10 +72,10 @@ def _host_ops(sources: Sources, spans: Spans, given: dict[str, Array]) -> Table:
     take, interned = sources.columns.take, sources.interned
     out = given | {"start_ns": spans.start, "duration_ns": spans.duration}
     missing = {"parent": given["parent"] == NONE}
-    external = first_known(take(Lane.HOST, "external"), take(Lane.HOST, "external_2021"))
+    external = sources.columns.take_or(Lane.HOST, "external", "external_2021")
     out["external_id"], missing["external_id"] = known(spans.of(external))
     out["sequence"], missing["sequence"] = known(spans.of(take(Lane.HOST, "sequence")))
-    shapes = np.maximum(take(Lane.HOST, "shapes"), take(Lane.HOST, "shapes_2021"))
+    shapes = sources.columns.take_or(Lane.HOST, "shapes", "shapes_2021")
     out["shapes"], missing["shapes"] = interned.json(spans.of(shapes))
     for column in ("dtypes", "strides", "values"):
         out[column], missing[column] = interned.json(spans.of(take(Lane.HOST, column)))
@@ -92,8 +92,8 @@ def _rank(sources: Sources, rows: int) -> dict[str, Array]:
 def _api_calls(sources: Sources, spans: Spans, thread: Array, enclosing: Array) -> Table:
     take, interned = sources.columns.take, sources.interned
     name = take(Lane.API, "name")
-    correlation, external = take(Lane.API, "correlation"), take(Lane.API, "external")
-    external = first_known(external, take(Lane.API, "external_2021"))
+    correlation = take(Lane.API, "correlation")
+    external = sources.columns.take_or(Lane.API, "external", "external_2021")
     out: dict[str, Array] = {
         "start_ns": spans.start,
         "duration_ns": spans.duration,

@@ -14,7 +14,7 @@ from pinchpoint.importers.kineto.text import Text
 NativeScanner: Any = import_module("pinchpoint.importers.kineto._scan").NativeScanner
 
 THREADS = 2  # unpacking takes a third of a core, so more of them would wait for text
-BLOCKS_AHEAD = 4  # text that is held at a time
+BLOCKS_AHEAD = 3  # text that is held at a time
 
 
 class _Team:
