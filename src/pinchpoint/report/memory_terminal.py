@@ -119,7 +119,7 @@ def _moment(moment: Moment) -> Iterator[Line]:
     for item in sorted(moment.categories, key=lambda c: -c.bytes):
         if not item.bytes:
             continue
-        share = item.bytes / total
+        share = min(item.bytes / total, 1.0)
         sure = "?" if item.confidence == "low" else " "
         bar = "█" * max(round(_BAR_WIDTH * share), 0)
         yield (

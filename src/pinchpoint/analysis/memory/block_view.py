@@ -49,7 +49,7 @@ def block_view(replay: Replay, found: Phases, signs: StackSigns) -> BlockView:
     in_module = (freeing & int(Sign.MODULE_CALL)) != 0
     of_event = np.append(found.of_event, Phase.UNKNOWN)
     run_end, then_backward = np.zeros(end + 1, np.int64), np.zeros(end + 1, np.bool_)
-    for run, following in zip(found.runs, (*found.runs[1:], None), strict=True):
+    for run, following in zip(found.runs, (*found.runs[1:], None), strict=False):
         run_end[run.first : run.end] = run.end
         if following is not None and following.phase == Phase.BACKWARD:
             then_backward[run.first : run.end] = True

@@ -22,6 +22,8 @@ from pinchpoint.analysis.memory.lives import Index, Mask
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.trace import Frame
 
+MOST_PASSES = 200  # that differ, and may each be the peak
+
 
 @dataclass(frozen=True)
 class LayerBytes:
@@ -102,6 +104,8 @@ def _edited_peak(history: History, like: Layers) -> int:
     for at in np.argsort(-raw[1:], kind="stable").tolist():
         if raw[at + 1] <= best:
             break
+        if len(known) >= MOST_PASSES:
+            return int(raw[at + 1])  # no saving is claimed for passes that were not looked at
         first, end = passes[at]
         until = int(starts[at + 2]) if at + 2 < len(starts) else len(curve)
         key = (int(raw[at + 1]), _signature(history, first, end))

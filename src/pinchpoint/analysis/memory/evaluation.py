@@ -48,7 +48,7 @@ def _without_backward(history: History) -> list[Run]:
     """Finished forward runs of which nothing was freed by a backward pass."""
     runs = history.phases.runs
     out = []
-    for run, following in zip(runs, (*runs[1:], None), strict=True):
+    for run, following in zip(runs, (*runs[1:], None), strict=False):
         if run.phase != Phase.FORWARD or following is None:
             continue
         if following.phase != Phase.BACKWARD:
@@ -59,7 +59,7 @@ def _without_backward(history: History) -> list[Run]:
 def _kept(history: History, run: Run, leaking: set[int]) -> Index:
     """The blocks of a run that a graph holds: what outlives its module, but for the results."""
     blocks = history.blocks
-    mine = np.flatnonzero((blocks.birth >= run.first) & (blocks.birth < run.end))
+    mine = blocks.born_within(run.first, run.end)
     in_backward = np.append(history.phases.of_event, 0)[blocks.death[mine]] == Phase.BACKWARD
     held = history.owners.is_(Category.ACTIVATION)[mine] & ~in_backward
     if held.sum() < MIN_KEPT_BLOCKS or held.mean() < GRAPH_RATIO or in_backward.any():

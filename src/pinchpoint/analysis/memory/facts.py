@@ -61,8 +61,8 @@ def _optimizer_state(history: History) -> Iterator[MemoryFact]:
     born = sorted({int(s) for s in step if s >= 0})
     parameters = int(history.blocks.requested[history.owners.is_(Category.PARAMETER)].sum())
     ratio = f", {total / parameters:.1f} × the parameters" if parameters else ""
-    where = f"step {born[0]}" if len(born) == 1 else f"steps {born[0]} to {born[-1]}"
     if born:
+        where = f"step {born[0]}" if len(born) == 1 else f"steps {born[0]} to {born[-1]}"
         yield MemoryFact(
             "optimizer-state-created",
             f"the optimizer created {size(total)} of state in {where}{ratio}",

@@ -110,8 +110,7 @@ def _forecast(history: History, event: int) -> Forecast | None:
 
 
 def _allocations(history: History, run: Run, end: int) -> Index:
-    blocks = history.blocks
-    return np.flatnonzero((blocks.birth >= run.first) & (blocks.birth < min(run.end, end)))
+    return history.blocks.born_within(run.first, min(run.end, end))
 
 
 def _scaled(history: History, earlier: Run, scale: float, failing: Run) -> Forecast:

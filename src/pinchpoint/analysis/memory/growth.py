@@ -106,14 +106,15 @@ def _steady_stacks(history: History, left: NDArray[np.bool_]) -> list[Index]:
     """Blocks left behind, by stack, where that does not stop."""
     rows = np.flatnonzero(left)
     stack = np.where(history.blocks.has_stack, history.blocks.stack, -1)[rows]
-    step = step_of(history, history.blocks.birth[rows])
+    rows = rows[np.argsort(stack, kind="stable")]
+    groups = np.split(rows, np.flatnonzero(np.diff(np.sort(stack))) + 1)
     last = len(history.steps) - 2  # the last step that another one follows
-    out = []
-    for one in np.unique(stack).tolist():
-        mine = rows[stack == one]
-        if _regular(np.unique(step[stack == one]), last):
-            out.append(mine)
-    return out
+    return [
+        mine
+        for mine in groups
+        if len(mine) >= MIN_STEPS
+        and _regular(np.unique(step_of(history, history.blocks.birth[mine])), last)
+    ]
 
 
 def _regular(seen: Index, last: int) -> bool:
@@ -144,7 +145,7 @@ def _kind(history: History, rows: Index) -> tuple[str, bool]:
 def _graph_kept(history: History, event: int) -> bool:
     """Whether most blocks of the pass that an event lies in outlive their modules."""
     blocks, (first, end) = history.blocks, pass_of(history, event)
-    mine = np.flatnonzero((blocks.birth >= first) & (blocks.birth < end))
+    mine = blocks.born_within(first, end)
     kept = blocks.death[mine] >= end
     return len(mine) > 1 and int(kept.sum()) > 1 and kept.mean() > GRAPH_BLOCK_RATIO
 
@@ -170,7 +171,7 @@ def _lines_that_leave_nothing(history: History, leaking: Index) -> set[Frame]:
     judged = (step > 0) & (step + 1 < len(history.steps))  # another step shows what stays
     innocent = judged & blocks.has_stack
     for first, end in set(passes):
-        innocent &= (blocks.birth < first) | (blocks.birth >= end)
+        innocent[blocks.born_within(first, end)] = False
     return {
         frame
         for stack in np.unique(blocks.stack[innocent]).tolist()

@@ -59,11 +59,11 @@ def backward_after(history: History, event: int) -> Run | None:
 def layers(history: History, window: tuple[int, int]) -> Layers | None:
     """The layers of the forward pass in a window of events; None if nothing repeats."""
     blocks = history.blocks
-    rows = np.flatnonzero(
-        (blocks.birth >= window[0]) & (blocks.birth < window[1]) & blocks.has_stack
-    )
+    rows = blocks.born_within(*window)
+    rows = rows[blocks.has_stack[rows]]
     rows = rows[history.signs.has(Sign.MODULE_CALL)[blocks.stack[rows]]]
-    kept = np.where(history.owners.is_(Category.ACTIVATION)[rows], blocks.requested[rows], 0)
+    activations = history.owners.category[rows] == Category.ACTIVATION
+    kept = np.where(activations, blocks.requested[rows], 0)
     total = int(kept.sum())
     paths = {s: _path(history, s) for s in np.unique(blocks.stack[rows]).tolist()}
     depth = 0

@@ -47,6 +47,10 @@ class Lives:
         result: Mask = self.birth == BEFORE
         return result
 
+    def born_within(self, first: int, end: int) -> Index:
+        """Blocks born at events ``[first, end)``; found at once, because births are in order."""
+        return np.arange(*np.searchsorted(self.birth, (first, end)))
+
     def alive(self, event: int) -> NDArray[np.bool_]:
         """Blocks that exist right after an event."""
         return (self.birth <= event) & (event < self.death)

@@ -135,8 +135,9 @@ def parameters(
     rank[static & view.has(Sign.BUILD)] = 1
     rank[moved & (line != buffer_line)] = 0
     parameters = np.zeros(len(view.blocks), np.bool_)
+    early = np.flatnonzero(static)
     for size, count in needed.items():
-        rows = np.flatnonzero(static & (view.blocks.requested == size))
+        rows = early[view.blocks.requested[early] == size]
         parameters[rows[np.argsort(rank[rows], kind="stable")][:count]] = True
     parameters |= moved & (line != buffer_line)
     buffers = moved & (line == buffer_line) & ~parameters
@@ -163,10 +164,8 @@ def copies_of(view: BlockView, rest: Mask, needed: dict[int, int]) -> Index:
     total = sum(size * count for size, count in needed.items())
     if not total:
         return np.zeros(0, np.int64)
-    free = {
-        size: np.flatnonzero(rest & ~view.blocks.has_stack & (view.blocks.requested == size))
-        for size in needed
-    }
+    rows = np.flatnonzero(rest & ~view.blocks.has_stack)
+    free = {size: rows[view.blocks.requested[rows] == size] for size in needed}
     copies = min(len(free[size]) // count for size, count in needed.items())
     chosen = [free[size][: copies * count] for size, count in needed.items()]
     counters = rest & ~view.blocks.has_stack & (view.blocks.requested <= SCALAR_BYTES)

@@ -71,7 +71,7 @@ def _made_once(view: BlockView, rows: Index) -> Mask:
 
 
 def _born_in(view: BlockView, run: Run) -> Index:
-    return np.arange(*np.searchsorted(view.blocks.birth, (run.first, run.end)))
+    return view.blocks.born_within(run.first, run.end)
 
 
 def _same_order(view: BlockView, one: Index, other: Index) -> bool:

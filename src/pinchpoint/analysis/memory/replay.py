@@ -152,8 +152,8 @@ def _beginning(snapshot: MemorySnapshot, events: Table, blocks: Lives) -> Beginn
     """A block from before the recording that has a stack was allocated while recording: its event
     was overwritten. One without a stack was allocated before recording began."""
     before = blocks.before
-    if not before.any() and (snapshot.complete or not len(events)):
-        return "whole" if len(events) else "unknown"
+    if not before.any():
+        return "whole" if len(events) and snapshot.complete else "unknown"
     kept = before & (blocks.death == len(events))
     with_stack = bool((kept & blocks.has_stack).any())
     without = bool((kept & ~blocks.has_stack).any())

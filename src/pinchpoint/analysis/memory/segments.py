@@ -9,6 +9,7 @@ from pinchpoint.analysis.memory.lives import BEFORE, Index
 from pinchpoint.trace import AllocatorAction, MemorySnapshot, Table
 
 SMALL_SEGMENT_BYTES = 2 << 20  # kSmallBuffer of c10/cuda/CUDACachingAllocator: small requests
+MOST_LOOKED_AT = 50_000_000  # ranges, to find parts of them; real files need hundreds
 _GAINS = (AllocatorAction.SEGMENT_ALLOC, AllocatorAction.SEGMENT_MAP)
 _LOSSES = (AllocatorAction.SEGMENT_FREE, AllocatorAction.SEGMENT_UNMAP)
 
@@ -54,12 +55,13 @@ def held_over_time(events: Table, at_end: list[Range], start: list[Range]) -> tu
     known = {r.start: r for r in at_end}
     ranges = {r.start: (r, BEFORE) for r in start}
     out: list[Held] = []
+    search = _Search()
     for row in segment_rows(events).tolist():
         change = event_range(events, row, known)
         if events["action"][row] in _GAINS:
             ranges[change.start] = (change, row)
             continue
-        for piece, birth in _overlapping(ranges, change):
+        for piece, birth in search.overlapping(ranges, change):
             del ranges[piece.start]
             out.append(Held(piece, birth, row))
             for rest in _rest(piece, change):
@@ -91,12 +93,13 @@ def ranges_at_start(events: Table, at_end: list[Range]) -> list[Range]:
     """What was held before the first event: the end with every event undone, last first."""
     known = {r.start: r for r in at_end}
     ranges = {r.start: (r, 0) for r in at_end}
+    search = _Search()
     for row in segment_rows(events)[::-1].tolist():
         change = event_range(events, row, known)
         if events["action"][row] in _LOSSES:
             ranges[change.start] = (change, 0)
             continue
-        for piece, _ in _overlapping(ranges, change):
+        for piece, _ in search.overlapping(ranges, change):
             del ranges[piece.start]
             for rest in _rest(piece, change):
                 ranges[rest.start] = (rest, 0)
@@ -114,15 +117,26 @@ def event_range(events: Table, row: int, known: dict[int, Range]) -> Range:
     return Range(start, start + size, mapped, small, int(events["stream"][row]))
 
 
-def _overlapping(ranges: dict[int, tuple[Range, int]], change: Range) -> list[tuple[Range, int]]:
-    exact = ranges.get(change.start)
-    if exact is not None and exact[0].end == change.end:
-        return [exact]
-    return [
-        (r, birth)
-        for r, birth in ranges.values()
-        if r.mapped == change.mapped and r.start < change.end and change.start < r.end
-    ]
+class _Search:
+    """Finds the ranges that an event takes away; gives up when a file makes that too much work."""
+
+    def __init__(self) -> None:
+        self._looked_at = 0
+
+    def overlapping(
+        self, ranges: dict[int, tuple[Range, int]], change: Range
+    ) -> list[tuple[Range, int]]:
+        exact = ranges.get(change.start)
+        if exact is not None and exact[0].end == change.end:
+            return [exact]
+        self._looked_at += len(ranges)
+        if self._looked_at > MOST_LOOKED_AT:
+            return []
+        return [
+            (r, birth)
+            for r, birth in ranges.values()
+            if r.mapped == change.mapped and r.start < change.end and change.start < r.end
+        ]
 
 
 def _rest(piece: Range, cut: Range) -> list[Range]:

@@ -15,6 +15,7 @@ from pinchpoint.analysis.memory.rounding import LARGE_REMAINDER_BYTES, Rules
 from pinchpoint.analysis.memory.segments import Range, event_range
 from pinchpoint.trace import AllocatorAction, Table
 
+MOST_SEARCHED = 50_000_000  # free blocks, to find where an unmapped range lies; real: hundreds
 CHUNK_EVENTS = 1_000_000  # turned into Python numbers at a time
 
 _ALLOC, _FREED = int(AllocatorAction.ALLOC), int(AllocatorAction.FREE_COMPLETED)
@@ -133,7 +134,7 @@ class _Layout:
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.unplaced = 0
+        self.unplaced = self._searched = 0
         self._free: dict[int, tuple[int, int, bool]] = {}  # start -> end, owner, small
         self._free_end: dict[int, int] = {}  # end -> start
         self._used: dict[int, tuple[int, int, bool]] = {}
@@ -165,7 +166,7 @@ class _Layout:
             self.unplaced += 1
             return least
         end, owner, small = spot
-        del self._free_end[end]
+        self._free_end.pop(end, None)
         stop = address + least
         if stop < end and self.rules.splits(least, end - stop, small=small):
             self._free[stop] = (end, owner, small)
@@ -187,26 +188,33 @@ class _Layout:
     def lose(self, held: Range) -> None:
         """Memory back to the driver: a whole segment, or the middle of a free mapped block."""
         start = held.start
-        spot = self._free.get(start)
-        if spot is None:
-            start = next((s for s, f in self._free.items() if s < held.start < f[0]), -1)
+        if start not in self._free:
+            start = self._containing(start) if held.mapped else -1
             if start < 0:
                 return
         end, owner, small = self._free.pop(start)
-        del self._free_end[end]
+        self._free_end.pop(end, None)
         self._put(start, held.start, owner, small)
         self._put(held.end, end, owner, small)
+
+    def _containing(self, address: int) -> int:
+        """The free block that an address lies in; -1 if none, or after too long a search."""
+        self._searched += len(self._free)
+        if self._searched > MOST_SEARCHED:
+            return -1
+        return next((s for s, f in self._free.items() if s < address < f[0]), -1)
 
     def _join(self, start: int, end: int, owner: int, small: bool) -> None:
         if end <= start:
             return
-        before = self._free_end.get(start)
-        if before is not None and self._free[before][1] == owner:
+        before = self._free_end.get(start, -1)
+        if before in self._free and self._free[before][1] == owner:
             del self._free_end[start], self._free[before]
             start = before
         behind = self._free.get(end)
         if behind is not None and behind[1] == owner:
-            del self._free[end], self._free_end[behind[0]]
+            del self._free[end]
+            self._free_end.pop(behind[0], None)
             end = behind[0]
         self._put(start, end, owner, small)
 

@@ -65,9 +65,11 @@ def stack_tree(history: History, event: int) -> Node:
     rows = np.flatnonzero(blocks.alive(event))
     stack = np.where(blocks.has_stack[rows], blocks.stack[rows], -1)
     top = Node("all")
-    for one in np.unique(stack).tolist():
-        mine = rows[stack == one]
-        total, count = int(blocks.requested[mine].sum()), len(mine)
+    kinds, inverse, counts = np.unique(stack, return_inverse=True, return_counts=True)
+    sizes = np.bincount(inverse.reshape(-1), blocks.requested[rows], len(kinds))
+    for one, total, count in zip(
+        kinds.tolist(), sizes.astype(np.int64).tolist(), counts.tolist(), strict=True
+    ):
         at = top
         at.bytes += total
         at.blocks += count

@@ -172,7 +172,7 @@ def gradients_kept(history: History) -> NDArray[np.int64]:
 def _made_again(history: History, wanted: NDArray[np.int64], backward: Run) -> NDArray[np.int64]:
     """When the backward pass makes blocks of these sizes, each once; its end where it does not."""
     blocks = history.blocks
-    made = np.flatnonzero((blocks.birth >= backward.first) & (blocks.birth < backward.end))
+    made = blocks.born_within(backward.first, backward.end)
     out = np.full(len(wanted), backward.end)
     for size in np.unique(wanted).tolist():
         mine = np.flatnonzero(wanted == size)

@@ -13,7 +13,7 @@ import numpy as np
 from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers.memory_snapshot.assemble import assemble
 from pinchpoint.importers.memory_snapshot.collect import Collector
-from pinchpoint.importers.memory_snapshot.plain_pickle import load_plain
+from pinchpoint.importers.memory_snapshot.plain_pickle import MALFORMED, load_plain
 from pinchpoint.trace import (
     AllocatorAction,
     Device,
@@ -51,7 +51,13 @@ def read(path: Path) -> Trace:
     with _opened(path) as file:
         source = _Bounded(file, name)
         root, complete = load_plain(source.read, rows, name)
-    snapshot = assemble(root, rows, complete=complete and not source.damaged, name=name)
+    try:
+        snapshot = assemble(root, rows, complete=complete and not source.damaged, name=name)
+    except MALFORMED:
+        raise UnreadableFile(
+            f"{name}: a memory snapshot with values that no torch writes",
+            hint="record it again with torch.cuda.memory._dump_snapshot(path)",
+        ) from None
     origin_us = int(snapshot.events.filled("time_us", 0)[:1].sum())
     used = np.union1d(snapshot.events["device"], snapshot.segments["device"]).tolist()
     return Trace(

@@ -13,6 +13,8 @@ from pinchpoint.importers.memory_snapshot.collect import NONE, Collector
 from pinchpoint.importers.memory_snapshot.pickle_state import Rows
 from pinchpoint.trace import Mark, MemorySnapshot, Names, Stacks, Table, empty_table, table
 
+MAX_BLOCK_BYTES = 1 << 46  # no device has 64 TiB
+
 _READ_KEYS = {"segments", "device_traces", "allocator_settings", "external_annotations"}
 
 
@@ -24,8 +26,15 @@ def assemble(root: Any, rows: Collector, *, complete: bool, name: str) -> Memory
             hint="write one with torch.cuda.memory._dump_snapshot(path)",
         )
     segments, blocks = _segments_and_blocks(rows)
+    events = _events(root.get("device_traces"), rows)
+    for sizes in (events["bytes"], segments["bytes"], blocks["bytes"]):
+        if len(sizes) and not 0 <= int(sizes.min()) <= int(sizes.max()) <= MAX_BLOCK_BYTES:
+            raise ValueError
+    for addresses in (events["address"], segments["address"], blocks["address"]):
+        if len(addresses) and int(addresses.max()) > (1 << 64) - 2 * MAX_BLOCK_BYTES:
+            raise ValueError
     return MemorySnapshot(
-        events=_events(root.get("device_traces"), rows),
+        events=events,
         segments=segments,
         blocks=blocks,
         stacks=_stacks(rows),

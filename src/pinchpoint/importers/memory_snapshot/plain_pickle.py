@@ -28,7 +28,7 @@ MAX_OPEN = 64  # real snapshots nest 7 deep
 
 _RUN = re.compile(rb"(?:h.|j.{4})+e", re.DOTALL)  # references to earlier values, then APPENDS
 _REFERENCE = re.compile(rb"h(.)|j(.{4})", re.DOTALL)
-_MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, struct.error)
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, struct.error)
 
 
 def load_plain(read: Callable[[int], bytes], reducer: Reducer, name: str) -> tuple[Any, bool]:
@@ -42,7 +42,7 @@ def load_plain(read: Callable[[int], bytes], reducer: Reducer, name: str) -> tup
         _interpret(state)
     except Truncated:
         return state.close_what_is_open(), False
-    except _MALFORMED:
+    except MALFORMED:
         raise state.refused("it is no well-formed pickle of plain data") from None
     if state.marks or len(state.stack) != 1:
         raise state.refused("it ends with values left over")

@@ -1,0 +1,51 @@
+"""Every recording of the corpus with known truth: peaks, categories, first finding."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pinchpoint as pp
+from pinchpoint.analysis.memory.history import histories
+from pinchpoint.analysis.memory.owners import Category
+from pinchpoint.report.memory_findings import findings
+
+CORPUS = Path(os.environ.get("PINCHPOINT_CORPUS", "/nonexistent"))
+FILES = sorted((CORPUS / "own" / "memory").glob("*.truth.json"))
+LABELLED = CORPUS / "labelled" / "truth.jsonl"
+
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(not FILES, reason="PINCHPOINT_CORPUS is not set"),
+]
+CAUSES = {"graph-retained", "eval-with-grad", "eval-outputs-kept"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name.removesuffix(".truth.json"))
+def test_peaks_and_categories(path):
+    truth = json.loads(path.read_text())
+    trace = pp.load(path.with_name(path.name.replace(".truth.json", ".pickle.gz")))
+    history = histories(trace)[0]
+    for curve in ("requested", "allocated", "active", "reserved"):
+        assert history.replay.peak(curve).bytes == truth[f"{curve}_peak"], curve
+    times = history.replay.time_us
+    for mark in truth["marks"]:
+        if mark["time_us"] < times[0]:
+            continue
+        event = int(np.searchsorted(times, mark["time_us"], "right")) - 1
+        held = history.bytes_of(event)
+        assert held[Category.PARAMETER] == mark["params"], mark["label"]
+        assert held[Category.GRADIENT] == mark["grads"], mark["label"]
+        assert held[Category.OPTIMIZER_STATE] == mark["optim"], mark["label"]
+
+
+def test_causes_in_traces_without_memory_events():
+    """The planted ones are found where operators or driver calls show them, and nowhere else."""
+    for row in map(json.loads, LABELLED.read_text().splitlines()):
+        if row["trace"] and row["variant"] in ("slow", "fixed", "healthy"):
+            said = findings(pp.load(CORPUS / "labelled" / row["trace"])).findings
+            found = {f.id for f in said if f.severity != "negligible"}
+            wanted = {row["truth"]} & CAUSES if row["variant"] == "slow" else set()
+            assert found == wanted, (row["case"], row["variant"])
