@@ -15,6 +15,7 @@ from pinchpoint.diagnosis import rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Finding, NotChecked, Outcome
 from pinchpoint.trace import Trace
 
+SPECIFIC_RATIO = 0.1  # of a generic cause's gain
 SURELY_MATERIAL_RATIO = 0.04  # a share of the step of which even the pessimistic end is material
 
 
@@ -78,6 +79,7 @@ def diagnose(trace: Trace) -> Diagnosis:
     outcomes = run_rules(trace)
     ranked = _without_parents([_predict(trace, o.id, f) for o in outcomes for f in o.findings])
     ranked.sort(key=lambda r: (-r.saving_ns, r.id))
+    ranked = _specific_first(trace, ranked)
     kept: list[Ranked] = []
     for candidate in ranked:
         if not candidate.finding.changes:
@@ -86,9 +88,23 @@ def diagnose(trace: Trace) -> Diagnosis:
         on_top = _on_top(trace, kept, candidate)
         if on_top is not None:
             kept.append(on_top)
-    kept.sort(key=lambda r: (bool(r.given), -r.saving_ns, r.id))
+    kept = _specific_first(trace, sorted(kept, key=lambda r: (bool(r.given), -r.saving_ns, r.id)))
     together = what_if(trace, [c for r in kept for c in r.finding.changes])
     return Diagnosis(tuple(kept), together if len(kept) > 1 else None, outcomes)
+
+
+def _specific_first(trace: Trace, ranked: list[Ranked]) -> list[Ranked]:
+    """Generic causes behind the specific ones that pay: their fix is local and sure.
+
+    A cause that would win a small part of what the generic one does keeps its place.
+    """
+    generic = [r for r in ranked if getattr(rule_modules()[r.id], "GENERIC", False)]
+    if not generic:
+        return ranked
+    least = SPECIFIC_RATIO * max(r.saving_ns for r in generic)
+    early = [r for r in ranked if r not in generic and r.saving_ns >= least and _material(trace, r)]
+    rest = [r for r in ranked if r not in early and r not in generic]
+    return [*early, *generic, *rest]
 
 
 def _on_top(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | None:

@@ -6,6 +6,7 @@ A rule is one module in ``diagnosis/rules``. Its name with dashes is its id (``s
 ``NEEDS``     tables of the trace without which there is nothing to judge: ``("device_ops",)``
 ``RECORD``    what to record, if a need is not met: one phrase for the reader
 ``PARENT``    optional id of the more general cause, which yields when this one is found
+``GENERIC``   optional True: it fits nearly every slow host; specific causes are told before it
 ``PERIODIC``  optional True: the cause may show in some steps only, and the mean step tells
 ``check``     ``check(trace) -> Iterator[Finding]``; pure, no I/O, knows no other rule
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.ancestry import nearest, parents
-from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
+from pinchpoint.analysis.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.replay import ReduceLaunches, ScaleHostSpans
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.host_spans import host_spans, named, outermost
@@ -30,8 +30,9 @@ from pinchpoint.trace import Trace
 
 NEEDS = ("host_ops", "api_calls", "device_ops")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
+PARENT = "launch-bound"
 
-FEWEST_REGIONS = 4  # a step; forward, backward and an optimizer make three without any break
+FEWEST_REGIONS = 6  # a step; forward, backward and an optimizer make three without any break
 _REGION = "Torch-Compiled Region: "
 
 
@@ -44,16 +45,22 @@ def check(trace: Trace) -> Iterator[Finding]:
     spans = host_spans(trace, regions, "time in compiled regions")
     if spans is None:
         return
-    kinds = len({trace.names[n] for n in host["name"][spans.rows].tolist()})
-    if kinds < FEWEST_REGIONS:
+    entered = np.flatnonzero(regions & rows_in_steps(trace, host))  # also those inside others
+    count = per_step(trace, len(entered))
+    kinds = len({trace.names[n] for n in host["name"][entered].tolist()})
+    if count < FEWEST_REGIONS or kinds < 2:
         return
     around = _callers(trace, spans.rows)
     inside = outermost(trace, regions)
     work = device_work(trace, _under(trace, inside), "device time of compiled regions")
-    factor = 1 / max(spans.count, 1.0)
+    factor = 1 / count
     yield Finding(
-        summary=f"A step runs {spans.count:.0f} compiled regions of {kinds} kinds in turn",
-        evidence=(Evidence("kinds of compiled regions", kinds, "regions"), *spans.evidence),
+        summary=f"A step enters {count:.0f} compiled regions of {kinds} kinds, with Python between",
+        evidence=(
+            Evidence("compiled regions entered", round(count, 1), "per step"),
+            Evidence("kinds of compiled regions", kinds, "regions"),
+            *spans.evidence,
+        ),
         cost_ns_per_step=spans.ns_per_step,
         changes=(
             ScaleHostSpans(around, factor),

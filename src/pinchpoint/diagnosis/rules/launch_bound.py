@@ -25,6 +25,7 @@ from pinchpoint.trace import Trace
 
 NEEDS = ("api_calls", "device_ops")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
+GENERIC = True
 
 
 def check(trace: Trace) -> Iterator[Finding]:
