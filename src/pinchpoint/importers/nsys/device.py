@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.importers.nsys.database import Column, Database, Integers
+from pinchpoint.importers.nsys.distinct import distinct_rows
 from pinchpoint.importers.nsys.processes import pid_of
 from pinchpoint.importers.nsys.strings import Strings, interned
 from pinchpoint.trace import DeviceKind, MemoryKind, Names
@@ -84,7 +85,9 @@ def read_device_rows(database: Database, strings: Strings, names: Names) -> list
 
 
 def _kernels(database: Database, strings: Strings, names: Names) -> DeviceRows | None:
-    found = database.integers("CUPTI_ACTIVITY_KIND_KERNEL", _KERNEL)
+    named = database.has("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName")
+    wanted = [c for c in _KERNEL if not (named and c == "shortName")]
+    found = database.integers("CUPTI_ACTIVITY_KIND_KERNEL", wanted)
     name_column = found.get("demangledName", found.get("shortName"))
     if not {"start", "end"} <= set(found) or name_column is None:
         return None
@@ -186,9 +189,9 @@ def _rows(
 
 def _labelled(names: Names, label: Callable[..., str], *columns: Integers) -> NDArray[np.int32]:
     """A name for each row, made once per distinct combination of the columns."""
-    distinct, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    distinct, which = distinct_rows(*columns)
     positions = names.ids_of(label(*row) for row in distinct.tolist())
-    return np.array(positions, np.int32).reshape(-1)[inverse.reshape(-1)]
+    return np.array(positions, np.int32).reshape(-1)[which]
 
 
 def _optional(found: Mapping[str, Column], column: str, count: int) -> Integers:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.importers.nsys.database import Integers
 from pinchpoint.importers.nsys.device import NONE, DeviceRows
+from pinchpoint.importers.nsys.distinct import distinct_rows
 from pinchpoint.importers.nsys.host_table import ApiTable, HostTable
 from pinchpoint.importers.nsys.processes import ProcessKeys, ThreadIndex
 from pinchpoint.trace import DeviceKind, HostKind, Names, Table, empty_table, table
@@ -99,13 +100,13 @@ def _numbered(pid: Integers, ordinal: Integers, numbers: Mapping[tuple[int, int]
 
 def _apart(device: Integers, rows: Mapping[str, Integers]) -> Integers:
     """Stream numbers; those of further contexts on a device are shifted where they collide."""
-    owners = np.stack([device, rows["stream"], rows["pid"], rows["context"]], axis=1)
-    distinct, inverse = np.unique(owners, axis=0, return_inverse=True)
+    owners = device, rows["stream"], rows["pid"], rows["context"]
+    distinct, which = distinct_rows(*owners)
     shifted = distinct[:, 1].copy()
     for i in range(1, len(distinct)):
         if (distinct[i, :2] == distinct[i - 1, :2]).all() and distinct[i, 1] != NONE:
             shifted[i] = shifted[i - 1] + _STREAM_SHIFT
-    return shifted[inverse.reshape(-1)]
+    return shifted[which]
 
 
 def _launching_call(api: ApiTable | None, keys: Integers) -> Integers:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from pinchpoint.importers.nsys.database import Database
+from pinchpoint.importers.nsys.distinct import distinct_rows
 from pinchpoint.trace import Names, Table, table
 
 _SANE_NS = 2**61
@@ -22,10 +23,9 @@ def read_counters(database: Database, names: Names, origin: int) -> Table | None
             "TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName")
         )
     }
-    pairs = np.stack([found["typeId"].values, found["metricId"].values], axis=1)
-    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    distinct, which = distinct_rows(found["typeId"].values, found["metricId"].values)
     texts = [known.get((t, m), f"GPU metric {m}") for t, m in distinct.tolist()]
-    name = np.array(names.ids_of(texts), np.int32).reshape(-1)[inverse.reshape(-1)]
+    name = np.array(names.ids_of(texts), np.int32).reshape(-1)[which]
     keep = ~time.missing & ~found["value"].missing & (np.abs(time.values) < _SANE_NS)
     order = np.flatnonzero(keep)
     order = order[np.argsort(time.values[order], kind="stable")]
