@@ -40,6 +40,19 @@ def test_a_program_that_keeps_one_graph_a_step():
     assert (leak.kind, leak.bytes_per_step, leak.place.line) == ("graph", 6 * ACTIVATION, 77)
 
 
+def test_outputs_kept_in_an_evaluation_without_marks():
+    p = Program()
+    t = Training(p)
+    for _ in range(6):
+        batch = p.alloc(KIB, user(39))
+        t.forward(caller=50, graph=False)  # the result stays
+        p.drop(batch, user(51))
+    history = histories(p.trace())[0]
+    assert history.steps.how == "forward passes"
+    leak = growth(history).leaks[0]
+    assert (leak.kind, leak.bytes_per_step) == ("results", ACTIVATION)
+
+
 def test_a_healthy_program_leaves_nothing():
     p = Program()
     t = Training(p)

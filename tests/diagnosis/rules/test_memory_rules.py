@@ -84,6 +84,26 @@ def test_evaluation_that_records_a_graph():
     assert found["eval-with-grad"].saving_bytes >= 2 * 10 * ACTIVATION
 
 
+@pytest.mark.parametrize(("graph", "found"), [(True, ["eval-with-grad"]), (False, [])])
+def test_evaluation_of_one_batch_again_and_again_without_marks(graph, found):
+    p = Program()
+    Training(p)
+    result: list[int] = []
+    for _ in range(4):
+        new = _layered(p, 50, graph=graph)
+        for address in result:
+            p.drop(address, user(50))
+        result = new
+    assert list(answers(p.trace())) == found
+
+
+def test_a_forward_pass_whose_backward_pass_may_still_come():
+    p = Program()
+    Training(p)
+    _layered(p, 50, graph=True)
+    assert answers(p.trace()) == {}
+
+
 def test_evaluation_without_a_graph():
     p = Program()
     Training(p)

@@ -45,15 +45,13 @@ def unused_graphs(history: History) -> UnusedGraphs | None:
 
 
 def _without_backward(history: History) -> list[Run]:
-    """Finished forward runs of which nothing was freed by a backward pass."""
+    """Forward runs that no backward pass follows; the last one may still get its own."""
     runs = history.phases.runs
-    out = []
-    for run, following in zip(runs, (*runs[1:], None), strict=False):
-        if run.phase != Phase.FORWARD or following is None:
-            continue
-        if following.phase != Phase.BACKWARD:
-            out.append(run)
-    return out
+    return [
+        run
+        for run, following in zip(runs, (*runs[1:], None), strict=False)
+        if run.phase == Phase.FORWARD and (following is None or following.phase != Phase.BACKWARD)
+    ]
 
 
 def _kept(history: History, run: Run, leaking: set[int]) -> Index:
@@ -65,6 +63,10 @@ def _kept(history: History, run: Run, leaking: set[int]) -> Index:
     if held.sum() < MIN_KEPT_BLOCKS or held.mean() < GRAPH_RATIO or in_backward.any():
         return mine[:0]
     rows = mine[held]
+    if run == history.phases.runs[-1]:
+        gone = int((blocks.death[rows] < len(history.replay)).sum())
+        if gone < MIN_KEPT_BLOCKS:
+            return mine[:0]  # nothing shows yet that no backward pass will come
     if leaking & set(blocks.stack[rows].tolist()):
         return mine[:0]  # the graph itself stays: another finding
     result: Index = rows[:-1]

@@ -160,6 +160,9 @@ def steps(replay: Replay, found: Phases, snapshot: MemorySnapshot) -> Steps:
     ends = [r.end for r in found.of(Phase.BACKWARD)]
     if len(ends) > 1:
         return Steps("backward passes", *_between(ends))
+    ends = [r.end for r in found.of(Phase.FORWARD)]
+    if len(ends) > 1:
+        return Steps("forward passes", *_between(ends))
     return Steps("none found")
 
 
