@@ -40,3 +40,27 @@ def labelled():
         return {r.id: r.predicted.step_ns / 1e6 if r.predicted else None for r in said}
 
     return found
+
+
+@pytest.fixture
+def gain():
+    """Predicted nanoseconds a step of the finding that a whole diagnosis puts first."""
+
+    def of(trace, cause):
+        found = diagnose(trace).found
+        assert [r.id for r in found] == [cause]
+        return found[0].saving_ns
+
+    return of
+
+
+@pytest.fixture
+def predicted():
+    """Predicted step, in nanoseconds, of the finding that a whole diagnosis puts first."""
+
+    def of(trace, cause):
+        first = diagnose(trace).found[0]
+        assert first.id == cause
+        return first.predicted.step_ns
+
+    return of

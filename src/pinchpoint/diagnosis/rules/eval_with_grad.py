@@ -65,7 +65,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _by_nodes(trace: Trace) -> Iterator[Finding]:
     """Without memory events: recorded nodes, none of which is run backward."""
     found = unused_nodes(trace)
-    if trace.host_ops is None:
+    if trace.host_ops is None or not len(trace.host_ops):
         raise NotChecked("the recording has no operators", RECORD)
     if found is None or driver_growth(trace) is not None:
         return

@@ -1,0 +1,41 @@
+import pytest
+
+from pinchpoint.trace import ApiKind
+from program import Program
+
+HOST_US, DEVICE_US = 500, 1_000
+
+
+def timed_by_hand(*, inside=None, kernel_us=DEVICE_US):
+    """A kernel, a wait for it (perhaps inside an operator), and host work; returns the waits."""
+    p, waits = Program(), []
+    for _ in p.steps(6):
+        p.kernel("work", kernel_us)
+        with p.row(inside) if inside else p.frame("torch/cuda/__init__.py(1): synchronize"):
+            waits.append(p.sync("cudaDeviceSynchronize", ApiKind.SYNC_DEVICE))
+        p.busy(HOST_US)
+    return p.trace(), waits
+
+
+def test_names_the_call_its_place_and_the_wait(outcome):
+    trace, waits = timed_by_hand()
+    (finding,) = outcome("explicit-synchronize", trace).findings
+    assert "cudaDeviceSynchronize in step (train.py:40), 1 × a step" in finding.summary
+    assert finding.location.line == 40
+    assert finding.cost_ns_per_step == waits[-1]
+    assert {e.what: e.value for e in finding.evidence}["longest wait"] == waits[-1]
+
+
+def test_without_it_host_work_hides_behind_the_device(gain):
+    trace, _ = timed_by_hand()
+    assert gain(trace, "explicit-synchronize") == pytest.approx(HOST_US * 1e3, rel=0.1)
+
+
+def test_a_wait_inside_an_operator_was_not_asked_for(outcome):
+    trace, _ = timed_by_hand(inside="aten::_cholesky_solve")
+    assert outcome("explicit-synchronize", trace).answer == "clear"
+
+
+def test_a_wait_for_a_device_that_is_done_costs_nothing(ranked):
+    trace, _ = timed_by_hand(kernel_us=2)
+    assert ranked(trace) == []

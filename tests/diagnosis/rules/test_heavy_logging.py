@@ -1,0 +1,43 @@
+import pytest
+
+from program import Program
+
+WRITE = "torch/utils/tensorboard/writer.py(357): add_scalar"
+DRAW = "numpy/core/fromnumeric.py(1): clip"
+
+
+def logging(writes_us, numpy_us, *, writer=WRITE):
+    """A kernel of 2 ms, and a function of the program that prepares on the host and writes."""
+    p = Program()
+    for _ in p.steps(6):
+        p.kernel("work", 2_000)
+        with p.frame("train.py(80): log"):
+            if numpy_us:
+                p.host(DRAW, numpy_us)
+            if writes_us:
+                p.host(writer, writes_us)
+    return p.trace()
+
+
+def test_counts_what_the_function_does_to_write(outcome):
+    (finding,) = outcome("heavy-logging", logging(4_000, 1_000)).findings
+    assert finding.cost_ns_per_step == pytest.approx(5e6, rel=0.001)
+    assert (finding.location.function, finding.location.line) == ("log", 80)
+
+
+def test_without_it_the_device_decides(predicted):
+    assert predicted(logging(4_000, 1_000), "heavy-logging") == pytest.approx(2e6, rel=0.05)
+
+
+def test_a_line_written_in_a_function_that_computes_is_a_line(outcome):
+    (finding,) = outcome("heavy-logging", logging(100, 5_000)).findings
+    assert finding.cost_ns_per_step == pytest.approx(0.1e6, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [logging(0, 5_000), logging(5_000, 0, writer="torch/serialization.py(967): save")],
+    ids=["a metric", "a save"],
+)
+def test_other_host_work_is_no_logging(outcome, trace):
+    assert outcome("heavy-logging", trace).answer == "clear"

@@ -1,0 +1,44 @@
+import pytest
+
+from program import LAUNCH_US, Program
+
+KERNELS, HOST_US = 60, 50  # of the host for each operator
+
+
+def many(kernel_us, *, count=KERNELS, read=False):
+    """Operators that each take HOST_US and launch a kernel."""
+    p = Program()
+    for _ in p.steps(6):
+        for _ in range(count):
+            with p.row("aten::add"):
+                p.kernel("vectorized_elementwise_kernel", kernel_us)
+                if read:
+                    p.sync()
+                p.busy(HOST_US - LAUNCH_US)
+    return p.trace()
+
+
+def test_counts_launches_and_shows_the_kernel_of_median_length(outcome):
+    (finding,) = outcome("launch-bound", many(3)).findings
+    evidence = {e.what: e.value for e in finding.evidence}
+    assert evidence == {
+        "launches": KERNELS,
+        "a kernel of median length": 3_000,
+        "device time of these kernels": KERNELS * 3_000,
+    }
+    assert finding.location.file == "train.py"
+
+
+def test_as_a_graph_the_step_takes_what_the_device_takes(predicted):
+    assert predicted(many(3), "launch-bound") < 2 * KERNELS * 3_000
+
+
+def test_kernels_that_outlast_their_launch_hide_it(ranked):
+    assert "launch-bound" not in ranked(many(60))
+
+
+@pytest.mark.parametrize(
+    "trace", [many(3, count=10), many(3, read=True)], ids=["few launches", "each waits"]
+)
+def test_is_quiet_where_launches_are_not_the_trouble(outcome, trace):
+    assert outcome("launch-bound", trace).answer == "clear"

@@ -1,0 +1,43 @@
+import pytest
+
+from pinchpoint.trace import HostKind
+from program import LAUNCH_US, Program
+
+LAUNCHES, HOST_US = 80, 20
+
+
+def optimizing(*, launches=LAUNCHES, name="Optimizer.step#AdamW.step", reads=0):
+    """A forward pass of 200 us, then an optimizer step of many launches, HOST_US each."""
+    p = Program()
+    for _ in p.steps(6):
+        with p.row("aten::mm"):
+            p.kernel("gemm", 200)
+        with p.row(name, kind=HostKind.ANNOTATION):
+            for _ in range(launches):
+                with p.row("aten::addcdiv_"):
+                    p.kernel("elementwise", 3)
+                    p.busy(HOST_US - LAUNCH_US)
+            for _ in range(reads):
+                p.read()
+    return p.trace()
+
+
+def test_counts_launches_and_host_time(outcome):
+    (finding,) = outcome("unfused-optimizer", optimizing()).findings
+    evidence = {e.what: e.value for e in finding.evidence}
+    assert evidence["launches in the optimizer"] == LAUNCHES
+    assert evidence["its device time"] == LAUNCHES * 3_000
+    assert finding.cost_ns_per_step == pytest.approx(LAUNCHES * HOST_US * 1e3, rel=0.02)
+
+
+def test_fused_the_step_is_short(predicted):
+    assert predicted(optimizing(), "unfused-optimizer") < 0.5e6
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [optimizing(launches=8), optimizing(launches=8, reads=40), optimizing(name="my_update")],
+    ids=["fused", "reads", "no optimizer"],
+)
+def test_other_steps_are_not_meant(outcome, trace):
+    assert outcome("unfused-optimizer", trace).answer == "clear"
