@@ -22,9 +22,13 @@ class State:
 
 
 class Clocks:
-    """One NVIDIA device as NVML sees it; without NVML every answer is empty."""
+    """One NVIDIA device as NVML sees it; without NVML every answer is empty.
+
+    ``seen`` is the state at the last ``watch``, which is meant to be called while work runs.
+    """
 
     def __init__(self, bus_id: str | None) -> None:
+        self.seen = State()
         self._nvml: Any = None
         self._handle: Any = None
         if bus_id is None:
@@ -37,6 +41,10 @@ class Clocks:
             self._nvml = pynvml
         except Exception:  # no driver, no library, no permission: the figures go without clocks
             self._nvml = None
+
+    def watch(self) -> None:
+        """Note the state now."""
+        self.seen = self.state()
 
     def state(self) -> State:
         """Clock, power and throttling now."""

@@ -1,6 +1,7 @@
 """The highest rate of matrix products: a sweep over shapes for each number format."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,16 +82,23 @@ def best_product(
     machine: Machine, clocks: Clocks, dtype: str, shapes: tuple[Shape, ...] | None = None
 ) -> tuple[Measurement, Shape]:
     """The burst rate of the best shape. Raises NotSupported where there is no such product."""
+    with _precision(machine, dtype):
+        rates = list(_rates(machine, clocks, dtype, shapes))
+    if not rates:
+        raise NotSupported(f"no product of {dtype} fits")
+    return max(rates, key=lambda pair: pair[0].value)
+
+
+@contextmanager
+def _precision(machine: Machine, dtype: str) -> Iterator[None]:
+    """float32 products as they are, or in TF32; what the program had set comes back."""
     torch = machine.torch
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
     try:
-        rates = list(_rates(machine, clocks, dtype, shapes))
+        yield
     finally:
         torch.set_float32_matmul_precision(before)
-    if not rates:
-        raise NotSupported(f"no product of {dtype} fits")
-    return max(rates, key=lambda pair: pair[0].value)
 
 
 def _rates(
@@ -110,11 +118,13 @@ def _rates(
         too_large = 8 * (m * k + n * k + m * n) > _MEMORY_SHARE * _free_bytes(machine)
         if shape != probe and (too_long or too_large):
             continue
-        product = prepare(machine, dtype, shape)
-        timed = machine.bursts(product.call)
-        state = clocks.state()
+        try:
+            product = prepare(machine, dtype, shape)
+            timed = machine.bursts(product.call, watch=clocks.watch)
+        except RuntimeError:  # out of memory, or a shape that this library has no kernel for
+            continue
         expected = max(expected, product.flops / timed.median_ns)
-        yield _measurement(dtype, "burst", product, timed, shape, state), shape
+        yield _measurement(dtype, "burst", product, timed, shape, clocks.seen), shape
         del product
 
 
@@ -122,9 +132,10 @@ def sustained_product(
     machine: Machine, clocks: Clocks, dtype: str, shape: Shape, seconds: float
 ) -> Measurement:
     """The rate of a shape after it has run for a while."""
-    product = prepare(machine, dtype, shape)
-    timed = machine.sustained(product.call, seconds)
-    return _measurement(dtype, "sustained", product, timed, shape, clocks.state())
+    with _precision(machine, dtype):
+        product = prepare(machine, dtype, shape)
+        timed = machine.sustained(product.call, seconds, clocks.watch)
+    return _measurement(dtype, "sustained", product, timed, shape, clocks.seen)
 
 
 def _measurement(

@@ -30,8 +30,8 @@ def bandwidths(machine: Machine, clocks: Clocks) -> Iterator[Measurement]:
         ("read", 1, lambda: torch.sum(a)),
     )
     for name, moves, work in works:
-        timed = machine.bursts(work, bursts=_SAMPLES, sample_ns=1_000_000, rest_s=0)
-        state = clocks.state()
+        timed = machine.bursts(work, bursts=_SAMPLES, rest_s=0, watch=clocks.watch)
+        state = clocks.seen
         yield Measurement(
             what=name,
             value=moves * count * 4 / timed.best_ns * 1e9,

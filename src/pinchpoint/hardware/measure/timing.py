@@ -12,6 +12,7 @@ from typing import Any
 
 SAMPLE_NS = 3_000_000  # under 5 ms: a burst that power limits do not yet reach
 LEAST_SAMPLE_NS = 500_000  # a thousand times the resolution of events
+SUSTAINED_SAMPLE_NS = 50_000_000  # long enough for clocks to be read while the device works
 REST_S = 0.01  # between bursts, so that each starts cool
 BURSTS = 5
 _MOST_CALLS = 10_000
@@ -56,8 +57,8 @@ class Machine:
         if self.on_gpu:
             self.torch.cuda.synchronize(self.device)
 
-    def once(self, work: Work, calls: int) -> float:
-        """ns a call of ``calls`` calls back to back."""
+    def once(self, work: Work, calls: int, watch: Work | None = None) -> float:
+        """ns a call of ``calls`` calls back to back; ``watch`` is called while the device works."""
         if not self.on_gpu:
             start = time.perf_counter_ns()
             for _ in range(calls):
@@ -69,6 +70,8 @@ class Machine:
             for _ in range(calls):
                 work()
             end.record()
+            if watch is not None:
+                watch()
             end.synchronize()
             return float(begin.elapsed_time(end)) * 1e6 / calls
 
@@ -79,6 +82,7 @@ class Machine:
         sample_ns: int = SAMPLE_NS,
         bursts: int = BURSTS,
         rest_s: float = REST_S,
+        watch: Work | None = None,
     ) -> Timed:
         """Short samples with rests between them; the first, which warms up, is dropped."""
         self.once(work, 1)
@@ -87,15 +91,15 @@ class Machine:
         samples = []
         for _ in range(bursts + 1):
             time.sleep(rest_s if self.on_gpu else 0)
-            samples.append(self.once(work, calls))
+            samples.append(self.once(work, calls, watch))
         return Timed(tuple(samples[1:]))
 
-    def sustained(self, work: Work, seconds: float, sample_ns: int = 50_000_000) -> Timed:
+    def sustained(self, work: Work, seconds: float, watch: Work | None = None) -> Timed:
         """Samples without rest for a while; only the last third, when heat has settled."""
         each = max(self.once(work, 2), 1.0)
-        calls = int(min(max(sample_ns / each, 1), _MOST_CALLS))
+        calls = int(min(max(SUSTAINED_SAMPLE_NS / each, 1), _MOST_CALLS))
         samples: list[float] = []
         until = time.monotonic() + seconds
         while time.monotonic() < until or len(samples) < 3:
-            samples.append(self.once(work, calls))
+            samples.append(self.once(work, calls, watch))
         return Timed(tuple(samples[-max(len(samples) // 3, 1) :]))
