@@ -18,6 +18,7 @@ from pinchpoint.analysis.shapes import elements, input_shapes
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.analysis.work import Work, operator_work, peak_type
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+from pinchpoint.trace.distinct import distinct_rows
 
 Mask = NDArray[np.bool_]
 
@@ -144,11 +145,11 @@ def step_of(timed: Steps, times: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _by_type(work: Work, wanted: Mask) -> dict[str, int]:
     found: dict[str, int] = {}
-    keys = np.stack([work.precision, work.on_matrix_units], axis=1)[wanted]
-    if not len(keys):
+    if not wanted.any():
         return found
-    distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    sums = np.bincount(which.reshape(-1), weights=work.flops[wanted].astype(np.float64))
+    keys = (work.precision, work.on_matrix_units)
+    distinct, which = distinct_rows(*(k[wanted].astype(np.int64) for k in keys))
+    sums = np.bincount(which, weights=work.flops[wanted].astype(np.float64))
     for (precision, units), flops in zip(distinct.tolist(), sums.tolist(), strict=True):
         dtype = peak_type(precision, units, matrix=True) or "fp32"
         found[dtype] = found.get(dtype, 0) + int(flops)

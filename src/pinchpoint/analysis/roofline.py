@@ -17,6 +17,7 @@ from pinchpoint.analysis.roofs import Roofs, at_clock, roofs, spec_of
 from pinchpoint.analysis.work import NOT_KNOWN, Work, operator_work, peak_type
 from pinchpoint.hardware import find_spec
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+from pinchpoint.trace.distinct import distinct_rows
 
 Bound = Literal["memory", "compute"]
 
@@ -103,20 +104,17 @@ def operator_roofline(trace: Trace) -> Roofline:
 def _operator_points(trace: Trace, work: Work, known: Roofs | None) -> list[Point]:
     host = trace.host_ops
     assert host is not None
-    keys = np.stack(
-        [
-            host["name"][work.rows].astype(np.int64),
-            host.filled("shapes", NOT_KNOWN)[work.rows].astype(np.int64),
-            work.precision.astype(np.int64),
-            work.on_matrix_units.astype(np.int64),
-            work.matrix.astype(np.int64),
-            work.flops,
-            work.bytes,
-        ],
-        axis=1,
+    distinct, which = distinct_rows(
+        host["name"][work.rows].astype(np.int64),
+        host.filled("shapes", NOT_KNOWN)[work.rows].astype(np.int64),
+        work.precision.astype(np.int64),
+        work.on_matrix_units.astype(np.int64),
+        work.matrix.astype(np.int64),
+        work.flops,
+        work.bytes,
     )
-    distinct, which, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    time = np.bincount(which.reshape(-1), weights=work.device_ns.astype(np.float64))
+    counts = np.bincount(which, minlength=len(distinct))
+    time = np.bincount(which, minlength=len(distinct), weights=work.device_ns.astype(np.float64))
     points = []
     for row, calls, lasting in zip(distinct.tolist(), counts.tolist(), time.tolist(), strict=True):
         name, shapes, precision, units, matrix, flops, size = row

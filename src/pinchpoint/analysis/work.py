@@ -14,6 +14,7 @@ from pinchpoint.analysis.precision import (
 )
 from pinchpoint.analysis.shapes import input_dtypes, input_shapes, parsed
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
+from pinchpoint.trace.distinct import distinct_rows
 
 Rows = NDArray[np.int64]
 
@@ -99,7 +100,7 @@ def _costs(
     columns = [host["name"][rows].astype(np.int64)]
     columns += [host.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values")]
     columns.append(precision.astype(np.int64))
-    distinct, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    distinct, which = distinct_rows(*columns)
     found = np.full((len(distinct), 3), NOT_KNOWN, np.int64)
     matrix = np.zeros(len(distinct), np.bool_)
     for i, (name, shapes, dtypes, values, code) in enumerate(distinct.tolist()):
@@ -116,7 +117,6 @@ def _costs(
         costs = (cost.flops, cost.unmasked_flops, size)
         found[i] = [NOT_KNOWN if c is None or c > _LARGEST else c for c in costs]
         matrix[i] = cost.matrix
-    which = which.reshape(-1)
     return found[which, 0], found[which, 1], found[which, 2], matrix[which]
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.importers.nsys.database import Column, Database, Integers
-from pinchpoint.importers.nsys.distinct import distinct_rows
 from pinchpoint.importers.nsys.processes import pid_of
 from pinchpoint.importers.nsys.strings import Strings, interned
 from pinchpoint.trace import DeviceKind, MemoryKind, Names
 from pinchpoint.trace.call_names import collective_kind
+from pinchpoint.trace.distinct import distinct_rows
 
 NONE = -1
 _SANE_NS = 2**61  # times beyond it are damage, and would overflow in sums

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from pinchpoint.importers.nsys.database import Integers
 from pinchpoint.importers.nsys.device import NONE, DeviceRows
-from pinchpoint.importers.nsys.distinct import distinct_rows
 from pinchpoint.importers.nsys.host_table import ApiTable, HostTable
 from pinchpoint.importers.nsys.processes import ProcessKeys, ThreadIndex
 from pinchpoint.trace import DeviceKind, HostKind, Names, Table, empty_table, table
+from pinchpoint.trace.distinct import distinct_rows
 
 _EXTRA = (
     "bytes", "from_memory", "to_memory", "grid", "block", "registers", "shared_bytes", "graph_node",

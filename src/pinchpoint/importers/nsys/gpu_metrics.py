@@ -3,8 +3,8 @@
 import numpy as np
 
 from pinchpoint.importers.nsys.database import Database
-from pinchpoint.importers.nsys.distinct import distinct_rows
 from pinchpoint.trace import Names, Table, table
+from pinchpoint.trace.distinct import distinct_rows
 
 _SANE_NS = 2**61
 
