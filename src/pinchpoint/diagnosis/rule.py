@@ -9,6 +9,7 @@ A rule is one module in ``diagnosis/rules``. Its name with dashes is its id (``s
 ``GENERIC``   optional True: it fits nearly every slow host; specific causes are told before it
 ``PERIODIC``  optional True: the cause may show in some steps only, and the mean step tells
 ``check``     ``check(trace) -> Iterator[Finding]``; pure, no I/O, knows no other rule
+``check_job`` optional: the same for all ranks of a job together, where one rank cannot tell
 
 ``check`` yields findings, or nothing (*clear*), or raises :class:`NotChecked`. It looks only at
 what happened, never at names of files, scripts or hosts.

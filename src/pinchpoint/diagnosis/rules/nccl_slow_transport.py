@@ -3,7 +3,7 @@
 ## What it looks for
 Large collectives whose best bus bandwidth is a small part of what the devices' link gives, alike
 from call to call. One rank alone cannot tell a slow link from a peer that is always late by the
-same time; compare ranks (`pinchpoint ranks DIR`) before you act.
+same time; over all ranks (`pinchpoint ranks DIR`) waiting for the last one is left out.
 
 ## Why it matters
 NCCL falls back to host memory or sockets where peer-to-peer access, InfiniBand or the right
@@ -23,6 +23,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.collectives import collectives
+from pinchpoint.analysis.ranks.communication import KindOfCall
+from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding
@@ -37,6 +39,8 @@ STEADY_RATIO = 0.25  # waiting for a peer varies from step to step, a link hardl
 ONE_NODE = 8  # ranks of a group that can share one link domain
 SLOW_RATIO = 0.03  # of the link: a ring reaches 50 to 80 %, sockets under 1 %
 REACHED_RATIO = 0.5  # of the link's one direction; measured 0.52 with two H100 at 128 MB
+SLOW_TRANSFER_RATIO = 0.2  # of what it should reach, once waiting is left out
+LEAST_WON_RATIO = 0.9  # the link's real rate is not known to better than this
 SLOW_BYTES_PER_S = 3e9  # without a data sheet or between nodes: slower than 25-gigabit Ethernet
 USUAL_BYTES_PER_S = 20e9
 
@@ -51,7 +55,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     if not large.any():
         return
     best = float(rate[large].max())
-    expected, slow = _link(trace, int(found.group_size[large].max()))
+    device = trace.devices[0].name if trace.devices else None
+    expected, slow = _link(device, int(found.group_size[large].max()))
     spread = np.ptp(found.duration_ns[large]) / np.median(found.duration_ns[large])
     if best >= slow or spread > STEADY_RATIO:
         return
@@ -80,9 +85,48 @@ def check(trace: Trace) -> Iterator[Finding]:
     )
 
 
-def _link(trace: Trace, group: int) -> tuple[float, float]:
+def check_job(job: Job) -> Iterator[Finding]:
+    """Large collectives whose transfer alone, waiting left out, is far below the link."""
+    device = next((r.device for r in job.facts.ranks if r.device), None)
+    slow: list[tuple[KindOfCall, float]] = []
+    for kind in job.between.kinds:
+        expected, _ = _link(device, kind.ranks)
+        limit = SLOW_TRANSFER_RATIO * expected
+        rate = kind.best_bus_bytes_per_s
+        if rate is not None and rate < limit and (kind.bytes or 0) >= LARGE_BYTES:
+            slow.append((kind, rate / expected))
+    if not slow:
+        return
+    worst = max((k for k, _ in slow), key=lambda k: k.exposed_transfer_ns_per_step)
+    expected, _ = _link(device, worst.ranks)
+    cost = sum(k.exposed_transfer_ns_per_step for k, _ in slow)
+    factors = {number: ratio for kind, ratio in slow for number in kind.numbers}
+    won = cost - sum(round(k.exposed_transfer_ns_per_step * ratio) for k, ratio in slow)
+    if job.replay is not None:
+        won = max(job.replay.base_ns - job.replay.ask(transfer_factors=factors), 0)
+    assert worst.bus_bytes_per_s is not None
+    yield Finding(
+        summary=(
+            f"Large collectives reach {worst.bus_bytes_per_s / 1e9:.2g} GB/s of bus bandwidth once"
+            f" all ranks are there; the link should give about {expected / 1e9:.0f}"
+        ),
+        evidence=(
+            Evidence("bus bandwidth of the transfer", round(worst.bus_bytes_per_s), "bytes/s"),
+            Evidence("expected of the link", round(expected), "bytes/s"),
+            Evidence("message", worst.bytes or 0, "bytes"),
+            Evidence("transfer that nothing hides", cost, "ns per step"),
+        ),
+        cost_ns_per_step=cost,
+        saving_ns_per_step=(round(LEAST_WON_RATIO * won), won),
+        fix="Let NCCL use the fast link: NCCL_DEBUG=INFO names the transport it chose",
+        hint="NCCL_DEBUG=INFO torchrun train.py 2>&1 | grep -i via",
+        confirm='pinchpoint bench ab -- "torchrun train.py" "NCCL_P2P_DISABLE=0 torchrun train.py"',
+    )
+
+
+def _link(device: str | None, group: int) -> tuple[float, float]:
     """What a large collective should reach, and below what the transport must be wrong."""
-    spec = find_spec(trace.devices[0].name) if trace.devices else None
+    spec = find_spec(device)
     if group > ONE_NODE or spec is None or not spec.link_bytes_per_s:
         return USUAL_BYTES_PER_S, SLOW_BYTES_PER_S
     one_way = spec.link_bytes_per_s / 2

@@ -1,0 +1,122 @@
+"""The collectives of one rank, on the device or by the host, with what was computed beside them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.collective_arguments import Arguments, collective_arguments
+from pinchpoint.analysis.kernel_short_names import short_kernel_name
+from pinchpoint.analysis.launches import issued, own_work
+from pinchpoint.analysis.steps import steps
+from pinchpoint.trace import DeviceKind, HostKind, Trace, once_per_trace
+from pinchpoint.trace.intervals import Intervals, covered_before, flatten
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
+
+POINT_TO_POINT = ("send", "recv", "sendrecv")
+_BY_THE_HOST = ("gloo:", "mpi:", "ucc:")
+
+
+@dataclass(frozen=True, eq=False)
+class RankCalls:
+    """Collectives in order of their start; arrays and ``asked`` have one element each."""
+
+    start_ns: Ints
+    duration_ns: Ints
+    exposed_ns: Ints
+    step: Ints  # position of the step that issued it; -1 outside the steps
+    asked: tuple[Arguments, ...]
+    kernel: tuple[str, ...]
+    point_to_point: int  # transfers between two ranks, which are left out
+
+
+@once_per_trace
+def rank_calls(trace: Trace) -> RankCalls:
+    """All collectives that were issued inside a step, or the whole recording without steps."""
+    found = [*_on_device(trace), *_by_the_host(trace)]
+    pairs = sum(asked.kind in POINT_TO_POINT for *_, asked, _ in found)
+    kept = [f for f in found if f[4].kind not in POINT_TO_POINT]
+    order = np.argsort([f[0] for f in kept], kind="stable").tolist() if kept else []
+    kept = [kept[i] for i in order]
+    numbers = np.array([f[:4] for f in kept], np.int64).reshape(-1, 4)
+    return RankCalls(
+        numbers[:, 0],
+        numbers[:, 1],
+        numbers[:, 2],
+        numbers[:, 3],
+        tuple(f[4] for f in kept),
+        tuple(f[5] for f in kept),
+        pairs,
+    )
+
+
+_Call = tuple[int, int, int, int, Arguments, str]
+
+
+def _on_device(trace: Trace) -> list[_Call]:
+    ops = trace.device_ops
+    if ops is None or not len(ops):
+        return []
+    by = issued(trace)
+    step = step_of(trace, by.start_ns)
+    chosen = (ops["kind"] == DeviceKind.COLLECTIVE) & (step >= 0) & own_work(trace)
+    # Those without a call ran before the recording began; only where nothing is linked they count.
+    chosen &= by.linked if by.linked.any() else True
+    rows = np.flatnonzero(chosen)
+    known = collective_arguments(trace)
+    pairs = zip(
+        ops.filled("collective", -1)[rows].tolist(),
+        ops.filled("collective_args", -1)[rows].tolist(),
+        strict=True,
+    )
+    start, end = ops["start_ns"][rows], ops.end_ns[rows]
+    exposed = _alone(_computing(trace), start, end)
+    columns = (start, end - start, exposed, step[rows])
+    numbers = zip(*(c.tolist() for c in columns), strict=True)
+    kernels = [short_kernel_name(trace.names[n]) for n in ops["name"][rows].tolist()]
+    return [
+        (*n, known[pair], kernel) for n, pair, kernel in zip(numbers, pairs, kernels, strict=True)
+    ]
+
+
+def _by_the_host(trace: Trace) -> list[_Call]:
+    host = trace.host_ops
+    if host is None or not len(host):
+        return []
+    distinct = np.unique(host["name"][host["kind"] == HostKind.ANNOTATION])
+    named = [n for n in distinct.tolist() if trace.names[n].startswith(_BY_THE_HOST)]
+    rows = np.flatnonzero(np.isin(host["name"], named))
+    start, end = host["start_ns"][rows], host.end_ns[rows]
+    step = step_of(trace, start)
+    exposed = _alone(_computing(trace), start, end)
+    asked = [Arguments(kind=trace.names[n]) for n in host["name"][rows].tolist()]
+    columns = (start, end - start, exposed, step)
+    numbers = zip(*(c.tolist() for c in columns), strict=True)
+    return [(*n, a, "") for n, a in zip(numbers, asked, strict=True) if n[3] >= 0]
+
+
+def _computing(trace: Trace) -> Intervals:
+    ops = trace.device_ops
+    if ops is None:
+        return flatten([], [])
+    kernels = (ops["kind"] == DeviceKind.KERNEL) & own_work(trace)
+    return flatten(ops["start_ns"][kernels], ops.end_ns[kernels])
+
+
+def _alone(busy: Intervals, start: Ints, end: Ints) -> Ints:
+    alone: Ints = end - start - (covered_before(busy, end) - covered_before(busy, start))
+    return alone
+
+
+def step_of(trace: Trace, times: Ints) -> Ints:
+    """Position of the step whose host span, or the time up to the next, holds each time."""
+    found = steps(trace)
+    if not len(found):
+        return np.full(len(times), -1, np.int64)
+    at: Ints = np.searchsorted(found.host_start_ns, times, "right").astype(np.int64) - 1
+    if found.how == "none":
+        return np.maximum(at, 0)
+    end = np.append(found.host_start_ns[1:], found.host_end_ns[-1:])
+    return np.where((at >= 0) & (times < end[at]), at, -1)

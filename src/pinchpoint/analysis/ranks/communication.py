@@ -1,0 +1,194 @@
+"""Time between ranks: who waited how long, what the transfers took, and how fast they were."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.collective_arguments import bus_factor
+from pinchpoint.analysis.ranks.facts import Facts
+from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, synchronises
+from pinchpoint.analysis.ranks.summary import unpack
+from pinchpoint.analysis.ranks.waits import Occurrences, Rendezvous, split
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class KindOfCall:
+    """Collectives that are alike: one group (or groups of one description), kind and size.
+
+    Times are means or medians over the job; None where the recording does not say or nothing can
+    be told. ``transfer_ns`` is the median of the shortest durations: what the last rank spent.
+    """
+
+    group: str
+    kind: str
+    bytes: int | None
+    dtype: str | None
+    ranks: int  # of one group
+    groups: int
+    kernel: str
+    per_step: float  # of one rank
+    transfer_ns: int | None
+    best_transfer_ns: int | None
+    waiting_ns: int | None  # mean of one call and rank
+    exposed_waiting_ns_per_step: int  # mean over the ranks that take part
+    exposed_transfer_ns_per_step: int
+    algorithm_bytes_per_s: float | None
+    bus_bytes_per_s: float | None
+    best_bus_bytes_per_s: float | None
+    numbers: tuple[int, ...]  # of its kinds in the job's table
+
+
+@dataclass(frozen=True, eq=False)
+class Communication:
+    """Matrices have shape (ranks, steps): exposed time of the rank in the step."""
+
+    waiting_ns: Floats  # for the last rank
+    transfer_ns: Floats
+    was_last: Ints  # (ranks,): collectives in which the rank came last
+    took_part: Ints  # (ranks,): collectives in which that could be told
+    peer_of: Ints  # (ranks,): number of the group that the rank is compared in; -1 without one
+    groups: tuple[GroupName, ...]
+    kinds: tuple[KindOfCall, ...]  # most exposed time first
+
+
+def communication(
+    source: Source, facts: Facts, matching: Matching, found: Rendezvous
+) -> Communication:
+    """All exposed time between ranks; reads every summary once."""
+    shape = (len(facts.ranks), len(facts.step_numbers))
+    waiting, transfer = np.zeros(shape), np.zeros(shape)
+    was_last, took_part = np.zeros((2, shape[0]), np.int64)
+    sums = np.zeros((4, len(found.kinds.known)))
+    for rank, summary in enumerate(source()):
+        step_of = _job_step(facts.step_numbers, unpack(summary.steps.number))
+        for part in split(rank, summary, matching, found):
+            if not len(part.at):
+                continue
+            weight = summary.calls.stride
+            step = step_of[part.step]
+            inside = step >= 0
+            np.add.at(waiting[rank], step[inside], weight * part.exposed_waiting_ns[inside])
+            np.add.at(transfer[rank], step[inside], weight * part.exposed_transfer_ns[inside])
+            was_last[rank] += int(part.was_last.sum())
+            peers = found.groups[part.calls.group]
+            took_part[rank] += int((peers.ranks[part.at] > 1).sum())
+            kind = peers.kind[part.at][inside]
+            for row, of_call in zip(
+                sums,
+                (
+                    np.ones(len(inside)),
+                    part.waiting_ns,
+                    part.exposed_waiting_ns,
+                    part.exposed_transfer_ns,
+                ),
+                strict=True,
+            ):
+                np.add.at(row, kind, weight * of_call[inside])
+    return Communication(
+        waiting,
+        transfer,
+        was_last,
+        took_part,
+        _peers(shape[0], found),
+        tuple(found.groups),
+        _kinds(facts, found, sums),
+    )
+
+
+def _job_step(job: Ints, own: Ints) -> Ints:
+    """Position of each of the rank's steps among those of the job; -1 where it has none."""
+    at = np.searchsorted(job, own)
+    hit = at < len(job)
+    hit[hit] = job[at[hit]] == own[hit]
+    return np.where(hit, at, -1)
+
+
+def _peers(ranks: int, found: Rendezvous) -> Ints:
+    """For each rank the number of its largest group in which ranks meet; -1 without one."""
+    peer_of = np.full(ranks, -1)
+    size = np.zeros(ranks, np.int64)
+    for number, (group, calls) in enumerate(found.groups.items()):
+        members = np.array(found.members[group], np.int64)
+        if len(members) < 2 or not (calls.ranks > 1).any():
+            continue
+        larger = members[size[members] < len(members)]
+        peer_of[larger], size[larger] = number, len(members)
+    return peer_of
+
+
+@dataclass
+class _Alike:
+    """Kinds of calls that one row of the table stands for."""
+
+    numbers: list[int]
+    groups: set[GroupName]
+
+
+def _kinds(facts: Facts, found: Rendezvous, sums: Floats) -> tuple[KindOfCall, ...]:
+    rows: dict[tuple[str, str, int | None, str | None, int], _Alike] = {}
+    for (group, kind, size, dtype), number in found.kinds.known.items():
+        ranks = group.size or len(found.members[group])
+        key = (group.description or group.name, kind, size, dtype, ranks)
+        alike = rows.setdefault(key, _Alike([], set()))
+        alike.numbers.append(number)
+        alike.groups.add(group)
+    table = [_row(facts, found, sums, key, alike) for key, alike in rows.items()]
+    table.sort(key=lambda k: -(k.exposed_waiting_ns_per_step + k.exposed_transfer_ns_per_step))
+    return tuple(table)
+
+
+def _row(
+    facts: Facts,
+    found: Rendezvous,
+    sums: Floats,
+    key: tuple[str, str, int | None, str | None, int],
+    alike: _Alike,
+) -> KindOfCall:
+    description, kind, size, dtype, ranks = key
+    calls = [_of_kinds(found.groups[g], alike.numbers) for g in alike.groups]
+    columns = [np.concatenate(c) for c in zip(*calls, strict=True)]
+    took_part, shortest = columns
+    members = sum(len(found.members[g]) for g in alike.groups)
+    rank_steps = max(members * max(len(facts.step_numbers), 1), 1)
+    met = (took_part > 1) & synchronises(kind)
+    transfer = round(float(np.median(shortest[met]))) if met.any() else None
+    best = int(shortest[met].min()) if met.any() else None
+    count, waited, exposed_waiting, exposed_transfer = sums[:, alike.numbers].sum(axis=1).tolist()
+    return KindOfCall(
+        group=description,
+        kind=kind,
+        bytes=size,
+        dtype=dtype,
+        ranks=ranks,
+        groups=len(alike.groups),
+        kernel=found.kinds.kernel[alike.numbers[0]],
+        per_step=count / rank_steps,
+        transfer_ns=transfer,
+        best_transfer_ns=best,
+        waiting_ns=round(waited / max(count, 1)) if met.any() else None,
+        exposed_waiting_ns_per_step=round(exposed_waiting / rank_steps),
+        exposed_transfer_ns_per_step=round(exposed_transfer / rank_steps),
+        algorithm_bytes_per_s=_rate(size, transfer),
+        bus_bytes_per_s=_bus_rate(kind, ranks, size, transfer),
+        best_bus_bytes_per_s=_bus_rate(kind, ranks, size, best),
+        numbers=tuple(alike.numbers),
+    )
+
+
+def _of_kinds(calls: Occurrences, numbers: list[int]) -> tuple[Ints, Ints]:
+    mine = np.isin(calls.kind, numbers)
+    return calls.ranks[mine], calls.shortest_ns[mine]
+
+
+def _rate(size: int | None, transfer_ns: int | None) -> float | None:
+    return size / transfer_ns * 1e9 if size and transfer_ns else None
+
+
+def _bus_rate(kind: str, ranks: int, size: int | None, transfer_ns: int | None) -> float | None:
+    rate = _rate(size, transfer_ns)
+    factor = float(bus_factor(np.array([kind]), np.array([ranks]))[0])
+    return None if rate is None or np.isnan(factor) else rate * factor

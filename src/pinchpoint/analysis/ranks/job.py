@@ -1,0 +1,143 @@
+"""The reduce: from the summaries of all ranks to one answer about the job.
+
+Summaries are read one at a time, six times over; what stays in memory is a few kilobytes a rank
+and a few numbers a distinct collective.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ranks.clocks import Anchors, Clocks, align
+from pinchpoint.analysis.ranks.communication import Communication, communication
+from pinchpoint.analysis.ranks.doings import Doing, doings
+from pinchpoint.analysis.ranks.facts import Facts, FactsOf
+from pinchpoint.analysis.ranks.links import Buckets, buckets
+from pinchpoint.analysis.ranks.marks import marks, replayed_steps
+from pinchpoint.analysis.ranks.matching import Matching, Source
+from pinchpoint.analysis.ranks.mismatches import Mismatch, Missing, mismatches
+from pinchpoint.analysis.ranks.stragglers import Excess, Lateness, excess, lateness
+from pinchpoint.analysis.ranks.summary import RankSummary, unpack
+from pinchpoint.analysis.ranks.waits import Rendezvous, gather
+from pinchpoint.analysis.ranks.what_if import Replay, replay
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LateRank:
+    """What one rank (its position) did in the steps in which it held up the others."""
+
+    rank: int
+    doing: tuple[Doing, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Everything that is known about the ranks together."""
+
+    facts: Facts
+    clocks: Clocks
+    found: Rendezvous
+    matched_by: tuple[str, ...]  # in words, distinct
+    between: Communication
+    over: Excess
+    late: Lateness
+    late_ranks: tuple[LateRank, ...]  # stragglers; or, where they change, those of the incidents
+    buckets: tuple[Buckets, ...]
+    mismatches: tuple[Mismatch, ...]
+    replay: Replay | None
+
+    @property
+    def step_ns(self) -> float:
+        """Mean step of the job, as recorded: the median over the ranks of each step."""
+        window = self.facts.window_ns
+        if not window.size:
+            return 0.0
+        return float(np.nanmedian(window[self.facts.usable], axis=0).mean())
+
+    def peers(self, rank: int) -> Ints:
+        """Positions of the ranks that a rank is compared with, without itself."""
+        same = (self.over.peer_of == self.over.peer_of[rank]) & self.facts.usable
+        same[rank] = False
+        return np.flatnonzero(same)
+
+
+def reduce(source: Source) -> Job:
+    """The job. ``source`` gives every rank once, in order, each time it is called."""
+    facts_of, matching = FactsOf(), Matching()
+    for summary in source():
+        facts_of.add(summary)
+        matching.look_at(summary)
+    facts, anchors = facts_of.done(), Anchors()
+    for summary in source():
+        anchors.add(summary, matching)
+    clocks = align(anchors)
+    found = gather(source, matching, clocks)
+    between = communication(source, facts, matching, found)
+    over = excess(facts, between)
+    late = lateness(facts, over)
+    late_ranks, missing = _look_again(source, facts, over, late, matching, found)
+    return Job(
+        facts=facts,
+        clocks=clocks,
+        found=found,
+        matched_by=tuple(dict.fromkeys(matching.how(g) for g in found.groups)),
+        between=between,
+        over=over,
+        late=late,
+        late_ranks=late_ranks,
+        buckets=buckets(between.kinds),
+        mismatches=mismatches(missing, matching, found),
+        replay=_replay(source, facts, over, matching, clocks, found, late),
+    )
+
+
+def _look_again(
+    source: Source,
+    facts: Facts,
+    over: Excess,
+    late: Lateness,
+    matching: Matching,
+    found: Rendezvous,
+) -> tuple[tuple[LateRank, ...], Missing]:
+    """What late ranks did in the steps in which they were late, and what ranks did not call."""
+    wanted = {s.rank: list(s.late) for s in late.stragglers}
+    if not wanted:
+        for incident in late.incidents:
+            wanted.setdefault(incident.rank, []).append(incident.step)
+    explained, missing = {}, Missing()
+    for rank, summary in enumerate(source()):
+        missing.look_at(rank, summary, matching, found)
+        if rank in wanted:
+            same = (over.peer_of == over.peer_of[rank]) & facts.usable
+            same[rank] = False
+            parts = _parts_in(summary, facts, facts.step_numbers[wanted[rank]])
+            explained[rank] = LateRank(rank, doings(facts, rank, parts, np.flatnonzero(same)))
+    return tuple(explained[rank] for rank in wanted if rank in explained), missing
+
+
+def _parts_in(summary: RankSummary, facts: Facts, numbers: Ints) -> Floats:
+    """The rank's parts, mean of some steps, in the job's order of parts."""
+    rows = np.isin(unpack(summary.steps.number), numbers)
+    mean = summary.parts_by_step()[rows].mean(axis=0)
+    mine = {p.id: float(ns) for p, ns in zip(summary.parts, mean.tolist(), strict=True)}
+    return np.array([mine.get(p.id, 0.0) for p in facts.parts])
+
+
+def _replay(
+    source: Source,
+    facts: Facts,
+    over: Excess,
+    matching: Matching,
+    clocks: Clocks,
+    found: Rendezvous,
+    late: Lateness,
+) -> Replay | None:
+    chosen = replayed_steps(facts, found, [i.step for i in late.incidents])
+    if chosen is None:
+        return None
+    recorded = marks(source, facts, matching, clocks, found, chosen)
+    return None if recorded is None else replay(facts, over, recorded, chosen)

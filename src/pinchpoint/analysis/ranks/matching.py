@@ -1,0 +1,195 @@
+"""Which call of one rank is which call of another.
+
+Best by the sequence number that the process group counts (recorded since torch 2.12). Else by the
+step's number and the position in it: ``ProfilerStep`` numbers are those of the program, alike on
+all ranks. Where neither is there, the ranks' lists are slid along each other: what belongs together
+has the same kinds and sizes in a row, and ends at the same distance in time, whatever the clocks
+say.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ranks.summary import (
+    UNKNOWN,
+    CallKind,
+    Group,
+    RankSummary,
+    unpack,
+    unpack_small,
+)
+
+Ints = NDArray[np.int64]
+Source = Callable[[], Iterator[RankSummary]]  # every rank once, in order of rank, again and again
+
+STEP_SHIFT = 24  # a key is the step's number and, in the low bits, the position in it
+MIDDLE = 1 << 20  # key of the reference's first call where lists are slid along each other
+MOST_SLID = 256  # calls by which the beginnings of two recordings may differ
+LEAST_OVERLAP = 0.5  # of the shorter list
+MOST_DIFFERENT = 0.02  # calls of another kind in lists that belong together
+_MASK = (1 << 40) - 1
+
+# All ranks leave these together, because each needs something from every other one.
+SYNCHRONISING = ("allreduce", "allgather", "reduce_scatter", "alltoall", "barrier", "all_reduce",
+                 "all_gather", "allgather_base", "all_to_all")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GroupName:
+    """A process group as all its ranks write it."""
+
+    name: str
+    description: str
+    ranks: str
+    size: int | None
+    by_the_host: bool = False
+
+    @staticmethod
+    def of(group: Group, kind: str) -> "GroupName":
+        """The group of a call; without a name all ranks are taken to be in one."""
+        host = ":" in kind
+        return GroupName(
+            group.name or "", group.description or "", group.ranks or "", group.size, host
+        )
+
+
+def synchronises(kind: str) -> bool:
+    """Whether all ranks leave a collective of this kind at the same time."""
+    return kind.split(":")[-1] in SYNCHRONISING
+
+
+@dataclass(frozen=True, eq=False)
+class GroupCalls:
+    """One rank's calls of one group, in order; arrays of one length."""
+
+    group: GroupName
+    at: Ints  # position in the rank's columns
+    kind: Ints  # position in the rank's ``call_kinds``
+    alike: Ints  # hash of kind and size, the same on all ranks
+
+
+def by_group(summary: RankSummary) -> list[GroupCalls]:
+    """The rank's calls, a list a group."""
+    kind = unpack_small(summary.calls.kind)
+    kinds = summary.call_kinds
+    names = [GroupName.of(summary.groups[k.group], k.kind) for k in kinds]
+    alike = np.array([_alike(k) for k in kinds], np.int64)
+    out = []
+    for name in dict.fromkeys(names):
+        mine = np.array([n == name for n in names], np.bool_)
+        at = np.flatnonzero(mine[kind])
+        out.append(GroupCalls(name, at, kind[at], alike[kind[at]]))
+    return out
+
+
+def _alike(kind: CallKind) -> int:
+    text = f"{kind.kind} {kind.bytes}"
+    value = 0
+    for byte in text.encode("utf-8", "replace"):
+        value = (value * 1_000_003 + byte) & _MASK
+    return value
+
+
+@dataclass
+class _Seen:
+    """What is known of a group's ranks before any call is matched."""
+
+    sequences: bool = True
+    marked: bool = True
+    stride: int = 1
+    one_stride: bool = True
+    reference: tuple[Ints, Ints] | None = None  # ends and hashes of its first rank
+
+
+@dataclass
+class Matching:
+    """Gives every call a key that is the same on all ranks of its group."""
+
+    groups: dict[GroupName, _Seen] = field(default_factory=dict)
+
+    def look_at(self, summary: RankSummary) -> None:
+        """Learn from one rank; every rank once, before the first key is asked for."""
+        sequence = unpack_small(summary.calls.sequence)
+        for calls in by_group(summary):
+            seen = self.groups.get(calls.group)
+            if seen is None:
+                ends = _ends(summary)[calls.at]
+                seen = self.groups[calls.group] = _Seen(
+                    stride=summary.calls.stride, reference=(ends, calls.alike)
+                )
+            seen.sequences &= bool((sequence[calls.at] != UNKNOWN).all())
+            seen.marked &= summary.steps.how == "marker"
+            seen.one_stride &= summary.calls.stride == seen.stride
+
+    def keys(self, summary: RankSummary, calls: GroupCalls) -> Ints | None:
+        """The key of each call; None where this rank's calls cannot be matched."""
+        seen = self.groups[calls.group]
+        if seen.sequences:
+            return unpack_small(summary.calls.sequence)[calls.at]
+        if seen.marked:
+            number = unpack(summary.steps.number)
+            step = number[unpack_small(summary.calls.step)[calls.at]]
+            return (step << STEP_SHIFT) + unpack_small(summary.calls.place)[calls.at]
+        if not seen.one_stride or seen.reference is None:
+            return None
+        shift = slid(seen.reference, (_ends(summary)[calls.at], calls.alike))
+        return None if shift is None else np.arange(len(calls.at)) - shift + MIDDLE
+
+    def how(self, group: GroupName) -> str:
+        """In words, by what the group's calls were matched."""
+        seen = self.groups[group]
+        if seen.sequences:
+            return "sequence numbers"
+        return "step numbers and order" if seen.marked else "kinds and distances in time"
+
+
+def _ends(summary: RankSummary) -> Ints:
+    return unpack(summary.calls.start_ns) + unpack(summary.calls.duration_ns)
+
+
+def slid(reference: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> int | None:
+    """How many calls later the reference's first call stands in the other list; None if nowhere.
+
+    Both are ends in ns and hashes of kind and size.
+    """
+    best: tuple[float, int, int] | None = None
+    length = min(len(reference[0]), len(other[0]))
+    least = max(int(LEAST_OVERLAP * length), 1)
+    for shift in sorted(range(-MOST_SLID, MOST_SLID + 1), key=abs):
+        first, second = _overlap(len(reference[0]), len(other[0]), shift)
+        if first.stop - first.start < least:
+            continue
+        different = np.count_nonzero(reference[1][first] != other[1][second])
+        if different > MOST_DIFFERENT * (first.stop - first.start):
+            continue
+        apart = other[0][second] - reference[0][first]
+        spread = float(np.median(np.abs(apart - np.median(apart))))
+        if best is None or spread < best[0]:
+            best = (spread, abs(shift), shift)
+    return None if best is None else best[2]
+
+
+def _overlap(reference: int, other: int, shift: int) -> tuple[slice, slice]:
+    first = max(-shift, 0)
+    last = min(reference, other - shift)
+    return slice(first, max(last, first)), slice(first + shift, max(last, first) + shift)
+
+
+def thinned(keys: Ints, most: int) -> NDArray[np.bool_]:
+    """About ``most`` of the keys, chosen by their value, so that all ranks choose the same ones."""
+    if len(keys) <= most:
+        return np.ones(len(keys), np.bool_)
+    parts = 1
+    while len(keys) > most * parts:
+        parts *= 2
+    mixed = keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    chosen: NDArray[np.bool_] = (mixed >> np.uint64(40)) % np.uint64(parts) == 0
+    return chosen
+
+
+def first_of_each(values: Iterable[GroupName]) -> tuple[GroupName, ...]:
+    """Distinct groups in order."""
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,208 @@
+"""Which ranks hold up the others, since when, and what it costs the job.
+
+A collective makes the ranks that wait look as slow as the one they wait for. So ranks are compared
+by their own time (see ``facts``): what each needs when it waits for nobody. What the slowest needs
+beyond its peers is what the job loses.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ranks.communication import Communication
+from pinchpoint.analysis.ranks.facts import RECORDED_PARTS, Facts
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+SMALL_GROUP = 16  # up to here a rank is compared with the others only, without itself
+# Of the estimated recording cost; lateness that it can explain is not held against a rank. A single
+# late step may be recording alone.
+RECORDING_DOUBT = 0.5
+DOUBT_OF_ONE_STEP = 2.0  # times the usual doubt
+LATE_RATIO = 0.5  # of a straggler's usual excess: in such a step it was late
+OFTEN_RATIO = 0.5  # of the steps; a rank that is late in fewer is not one that always is
+MOST_NAMED = 16
+MOST_INCIDENTS = 64
+LEAST_EXCESS_RATIO = 0.03  # of the step: smaller differences between ranks are no subject
+SPREAD_DEVIATIONS = 4.0  # robust deviations of all ranks; below it a rank is one of many
+MAD_TO_SIGMA = 1.4826  # of a normal distribution
+
+
+@dataclass(frozen=True, eq=False)
+class Excess:
+    """What each rank needs beyond its peers; shape (ranks, steps), nan where not known."""
+
+    ns: Floats
+    waited_ns: Floats  # how long its peers waited in that step, in the median
+    doubt_ns: Floats  # (ranks,): how much of it recording may have caused
+    peer_of: Ints  # (ranks,): number of the group that a rank is compared with
+
+    @property
+    def sure_ns(self) -> Floats:
+        """Excess that recording does not explain and that others waited for; else 0."""
+        return self.beyond_doubt_ns(1.0)
+
+    def beyond_doubt_ns(self, times: float) -> Floats:
+        """The same with the doubt multiplied."""
+        sure: Floats = np.maximum(self.ns - times * self.doubt_ns[:, None], 0)
+        return np.fmin(sure, self.waited_ns)
+
+    @property
+    def mean_ns(self) -> Floats:
+        """Mean sure excess of each rank; 0 where nothing is known."""
+        return _mean(self.sure_ns)
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank (its position) that is late again and again."""
+
+    rank: int
+    excess_ns: int  # mean over the steps in which it was late
+    late: tuple[int, ...]  # positions of those steps
+    since: int  # position of the first step from which it stayed late
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One step in which one rank was late."""
+
+    rank: int
+    step: int
+    excess_ns: int
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """Who holds up the job. ``cost_ns`` is what a step would be shorter if nobody did."""
+
+    cost_ns: int
+    worst_by_step: tuple[int, ...]  # position of the slowest rank
+    stragglers: tuple[Straggler, ...]
+    explained_ratio: float  # of the cost, by the stragglers
+    incidents: tuple[Incident, ...]  # where it is not always the same ranks; worst first
+
+    @property
+    def changing(self) -> bool:
+        """Whether the late rank changes from step to step."""
+        return not self.stragglers
+
+
+def excess(facts: Facts, between: Communication) -> Excess:
+    """Own time of each rank and step beyond the median of its peers."""
+    peer_of = between.peer_of
+    out, waited = np.full((2, *facts.own_ns.shape), np.nan)
+    doubt = np.zeros(len(facts.ranks))
+    recorded = np.array([p.id in RECORDED_PARTS for p in facts.parts], np.bool_)
+    host_work = facts.parts_ns[:, recorded].sum(axis=1)
+    recording = _mean(facts.recording_ns)
+    for group in np.unique(peer_of[peer_of >= 0]).tolist():
+        members = np.flatnonzero((peer_of == group) & facts.usable)
+        if len(members) < 2:
+            continue
+        out[members] = facts.own_ns[members] - _others(facts.own_ns[members])
+        waited[members] = _others(between.waiting_ns[members])
+        more_host_work = host_work[members] - _others(host_work[members, None])[:, 0]
+        doubted = RECORDING_DOUBT * _others(recording[members, None])[:, 0]
+        doubt[members] = np.clip(more_host_work, 0, doubted)
+    return Excess(out, waited, doubt, peer_of)
+
+
+def _others(values: Floats) -> Floats:
+    """For each row the median of the other rows; of many rows, of all."""
+    n = len(values)
+    if n > SMALL_GROUP:
+        return np.broadcast_to(_median(values), values.shape)
+    return np.array([_median(np.delete(values, row, axis=0)) for row in range(n)])
+
+
+def lateness(facts: Facts, over: Excess) -> Lateness:
+    """The stragglers; without such, the steps in which some rank was late."""
+    sure = np.nan_to_num(over.sure_ns)
+    steps = sure.shape[1]
+    if not steps or not len(sure):
+        return Lateness(0, (), (), 0.0, ())
+    worst = sure.argmax(axis=0)
+    by_step = sure.max(axis=0)
+    cost = float(by_step.mean())
+    mean = over.mean_ns
+    often = _often(sure, mean)
+    step_ns = float(np.mean(_median(facts.window_ns)))
+    enough = max(LEAST_EXCESS_RATIO * step_ns, _usual(mean, over.peer_of))
+    top = float(mean[often].max()) if often.any() else 0.0
+    named = np.flatnonzero(often & (mean >= max(enough, LATE_RATIO * top)))
+    named = named[np.argsort(-mean[named], kind="stable")]
+    # Among several equally slow ranks the slowest changes; each of them explains its steps.
+    explained = float(by_step[np.isin(worst, named)].sum() / max(by_step.sum(), 1))
+    if explained < OFTEN_RATIO:
+        sure = np.nan_to_num(over.beyond_doubt_ns(DOUBT_OF_ONE_STEP))
+        cost = float(sure.max(axis=0).mean())
+        return Lateness(round(cost), tuple(worst.tolist()), (), explained, _incidents(sure))
+    found = tuple(_straggler(int(r), sure[r]) for r in named[:MOST_NAMED].tolist())
+    return Lateness(round(cost), tuple(worst.tolist()), found, explained, _incidents(sure))
+
+
+def _usual(mean: Floats, peer_of: Ints) -> float:
+    """Excess that is within the spread of all ranks; 0 where there are too few to say."""
+    known = mean[peer_of >= 0]
+    if len(known) <= SMALL_GROUP:
+        return 0.0
+    middle = float(np.median(known))
+    away = float(np.median(np.abs(known - middle)))
+    return middle + SPREAD_DEVIATIONS * MAD_TO_SIGMA * away
+
+
+def _often(sure: Floats, mean: Floats) -> Mask:
+    """Ranks that are late in most steps from some step on."""
+    late = sure > LATE_RATIO * np.maximum(mean, 1)[:, None]
+    steps = late.shape[1]
+    first = late.argmax(axis=1)
+    count = late.sum(axis=1)
+    often: Mask = (count >= OFTEN_RATIO * (steps - first)) & (count >= min(2, steps))
+    return often
+
+
+def _straggler(rank: int, own: Floats) -> Straggler:
+    usual = float(own[own > 0].mean())
+    late = np.flatnonzero(own > LATE_RATIO * usual)
+    quick = np.flatnonzero(own <= LATE_RATIO * usual)
+    before = quick[quick < late[-1]]
+    # A step or two on time do not end it: since the last run of quick steps longer than that.
+    since = int(late[0])
+    for stop in before[::-1].tolist():
+        if stop - 2 >= 0 and {stop, stop - 1, stop - 2} <= set(before.tolist()):
+            since = stop + 1
+            break
+    return Straggler(rank, round(float(own[late].mean())), tuple(late.tolist()), since)
+
+
+def _incidents(sure: Floats) -> tuple[Incident, ...]:
+    """Cells with most excess, one a step."""
+    worst = sure.argmax(axis=0)
+    by_step = sure.max(axis=0)
+    order = np.argsort(-by_step, kind="stable")[:MOST_INCIDENTS]
+    return tuple(
+        Incident(int(worst[step]), int(step), round(float(by_step[step])))
+        for step in order.tolist()
+        if by_step[step] > 0
+    )
+
+
+def _median(values: Floats) -> Floats:
+    """Median of each column over what is known; 0 where nothing is."""
+    if not len(values):
+        return np.zeros(values.shape[1:])
+    known = ~np.isnan(values).all(axis=0)
+    out = np.zeros(values.shape[1:])
+    out[known] = np.nanmedian(values[:, known], axis=0)
+    return out
+
+
+def _mean(values: Floats) -> Floats:
+    """Mean of each row over what is known; 0 where nothing is."""
+    count = (~np.isnan(values)).sum(axis=1)
+    mean: Floats = np.nansum(values, axis=1) / np.maximum(count, 1)
+    return mean

@@ -1,0 +1,172 @@
+"""What is kept of one rank's recording: at most 200 kB, enough for every question about the job.
+
+Columns are little-endian arrays as bytes (base64 in JSON), int64 for times and int32 for the rest,
+because ten thousand summaries are read several times. Times are Unix nanoseconds on the rank's own
+clock.
+"""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+SCHEMA = "pinchpoint.rank/1"
+MOST_BYTES = 200_000  # of a summary as JSON
+MOST_CALLS = 2_500  # collectives kept: 40 bytes each, and a third more in base64
+LONGEST_TEXT = 160  # characters kept of a name or place
+MOST_CELLS = 3_000  # step × part
+
+Ints = NDArray[np.int64]
+UNKNOWN = -1  # inside columns only: a sequence number that was not recorded
+
+
+def pack(values: Any) -> bytes:
+    """A column from numbers."""
+    return np.ascontiguousarray(values, "<i8").tobytes()
+
+
+def unpack(column: bytes) -> Ints:
+    """The numbers of a column."""
+    return np.frombuffer(column, "<i8").astype(np.int64, copy=False)
+
+
+def pack_small(values: Any) -> bytes:
+    """A column from numbers of 32 bits."""
+    return np.ascontiguousarray(values, "<i4").tobytes()
+
+
+def unpack_small(column: bytes) -> Ints:
+    """The numbers of a column of 32 bits."""
+    return np.frombuffer(column, "<i4").astype(np.int64)
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the parts."""
+
+
+class Group(_Part, frozen=True, kw_only=True):
+    """A process group as this rank knows it; null where the recording does not say."""
+
+    name: str | None = None
+    description: str | None = None
+    ranks: str | None = None  # as written
+    size: int | None = None
+
+
+class CallKind(_Part, frozen=True, kw_only=True):
+    """Collectives of one rank that are alike."""
+
+    group: int  # position in ``groups``
+    kind: str  # allreduce, …; prefixed with the backend where the host carries it out: gloo:…
+    bytes: int | None = None
+    dtype: str | None = None
+    kernel: str = ""  # first part of the kernel's name
+
+
+class Calls(_Part, frozen=True, kw_only=True):
+    """The rank's collectives in order of their start; columns of one length.
+
+    Of more than ``MOST_CALLS`` every ``stride``-th of each group and step is kept.
+    """
+
+    start_ns: bytes = b""
+    duration_ns: bytes = b""
+    exposed_ns: bytes = b""  # of the duration: nothing was computed meanwhile
+    kind: bytes = b""  # small: position in ``call_kinds``
+    step: bytes = b""  # small: position in the steps
+    place: bytes = b""  # small: position among those of its group and step
+    sequence: bytes = b""  # small: number in its group, as recorded; UNKNOWN where not
+    stride: int = 1
+    in_all: int = 0  # before thinning
+
+
+class StepColumns(_Part, frozen=True, kw_only=True):
+    """The rank's steps; columns of one length, but ``parts_ns``: steps × parts."""
+
+    how: str  # marker, inferred, none
+    number: bytes = b""
+    start_ns: bytes = b""
+    end_ns: bytes = b""
+    complete: bytes = b""  # 0 or 1
+    host_ns: bytes = b""  # what the host needed to issue the step, waits for the device left out
+    recording_ns: bytes = b""  # estimate of what recording added to that
+    kernels: bytes = b""  # launched, collectives left out
+    parts_ns: bytes = b""
+
+
+class Part(_Part, frozen=True, kw_only=True):
+    """A part of the step's breakdown, as in ``analysis.accounting``."""
+
+    id: str
+    label: str
+    group: str
+
+
+class Cause(_Part, frozen=True, kw_only=True):
+    """Idle time of the device with one reason and one place."""
+
+    part: str  # id of the part it belongs to
+    ns_per_step: int
+    at_ns: int  # of its longest piece, on the rank's clock since its recording began
+    name: str | None = None  # of the call, operator or frame there
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    operator: str | None = None
+
+
+class Kernel(_Part, frozen=True, kw_only=True):
+    """A kernel with much time in the complete steps."""
+
+    name: str
+    count: int
+    total_ns: int
+    blocks: float | None = None  # mean of a run: how much work it was given
+
+
+class RankSummary(_Part, frozen=True, kw_only=True):
+    """One rank. Null: the recording does not say."""
+
+    schema: str = SCHEMA
+    rank: int | None
+    world_size: int | None = None
+    device: str | None = None
+    backend: str | None = None  # nccl, gloo, …
+    format: str
+    events: int
+    truncated: bool = False
+    refused: str | None = None  # why nothing can be concluded about its time
+    origin_ns: int | None = None
+    corrected_step_ns: int | None = None  # a step without the profiler
+    typical_step_ns: int | None = None
+    steps: StepColumns
+    parts: tuple[Part, ...] = ()
+    groups: tuple[Group, ...] = ()
+    call_kinds: tuple[CallKind, ...] = ()
+    calls: Calls = Calls()
+    point_to_point: int = 0  # sends and receives, which are not matched
+    causes: tuple[Cause, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+
+    def parts_by_step(self) -> Ints:
+        """Shape (steps, parts)."""
+        return unpack(self.steps.parts_ns).reshape(-1, max(len(self.parts), 1))
+
+
+def stride_for(count: int) -> int:
+    """Which calls are kept: every one, every second, fourth, …; sets of ranks stay nested."""
+    stride = 1
+    while count > MOST_CALLS * stride:
+        stride *= 2
+    return stride
+
+
+def steps_kept(steps: int, parts: int) -> int:
+    """How many of the last steps are kept."""
+    return min(steps, max(MOST_CELLS // max(parts, 1), 1))
+
+
+def clipped(text: str | None, length: int) -> str | None:
+    """Text from a recording, cut to a length that a summary can afford."""
+    return None if text is None else text[:length]

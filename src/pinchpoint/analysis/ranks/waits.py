@@ -1,0 +1,192 @@
+"""Each collective split into waiting for the last rank and transfer.
+
+All ranks leave a synchronising collective together, so the one that spends least time in it came
+last: the shortest duration is the transfer, and what a rank spends beyond it is waiting. This
+needs no clock. Where only the end of a collective is exposed (the rank still computed when it
+began), the exposed part is taken from its end: transfer is exposed before waiting is.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ranks.clocks import Clocks
+from pinchpoint.analysis.ranks.matching import (
+    GroupCalls,
+    GroupName,
+    Matching,
+    Source,
+    by_group,
+    synchronises,
+)
+from pinchpoint.analysis.ranks.summary import CallKind, RankSummary, unpack, unpack_small
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+NOBODY = -1
+_FAR = np.int64(1) << 62
+
+
+@dataclass
+class Occurrences:
+    """The collectives of one group over all its ranks; arrays of one element each, by key."""
+
+    keys: Ints
+    kind: Ints  # position in ``kinds`` of the whole job
+    ranks: Ints  # how many took part
+    shortest_ns: Ints
+    last: Ints  # position of the rank that came last
+    second_ns: Ints  # duration of the last but one
+    total_ns: Ints  # of all durations
+    end_ns: Ints  # latest end on the common clock
+    odd: Ints  # position of a rank that did something else here; NOBODY where all did the same
+    odd_kind: Ints  # what it did
+
+
+@dataclass
+class KindTable:
+    """Kinds of collectives as all ranks see them, numbered."""
+
+    known: dict[tuple[GroupName, str, int | None, str | None], int] = field(default_factory=dict)
+    kernel: list[str] = field(default_factory=list)
+
+    def number(self, group: GroupName, kind: CallKind) -> int:
+        """The number of a kind of call in a group."""
+        key = (group, kind.kind, kind.bytes, kind.dtype)
+        if key not in self.known:
+            self.known[key] = len(self.known)
+            self.kernel.append(kind.kernel)
+        return self.known[key]
+
+
+@dataclass
+class Rendezvous:
+    """All groups' collectives, gathered one rank at a time."""
+
+    groups: dict[GroupName, Occurrences] = field(default_factory=dict)
+    members: dict[GroupName, list[int]] = field(default_factory=lambda: defaultdict(list))
+    kinds: KindTable = field(default_factory=KindTable)
+
+    def add(self, rank: int, summary: RankSummary, matching: Matching, clocks: Clocks) -> None:
+        """One rank (its position)."""
+        duration = unpack(summary.calls.duration_ns)
+        end = unpack(summary.calls.start_ns) + duration
+        common = clocks.common(rank, end) if clocks.aligned[rank] else None
+        for calls in by_group(summary):
+            keys = matching.keys(summary, calls)
+            if keys is None:
+                continue
+            self.members[calls.group].append(rank)
+            numbers = [self.kinds.number(calls.group, k) for k in summary.call_kinds]
+            kind = np.array(numbers, np.int64)[calls.kind]
+            ends = np.full(len(keys), -_FAR) if common is None else common[calls.at]
+            fresh = _sorted(rank, keys, kind, duration[calls.at], ends)
+            known = self.groups.get(calls.group)
+            self.groups[calls.group] = fresh if known is None else _merged(known, fresh)
+
+
+def gather(source: Source, matching: Matching, clocks: Clocks) -> Rendezvous:
+    """Every collective of the job with its last rank."""
+    found = Rendezvous()
+    for rank, summary in enumerate(source()):
+        found.add(rank, summary, matching, clocks)
+    return found
+
+
+def _sorted(rank: int, keys: Ints, kind: Ints, duration: Ints, ends: Ints) -> Occurrences:
+    order = np.argsort(keys, kind="stable")
+    keys, kind, duration, ends = keys[order], kind[order], duration[order], ends[order]
+    first = np.diff(keys, prepend=-1) != 0  # a damaged file may repeat a number
+    keys, kind, duration, ends = keys[first], kind[first], duration[first], ends[first]
+    n = len(keys)
+    return Occurrences(
+        keys,
+        kind,
+        np.ones(n, np.int64),
+        duration,
+        np.full(n, rank, np.int64),
+        np.full(n, _FAR),
+        duration.copy(),
+        ends,
+        np.full(n, NOBODY, np.int64),
+        kind.copy(),
+    )
+
+
+def _merged(known: Occurrences, fresh: Occurrences) -> Occurrences:
+    """Both together; ``fresh`` is one rank."""
+    new = ~np.isin(fresh.keys, known.keys, assume_unique=True)
+    if new.any():
+        known = _joined(known, fresh, new)
+    at = np.searchsorted(known.keys, fresh.keys[~new])
+    mine = {name: getattr(fresh, name)[~new] for name in _COLUMNS}
+    earlier = mine["shortest_ns"] < known.shortest_ns[at]
+    second = np.where(earlier, known.shortest_ns[at], mine["shortest_ns"])
+    known.second_ns[at] = np.minimum(known.second_ns[at], second)
+    known.last[at] = np.where(earlier, mine["last"], known.last[at])
+    known.shortest_ns[at] = np.minimum(known.shortest_ns[at], mine["shortest_ns"])
+    known.total_ns[at] += mine["total_ns"]
+    known.end_ns[at] = np.maximum(known.end_ns[at], mine["end_ns"])
+    known.ranks[at] += 1
+    differs = (mine["kind"] != known.kind[at]) & (known.odd[at] == NOBODY)
+    known.odd[at] = np.where(differs, mine["last"], known.odd[at])
+    known.odd_kind[at] = np.where(differs, mine["kind"], known.odd_kind[at])
+    return known
+
+
+_COLUMNS = tuple(f.name for f in fields(Occurrences))
+
+
+def _joined(known: Occurrences, fresh: Occurrences, new: Mask) -> Occurrences:
+    columns = [np.concatenate((getattr(known, c), getattr(fresh, c)[new])) for c in _COLUMNS]
+    order = np.argsort(columns[0], kind="stable")
+    return Occurrences(*(c[order] for c in columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One rank's calls of one group beside those of its peers; arrays of one length."""
+
+    calls: GroupCalls
+    at: Ints  # position in the group's occurrences
+    step: Ints  # position in the rank's steps
+    duration_ns: Ints
+    waiting_ns: Ints  # for the last rank
+    exposed_waiting_ns: Ints
+    exposed_transfer_ns: Ints
+    was_last: Mask
+
+
+def split(
+    rank: int, summary: RankSummary, matching: Matching, found: Rendezvous
+) -> Iterator[Split]:
+    """One rank's collectives, a group at a time."""
+    duration, exposed = unpack(summary.calls.duration_ns), unpack(summary.calls.exposed_ns)
+    step = unpack_small(summary.calls.step)
+    together = np.array([synchronises(k.kind) for k in summary.call_kinds], np.bool_)
+    for calls in by_group(summary):
+        keys = matching.keys(summary, calls)
+        if keys is None or calls.group not in found.groups:
+            continue
+        peers = found.groups[calls.group]
+        at = np.searchsorted(peers.keys, keys)
+        mine, alone = duration[calls.at], exposed[calls.at]
+        # Alone in it, as far as is known: nothing says how much was waiting.
+        judged = together[calls.kind] & (peers.ranks[at] > 1)
+        waiting = np.where(judged, mine - peers.shortest_ns[at], 0)
+        exposed_waiting = np.maximum(alone + waiting - mine, 0)
+        yield Split(
+            calls,
+            at,
+            step[calls.at],
+            mine,
+            waiting,
+            exposed_waiting,
+            alone - exposed_waiting,
+            judged & (peers.last[at] == rank),
+        )

@@ -1,0 +1,179 @@
+"""The causes of a job's lost time: from all ranks together, and from what each rank's rules found.
+
+What helps one rank helps the job only if the others wait for that rank, so every finding is put
+through the replay of all ranks. Findings about communication itself are taken at what they give
+the rank that waits least: there it is no waiting.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ranks.job import Job
+from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO, rule_modules
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Finding, NotChecked, Outcome
+
+Floats = NDArray[np.float64]
+
+# Rules whose cause is in the collectives: their gain is not the rank's own time.
+COMMUNICATION = (
+    "comm-not-overlapped",
+    "ddp-sync-every-microstep",
+    "fsdp-overwrapped",
+    "small-collectives",
+    "wrong-backend",
+)
+MOST_RATIO = 0.5  # of the ranks: a cause of communication shows on most of them
+LESS_RATIO, MORE_RATIO = 0.25, 0.15  # range of a predicted gain, as everywhere
+
+
+@dataclass(frozen=True)
+class RankFinding:
+    """What one rule found on one rank (its position), as the rank's report says it."""
+
+    id: str
+    rank: int
+    saving_ns: int
+
+
+@dataclass(frozen=True)
+class JobFinding:
+    """One cause with what fixing it gives the job."""
+
+    id: str
+    saving_ns: int
+    predicted: Prediction
+    finding: Finding | None = None  # None: see the report of ``shown_by``
+    ranks: tuple[int, ...] = ()  # positions of the ranks that show it
+    shown_by: int | None = None  # position of the rank that shows it best
+
+
+@dataclass(frozen=True)
+class JobDiagnosis:
+    """Best finding first; ``outcomes`` are the answers of the rules that look at all ranks."""
+
+    found: tuple[JobFinding, ...]
+    outcomes: tuple[Outcome, ...]
+    base_ns: int
+
+
+@dataclass
+class _Taken:
+    """What the findings that are kept already take away."""
+
+    own_ns: Floats
+    communication_ns: int = 0
+    kept: list[JobFinding] = field(default_factory=list)
+
+
+def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis:
+    """All causes that materially hold up the job."""
+    outcomes = tuple(
+        _ask(id_, module, job)
+        for id_, module in rule_modules().items()
+        if hasattr(module, "check_job")
+    )
+    base = job.replay.base_ns if job.replay else round(job.step_ns)
+    answered = {o.id for o in outcomes if o.answer in ("found", "clear")}
+    candidates = [_of_job(o.id, f, base) for o in outcomes for f in o.findings]
+    candidates = _without_parents(candidates)
+    candidates += _of_ranks(job, [f for f in per_rank if f.id not in answered], base)
+    candidates.sort(key=lambda c: (-c.saving_ns, c.id))
+    return JobDiagnosis(tuple(_kept(job, candidates, per_rank, base)), outcomes, base)
+
+
+def _ask(id_: str, rule: ModuleType, job: Job) -> Outcome:
+    try:
+        findings = tuple(rule.check_job(job))
+    except NotChecked as reason:
+        return Outcome(id_, "not checked", why=reason.why, record=reason.record or rule.RECORD)
+    except Exception as error:  # a rule is judged by its own tests; the report must survive it
+        return Outcome(id_, "crashed", why=f"{type(error).__name__}: {error}")
+    return Outcome(id_, "found" if findings else "clear", findings)
+
+
+def _of_job(id_: str, finding: Finding, base: int) -> JobFinding:
+    least, most = finding.saving_ns_per_step or (0, finding.cost_ns_per_step or 0)
+    middle = (least + most) // 2
+    after = Prediction(max(base - middle, 0), (max(base - most, 0), max(base - least, 0)), base)
+    return JobFinding(id_, middle, after, finding)
+
+
+def _without_parents(candidates: list[JobFinding]) -> list[JobFinding]:
+    modules = rule_modules()
+    parents = {getattr(modules[c.id], "PARENT", None) for c in candidates}
+    return [c for c in candidates if c.id not in parents]
+
+
+def _of_ranks(job: Job, found: Sequence[RankFinding], base: int) -> list[JobFinding]:
+    by_id: dict[str, list[RankFinding]] = {}
+    for one in found:
+        by_id.setdefault(one.id, []).append(one)
+    out = []
+    for id_, same in by_id.items():
+        saving = _gain(job, job.facts.unrecorded_ns, same, id_)
+        if saving > 0:
+            best = max(same, key=lambda f: (f.saving_ns, -f.rank))
+            out.append(
+                JobFinding(
+                    id_,
+                    saving,
+                    _predicted(base, saving),
+                    ranks=tuple(f.rank for f in same),
+                    shown_by=best.rank,
+                )
+            )
+    return out
+
+
+def _gain(job: Job, own: Floats, same: Sequence[RankFinding], id_: str) -> int:
+    """What the job wins if the cause goes away on every rank that shows it."""
+    usable = int(job.facts.usable.sum())
+    if id_ in COMMUNICATION:
+        return min(f.saving_ns for f in same) if len(same) >= MOST_RATIO * usable else 0
+    if job.replay is None:
+        return min(f.saving_ns for f in same) if len(same) == usable else 0
+    before = job.replay.ask(own)
+    return max(before - job.replay.ask(_less(own, same)), 0)
+
+
+def _less(own: Floats, same: Sequence[RankFinding]) -> Floats:
+    less = own.copy()
+    for one in same:
+        less[one.rank] = np.maximum(less[one.rank] - one.saving_ns, 0)
+    return less
+
+
+def _predicted(base: int, saving: int) -> Prediction:
+    low, high = base - (1 + MORE_RATIO) * saving, base - (1 - LESS_RATIO) * saving
+    return Prediction(max(base - saving, 0), (max(round(low), 0), max(round(high), 0)), base)
+
+
+def _kept(
+    job: Job, candidates: list[JobFinding], per_rank: Sequence[RankFinding], base: int
+) -> list[JobFinding]:
+    """Findings that still pay once those before them are fixed."""
+    exposed = float(np.mean(job.between.transfer_ns)) if job.between.transfer_ns.size else 0.0
+    taken = _Taken(job.facts.unrecorded_ns)
+    for candidate in candidates:
+        saving = candidate.saving_ns
+        about_transfer = candidate.id in (*COMMUNICATION, "nccl-slow-transport")
+        same = [f for f in per_rank if f.id == candidate.id]
+        if taken.kept and about_transfer:
+            saving = round(saving * max(1 - taken.communication_ns / max(exposed, 1), 0))
+        elif taken.kept and candidate.finding is None:
+            saving = _gain(job, taken.own_ns, same, candidate.id)
+        sure = candidate.finding is not None or len(taken.kept) == 0
+        limit = MATERIAL_STEP_RATIO if sure else SURELY_MATERIAL_RATIO
+        if saving < limit * base:
+            continue
+        if about_transfer:
+            taken.communication_ns += saving
+        elif candidate.finding is None:
+            taken.own_ns = _less(taken.own_ns, same)
+        taken.kept.append(replace(candidate))
+    return taken.kept

@@ -1,0 +1,165 @@
+import msgspec
+import numpy as np
+import pytest
+
+from pinchpoint.analysis.ranks.job import reduce
+from pinchpoint.analysis.ranks.summarise import summarise
+from pinchpoint.trace import HostKind
+from rank_traces import MS, US, Job
+
+
+def job_of(job):
+    summaries = [summarise(trace) for trace in job.traces()]
+    return reduce(lambda: iter(summaries))
+
+
+def near(ms):
+    return pytest.approx(ms * MS, abs=60 * US)
+
+
+def test_alike_ranks_hold_nobody_up():
+    job = job_of(Job(ranks=3))
+    assert job.step_ns == near(11)
+    assert job.late.cost_ns < 10 * US
+    assert not job.late.stragglers
+    assert not job.mismatches
+
+
+def test_waiting_and_transfer_are_told_apart():
+    job = job_of(Job(ranks=2, work_ms=lambda rank, step: 10 + 5 * rank))
+    (kind,) = job.between.kinds
+    assert kind.transfer_ns == near(1)
+    assert job.between.waiting_ns[0] == near(5)
+    assert job.between.waiting_ns[1] == near(0)
+    assert job.between.transfer_ns[0] == near(1)
+    assert kind.per_step == 1
+    # 64 MiB in 1 ms; two ranks: the bus carries as much as the algorithm moves
+    assert kind.bus_bytes_per_s == pytest.approx((64 << 20) * 1e3, rel=1e-3)
+
+
+@pytest.mark.parametrize(("late", "shift"), [(0, -50), (1, 50), (0, 50), (1, 0)])
+def test_the_late_rank_whatever_the_clocks_say(late, shift):
+    job = job_of(
+        Job(
+            ranks=2,
+            steps=20,
+            work_ms=lambda rank, step: 12.0 if rank == late else 10.0,
+            shift_ns=lambda rank: rank * shift * MS,
+            drift=lambda rank: rank * 20e-6,
+        )
+    )
+    (straggler,) = job.late.stragglers
+    assert straggler.rank == late
+    assert straggler.excess_ns == near(2)
+    assert job.clocks.offset_ns[1] == pytest.approx(shift * MS, abs=20 * US)
+
+
+def test_a_straggler_among_many():
+    job = job_of(Job(ranks=24, steps=4, work_ms=lambda rank, step: 14.0 if rank == 17 else 10.0))
+    (straggler,) = job.late.stragglers
+    assert straggler.rank == 17
+    assert job.between.was_last[17] == 4
+    assert (job.between.was_last[:17] == 0).all()
+
+
+def test_two_equally_slow_ranks_are_both_named():
+    job = job_of(Job(ranks=8, work_ms=lambda rank, step: 14.0 if rank in (2, 5) else 10.0))
+    assert {s.rank for s in job.late.stragglers} == {2, 5}
+
+
+def test_since_which_step():
+    job = job_of(
+        Job(ranks=4, steps=12, stall_ms=lambda rank, step: 6.0 * (rank == 2 and step >= 7))
+    )
+    (straggler,) = job.late.stragglers
+    assert job.facts.step_numbers[straggler.since] == 3 + 7
+    (late,) = job.late_ranks
+    assert late.doing[0].subject == "garbage collection"
+    assert late.doing[0].ns_per_step == near(6)
+
+
+def test_where_the_late_host_was():
+    job = job_of(
+        Job(
+            ranks=3,
+            stall_ms=lambda rank, step: 6.0 * (rank == 0),
+            stall_name="train.py(12): log_everything",
+            stall_kind=HostKind.PYTHON,
+        )
+    )
+    (late,) = job.late_ranks
+    assert late.doing[0].subject == "host work"
+    assert (late.doing[0].place.file, late.doing[0].place.line) == ("train.py", 12)
+
+
+def test_ranks_that_take_turns():
+    job = job_of(Job(ranks=4, steps=9, stall_ms=lambda rank, step: 5.0 * (rank == step % 4)))
+    assert job.late.changing
+    assert job.late.cost_ns == near(5)
+    assert {i.rank for i in job.late.incidents} == {0, 1, 2, 3}
+
+
+def test_more_work_and_slower_clocks_are_told_apart():
+    more = job_of(
+        Job(
+            ranks=3,
+            work_ms=lambda rank, step: 20.0 if rank == 1 else 10.0,
+            kernels=lambda rank, step: 8 if rank == 1 else 4,
+        )
+    )
+    slower = job_of(Job(ranks=3, work_ms=lambda rank, step: 13.0 if rank == 1 else 10.0))
+    assert more.late_ranks[0].doing[0].subject == "more work"
+    assert slower.late_ranks[0].doing[0].subject == "slow device"
+
+
+def test_unchanged_replay_gives_the_recorded_step():
+    job = job_of(Job(ranks=3, steps=6, calls=3, work_ms=lambda rank, step: 9.0 + rank))
+    assert abs(job.replay.identity_error) < 1e-3
+    assert job.replay.recorded_ns == near(11 + 3)
+
+
+def test_what_the_step_would_be():
+    job = job_of(Job(ranks=3, work_ms=lambda rank, step: 14.0 if rank == 2 else 8.0))
+    replay, late = job.replay, np.array([2])
+    assert replay.base_ns == near(15)
+    assert replay.ask(replay.as_peers(late)) == near(9)
+    assert replay.ask(replay.balanced(late)) == near(11)
+    assert replay.ask(transfer_factors={0: 0.5}) == near(14.5)
+    assert replay.ask(hidden=True) == near(14)
+
+
+def test_a_missing_call_is_named():
+    job = job_of(Job(ranks=4, steps=4, calls=3, left_out={(2, 2, 1)}))
+    first = job.mismatches[0]
+    assert (first.what, first.step, first.ranks) == ("missing", 5, (2,))
+
+
+@pytest.mark.parametrize(
+    ("how", "more"),
+    [
+        ("sequence numbers", {"sequence": True}),
+        ("step numbers and order", {}),
+        ("kinds and distances in time", {"markers": False}),
+    ],
+)
+def test_how_calls_are_matched(how, more):
+    job = job_of(Job(ranks=3, steps=8, shift_ns=lambda rank: rank * 7 * MS, **more))
+    assert job.matched_by == (how,)
+    assert job.clocks.offset_ns.tolist() == pytest.approx([0, 7 * MS, 14 * MS], abs=5 * US)
+
+
+def test_a_rank_whose_recording_is_refused_is_kept_apart():
+    traces = Job(ranks=3).traces()
+    summaries = [summarise(t) for t in traces]
+    empty = summarise(Job(ranks=1, steps=0).traces()[0])
+    summaries[1] = msgspec.structs.replace(empty, rank=1)
+    job = reduce(lambda: iter(summaries))
+    assert job.facts.ranks[1].refused
+    assert job.facts.usable.tolist() == [True, False, True]
+    assert job.step_ns == near(11)
+
+
+def test_a_single_rank():
+    job = job_of(Job(ranks=1))
+    assert job.late.cost_ns == 0
+    assert job.replay is None or job.replay.base_ns == near(11)
