@@ -80,8 +80,8 @@ class GlobalWindow:
         torch = sys.modules["torch"]
         file, problem = None, None
         try:
-            if torch.cuda.is_initialized():
-                torch.cuda.synchronize()  # the last kernels report when they have run
+            # No synchronisation: it would break a graph capture of the program. Kernels that
+            # have not run yet are missing at the end.
             result = torch.autograd.profiler._disable_profiler()
             torch.autograd.profiler._run_on_profiler_stop()
             file = write_trace(result.save, self._folder, self._stem)

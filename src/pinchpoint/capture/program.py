@@ -104,8 +104,12 @@ class Program:
             self.session.problems.append("torch before 2.0 does not tell of optimizer steps")
             return
 
+        torch = sys.modules["torch"]
+
         def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if os.getpid() == self.pid:
+            if torch.compiler.is_compiling():
+                return  # torch.compile traces this hook: to it, there must be nothing here
+            if os.getpid() == self.pid and not _graph_is_captured():
                 self.session.optimizer_stepped(optimizer)
                 if self._nvtx:
                     self._nvtx.step()
@@ -176,6 +180,12 @@ class Program:
             return enter(step)
 
         annotation.__enter__ = __enter__
+
+
+def _graph_is_captured() -> bool:
+    """A step that is captured into a CUDA graph does not happen now, and must not be disturbed."""
+    cuda = sys.modules["torch"].cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 def _end_as_interrupted() -> None:

@@ -42,7 +42,7 @@ class TorchWindow:
         USED.set()
         try:
             torch_profiler = sys.modules["torch.profiler"]
-            with torch_profiler.profile(activities=torch_profiler.supported_activities()):
+            with torch_profiler.profile(activities=_activities()):
                 pass
         finally:
             OWN.building = False
@@ -55,7 +55,7 @@ class TorchWindow:
         OWN.building = True
         try:
             self._profiler = torch_profiler.profile(
-                activities=torch_profiler.supported_activities(),
+                activities=_activities(),
                 schedule=lambda number: action.WARMUP if number == 0 else action.RECORD,
                 record_shapes=settings.shapes or settings.flops,
                 profile_memory=settings.memory,
@@ -93,6 +93,19 @@ class TorchWindow:
             problem = str(error).splitlines()[0]
         self._profiler = None
         return Recording(file, problem, self._start_unix_ns or end_ns, end_ns, self.steps)
+
+
+def _activities() -> list[Any]:
+    """The CPU, and the device that the program uses; asking for another one would initialise it."""
+    torch = sys.modules["torch"]
+    activity = torch.profiler.ProfilerActivity
+    found = [activity.CPU]
+    if torch.cuda.is_initialized():
+        found.append(activity.CUDA)
+    xpu = getattr(torch, "xpu", None)
+    if xpu is not None and xpu.is_initialized():
+        found.append(activity.XPU)
+    return found
 
 
 def write_trace(export: Callable[[str], object], folder: Path, stem: str) -> TraceFile:
