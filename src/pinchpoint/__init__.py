@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pinchpoint.analysis.replay.predict import what_if as what_if
     from pinchpoint.bench.inside import step_done as step_done
     from pinchpoint.bench.micro.time_function import time as time
+    from pinchpoint.capture.library import capture as capture
+    from pinchpoint.capture.library import watch as watch
     from pinchpoint.errors import PinchpointError as PinchpointError
     from pinchpoint.importers import load as load
     from pinchpoint.report import Report as Report
@@ -27,11 +29,13 @@ _HOME = {
     "PinchpointError": "pinchpoint.errors",
     "Report": "pinchpoint.report",
     "Trace": "pinchpoint.trace",
+    "capture": "pinchpoint.capture.library",
     "changes": "pinchpoint.analysis.replay",
     "diagnose": "pinchpoint.report",
     "load": "pinchpoint.importers",
     "step_done": "pinchpoint.bench.inside",
     "time": "pinchpoint.bench.micro.time_function",
+    "watch": "pinchpoint.capture.library",
     "what_if": "pinchpoint.analysis.replay.predict",
 }
 
@@ -39,11 +43,13 @@ __all__ = [
     "PinchpointError",
     "Report",
     "Trace",
+    "capture",
     "changes",
     "diagnose",
     "load",
     "step_done",
     "time",
+    "watch",
     "what_if",
 ]
 

@@ -102,7 +102,8 @@ def test_identity_comes_from_the_launchers_variables():
 
 def ended(busy):
     devices = [] if busy is None else [{"device": "0", "any_kernel_ratio": {"max": busy}}]
-    return SimpleNamespace(log_problem=None, summary=SimpleNamespace(devices=lambda: devices))
+    sampled = SimpleNamespace(problem=None, summary=SimpleNamespace(devices=lambda: devices))
+    return SimpleNamespace(sampled=sampled)
 
 
 @pytest.mark.parametrize(("busy", "loud"), [(0.9, True), (0.0, False), (None, True)])

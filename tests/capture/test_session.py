@@ -70,7 +70,7 @@ def run(session, clock, *durations_ms):
 
 def test_steady_steps_are_timed_recorded_and_timed_again(session, clock):
     run(session, clock, *[50, 30, 20], *[10] * 47)
-    assert session.steady
+    assert session.policy.steady
     assert [r.steps for r in session.recordings] == [5]
     assert session.stage is Stage.DONE
     before = [
@@ -89,7 +89,7 @@ def test_steps_that_get_faster_are_not_recorded_yet(session, clock):
 
 def test_impatience_records_unsteady_steps_and_says_so(session, clock):
     run(session, clock, *[1000 * 0.97**i for i in range(230)])
-    assert session.steady is False
+    assert session.policy.steady is False
     assert session.recordings
 
 

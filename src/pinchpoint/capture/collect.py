@@ -48,9 +48,9 @@ def finish(folder: Path, command: Sequence[str], settings: Settings, ended: Ende
         "recordings": sorted(
             f"{TRACES}/{r['file']}" for p in processes for r in p["recordings"] if r["file"]
         ),
-        "devices": list(ended.devices),
-        "no_devices": ended.no_devices,
-        "not_sampled": ended.missing,
+        "devices": list(ended.sampled.devices),
+        "no_devices": ended.sampled.no_devices,
+        "not_sampled": ended.sampled.missing,
     }
     write_json(folder / METRICS_FILE, metrics(processes, workers, ended))
     write_json(folder / RUN_FILE, run)
@@ -89,8 +89,8 @@ def metrics(
         "ranks": [_rank(p) for p in processes],
         "loader_workers": _workers(workers),
         "memory": _memory(processes),
-        "gpu": ended.summary.devices(),
-        "host": ended.summary.host(),
+        "gpu": ended.sampled.summary.devices(),
+        "host": ended.sampled.summary.host(),
         "profiled": any(r["file"] for p in processes for r in p["recordings"]),
         "artifacts": {
             "telemetry": TELEMETRY_FILE,
@@ -183,10 +183,11 @@ def problems_of(
 ) -> list[str]:
     """Everything that a person should know about what is missing, most important first."""
     found = [problem for p in processes for problem in p["problems"]]
-    if ended.log_problem:
-        found.append(ended.log_problem)
+    if ended.sampled.problem:
+        found.append(ended.sampled.problem)
     recordings = [r for p in processes for r in p["recordings"] if r["file"]]
-    if settings.tool == "torch" and not recordings and not found:
+    expected = settings.tool == "torch" and not settings.only_when_slower
+    if expected and not recordings and not found:
         found.append(_why_nothing(folder, processes, settings))
     found += _without_kernels(processes, ended)
     return list(dict.fromkeys(found))
@@ -231,11 +232,11 @@ def _without_kernels(processes: Sequence[Mapping[str, Any]], ended: Ended) -> li
 
 
 def _device_worked(ended: Ended) -> bool:
-    for device in ended.summary.devices():
+    for device in ended.sampled.summary.devices():
         busy = device.get("any_kernel_ratio")
         if isinstance(busy, dict) and busy["max"] > 0:
             return True
-    return not ended.summary.devices()  # nobody looked: believe the program, which used it
+    return not ended.sampled.summary.devices()  # nobody looked: believe the program, which used it
 
 
 def _ms(ns: float | None) -> float | None:

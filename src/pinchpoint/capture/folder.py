@@ -33,24 +33,25 @@ _GIT_DIFF = (
 )
 
 
-def new_run_folder(wanted: Path | None, label: str) -> Path:
+def new_run_folder(wanted: Path | None, label: str, *, shared: bool = False) -> Path:
     """An empty run folder: the one asked for, or ``pinchpoint-runs/<time>-<label>``.
 
-    Raises UsageError if it cannot be made, or already holds something.
+    Raises UsageError if it cannot be made, or already holds something. A ``shared`` folder may hold
+    what other ranks of the same job have just put there.
     """
     path = wanted or Path(DEFAULT_HOME) / f"{datetime.now():%Y%m%d-%H%M%S}-{label}"
     try:
         if wanted is None:
             path = _unused(path)
         path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
+        if any(path.iterdir()) and not shared:
             what = "an earlier run" if (path / RUN_FILE).exists() else "something else"
             raise UsageError(
                 f"{path}: the folder already holds {what}",
                 hint="name another folder, or remove this one",
             )
         for part in (TRACES, PROCESSES, LOADER, MEMORY, NSYS, NCU):
-            (path / part).mkdir()
+            (path / part).mkdir(exist_ok=shared)
     except OSError as error:
         raise UsageError(
             f"{path}: {error.strerror or error}",

@@ -11,17 +11,10 @@ from pathlib import Path
 from types import FrameType
 
 from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.telemetry import Sampled, Telemetry
 from pinchpoint.errors import UsageError
-from pinchpoint.monitor.host import HostSource
-from pinchpoint.monitor.nvml import NoDevices, NvmlSource
-from pinchpoint.monitor.run_folder import TELEMETRY_FILE
-from pinchpoint.monitor.sample import Missing, Sample, Source
-from pinchpoint.monitor.sampler import Sampler
-from pinchpoint.monitor.summary import Summary
-from pinchpoint.monitor.telemetry_log import TelemetryLog
 
 INTERVAL_S = 0.2  # driver values refresh every 40 to 200 ms; one look costs 1.5 ms a device
-CALM_AFTER_S = 600.0
 _INJECT = Path(__file__).parent / "inject"
 _QUIET_KINETO = "6"  # above every message level: the program's output stays its own
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -34,53 +27,18 @@ class Ended:
     exit_code: int  # as a shell reports it: 128 + number for a signal
     started_unix_ns: int
     ended_unix_ns: int
-    summary: Summary
-    missing: dict[str, dict[str, str]]  # reasons by device ("host") and metric
-    devices: tuple[str, ...]
-    no_devices: str | None
-    log_problem: str | None
+    sampled: Sampled
 
 
 def launch(command: Sequence[str], settings: Settings) -> Ended:
     """Run ``command`` to its end. Its output, input and exit code are its own."""
-    folder = Path(settings.folder)
-    log, summary = TelemetryLog(folder / TELEMETRY_FILE), Summary()
-
-    def sink(samples: list[Sample]) -> None:
-        log.add(samples)
-        summary.add(samples)
-
-    host = HostSource()
-    devices = device_source(host)
-    sources: list[Source] = [host]
-    if isinstance(devices, NvmlSource):
-        sources.insert(0, devices)
-    sampler = Sampler(sources, INTERVAL_S, sink, calm_after_s=CALM_AFTER_S)
-    sampler.start()
+    telemetry = Telemetry(Path(settings.folder), None, interval_s=INTERVAL_S)
     started_ns = time.time_ns()
     try:
-        code = _run(command, settings, host)
+        code = _run(command, settings, telemetry)
     finally:
-        sampler.stop()
-        log.close()
-    return Ended(
-        exit_code=code,
-        started_unix_ns=started_ns,
-        ended_unix_ns=time.time_ns(),
-        summary=summary,
-        missing=_reasons([source.missing for source in sources]),
-        devices=tuple(d.name for d in devices.devices) if isinstance(devices, NvmlSource) else (),
-        no_devices=None if isinstance(devices, NvmlSource) else devices,
-        log_problem=log.problem,
-    )
-
-
-def device_source(host: HostSource) -> NvmlSource | str:
-    """The devices, or why there are none to look at."""
-    try:
-        return NvmlSource(own_pids=lambda: {p.pid for p in host.run_processes()})
-    except NoDevices as why:
-        return str(why)
+        sampled = telemetry.stop()
+    return Ended(code, started_ns, time.time_ns(), sampled)
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
@@ -92,14 +50,14 @@ def environment_of(settings: Settings) -> dict[str, str]:
     return environ
 
 
-def _run(command: Sequence[str], settings: Settings, host: HostSource) -> int:
+def _run(command: Sequence[str], settings: Settings, telemetry: Telemetry) -> int:
     try:
         process = subprocess.Popen(list(command), env=environment_of(settings))
     except OSError as error:
         raise UsageError(
             f"{command[0]}: {error.strerror or error}", hint="check the command"
         ) from None
-    host.follow(process.pid)
+    telemetry.host.follow(process.pid)
     with _signals_for(process):
         code = process.wait()
     return 128 - code if code < 0 else code
@@ -119,11 +77,3 @@ def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _reasons(all_missing: list[Missing]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for missing in all_missing:
-        for (device, metric), why in missing.reasons.items():
-            found.setdefault("host" if device is None else device, {})[metric] = why
-    return found

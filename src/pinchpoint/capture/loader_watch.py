@@ -15,8 +15,8 @@ Fetched = Callable[[int, int, Any], None]
 Built = Callable[[int, Any], None]
 
 
-def watch_consumer(module: Any, fetched: Fetched, built: Built) -> None:
-    """Time ``__next__`` and the start of iterators in this process.
+def watch_consumer(module: Any, fetched: Fetched, built: Built) -> Callable[[], None]:
+    """Time ``__next__`` and the start of iterators in this process; returns how to undo that.
 
     ``fetched(start_ns, end_ns, iterator)`` after each batch; ``built(duration_ns, loader)`` after
     an iterator was made, which is where worker processes start.
@@ -40,7 +40,11 @@ def watch_consumer(module: Any, fetched: Fetched, built: Built) -> None:
             built(time.perf_counter_ns() - start_ns, self)
         return iterator
 
+    def undo() -> None:
+        iterator_class.__next__, loader_class.__iter__ = next_batch, make_iterator
+
     iterator_class.__next__, loader_class.__iter__ = __next__, __iter__
+    return undo
 
 
 def watch_workers(module: Any, folder: Path) -> None:
@@ -117,6 +121,16 @@ def _torch_threads() -> int | None:
     import torch
 
     return int(torch.get_num_threads())
+
+
+def count_iterator(
+    known: dict[tuple[Any, ...], dict[str, Any]], duration_ns: int, loader: Any
+) -> None:
+    """Count one more iterator of loaders like this one, and the time that it took to start."""
+    about = loader_facts(loader)
+    entry = known.setdefault(tuple(about.values()), about | {"iterators": 0, "start_ns": 0})
+    entry["iterators"] += 1
+    entry["start_ns"] += duration_ns
 
 
 def loader_facts(loader: Any) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def facts(session: Session, loaders: list[dict[str, Any]]) -> dict[str, Any]:
         "stage": session.stage.name.lower(),
         "steps": _steps(session),
         "recordings": [_recording(r) for r in session.recordings],
+        "triggers": list(getattr(session.policy, "triggers", [])),
         "problems": session.problems,
         "loaders": loaders,
         "memory": {
@@ -67,7 +68,7 @@ def _steps(session: Session) -> dict[str, Any]:
     return {
         "by": session.steps_by,
         "count": clock.edges,
-        "steady": session.steady,
+        "steady": session.policy.steady,
         "clock": "device" if on_device and still_on_device else "host",
         "before_ns": before,
         "after_ns": after,

@@ -126,12 +126,7 @@ class Program:
 
     def _iterator_built(self, duration_ns: int, loader: Any) -> None:
         self.session.waited(duration_ns)
-        about = loader_watch.loader_facts(loader)
-        known = self.loaders.setdefault(
-            tuple(about.values()), about | {"iterators": 0, "start_ns": 0}
-        )
-        known["iterators"] += 1
-        known["start_ns"] += duration_ns
+        loader_watch.count_iterator(self.loaders, duration_ns, loader)
 
     def _on_fetch(self, module: Any) -> None:
         loader_watch.watch_workers(module, self.folder)

@@ -8,7 +8,6 @@ its queue; so as many steps as the queue may hold pass (DRAINING, RECOVERING) be
 counts as ordinary again.
 """
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from pinchpoint.capture.agreement import Agreement
 from pinchpoint.capture.completion_clock import CompletionClock
 from pinchpoint.capture.identity import Identity
 from pinchpoint.capture.memory_use import resident_bytes
+from pinchpoint.capture.policy import AtSteadyState, Policy
 from pinchpoint.capture.recording import Recording
 from pinchpoint.capture.settings import Settings, chosen
 from pinchpoint.capture.step_clock import FIRST_STEPS, StepClock
@@ -28,8 +28,6 @@ from pinchpoint.monitor.run_folder import REQUEST_FILE
 
 TIMED_STEPS = 20  # unprofiled steps kept on each side of the recording
 TIMED_NS = 30_000_000_000  # long enough for a figure when steps are slow
-PATIENCE_STEPS = 200  # record at last although steps have not become steady
-PATIENCE_NS = 120_000_000_000
 LEAST_DRAIN_STEPS = 2
 MOST_DRAIN_STEPS = 64
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
@@ -60,7 +58,9 @@ class Session:
         identity: Identity,
         make_window: MakeWindow,
         save: Callable[["Session"], None],
+        policy: Policy | None = None,
     ) -> None:
+        self.policy: Policy = policy or AtSteadyState(settings.after_steps)
         self.settings, self.identity = settings, identity
         self._make_window, self._save = make_window, save
         self._agreement = Agreement(Path(settings.folder), identity)
@@ -71,7 +71,6 @@ class Session:
         self.fetch_clock = StepClock()
         self.steps_by: str | None = None  # optimizer, loader, annotation, call
         self.stage = Stage.WAITING
-        self.steady: bool | None = None
         self.window: Window | None = None
         self.recordings: list[Recording] = []
         self.problems: list[str] = []
@@ -83,7 +82,6 @@ class Session:
         self._since_reference = 0
         self._thread: int | None = None
         self._resident_at_open = 0
-        self._compiles = 0
         self._timing_since_ns = 0
 
     # What the hooks tell
@@ -201,7 +199,7 @@ class Session:
             self.clock.disturb()
 
     def _maybe_prime(self, intervals: int) -> None:
-        if self._agreement.due(self.clock.edges, self._ready()):
+        if self._agreement.due(self.clock.edges, self.policy.ready(self.clock)):
             self._prime(intervals)
 
     def _prime(self, intervals: int) -> None:
@@ -218,20 +216,6 @@ class Session:
         self.window.prime()
         self._countdown = max(LEAST_DRAIN_STEPS, self._outstanding + 1)
         self.stage = Stage.DRAINING
-
-    def _ready(self) -> bool:
-        if self.settings.after_steps is not None:
-            return self.clock.edges >= self.settings.after_steps
-        compiles = compile_count()
-        compiled, self._compiles = compiles != self._compiles, compiles
-        if self.clock.steady() and not compiled:
-            self.steady = True
-            return True
-        tired = self.clock.edges >= PATIENCE_STEPS or self.clock.elapsed_ns >= PATIENCE_NS
-        if tired and self.clock.edges > LEAST_DRAIN_STEPS:
-            self.steady = False
-            return True
-        return False
 
     def _count_down(self, then: Callable[[], None]) -> None:
         self._countdown -= 1
@@ -283,7 +267,7 @@ class Session:
     def _end_timing(self) -> None:
         if self.stage is Stage.TIMING:
             self.after = range(self.after.start, len(self.clock.interval_ns))
-            self.stage = Stage.DONE
+            self.stage = Stage.WAITING if self.policy.repeats else Stage.DONE
 
     def _maybe_answer_request(self, intervals: int) -> None:
         now_ns = time.monotonic_ns()
@@ -306,13 +290,3 @@ class Session:
 
 def _nothing() -> None:
     pass
-
-
-def compile_count() -> int:
-    """Graphs that torch.compile has made so far in this process; 0 if it was never used."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    try:
-        counters = getattr(dynamo, "counters", None)
-        return int(counters["stats"]["unique_graphs"]) if counters else 0
-    except (KeyError, TypeError):
-        return 0

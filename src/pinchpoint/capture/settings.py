@@ -30,6 +30,7 @@ class Settings:
     seconds: float = 2.0  # for programs without steps: length of the recording
     max_bytes: int = 512 << 20  # growth of the process at which a recording ends early
     tool: Tool = "torch"
+    only_when_slower: bool = False  # the flight recorder: no recording is the usual outcome
     launcher_pid: int | None = None
 
     def environment(self) -> dict[str, str]:

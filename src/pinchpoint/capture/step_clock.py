@@ -69,11 +69,11 @@ class StepClock:
         count = len(self.interval_ns)
         if count < FIRST_STEPS + 2 * STEADY_STEPS:
             return False
-        recent = _median(self.interval_ns[count - STEADY_STEPS :])
-        before = _median(self.interval_ns[count - 2 * STEADY_STEPS : count - STEADY_STEPS])
+        recent = median(self.interval_ns[count - STEADY_STEPS :])
+        before = median(self.interval_ns[count - 2 * STEADY_STEPS : count - STEADY_STEPS])
         return FASTER_RATIO * before <= recent <= SLOWER_RATIO * before
 
 
-def _median(times: "array[int]") -> int:
+def median(times: "array[int]") -> int:
     """The middle of an odd number of times; the statistics module takes long to import."""
     return sorted(times)[len(times) // 2]

@@ -38,6 +38,7 @@ class TorchWindow:
         The first use stalls the program for one or two seconds and, on some versions, loses the
         kernels of CUDA graphs that were captured before it.
         """
+        _nobody_else_records()
         OWN.building = True
         USED.set()
         try:
@@ -51,6 +52,7 @@ class TorchWindow:
         """Begin: the profiler warms up until the first ``step``. Raises RuntimeError."""
         torch_profiler = sys.modules["torch.profiler"]
         action = torch_profiler.ProfilerAction
+        _nobody_else_records()
         settings = self._settings
         OWN.building = True
         try:
@@ -93,6 +95,11 @@ class TorchWindow:
             problem = str(error).splitlines()[0]
         self._profiler = None
         return Recording(file, problem, self._start_unix_ns or end_ns, end_ns, self.steps)
+
+
+def _nobody_else_records() -> None:
+    if sys.modules["torch"].autograd._profiler_enabled():
+        raise RuntimeError("another profiler is recording, and only one can at a time")
 
 
 def _activities() -> list[Any]:
