@@ -9,12 +9,13 @@ from pinchpoint.analysis.replay import (
     DropSyncs,
     GraphLaunches,
     MoveToOwnStream,
+    RemoveRecordingCost,
     ScaleDeviceOps,
     ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.predict import replayable, what_if
-from pinchpoint.trace import ApiKind, DeviceKind, MemoryKind
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind
 
 US = 1_000
 STEPS = 6
@@ -164,3 +165,13 @@ def test_a_trace_without_calls_cannot_be_replayed():
     b = TraceBuilder()
     b.op("aten::mm", 0, 10)
     assert replayable(b.trace()) is None
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.125, 0.5])
+def test_a_scaled_span_keeps_its_share_of_what_recording_left(factor):
+    trace = turns(host_us=100, device_us=5)
+    rows = np.flatnonzero(trace.host_ops["kind"] == HostKind.OPERATOR)
+    clean = step_ns(trace, RemoveRecordingCost())
+    gone = step_ns(trace, RemoveRecordingCost(), ScaleHostSpans(rows, 0.0))
+    left = step_ns(trace, RemoveRecordingCost(), ScaleHostSpans(rows, factor)) - gone
+    assert left == pytest.approx(factor * (clean - gone), abs=2)

@@ -97,8 +97,9 @@ def _scale_host(trace: Trace, graph: Graph, change: ScaleHostSpans) -> Graph:
         freed = at[released]
         gap[freed] += wait[freed]
         wait[freed], ready[freed] = 0, 0
-        cut = ((1 - change.factor) * inside).astype(np.int64)
-        gap[at] -= np.minimum(cut, np.maximum(gap[at], 0))
+        # Of a gap that earlier changes made shorter, the factor is left all the same.
+        cut = (1 - change.factor) * np.minimum(inside, np.maximum(gap[at], 0))
+        gap[at] -= cut.astype(np.int64)
         calls = _covered(spans, graph.start_ns[at], graph.start_ns[at] + own[at])
         own[at] -= np.minimum(((1 - change.factor) * calls).astype(np.int64), own[at])
     return replace(_with_gaps(graph, gap), own_ns=own, batch_wait_ns=wait, ready_ns=ready)

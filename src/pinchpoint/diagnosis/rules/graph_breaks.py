@@ -20,11 +20,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.ancestry import parents
 from pinchpoint.analysis.in_steps import judged_steps, per_step, rows_in_steps
-from pinchpoint.analysis.replay import ReduceLaunches, ScaleHostSpans
-from pinchpoint.diagnosis.device_work import device_work
-from pinchpoint.diagnosis.host_spans import host_spans, named, outermost
+from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
 
@@ -38,8 +37,8 @@ _REGION = "Torch-Compiled Region: "
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Steps of many compiled regions."""
-    host, ops = trace.host_ops, trace.device_ops
-    if host is None or ops is None:
+    host = trace.host_ops
+    if host is None:
         return
     regions = named(trace, np.array([n.startswith(_REGION) for n in trace.names]))
     spans = host_spans(trace, regions, "time in compiled regions")
@@ -51,9 +50,6 @@ def check(trace: Trace) -> Iterator[Finding]:
     if count < FEWEST_REGIONS or kinds < 2:
         return
     around = _callers(trace, spans.rows)
-    inside = outermost(trace, regions)
-    work = device_work(trace, _under(trace, inside), "device time of compiled regions")
-    factor = 1 / count
     yield Finding(
         summary=f"A step enters {count:.0f} compiled regions of {kinds} kinds, with Python between",
         evidence=(
@@ -62,10 +58,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             *spans.evidence,
         ),
         cost_ns_per_step=spans.ns_per_step,
-        changes=(
-            ScaleHostSpans(around, factor),
-            *(() if work is None else (ReduceLaunches(work.rows, factor),)),
-        ),
+        changes=(ScaleHostSpans(around, 1 / count),),
         location=spans.place,
         fix="Remove what the compiler cannot trace from between the regions",
         hint="TORCH_LOGS=graph_breaks python train.py",
@@ -91,11 +84,3 @@ def _callers(trace: Trace, rows: np.ndarray) -> np.ndarray:
         else:
             found += mine.tolist()
     return np.unique(np.array(found, np.intp))
-
-
-def _under(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    host, ops = trace.host_ops, trace.device_ops
-    assert host is not None
-    assert ops is not None
-    inside = np.append(nearest(parents(host), rows) < len(host), False)
-    return inside[ops.filled("host_op", len(host))]

@@ -1,0 +1,44 @@
+import pytest
+
+from pinchpoint.trace import ApiKind
+from program import Program
+
+TRIES, CONVOLUTIONS = 5, 4
+
+
+def convolving(*, tries=TRIES, operator="aten::conv2d"):
+    """Convolutions of 200 us; a search runs each candidate once more and waits for it."""
+    p = Program()
+    for _ in p.steps(6):
+        for _ in range(CONVOLUTIONS):
+            with p.row(operator), p.row("aten::cudnn_convolution"):
+                for _ in range(tries):
+                    p.kernel("candidate", 200)
+                    p.sync("cudaEventSynchronize", ApiKind.SYNC_EVENT)
+                p.kernel("implicit_gemm", 200)
+    return p.trace()
+
+
+def test_counts_waits_of_each_convolution(outcome):
+    (finding,) = outcome("cudnn-autotune-churn", convolving()).findings
+    assert finding.evidence[0].value == TRIES
+    spent_ns = CONVOLUTIONS * (TRIES + 1) * 200e3  # the first try waits for the one before
+    assert finding.cost_ns_per_step == pytest.approx(spent_ns, rel=0.05)
+
+
+def test_without_the_search_each_convolution_runs_once(predicted):
+    after_ns = predicted(convolving(), "cudnn-autotune-churn")
+    assert after_ns == pytest.approx(CONVOLUTIONS * 200e3, rel=0.1)
+
+
+def test_convolutions_that_are_known_do_not_wait(outcome):
+    assert outcome("cudnn-autotune-churn", convolving(tries=0)).answer == "clear"
+
+
+def test_other_operators_that_wait_are_not_meant(outcome):
+    p = Program()
+    for _ in p.steps(6):
+        with p.row("aten::linalg_solve"):
+            p.kernel("getrf", 200)
+            p.sync()
+    assert outcome("cudnn-autotune-churn", p.trace()).answer == "clear"

@@ -1,0 +1,34 @@
+import pytest
+
+from loader_steps import RANGE, loading
+from pinchpoint.trace import HostKind
+from program import Program
+
+WAITS_MS, WORK_MS = [20.0] * 6, 2.0
+
+
+@pytest.mark.parametrize(
+    ("workers", "doing"), [(0, "prepares the batch itself"), (4, "waits for worker processes")]
+)
+def test_says_who_prepares_the_batch_and_what_waiting_costs(outcome, workers, doing):
+    (finding,) = outcome("dataloader-starved", loading(WAITS_MS, workers=workers)).findings
+    assert finding.summary == f"The training thread {doing}, 20.00 ms of each step"
+    assert finding.cost_ns_per_step == 20_000_000
+
+
+def test_with_batches_in_time_the_device_decides(predicted):
+    after = predicted(loading(WAITS_MS, workers=2, work_ms=WORK_MS), "dataloader-starved")
+    assert after == pytest.approx(WORK_MS * 1e6, rel=0.3)
+
+
+def test_one_wait_in_many_steps_is_an_incident(outcome):
+    trace = loading([40.0, *[0.1] * 9], workers=4)
+    assert outcome("dataloader-starved", trace).answer == "clear"
+
+
+def test_a_device_that_works_meanwhile_does_not_starve(ranked):
+    p = Program()
+    for _ in p.steps(8):
+        p.host(RANGE.format("MultiProcessing"), 3_000, kind=HostKind.ANNOTATION)
+        p.kernel("work", 40_000)
+    assert ranked(p.trace()) == []

@@ -1,0 +1,44 @@
+import pytest
+
+from pinchpoint.trace import HostKind
+from program import Program
+
+NODES = 10
+NODE = "autograd::engine::evaluate_function: MulBackward0"
+
+
+def backward(*, nodes=NODES, checks=True, reads=False):
+    """Backward nodes with a kernel of 50 us each, perhaps followed by a NaN check."""
+    p, waits = Program(), []
+    for _ in p.steps(6):
+        for _ in range(nodes):
+            with p.row(NODE, kind=HostKind.OPERATOR):
+                p.kernel("mul_backward", 50)
+                if checks:
+                    p.host("aten::isnan", 20, kind=HostKind.OPERATOR)
+                    p.host("aten::any", 20, kind=HostKind.OPERATOR)
+                if checks or reads:
+                    with p.row("aten::is_nonzero"):
+                        waits.append(p.read())
+    return p.trace(), sum(waits) // 6
+
+
+def test_counts_checks_and_nodes(outcome):
+    trace, waited_ns = backward()
+    (finding,) = outcome("debug-mode-left-on", trace).findings
+    evidence = {e.what: e.value for e in finding.evidence}
+    assert evidence["NaN checks in backward"] == NODES
+    assert evidence["backward nodes"] == NODES
+    assert finding.cost_ns_per_step == pytest.approx(waited_ns, rel=0.01)
+
+
+def test_takes_the_place_of_reads_in_a_loop(predicted):
+    assert predicted(backward()[0], "debug-mode-left-on") == pytest.approx(NODES * 50e3, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("checks", "reads"), [(False, False), (False, True)], ids=["plain", "hooks that read"]
+)
+def test_a_backward_pass_without_checks_is_fine(outcome, checks, reads):
+    trace, _ = backward(checks=checks, reads=reads)
+    assert outcome("debug-mode-left-on", trace).answer == "clear"

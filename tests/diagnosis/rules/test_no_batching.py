@@ -1,0 +1,44 @@
+import pytest
+
+from program import Program
+
+REQUESTS, HOST_US = 8, 100
+
+
+def serving(*, requests=REQUESTS, batch=1, shapes=True, trains=False):
+    """Each step answers requests one after the other: two layers each, HOST_US a layer."""
+    p = Program()
+    for _ in p.steps(6):
+        for _ in range(requests):
+            with p.frame("serve.py(30): answer"):
+                for width in (768, 3072):
+                    more = {"shapes": [[batch, width], [width, width]]} if shapes else {}
+                    with p.row("aten::linear", **more):
+                        p.busy(HOST_US - 5)
+                        p.kernel("gemv", 10)
+        if trains:
+            p.host("autograd::engine::evaluate_function: AddmmBackward0", 20)
+    return p.trace()
+
+
+def test_counts_passes_alike(outcome):
+    (finding,) = outcome("no-batching", serving()).findings
+    assert finding.evidence[0].value == REQUESTS
+    assert finding.location.function == "answer"
+
+
+def test_one_batch_takes_what_one_request_takes(predicted):
+    assert predicted(serving(), "no-batching") == pytest.approx(2 * HOST_US * 1e3, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [serving(batch=32), serving(requests=1), serving(requests=3), serving(trains=True)],
+    ids=["micro-batches", "one request", "few", "training"],
+)
+def test_other_steps_are_not_meant(outcome, trace):
+    assert outcome("no-batching", trace).answer == "clear"
+
+
+def test_without_shapes_it_cannot_be_told(outcome):
+    assert outcome("no-batching", serving(shapes=False)).answer == "not checked"

@@ -1,0 +1,44 @@
+import pytest
+
+from pinchpoint.trace import HostKind
+from program import Program
+
+CONVERT = "torch/_dynamo/convert_frame.py(1371): __call__"
+
+
+def compiling(name, *, every=1, kind=HostKind.PYTHON):
+    """Steps of 2 ms of device work; each ``every``-th spends 30 ms in a call first."""
+    p = Program()
+    for i in p.steps(9):
+        if i % every == 0:
+            with p.frame("model.py(20): forward"):
+                p.host(name, 30_000, kind=kind)
+        p.kernel("triton_poi_fused_add_0", 2_000)
+        p.sync()
+    return p.trace()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(CONVERT, HostKind.PYTHON), ("_compile.compile_inner", HostKind.COMPILE)]
+)
+def test_compilation_inside_the_steps(outcome, name, kind):
+    (finding,) = outcome("recompiles", compiling(name, kind=kind)).findings
+    assert finding.cost_ns_per_step == 30_000_000
+    assert finding.location.function == "forward"
+
+
+def test_a_graph_for_each_new_shape_costs_the_mean_step(gain):
+    assert gain(compiling(CONVERT, every=2), "recompiles") == pytest.approx(15e6, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        compiling("Torch-Compiled Region: 0/0", kind=HostKind.ANNOTATION),
+        compiling(CONVERT, every=100),
+        compiling("<built-in method conv2d of type object at 0x7f>"),
+    ],
+    ids=["runs what is compiled", "only the first step", "a convolution's search"],
+)
+def test_other_slow_calls_are_no_compilation(outcome, trace):
+    assert outcome("recompiles", trace).answer == "clear"
