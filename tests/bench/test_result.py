@@ -1,7 +1,7 @@
 import pytest
 
 from pinchpoint.bench.metrics import RunMetrics
-from pinchpoint.bench.result import across_runs
+from pinchpoint.bench.result import across_runs, with_program
 
 
 def _run(duration_s, status="ok", reasons=()):
@@ -32,3 +32,21 @@ def test_one_run_has_no_interval():
 
 def test_no_valid_run():
     assert across_runs([_run(1.0, "failed")]) == {}
+
+
+def test_the_program_speaks_for_its_own_switches():
+    record = {
+        "switches": {"torch": None, "gc_enabled": True},
+        "unknown": {"switches.torch": "not imported", "host.turbo": "no file"},
+    }
+    run = RunMetrics(
+        run_id="r",
+        bench_id="b",
+        started_utc="",
+        status="ok",
+        program={"torch": "2.11", "seed": 4},
+    )
+    merged = with_program(record, [_run(1.0), run])
+    assert merged["switches"] == {"torch": "2.11", "gc_enabled": True}
+    assert merged["unknown"] == {"host.turbo": "no file"}
+    assert record["switches"]["torch"] is None

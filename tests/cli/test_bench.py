@@ -1,5 +1,6 @@
 import json
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -269,8 +270,12 @@ def test_an_ended_measurement_says_so_and_leaves_no_program_behind(number, tmp_p
     words = [sys.executable, "-m", "pinchpoint", "bench", "ab", "-o", "out", "--", program, program]
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with subprocess.Popen(words, env=environ, stderr=subprocess.DEVNULL) as process:
-        child = int(pipe.read_text())
-        process.send_signal(number)
+        waiting = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        started = select.select([waiting], [], [], 120)[0]  # never a test that hangs
+        process.send_signal(number if started else signal.SIGKILL)
+        assert started
+        child = int(os.read(waiting, 99))
+        os.close(waiting)
         assert process.wait() == 130
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)

@@ -46,9 +46,12 @@ class Measurement:
 
 
 @contextmanager
-def measurement(kind: str, asked: Mapping[str, Any], folder: Path | None) -> Iterator[Measurement]:
+def measurement(
+    kind: str, asked: Mapping[str, Any], folder: Path | None, *, keep_diff: bool = True
+) -> Iterator[Measurement]:
     """A new session folder with its environment record, while the machine is ours.
 
+    What is not committed in the working directory goes into ``diff.patch`` (``keep_diff``).
     Whatever ends the block early is noted in ``session.json``; a request to terminate is an
     interruption, so that no program under measurement stays behind.
     """
@@ -60,7 +63,7 @@ def measurement(kind: str, asked: Mapping[str, Any], folder: Path | None) -> Ite
     ):
         record = environment()
         write_json(session.folder / "env.json", record)
-        diff = git_diff(Path.cwd())
+        diff = git_diff(Path.cwd()) if keep_diff else None
         if diff:
             write_atomic(session.folder / "diff.patch", diff.encode())
         yield Measurement(session, record, (*busy, *others))

@@ -78,6 +78,22 @@ def _across(measure: Measure, values: "np.ndarray[Any, np.dtype[np.float64]]") -
     )
 
 
+def with_program(environment: Mapping[str, Any], runs: Sequence[RunMetrics]) -> dict[str, Any]:
+    """The environment with what the program itself said about its switches at its end.
+
+    The measuring process does not import torch, and may even be another interpreter.
+    """
+    said = next((run.program for run in runs if run.program), {})
+    known = {k: v for k, v in said.items() if k != "seed"}
+    reasons: Mapping[str, str] = environment.get("unknown", {})
+    return dict(environment) | {
+        "switches": dict(environment.get("switches", {})) | known,
+        "unknown": {
+            p: why for p, why in reasons.items() if p.removeprefix("switches.") not in known
+        },
+    }
+
+
 def read_result(path: Path) -> BenchResult:
     """A result file, or the one in a session folder.
 

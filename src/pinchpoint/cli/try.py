@@ -174,7 +174,7 @@ def _one(
     note(f"trying {text}")
     folder = measuring.output / text.replace("/", "_") if measuring.output else None
     asked = {"command": redacted_command(program), "knobs": text}
-    with measurement("try", asked, folder) as session:
+    with measurement("try", asked, folder, keep_diff=measuring.keep_diff) as session:
         plan = AbPlan(
             base,
             base,

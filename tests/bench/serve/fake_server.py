@@ -20,9 +20,10 @@ class FakeServer:
 
     def __init__(self, tokens=5, usage=True):
         self.tokens, self.usage = tokens, usage
-        self.bodies, self.heads = [], []
+        self.bodies, self.heads, self.writers = [], [], []
 
     async def handle(self, reader, writer):
+        self.writers.append(writer)
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         body = json.loads(await reader.readexactly(length))
@@ -68,9 +69,18 @@ def serving(**options):
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        listening.close()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(_close(listening, server.writers))
         loop.close()
+
+
+async def _close(listening, writers):
+    """End what still runs, and give the loop the turns in which sockets are really closed."""
+    listening.close()
+    for writer in writers:
+        writer.transport.abort()
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for _ in range(3):
+        await asyncio.sleep(0)

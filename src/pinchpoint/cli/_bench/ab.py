@@ -117,7 +117,7 @@ def compare(what: Asked, deciding: Deciding, measuring: Measuring) -> "tuple[AbR
 
     check_pairs(deciding.pairs)
     with (
-        measurement("ab", asdict(what), measuring.output) as session,
+        measurement("ab", asdict(what), measuring.output, keep_diff=measuring.keep_diff) as session,
         _arms(what, session.session.folder) as arms,
     ):
         result = measure_arms(session, arms, deciding, measuring)

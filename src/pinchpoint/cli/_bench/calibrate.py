@@ -40,7 +40,9 @@ def calibrate(
         raise UsageError("which command?", hint="pinchpoint bench calibrate -- python train.py")
     check_pairs(pairs)
     asked = {"command": list(command), "pairs": pairs}
-    with measurement("calibrate", asked, measuring.output) as session:
+    with measurement(
+        "calibrate", asked, measuring.output, keep_diff=measuring.keep_diff
+    ) as session:
         arm = Arm("A", command)
         arms = (arm, replace(arm, name="B"))
         deciding = Deciding(pairs=pairs)

@@ -182,7 +182,8 @@ def _confirm(
     arms = (Arm("A", split_command(base)), Arm("B", command))
     deciding = Deciding(gate=[f"{name}:{100 * ratio:.4f}%" for name, ratio in doubtful.items()])
     folder = measuring.output.with_name(measuring.output.name + "-ab") if measuring.output else None
-    with measurement("ab", {"base": base, "command": list(command)}, folder) as session:
+    asked = {"base": base, "command": list(command)}
+    with measurement("ab", asked, folder, keep_diff=measuring.keep_diff) as session:
         result = measure_arms(session, arms, deciding, measuring)
         note(f"wrote {session.finish(result, verdict=result.verdict)}")
     return confirmed(found, result)

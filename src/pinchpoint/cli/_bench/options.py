@@ -44,6 +44,8 @@ class Measuring:
         Passed on as PINCHPOINT_SEED and PYTHONHASHSEED, plus the number of the run (of the pair).
     no_steps
         Do not record steps inside the program; wall time and printed numbers remain.
+    no_diff
+        Do not keep uncommitted changes of the git tree.
     """
 
     name: str | None = None
@@ -55,6 +57,12 @@ class Measuring:
     metric: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
     seed: int | None = None
     no_steps: Annotated[bool, Switch] = False
+    no_diff: Annotated[bool, Switch] = False
+
+    @property
+    def keep_diff(self) -> bool:
+        """Whether to keep what is not committed."""
+        return not self.no_diff
 
     def run_options(self, command: tuple[str, ...]) -> "RunOptions":
         """The options of a run of this command."""

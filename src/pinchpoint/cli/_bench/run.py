@@ -51,7 +51,7 @@ def measure(
     from pinchpoint.bench.ab import check_finished
     from pinchpoint.bench.folders import utc_now
     from pinchpoint.bench.measurement import measurement
-    from pinchpoint.bench.result import BenchResult
+    from pinchpoint.bench.result import BenchResult, with_program
     from pinchpoint.bench.run import Arm, Place, measure_run, with_seed_of
     from pinchpoint.monitor.environment import fingerprint, redacted_command
 
@@ -60,7 +60,7 @@ def measure(
     if processes < 1:
         raise UsageError("at least one process", hint="-p 3")
     asked = {"command": redacted_command(command), "processes": processes} | _plain(measuring)
-    with measurement("run", asked, measuring.output) as session:
+    with measurement("run", asked, measuring.output, keep_diff=measuring.keep_diff) as session:
         options = session.options(measuring.run_options(command))
         params = {"arguments": redacted_command(arguments_of(command))}
         runs = []
@@ -70,6 +70,7 @@ def measure(
             seeded = with_seed_of(options, i)
             runs.append(measure_run(Arm("", command, params=params), seeded, Place(folder, i)))
             check_finished(runs[-1], folder, options)
+        record = with_program(session.environment, runs)
         result = BenchResult(
             session_id=options.session_id,
             bench_id=options.bench_id,
@@ -78,8 +79,8 @@ def measure(
             command=command,
             params=params,
             runs=tuple(runs),
-            environment=dict(session.environment),
-            env_key=fingerprint(session.environment),
+            environment=record,
+            env_key=fingerprint(record),
             warnings=session.warnings,
         )
         note(f"wrote {session.finish(result)}")

@@ -128,7 +128,9 @@ def _measured(
     if runs < 1 or loading.requests < 1 or loading.max_concurrency < 1:
         raise UsageError("runs, requests and concurrency start at 1", hint="bench serve --help")
     command = tuple(redacted_command(["bench", "serve", url]))
-    with measurement("serve", {"url": command[-1], "runs": runs}, output) as session:
+    with measurement(
+        "serve", {"url": command[-1], "runs": runs}, output, keep_diff=False
+    ) as session:
         done = []
         for i in range(runs):
             note(f"load {i + 1} of {runs}")

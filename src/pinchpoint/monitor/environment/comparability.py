@@ -27,6 +27,7 @@ _FIELDS: tuple[tuple[str, str, Action], ...] = (
     ("software.python", "Python", "refuse stored"),
     ("software.distributions", "installed versions", "refuse stored"),
     ("software.torch_build", "torch build", "refuse stored"),
+    ("switches.torch", "torch of the program", "refuse stored"),
     ("switches.float32_matmul_precision", "TF32 switch", "refuse stored"),
     ("switches.cudnn_benchmark", "cudnn.benchmark", "refuse stored"),
     ("switches.torch_num_threads", "torch threads", "refuse stored"),

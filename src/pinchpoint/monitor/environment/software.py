@@ -107,6 +107,7 @@ def switches() -> tuple[dict[str, Any], dict[str, str]]:
 
 
 _TORCH_SWITCHES: dict[str, Any] = {
+    "torch": lambda t: str(t.__version__),
     "float32_matmul_precision": lambda t: t.get_float32_matmul_precision(),
     "cudnn_allow_tf32": lambda t: bool(t.backends.cudnn.allow_tf32),
     "cudnn_benchmark": lambda t: bool(t.backends.cudnn.benchmark),
