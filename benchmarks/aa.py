@@ -47,8 +47,11 @@ for _ in range(150):
 }
 
 
-def compare(program: str, work_b: float, pairs: int, folder: Path) -> AbResult:
-    """One session of the program against itself, B with this much of A's work."""
+def compare(program: str, work_b: float, pairs: int, folder: Path, *, first: bool) -> AbResult:
+    """One session of the program against itself, B with this much of A's work.
+
+    File caches are warm after the ``first`` one.
+    """
     arms = [
         Arm(name, (sys.executable, "-c", PROGRAMS[program], str(work)))
         for name, work in (("A", 1.0), ("B", work_b))
@@ -56,7 +59,7 @@ def compare(program: str, work_b: float, pairs: int, folder: Path) -> AbResult:
     with measurement("ab", {"program": program}, folder) as session:
         timing = TimingRules(warmup_steps=10)
         options = session.options(RunOptions(program, timing=timing, timeout_s=60))
-        plan = AbPlan(*arms, options, most_pairs=pairs)
+        plan = AbPlan(*arms, options, most_pairs=pairs, warmup_runs=int(first))
         result = run_ab(plan, session.session, lambda text: None, warnings=session.warnings)
         session.finish(result, verdict=result.verdict)
     return result
@@ -68,7 +71,8 @@ def series(
     """Verdicts of many sessions, and the noise that they saw."""
     results = []
     for i in range(comparisons):
-        results.append(compare(program, work_b, pairs, folder / f"{work_b:g}-{i:02d}"))
+        where = folder / f"{work_b:g}-{i:02d}"
+        results.append(compare(program, work_b, pairs, where, first=i == 0))
         print(f"{program} x {work_b:g}: {results[-1].verdict} ({results[-1].why})", flush=True)
     step = [m for r in results for m in r.measures if m.name == "step_time_ms"]
     return {
