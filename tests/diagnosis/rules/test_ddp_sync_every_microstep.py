@@ -1,0 +1,44 @@
+import pytest
+
+from pinchpoint.trace import HostKind
+from program import Program
+
+MICRO_STEPS, BUCKETS_US = 4, (300, 500)
+
+
+def accumulating(reduced=(True,) * MICRO_STEPS, *, forward="DistributedDataParallel.forward"):
+    """Micro-steps of 1 ms; those marked reduce two buckets, which nothing hides."""
+    p = Program()
+    for _ in p.steps(6):
+        for reduces in reduced:
+            p.host(forward, 50, kind=HostKind.ANNOTATION)
+            p.kernel("forward_backward", 1_000)
+            for us in BUCKETS_US if reduces else ():
+                args = {"Collective name": "allreduce", "In msg nelems": us << 14}
+                p.collective(us, args | {"dtype": "Float", "Group size": 2})
+    return p.trace()
+
+
+def test_all_but_the_last_reduction_are_needless(outcome):
+    (finding,) = outcome("ddp-sync-every-microstep", accumulating()).findings
+    assert finding.cost_ns_per_step == (MICRO_STEPS - 1) * sum(BUCKETS_US) * 1_000
+    assert finding.evidence[0].value == MICRO_STEPS
+
+
+def test_the_step_keeps_one_reduction(predicted):
+    after_ns = (MICRO_STEPS * 1_000 + sum(BUCKETS_US)) * 1e3
+    said = predicted(accumulating(), "ddp-sync-every-microstep")
+    assert said == pytest.approx(after_ns, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        accumulating((False, False, False, True)),
+        accumulating((True,)),
+        accumulating(forward="forward"),
+    ],
+    ids=["no_sync", "one micro-step", "no DDP"],
+)
+def test_other_reductions_are_needed(outcome, trace):
+    assert outcome("ddp-sync-every-microstep", trace).answer == "clear"

@@ -1,0 +1,49 @@
+import pytest
+
+from pinchpoint.trace import HostKind
+from program import Program
+
+SWITCH_US = 5_100  # the interpreter's switch interval, and a little to wake up
+HELPER = "helper.py(5): run"
+
+
+def beside(rival, *, stall_us=SWITCH_US, stalls=4):
+    """Steps in which some operators take ``stall_us``, beside a thread that is in ``rival``."""
+    p = Program()
+    for _ in p.steps(6):
+        for _ in range(stalls):
+            p.host("aten::add", stall_us, kind=HostKind.OPERATOR)
+            p.kernel("elementwise", 100)
+    if rival:
+        thread = p.builder.thread("helper")
+        with_frame = p.builder.python
+        with_frame(HELPER, 0, p.at, thread=thread)
+        if rival != HELPER:
+            with_frame(rival, 1, p.at - 2, thread=thread)
+    return p.trace()
+
+
+def test_names_the_thread_and_adds_up_the_stalls(outcome):
+    (finding,) = outcome("gil-contention", beside(HELPER)).findings
+    assert "while thread helper runs Python" in finding.summary
+    assert finding.evidence[0].value == 4
+    assert finding.cost_ns_per_step == pytest.approx(4 * SWITCH_US * 1e3, rel=0.01)
+    assert finding.evidence[2].name == "aten::add"
+
+
+def test_without_the_rival_the_device_decides(predicted):
+    assert predicted(beside(HELPER), "gil-contention") == pytest.approx(4 * 100e3, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        beside(None),
+        beside("<built-in method acquire of _thread.lock object at 0x7f>"),
+        beside(HELPER, stall_us=7_600),
+        beside(HELPER, stall_us=40, stalls=20),
+    ],
+    ids=["no rival", "a thread that waits", "slow work of its own", "many launches"],
+)
+def test_other_slow_hosts_are_not_meant(outcome, trace):
+    assert outcome("gil-contention", trace).answer == "clear"

@@ -1,0 +1,50 @@
+import pytest
+
+from pinchpoint.trace import HostKind
+from program import Program
+
+ATTENTION = "aten::scaled_dot_product_attention"
+
+
+def generating(lengths, keys=None, *, trains=False, shapes=True):
+    """One attention of 1 ms a step, over queries and keys of these lengths."""
+    p = Program()
+    for i in p.steps(len(lengths)):
+        key = (keys or lengths)[i]
+        tensors = [[1, 8, lengths[i], 64], [1, 8, key, 64], [1, 8, key, 64]]
+        with p.row(ATTENTION, **({"shapes": tensors} if shapes else {})):
+            p.kernel("flash_fwd_kernel", 1_000)
+        if trains:
+            p.host("Optimizer.step#SGD.step", 20, kind=HostKind.ANNOTATION)
+    return p.trace()
+
+
+PREFIX = [128 + i for i in range(8)]
+
+
+def test_shows_how_the_prefix_grows(outcome):
+    (finding,) = outcome("no-kv-cache", generating(PREFIX)).findings
+    assert [e.value for e in finding.evidence[:2]] == [129, 135]  # the first step is not judged
+
+
+def test_a_cached_step_is_a_fraction(predicted):
+    assert predicted(generating(PREFIX), "no-kv-cache") < 0.2e6
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        generating([1] * 8, PREFIX),
+        generating([128] * 8),
+        generating([128, 512, 64, 300, 128, 70]),
+        generating([i + 1 for i in range(8)]),
+        generating(PREFIX, trains=True),
+    ],
+    ids=["cached", "prefill", "prefills of all lengths", "a short prompt", "training"],
+)
+def test_other_attention_is_fine(outcome, trace):
+    assert outcome("no-kv-cache", trace).answer == "clear"
+
+
+def test_without_shapes_it_cannot_be_told(outcome):
+    assert outcome("no-kv-cache", generating(PREFIX, shapes=False)).answer == "not checked"
