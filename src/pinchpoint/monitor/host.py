@@ -10,6 +10,7 @@ from pinchpoint.monitor.sample import Missing, Sample
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
+SHORTEST_S = 0.05  # kernel counters move in steps of 10 ms; rates over less are noise
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class HostSource:
         now, then = self._totals(tree), self._last
         seconds = (now.at_ns - then.at_ns) / 1e9
         values: dict[str, float | None] = dict(_memory(self.missing))
-        if seconds > 0:
+        if seconds >= SHORTEST_S:
             values |= _rates(then, now, seconds)
             self._last = now
         values["runnable_count"] = _runnable()
