@@ -27,7 +27,7 @@ def extensions() -> list[Extension]:
                 [f"{HERE}/{name}.pyx"],
                 include_dirs=[HERE],
                 depends=[
-                    f"{HERE}/{name}" for name in ("_text.h", "_keys.pxd", "_pool.pxd", "_rows.pxd")
+                    f"{HERE}/{name}" for name in ("_text.h", "_habit.pxd", "_keys.pxd", "_pool.pxd", "_rows.pxd")
                 ],
                 extra_compile_args=OPTIMISE,
             )

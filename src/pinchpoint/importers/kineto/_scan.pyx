@@ -15,9 +15,18 @@ from pinchpoint.importers.kineto.lenient import Status
 from pinchpoint.importers.kineto.scan import Chunk
 
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
+from pinchpoint.importers.kineto._habit cimport (
+    HABITS,
+    STEPS,
+    Habit,
+    Step,
+    follows,
+    habit_of,
+    learn,
+)
 from pinchpoint.importers.kineto._keys cimport LONGEST_KEY, Key, Keys, find_key, first_bytes
 from pinchpoint.importers.kineto._pool cimport NO_MEMORY, Pool, empty, grow_table, intern, is_text
 from pinchpoint.importers.kineto._rows cimport (
@@ -116,6 +125,7 @@ cdef class NativeScanner:
 
     cdef Keys event_keys
     cdef Keys argument_keys
+    cdef Habit* habits
     cdef Pool pool
     cdef Rows rows[MOST_LANES]
     cdef int lane_of_text[MOST_COLUMNS]
@@ -141,7 +151,8 @@ cdef class NativeScanner:
         self.raw = []
         self.wanted = np.array(sorted(set(wanted)), np.int64)
         self.pool.seed = int.from_bytes(os.urandom(8), "little")
-        if not grow_table(&self.pool):
+        self.habits = <Habit*>calloc(HABITS, sizeof(Habit))
+        if self.habits == NULL or not grow_table(&self.pool):
             raise MemoryError
         fill_keys(&self.event_keys, fields.EVENT_KEYS)
         fill_keys(&self.argument_keys, fields.ARGUMENT_KEYS)
@@ -166,6 +177,7 @@ cdef class NativeScanner:
     def __dealloc__(self):
         cdef int lane
         empty(&self.pool)
+        free(self.habits)
         free(self.spans.span)
         free(self.place.place)
         free(self.place.slot)
@@ -279,71 +291,95 @@ cdef class NativeScanner:
     cdef Bytes read(self, Bytes start, Bytes e, Event* event) noexcept nogil:
         # the end of the event at start; NULL if it is incomplete, start if it is malformed
         cdef Bytes p = start + 1
-        cdef Bytes k
+        cdef Bytes begin
+        cdef Bytes name
         cdef Bytes q
         cdef Bytes arguments = NULL
         cdef int64_t n
-        cdef int column = 0
         cdef Key* key
-        cdef Keys* keys = &self.event_keys
+        cdef Keys* keys
+        cdef Habit* habit = &self.habits[0]
+        cdef Step* step
+        cdef int steps = 0
         event.known = 0
         while True:
-            p = skip_separators(p, e)
-            if p >= e:
-                return NULL
-            if p[0] == c"}":
-                p += 1
-                if arguments == NULL:
-                    return p
-                event.begin[COL_ARGUMENTS] = arguments
-                event.end[COL_ARGUMENTS] = p
-                event.known |= <uint64_t>1 << COL_ARGUMENTS
-                arguments = NULL
-                keys = &self.event_keys
-                continue
-            if p[0] != c'"':
-                return start
-            k = p + 1
-            q = string_end(k, e)
-            if q == NULL:
-                return NULL
-            n = q - k
-            p = skip_blanks(q + 1, e)
-            if p >= e:
-                return NULL
-            if p[0] != c":":
-                return start
-            p = skip_blanks(p + 1, e)
-            if p >= e:
-                return NULL
-            if arguments == NULL and p[0] == c"{" and n == 4 and memcmp(k, b"args", 4) == 0:
-                arguments = p
-                keys = &self.argument_keys
-                event.known &= ARGUMENTS_UNKNOWN
-                p += 1
-                continue
-            key = find_key(keys, k, n, e)
-            if key != NULL:
-                column = key.column
-                event.known |= <uint64_t>1 << column
-                if key.form <= THOUSANDTHS and plain_number(
-                    p, e, key.shift, &event.value[column], &p
-                ):
+            step = &habit.step[steps % STEPS]
+            steps += 1
+            if follows(step, p, e, arguments != NULL):
+                p += step.length
+                if step.opens:
+                    arguments = p - 1
+                    event.known &= ARGUMENTS_UNKNOWN
                     continue
-            q = value_end(p, e, &k)
+                key = step.key
+            else:
+                begin = p
+                p = skip_separators(p, e)
+                if p >= e:
+                    return NULL
+                if p[0] == c"}":
+                    p += 1
+                    if arguments == NULL:
+                        return p
+                    event.begin[COL_ARGUMENTS] = arguments
+                    event.end[COL_ARGUMENTS] = p
+                    event.known |= <uint64_t>1 << COL_ARGUMENTS
+                    arguments = NULL
+                    continue
+                if p[0] != c'"':
+                    return start
+                name = p + 1
+                q = string_end(name, e)
+                if q == NULL:
+                    return NULL
+                n = q - name
+                p = skip_blanks(q + 1, e)
+                if p >= e:
+                    return NULL
+                if p[0] != c":":
+                    return start
+                p = skip_blanks(p + 1, e)
+                if p >= e:
+                    return NULL
+                if arguments == NULL and n == 4 and memcmp(name, b"args", 4) == 0:
+                    step.length = 0
+                    if p[0] == c"{":
+                        arguments = p
+                        event.known &= ARGUMENTS_UNKNOWN
+                        p += 1
+                        learn(step, begin, p - begin, NULL, False, True)
+                        continue
+                    key = NULL
+                else:
+                    keys = &self.event_keys if arguments == NULL else &self.argument_keys
+                    key = find_key(keys, name, n, e)
+                    learn(step, begin, p - begin, key, arguments != NULL, False)
+            if key == NULL:
+                if value_end(p, e, &p) == NULL:
+                    return NULL
+                continue
+            event.known |= <uint64_t>1 << key.column
+            if key.form <= THOUSANDTHS and plain_number(
+                p, e, key.shift, &event.value[key.column], &p
+            ):
+                continue
+            begin = p
+            q = value_end(p, e, &p)
             if q == NULL:
                 return NULL
-            if key != NULL:
-                if self.is_interned[column]:
-                    event.begin[column] = p
-                    event.end[column] = q
-                elif key.form == PHASE:
-                    event.value[column] = p[1] if q - p == 3 and p[0] == c'"' else 0
-                else:
-                    event.value[column] = number(
-                        p, q, key.shift, key.form == ADDRESS, NULL_VALUE
-                    )
-            p = k
+            self.take_value(event, key, begin, q)
+            if key.column == COL_CATEGORY:
+                habit = &self.habits[habit_of(begin, q)]
+
+    cdef inline void take_value(self, Event* event, Key* key, Bytes p, Bytes e) noexcept nogil:
+        cdef int column = key.column
+        if self.is_interned[column]:
+            event.begin[column] = p
+            event.end[column] = e
+        elif key.form == PHASE:
+            event.value[column] = p[1] if e - p == 3 and p[0] == c'"' else 0
+        else:
+            event.value[column] = number(p, e, key.shift, key.form == ADDRESS, NULL_VALUE)
 
     cdef inline int64_t value_of(self, Event* event, int column) noexcept nogil:
         return event.value[column] if event.known >> column & 1 else NULL_VALUE
