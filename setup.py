@@ -8,10 +8,22 @@ import sys
 
 from setuptools import Extension, setup
 
+HOME = "src/pinchpoint/importers/kineto"
+MODULES = ("_scan", "_nest")
+PARTS = ("_text.h", "_habit.pxd", "_keys.pxd", "_pool.pxd", "_rows.pxd")
 OPTIMISE = ["/O2"] if sys.platform == "win32" else ["-O3"]
 
 
-HERE = "src/pinchpoint/importers/kineto"
+def extension(name: str) -> Extension:
+    """One compiled module; a failed compilation is a warning."""
+    return Extension(
+        f"pinchpoint.importers.kineto.{name}",
+        [f"{HOME}/{name}.pyx"],
+        include_dirs=[HOME],
+        depends=[f"{HOME}/{part}" for part in PARTS],
+        extra_compile_args=OPTIMISE,
+        optional=True,
+    )
 
 
 def extensions() -> list[Extension]:
@@ -20,23 +32,7 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    modules: list[Extension] = cythonize(
-        [
-            Extension(
-                f"pinchpoint.importers.kineto.{name}",
-                [f"{HERE}/{name}.pyx"],
-                include_dirs=[HERE],
-                depends=[
-                    f"{HERE}/{name}" for name in ("_text.h", "_habit.pxd", "_keys.pxd", "_pool.pxd", "_rows.pxd")
-                ],
-                extra_compile_args=OPTIMISE,
-            )
-            for name in ("_scan", "_nest")
-        ],
-        include_path=["src"],
-    )
-    for module in modules:
-        module.optional = True  # a failed compilation is a warning; cythonize forgets it
+    modules: list[Extension] = cythonize([extension(n) for n in MODULES], include_path=["src"])
     return modules
 
 
