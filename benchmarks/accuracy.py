@@ -122,31 +122,65 @@ def _after_fix_ns(fact: dict, fixed: dict | None) -> float | None:
     return min(fixed["step_ms_unprofiled"]) * 1e6 * items
 
 
-def summary(rows: list[Row]) -> list[tuple[str, str]]:
-    """The table of the document: measure and value."""
+@dataclass(frozen=True)
+class Figures:
+    """What the rows come to; errors are ratios, and None where no row can tell."""
+
+    slow: int  # recordings with a planted cause of time that matters
+    first_right: float  # a parent counts half
+    in_three_right: float
+    two: int  # of them with two causes
+    both_right: int
+    healthy: int
+    false_alarms: int
+    fixed: int
+    still_named: int
+    unprofiled_median: float | None
+    unprofiled_p90: float | None
+    gain_median: float | None
+    crashed: int
+
+
+def figures(rows: list[Row]) -> Figures:
+    """Counts and errors over all rows."""
     slow = [r for r in rows if r.variant == "slow" and r.material and r.time_case]
-    both = [r for r in slow if len(r.truth) > 1]
-    clean = [r for r in rows if r.variant == "healthy"]
+    two = [r for r in slow if len(r.truth) > 1]
+    healthy = [r for r in rows if r.variant == "healthy"]
     fixed = [r for r in rows if r.variant in ("fixed", "without")]
     planted = {r.case: r.truth for r in rows if r.variant == "slow"}
-    wrong = [r for r in fixed if set(planted.get(r.case, ())) & set(r.found)]
     corrections = [
         abs(r.corrected_ns / r.unprofiled_ns - 1) for r in rows if r.stable and r.corrected_ns
     ]
-    gains = list(_gain_errors(rows))
+    return Figures(
+        slow=len(slow),
+        first_right=sum(r.top1 for r in slow),
+        in_three_right=sum(r.top3 for r in slow),
+        two=len(two),
+        both_right=sum(set(r.truth) <= set(r.found[:3]) for r in two),
+        healthy=len(healthy),
+        false_alarms=sum(bool(r.found) for r in healthy),
+        fixed=len(fixed),
+        still_named=sum(bool(set(planted.get(r.case, ())) & set(r.found)) for r in fixed),
+        unprofiled_median=_quantile(corrections, 0.5),
+        unprofiled_p90=_quantile(corrections, 0.9),
+        gain_median=_quantile([error for _, error in _gain_errors(rows)], 0.5),
+        crashed=sum(len(r.crashed) for r in rows),
+    )
+
+
+def summary(rows: list[Row]) -> list[tuple[str, str]]:
+    """The table of the document: measure and value."""
+    f = figures(rows)
     return [
-        ("first finding right", _share(sum(r.top1 for r in slow), len(slow))),
-        ("right cause among the first three", _share(sum(r.top3 for r in slow), len(slow))),
-        (
-            "both of two causes among the first three",
-            _share(sum(set(r.truth) <= set(r.found[:3]) for r in both), len(both)),
-        ),
-        ("healthy runs with a finding", f"{sum(bool(r.found) for r in clean)} of {len(clean)}"),
-        ("fixed runs that still name the planted cause", f"{len(wrong)} of {len(fixed)}"),
-        ("step without the profiler, median error", _percent(_quantile(corrections, 0.5))),
-        ("step without the profiler, 90th percentile", _percent(_quantile(corrections, 0.9))),
-        ("step after the fix, median error", _percent(_quantile([g for _, g in gains], 0.5))),
-        ("rules that crashed", str(sum(len(r.crashed) for r in rows))),
+        ("first finding right", _share(f.first_right, f.slow)),
+        ("right cause among the first three", _share(f.in_three_right, f.slow)),
+        ("both of two causes among the first three", _share(f.both_right, f.two)),
+        ("healthy runs with a finding", f"{f.false_alarms} of {f.healthy}"),
+        ("fixed runs that still name the planted cause", f"{f.still_named} of {f.fixed}"),
+        ("step without the profiler, median error", _percent(f.unprofiled_median)),
+        ("step without the profiler, 90th percentile", _percent(f.unprofiled_p90)),
+        ("step after the fix, median error", _percent(f.gain_median)),
+        ("rules that crashed", str(f.crashed)),
     ]
 
 
