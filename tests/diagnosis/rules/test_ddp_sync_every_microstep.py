@@ -14,7 +14,7 @@ def accumulating(reduced=(True,) * MICRO_STEPS, *, forward="DistributedDataParal
             p.host(forward, 50, kind=HostKind.ANNOTATION)
             p.kernel("forward_backward", 1_000)
             for us in BUCKETS_US if reduces else ():
-                args = {"Collective name": "allreduce", "In msg nelems": us << 14}
+                args = {"In msg nelems": us << 14}
                 p.collective(us, args | {"dtype": "Float", "Group size": 2})
     return p.trace()
 

@@ -12,7 +12,7 @@ LINK_BYTES_PER_S = find_spec(TraceBuilder().devices[0].name).link_bytes_per_s / 
 def reducing(rate_bytes_per_s, *, spread=1.0, elements=ELEMENTS, group=2):
     """One all-reduce a step at this bus bandwidth (of two ranks: bytes over time)."""
     p = Program()
-    args = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "Float"}
+    args = {"In msg nelems": elements, "dtype": "Float"}
     for i in p.steps(6):
         us = 4 * elements / rate_bytes_per_s * 1e6
         p.kernel("backward", 1_000)

@@ -8,7 +8,7 @@ CALLS, HOST_US = 40, 60
 def reducing(*, calls=CALLS, elements=2_048, us=20):
     """A backward pass of 1 ms, then one all-reduce for each parameter, HOST_US each."""
     p = Program()
-    args = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "Float"}
+    args = {"In msg nelems": elements, "dtype": "Float"}
     for _ in p.steps(6):
         p.kernel("backward", 1_000)
         with p.frame("train.py(70): reduce_gradients"):
