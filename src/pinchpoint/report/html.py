@@ -39,33 +39,39 @@ class _Part:
 class _Cell:
     text: str
     number: bool
+    value: float | int | str  # before it was rounded and got its unit
 
 
 def render(report: Report) -> str:
     """The whole page as text."""
-    safe = clean(report)
-    return _template().render(
-        report=safe,
-        source=wording.source_line(safe),
-        cannot_conclude=safe.health.verdict == wording.CANNOT_CONCLUDE,
-        step=wording.step_sentence(safe),
-        spread=wording.spread_sentence(safe),
-        breakdown_title=wording.breakdown_title(safe),
-        parts=_parts(safe),
-        device_work=wording.device_work(safe),
-        groups=[g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
-        unit=_unit(safe),
-        findings=[_finding(safe, finding) for finding in safe.findings],
-        together=wording.together(safe),
-        closing=wording.closing(safe),
-        tables=[(table, _rows(table)) for table in safe.tables.values()],
-        arithmetic=_arithmetic(safe),
-        roofline=_roofline(safe),
-    )
+    return template("report.html").render(shown(clean(report)), interactive=False)
+
+
+def shown(safe: Report) -> dict[str, object]:
+    """What the template shows of a report that went through ``clean``."""
+    return {
+        "report": safe,
+        "source": wording.source_line(safe),
+        "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
+        "step": wording.step_sentence(safe),
+        "spread": wording.spread_sentence(safe),
+        "breakdown_title": wording.breakdown_title(safe),
+        "parts": _parts(safe),
+        "device_work": wording.device_work(safe),
+        "groups": [g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
+        "unit": _unit(safe),
+        "findings": [_finding(safe, finding) for finding in safe.findings],
+        "together": wording.together(safe),
+        "closing": wording.closing(safe),
+        "tables": [(table, _rows(table)) for table in safe.tables.values()],
+        "arithmetic": _arithmetic(safe),
+        "roofline": _roofline(safe),
+    }
 
 
 @cache
-def _template() -> "Template":
+def template(name: str) -> "Template":
+    """A template of this package, which escapes whatever it is given."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -75,7 +81,7 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html")
+    return environment.get_template(name)
 
 
 def _unit(report: Report) -> str:
@@ -109,7 +115,11 @@ def _finding(report: Report, finding: FindingItem) -> dict[str, object]:
 def _rows(table: ResultTable) -> list[list[_Cell]]:
     return [
         [
-            _Cell("" if value is None else quantity(value, column.unit), bool(column.unit))
+            _Cell(
+                "" if value is None else quantity(value, column.unit),
+                bool(column.unit),
+                "" if value is None else value,
+            )
             for value, column in zip(row, table.columns, strict=True)
         ]
         for row in table.rows

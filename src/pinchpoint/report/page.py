@@ -1,0 +1,128 @@
+"""The full report as one HTML file: what ``html`` renders, and a timeline, flame graphs and more.
+
+Nothing is fetched. The page states by hash which scripts may run: those of this package. Without
+scripts the tables, the graphs and a still timeline are there all the same.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from markupsafe import Markup
+
+from pinchpoint.analysis.call_tree import call_tree
+from pinchpoint.report.clean import clean
+from pinchpoint.report.document import Report
+from pinchpoint.report.flame_svg import flame_svg
+from pinchpoint.report.html import shown, template
+from pinchpoint.report.plain import plain
+from pinchpoint.report.timeline import timeline
+from pinchpoint.report.timeline_pack import pack
+from pinchpoint.report.timeline_svg import timeline_svg
+from pinchpoint.trace import Trace
+
+MOST_FACTS = 200  # of the environment
+
+_SCRIPTS = ("tables.js", "timeline_data.js", "timeline_view.js", "timeline.js")
+
+
+def render(trace: Trace, report: Report) -> str:
+    """The whole page as text."""
+    safe = clean(report)
+    drawn = timeline(trace)
+    flames = _flames(trace)
+    environment = list(_environment(trace))[:MOST_FACTS]
+    facts = shown(safe)
+    return template("page.html").render(
+        facts,
+        interactive=True,
+        packed=Markup(pack(trace, drawn, report)) if drawn else None,
+        still=timeline_svg(drawn) if drawn else None,
+        left_out=drawn.left_out if drawn else (),
+        flames=flames,
+        environment=environment,
+        contents=_contents(safe, facts, drawn is not None, flames, bool(environment)),
+        scripts=[Markup(script) for script in _scripts()],
+        script_sources=Markup(" ".join(_hashes())),
+    )
+
+
+@cache
+def _scripts() -> tuple[str, ...]:
+    """The files of this package as two scripts, so that one that fails leaves the other."""
+    folder = files("pinchpoint.report") / "templates"
+    tables, *timeline_parts = ((folder / name).read_text("utf-8") for name in _SCRIPTS)
+    return tables, "".join(timeline_parts)
+
+
+@cache
+def _hashes() -> tuple[str, ...]:
+    digests = (hashlib.sha256(script.encode()).digest() for script in _scripts())
+    return tuple(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+
+
+def _flames(trace: Trace) -> list[tuple[str, str, str, Markup]]:
+    tree = call_tree(trace)
+    if not len(tree):
+        return []
+    kinds = (
+        (
+            "flame-host",
+            "Host time by stack",
+            tree.host_ns,
+            "Whole recording, all threads. Time that the host spent, waiting included.",
+        ),
+        (
+            "flame-device",
+            "Device time by stack",
+            tree.device_ns,
+            "Whole recording. Device time below what launched it; operations at the same time "
+            "count each.",
+        ),
+    )
+    drawn = (
+        (id_, title, note, flame_svg(trace, tree, ns, title)) for id_, title, ns, note in kinds
+    )
+    return [(id_, title, note, svg) for id_, title, note, svg in drawn if svg is not None]
+
+
+def _contents(
+    safe: Report,
+    facts: Mapping[str, Any],
+    has_timeline: bool,
+    flames: list[tuple[str, str, str, Markup]],
+    has_environment: bool,
+) -> list[tuple[str, str]]:
+    """Anchor and label of each view that the page has."""
+    candidates = [
+        ("overview", "Overview", True),
+        ("breakdown", "Breakdown", bool(facts["parts"])),
+        ("timeline", "Timeline", has_timeline),
+        *((id_, title, True) for id_, title, _, _ in flames),
+        ("roofline", "Roofline", facts["roofline"] is not None),
+        *((f"table-{table.id}", table.title, True) for table in safe.tables.values()),
+        ("environment", "Environment", has_environment),
+        ("health", "How far to trust this", True),
+    ]
+    return [(id_, label) for id_, label, there in candidates if there]
+
+
+def _environment(trace: Trace) -> Iterator[tuple[str, str]]:
+    """Facts of the run folder, nested names joined with dots."""
+    if trace.run is None:
+        return
+    if trace.run.command:
+        yield "command", plain(" ".join(trace.run.command), 500)
+    yield from _flat("", trace.run.environment or {})
+
+
+def _flat(prefix: str, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in facts.items():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        if isinstance(value, Mapping):
+            yield from _flat(name, value)
+        elif value is not None:
+            yield plain(name, 100), plain(str(value), 300)

@@ -1,0 +1,67 @@
+"use strict";
+// Sorting, filtering and copying of the tables; without this script they are complete as they are.
+(() => {
+  for (const table of document.querySelectorAll("section .scroll > table")) {
+    const rows = [...table.rows].slice(1);
+    if (rows.length < 2) continue;
+    const body = table.tBodies[0];
+    const value = (row, column) => {
+      const cell = row.cells[column];
+      return cell ? (cell.dataset.value ?? cell.textContent) : "";
+    };
+
+    const sort = (column, header) => {
+      const descending = header.getAttribute("aria-sort") !== "descending";
+      const numbers = header.classList.contains("number");
+      const compare = (a, b) => {
+        const x = value(a, column), y = value(b, column);
+        if (!numbers) return x.localeCompare(y);
+        return (x === "" ? -Infinity : Number(x)) - (y === "" ? -Infinity : Number(y));
+      };
+      rows.sort((a, b) => (descending ? -1 : 1) * compare(a, b));
+      for (const other of table.rows[0].cells) other.removeAttribute("aria-sort");
+      header.setAttribute("aria-sort", descending ? "descending" : "ascending");
+      body.append(...rows);
+    };
+    [...table.rows[0].cells].forEach((header, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = header.textContent;
+      button.addEventListener("click", () => sort(column, header));
+      header.replaceChildren(button);
+    });
+
+    const tools = document.createElement("div");
+    tools.className = "tabletools";
+    const filter = document.createElement("input");
+    filter.type = "search";
+    filter.placeholder = "filter rows";
+    filter.setAttribute("aria-label", "Filter rows");
+    filter.addEventListener("input", () => {
+      const wanted = filter.value.toLowerCase();
+      for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+    });
+    const copy = document.createElement("button");
+    copy.type = "button";
+    copy.textContent = "copy as CSV";
+    copy.addEventListener("click", async () => {
+      const quoted = (text) => /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+      const shown = [table.rows[0], ...rows.filter((row) => !row.hidden)];
+      const csv = shown.map((row) =>
+        [...row.cells].map((cell, column) => quoted(value(row, column))).join(",")).join("\n");
+      try {
+        await navigator.clipboard.writeText(csv);
+        copy.textContent = "copied";
+      } catch {  // not allowed here: let the reader take it
+        const area = document.createElement("textarea");
+        area.value = csv;
+        area.rows = 8;
+        area.style.width = "100%";
+        tools.after(area);
+        area.select();
+      }
+    });
+    tools.append(filter, copy);
+    table.parentElement.before(tools);
+  }
+})();

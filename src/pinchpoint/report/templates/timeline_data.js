@@ -1,0 +1,46 @@
+"use strict";
+// Unpacks what report/timeline_pack.py wrote.
+async function readTimeline(base64) {
+  const bytes = Uint8Array.fromBase64
+    ? Uint8Array.fromBase64(base64)
+    : Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const body = new Uint8Array(await new Response(stream).arrayBuffer());
+  const length = new DataView(body.buffer).getUint32(0, true);
+  const head = JSON.parse(new TextDecoder().decode(body.subarray(4, 4 + length)));
+  const n = head.slices;
+  let at = 4 + length;
+  const column = () => {
+    const values = new Uint32Array(n);
+    for (let i = 0; i < n; i++) {
+      values[i] = body[at + i] | (body[at + n + i] << 8) | (body[at + 2 * n + i] << 16)
+        | (body[at + 3 * n + i] << 24);
+    }
+    at += 4 * n;
+    return values;
+  };
+  const start = column(), duration = column(), name = column();
+  const link = new Int32Array(column().buffer), count = column();
+  const track = new Int32Array(n);
+  head.tracks.forEach(([, , first, slices], t) => {
+    track.fill(t, first, first + slices);
+    for (let i = first + 1; i < first + slices; i++) start[i] += start[i - 1];
+  });
+  return { head, start, duration, name, link, count, track };
+}
+
+// First position in [low, high) whose start is not before a time; high if there is none.
+function notBefore(start, time, low, high) {
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (start[middle] < time) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+
+function inUnits(ns) {
+  const [unit, size] = ns >= 1e10 ? ["s", 1e9] : ns >= 1e6 ? ["ms", 1e6]
+    : ns >= 1e3 ? ["µs", 1e3] : ["ns", 1];
+  const value = ns / size;
+  return `${value >= 100 || size === 1 ? value.toFixed(0) : value.toPrecision(3)} ${unit}`;
+}

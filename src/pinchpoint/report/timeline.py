@@ -1,0 +1,216 @@
+"""What the timeline draws: slices on lanes, steps, counters and the places of findings.
+
+Slices are sorted by lane, depth and start. Those of one lane and depth are a *track*. Of a long
+recording only the longest slices stay; the others are folded into stretches that say how many
+events they stand for.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ancestry import depths, parents
+from pinchpoint.trace import Trace
+
+Numbers = NDArray[np.int64]
+
+MOST_SLICES = 1_000_000  # more make the page slow to load and larger than a mail takes
+KEPT_SLICES = 300_000  # of a recording with more; the rest is folded
+FOLDED_STRETCHES = 200_000  # about; on top of those that kept slices separate
+MOST_LANES = 64  # more than a person looks through
+MOST_LEVELS = 64  # of calls inside calls
+NO_LINK = -1
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A host thread, or a stream of a device."""
+
+    label: str
+    kind: str  # device, host
+    slices: int
+
+
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """Equally long columns. ``name`` is a position in Trace.names, ``link`` the slice of the call
+    that started a device operation, ``count`` how many events a folded stretch stands for (0: the
+    slice is one event)."""
+
+    lane: Numbers
+    depth: Numbers
+    start_ns: Numbers
+    duration_ns: Numbers
+    name: Numbers
+    link: Numbers
+    count: Numbers
+
+    def __len__(self) -> int:
+        return len(self.lane)
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Everything that is drawn, and in ``left_out`` what is not."""
+
+    lanes: tuple[Lane, ...]
+    slices: Slices
+    start_ns: int
+    end_ns: int
+    left_out: tuple[str, ...]
+
+
+def timeline(trace: Trace) -> Timeline | None:
+    """The timeline of a recording; None where nothing has a place in time."""
+    parts = [part for part in (_device(trace), *_host(trace)) if part is not None]
+    if not parts:
+        return None
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    key, depth, start, duration, name, link = columns
+    lanes, lane, left_out = _lanes(trace, key)
+    keep = (lane >= 0) & (depth < MOST_LEVELS)
+    if deeper := int(np.count_nonzero((lane >= 0) & (depth >= MOST_LEVELS))):
+        left_out.append(f"{deeper:,} calls more than {MOST_LEVELS} levels deep")
+    order = np.lexsort((start, depth, lane))
+    order = order[keep[order]]
+    place = np.full(len(lane) + 1, NO_LINK, np.int64)
+    place[order] = np.arange(len(order))
+    slices = Slices(
+        lane[order],
+        depth[order],
+        start[order],
+        duration[order],
+        name[order],
+        place[link[order]],
+        np.zeros(len(order), np.int64),
+    )
+    folded, threshold_ns = fold(slices)
+    if threshold_ns is not None:
+        gone = len(slices) - int(np.count_nonzero(folded.count == 0))
+        left_out.append(
+            f"{gone:,} of {len(slices):,} events are shorter than {threshold_ns:,} ns and drawn as "
+            "grey stretches that say how many they stand for"
+        )
+    end = int((start + duration).max())
+    return Timeline(
+        lanes, folded, int(start.min()), max(end, int(start.min()) + 1), tuple(left_out)
+    )
+
+
+def _device(trace: Trace) -> list[Numbers] | None:
+    """Device operations; the key of a lane is unique and negative: minus (device, stream) - 1."""
+    ops = trace.device_ops
+    if ops is None or not len(ops):
+        return None
+    streams = np.unique(ops.filled("stream", 0), return_inverse=True)[1].reshape(-1)
+    device = ops["device"].astype(np.int64)
+    key = -1 - ((device - device.min()) * (int(streams.max()) + 1) + streams)
+    first_call = len(ops) + (0 if trace.host_ops is None else len(trace.host_ops))
+    call = ops.filled("api_call", 0).astype(np.int64)
+    link = np.where(ops.known("api_call"), call + first_call, NO_LINK)
+    return [key, _zeros(ops), ops["start_ns"], ops["duration_ns"], ops["name"], link]
+
+
+def _host(trace: Trace) -> list[list[Numbers] | None]:
+    host, api = trace.host_ops, trace.api_calls
+    depth = _zeros(host) if host is None else depths(parents(host))
+    found: list[list[Numbers] | None] = []
+    if host is not None and len(host):
+        found.append(_calls(host, depth))
+    if api is not None and len(api):
+        inside = np.append(depth, -1)[api.filled("host_op", -1)] + 1
+        found.append(_calls(api, inside))
+    return found
+
+
+def _calls(rows: Any, depth: Numbers) -> list[Numbers]:
+    nothing = np.full(len(rows), NO_LINK, np.int64)
+    lane = rows["thread"].astype(np.int64)
+    return [lane, depth, rows["start_ns"], rows["duration_ns"], rows["name"], nothing]
+
+
+def _zeros(rows: Any) -> Numbers:
+    return np.zeros(0 if rows is None else len(rows), np.int64)
+
+
+def _lanes(trace: Trace, key: Numbers) -> tuple[tuple[Lane, ...], Numbers, list[str]]:
+    """The lanes, devices first and then threads by events; the lane of each slice, -1 for none."""
+    keys, which, counts = np.unique(key, return_inverse=True, return_counts=True)
+    order = np.lexsort((-counts, keys >= 0))
+    shown = order[:MOST_LANES]
+    position = np.full(len(keys), -1, np.int64)
+    position[shown] = np.arange(len(shown))
+    labels = _device_labels(trace)
+    lanes = tuple(
+        Lane(
+            labels[int(keys[i])] if keys[i] < 0 else _thread_label(trace, int(keys[i])),
+            "device" if keys[i] < 0 else "host",
+            int(counts[i]),
+        )
+        for i in shown
+    )
+    rest = order[MOST_LANES:]
+    said = f"{len(rest):,} lanes with the fewest events ({int(counts[rest].sum()):,} of them)"
+    return lanes, position[which.reshape(-1)], [said] if len(rest) else []
+
+
+def _device_labels(trace: Trace) -> dict[int, str]:
+    ops, part = trace.device_ops, _device(trace)
+    if ops is None or part is None:
+        return {}
+    keys, first = np.unique(part[0], return_index=True)
+    labels = {}
+    for key, row in zip(keys.tolist(), first.tolist(), strict=True):
+        stream = ops.value("stream", row)
+        known = "" if stream is None else f" stream {stream}"
+        labels[key] = f"device {int(ops['device'][row])}{known}"
+    return labels
+
+
+def _thread_label(trace: Trace, number: int) -> str:
+    thread = trace.threads[number]
+    return thread.label or f"thread {thread.thread}"
+
+
+def fold(slices: Slices) -> tuple[Slices, int | None]:
+    """At most MOST_SLICES or so; and the duration below which events were folded, if any were."""
+    if len(slices) <= MOST_SLICES:
+        return slices, None
+    duration = slices.duration_ns
+    threshold = int(np.partition(duration, len(duration) - KEPT_SLICES)[-KEPT_SLICES]) + 1
+    kept = duration >= threshold
+    begins = _stretch_begins(slices, kept)
+    first = np.flatnonzero(begins)
+    small = ~kept[first]
+    end = np.maximum.reduceat(slices.start_ns + duration, first)
+    events = np.diff(np.append(first, len(slices)))
+    place = np.cumsum(begins) - 1
+    linked = slices.link[first]
+    target = np.where(linked == NO_LINK, NO_LINK, place[linked])
+    return (
+        Slices(
+            slices.lane[first],
+            slices.depth[first],
+            slices.start_ns[first],
+            np.where(small, end - slices.start_ns[first], duration[first]),
+            slices.name[first],
+            np.where(small, NO_LINK, target),
+            np.where(small, events, 0),
+        ),
+        threshold,
+    )
+
+
+def _stretch_begins(slices: Slices, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Where a kept slice or a stretch of folded ones begins."""
+    track = np.empty(len(slices), np.bool_)
+    track[0] = True
+    track[1:] = (np.diff(slices.lane) != 0) | (np.diff(slices.depth) != 0)
+    span = int(slices.start_ns.max() - slices.start_ns.min()) + 1
+    width = max(span // max(FOLDED_STRETCHES // int(track.sum()), 1), 1)
+    bucket = (slices.start_ns - slices.start_ns.min()) // width
+    begins = track | kept
+    begins[1:] |= kept[:-1] | (np.diff(bucket) != 0)
+    return begins

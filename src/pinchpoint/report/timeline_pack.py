@@ -1,0 +1,131 @@
+"""The timeline as text inside the page: columns of whole numbers, compressed, in base64.
+
+The bytes, once decompressed: length of the head (4 bytes), the head as JSON, then five columns of
+32-bit little-endian numbers, each split into four planes of bytes, because equal high bytes side by
+side compress well. Starts are differences within a track, links differences to the slice itself.
+Times are in ticks, of 1 ns unless the recording is longer than 2^32 ns.
+"""
+
+import base64
+import gzip
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from pinchpoint.analysis.steps import steps
+from pinchpoint.report.document import Report
+from pinchpoint.report.plain import plain
+from pinchpoint.report.timeline import NO_LINK, Numbers, Slices, Timeline
+from pinchpoint.trace import Trace
+
+NAME_LIMIT = 200  # characters
+COUNTER_POINTS = 1000  # of one counter; of more, every n-th is drawn
+MOST_COUNTERS = 12
+_COMPRESSION = 6
+
+
+def pack(trace: Trace, drawn: Timeline, report: Report) -> str:
+    """The timeline in base64."""
+    slices = drawn.slices
+    tick_ns = (drawn.end_ns - drawn.start_ns) // (1 << 32) + 1
+    names, name = np.unique(slices.name, return_inverse=True)
+    first = _track_begins(slices)
+    start = (slices.start_ns - drawn.start_ns) // tick_ns
+    own = np.arange(len(slices))
+    columns = (
+        np.diff(start, prepend=0) * ~first + start * first,
+        slices.duration_ns // tick_ns,
+        name.reshape(-1),
+        np.where(slices.link == NO_LINK, 0, slices.link - own),
+        slices.count,
+    )
+    head = {
+        "start_ns": drawn.start_ns,
+        "ticks": (drawn.end_ns - drawn.start_ns) // tick_ns,
+        "tick_ns": tick_ns,
+        "slices": len(slices),
+        "names": [plain(trace.names[i], NAME_LIMIT) for i in names.tolist()],
+        "lanes": [{"label": plain(lane.label, 60), "kind": lane.kind} for lane in drawn.lanes],
+        "tracks": _tracks(slices, first),
+        "steps": _steps(trace),
+        "places": _places(trace, slices, report),
+        "counters": _counters(trace),
+    }
+    text = msgspec.json.encode(head)
+    body = len(text).to_bytes(4, "little") + text + b"".join(_planes(c) for c in columns)
+    return base64.b64encode(gzip.compress(body, _COMPRESSION, mtime=0)).decode("ascii")
+
+
+def _planes(column: Numbers) -> bytes:
+    values = (column & 0xFFFFFFFF).astype("<u4")
+    return values.view(np.uint8).reshape(-1, 4).T.tobytes()
+
+
+def _track_begins(slices: Slices) -> Any:
+    first = np.ones(len(slices), np.bool_)
+    first[1:] = (np.diff(slices.lane) != 0) | (np.diff(slices.depth) != 0)
+    return first
+
+
+def _tracks(slices: Slices, first: Any) -> list[list[int]]:
+    """Lane, depth, first slice and number of slices of each track."""
+    begin = np.flatnonzero(first)
+    counts = np.diff(np.append(begin, len(slices)))
+    rows = zip(slices.lane[begin], slices.depth[begin], begin, counts, strict=True)
+    return [[int(value) for value in row] for row in rows]
+
+
+def _steps(trace: Trace) -> list[list[int]]:
+    """Number, start and end of each step."""
+    found = steps(trace)
+    if found.how == "none":
+        return []
+    rows = zip(found.number, found.start_ns, found.end_ns, strict=True)
+    return [[int(value) for value in row] for row in rows]
+
+
+def _places(trace: Trace, slices: Slices, report: Report) -> list[dict[str, Any]]:
+    """Where findings happen: the slice that a piece of evidence names, or only the time."""
+    places = []
+    numbers = {text: i for i, text in enumerate(trace.names)}
+    for finding, item in enumerate(report.findings):
+        for fact in item.evidence:
+            if fact.at_ns is None:
+                continue
+            there = slices.start_ns == fact.at_ns
+            if fact.name is not None:
+                there = there & (slices.name == numbers.get(fact.name, -1))
+            rows = np.flatnonzero(there & (slices.count == 0))
+            places.append(
+                {
+                    "finding": finding,
+                    "id": item.id,
+                    "what": plain(fact.what, NAME_LIMIT),
+                    "at_ns": fact.at_ns,
+                    "slice": int(rows[-1]) if len(rows) else None,
+                }
+            )
+    return places
+
+
+def _counters(trace: Trace) -> list[dict[str, Any]]:
+    rows = trace.counters
+    if rows is None or not len(rows):
+        return []
+    key = rows["name"].astype(np.int64) * 4096 + rows.filled("device", -1) % 4096
+    drawn = []
+    for one in np.unique(key)[:MOST_COUNTERS]:
+        mine = np.flatnonzero(key == one)
+        mine = mine[:: max(len(mine) // COUNTER_POINTS, 1)]
+        values = np.where(np.isfinite(rows["value"][mine]), rows["value"][mine], 0.0)
+        device = rows.value("device", int(mine[0]))
+        label = trace.text(rows, "name", int(mine[0])) or ""
+        drawn.append(
+            {
+                "label": plain(label if device is None else f"{label} · device {device}", 60),
+                "times_ns": rows["time_ns"][mine].tolist(),
+                "values": values.tolist(),
+            }
+        )
+    return drawn

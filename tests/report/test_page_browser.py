@@ -1,0 +1,162 @@
+"""The page in a real browser: opened from disk, zoomed, searched, and led to a finding."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pinchpoint.importers import load
+from pinchpoint.report import diagnose, page
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def report_file(tmp_path_factory):
+    trace = load(DEMO)
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    file.write_text(page.render(trace, diagnose(trace)), "utf-8")
+    return file
+
+
+class Opened:
+    def __init__(self, browser, file, **options):
+        self.page = browser.new_page(**options)
+        self.complaints, self.requests = [], []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(file.as_uri())
+        self.page.wait_for_selector("#timeline[data-ready]")
+
+    def window(self):
+        return self.page.evaluate("[pinchpointTimeline.from, pinchpointTimeline.to]")
+
+    def length(self):
+        start, end = self.window()
+        return end - start
+
+
+@pytest.fixture
+def opened(browser, report_file):
+    opened = Opened(browser, report_file)
+    yield opened
+    opened.page.close()
+    assert opened.complaints == []
+    assert opened.requests == [report_file.as_uri()]
+
+
+def test_it_zooms_by_wheel_keys_and_buttons(opened):
+    whole = opened.length()
+    opened.page.click("#canvas", position={"x": 600, "y": 60})
+    opened.page.mouse.wheel(0, -300)
+    opened.page.wait_for_function(
+        "n => pinchpointTimeline.to - pinchpointTimeline.from < n", arg=whole
+    )
+    by_wheel = opened.length()
+    opened.page.keyboard.press("w")
+    by_key = opened.length()
+    assert by_key < by_wheel
+    opened.page.keyboard.press("d")
+    assert opened.length() == pytest.approx(by_key)
+    opened.page.click("[data-do=in]")
+    assert opened.length() < by_key
+    opened.page.keyboard.press("Tab")
+    opened.page.click("[data-do=whole]")
+    assert opened.length() == whole
+
+
+def test_it_finds_events_by_name(opened):
+    opened.page.fill("#search", "cudaStreamSynchronize")
+    assert "events" in opened.page.inner_text("#found")
+    opened.page.press("#search", "Enter")
+    assert opened.page.inner_text("#selected b") == "cudaStreamSynchronize"
+    first = opened.window()
+    opened.page.press("#search", "Enter")
+    assert opened.window() != first
+
+
+def test_a_click_on_a_finding_leads_to_where_it_happens(opened):
+    opened.page.click("button.show >> nth=0")
+    assert "finding" in opened.page.inner_text("#selected")
+    place = opened.page.evaluate("pinchpointTimeline.head.places[0]")
+    selected = opened.page.evaluate("pinchpointTimeline.selected")
+    assert place["slice"] == selected
+    start, end = opened.window()
+    assert (
+        start < opened.page.evaluate("pinchpointTimeline.start[pinchpointTimeline.selected]") < end
+    )
+
+
+def test_a_kernel_leads_to_its_launch(opened):
+    opened.page.evaluate("document.querySelector('button.show').click()")
+    opened.page.keyboard.press("ArrowRight")
+    opened.page.click("#selected button >> nth=-1")
+    assert opened.page.inner_text("#selected b").startswith("cuda")
+
+
+def test_tables_are_sorted_by_their_values_and_filtered(opened):
+    column = opened.page.locator("#table-kernels th").nth(1)
+    column.locator("button").click()
+    column.locator("button").click()
+    cells = opened.page.locator("#table-kernels tr td:nth-child(2)")
+    values = cells.evaluate_all("cells => cells.map(cell => Number(cell.dataset.value))")
+    assert values == sorted(values)
+    opened.page.fill("#table-kernels input", "no such kernel")
+    assert opened.page.locator("#table-kernels tr:visible").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_sticks_out_of_the_window(browser, report_file, width, scheme):
+    opened = Opened(
+        browser, report_file, viewport={"width": width, "height": 900}, color_scheme=scheme
+    )
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert opened.complaints == []
+    opened.page.close()
+
+
+def test_without_scripts_it_is_still_a_report(browser, report_file):
+    context = browser.new_context(java_script_enabled=False)
+    still = context.new_page()
+    still.goto(report_file.as_uri())
+    assert still.locator("#still svg path").count() > 1
+    assert still.locator("#table-kernels tr").count() > 5
+    assert not still.locator("#live").is_visible()
+    context.close()
+
+
+@pytest.mark.corpus
+def test_reports_of_the_corpus_open(browser, tmp_path):
+    corpus = os.environ.get("PINCHPOINT_CORPUS")
+    if not corpus:
+        pytest.skip("PINCHPOINT_CORPUS is not set")
+    for recording in sorted((Path(corpus) / "own/traces").glob("*.json.gz")):
+        trace = load(recording)
+        file = tmp_path / "report.html"
+        file.write_text(page.render(trace, diagnose(trace)), "utf-8")
+        opened = Opened(browser, file)
+        assert (opened.complaints, opened.requests) == ([], [file.as_uri()])
+        opened.page.close()
