@@ -17,6 +17,7 @@ from pinchpoint.monitor.run_folder import (
     LOADER,
     METRICS_FILE,
     METRICS_SCHEMA,
+    NSYS,
     PROCESSES,
     RUN_FILE,
     SCHEMA,
@@ -185,6 +186,11 @@ def problems_of(
     found = [problem for p in processes for problem in p["problems"]]
     if ended.sampled.problem:
         found.append(ended.sampled.problem)
+    if settings.tool == "nsys" and not list((folder / NSYS).glob("*.nsys-rep")):
+        found.append(
+            "nsys wrote no report: the program ended before its steady steps, or nsys refused "
+            "(its own messages are above)"
+        )
     recordings = [r for p in processes for r in p["recordings"] if r["file"]]
     expected = settings.tool == "torch" and not settings.only_when_slower
     if expected and not recordings and not found:

@@ -14,13 +14,14 @@ from pathlib import Path
 from pinchpoint.capture.recording import Recording
 from pinchpoint.capture.session import Session, Stage
 from pinchpoint.capture.window import new_window
-from pinchpoint.monitor.run_folder import TRACES
+from pinchpoint.monitor.run_folder import REQUEST_FILE, TRACES
 
 FIRST_AFTER_S = 5.0
 TRIES = 5  # 5, 10, 20, 40, 80 s after the start
 ENOUGH_OPERATIONS = 50
 WARM_UP_S = 0.2
 LOOK_EVERY_S = 0.25
+REQUEST_EVERY_S = 1.0
 END_WITHIN_S = 60.0
 _IMPORTING = "<frozen importlib._bootstrap>"
 
@@ -64,8 +65,24 @@ class QuietWatch:
                 continue
             recording = self._record()
             tries += 1
-            if recording is None or self._keep(recording):
+            if recording is None:
                 return
+            if self._keep(recording):
+                break
+        self._answer_requests()
+
+    def _answer_requests(self) -> None:
+        """Record again whenever somebody asks (``pinchpoint attach``), until steps are seen."""
+        request, answered = Path(self._settings.folder) / REQUEST_FILE, 0
+        while not self._end.wait(REQUEST_EVERY_S) and not self._session.clock.edges:
+            try:
+                stamp = request.stat().st_mtime_ns
+            except OSError:
+                continue
+            if stamp != answered and (recording := self._record()) is not None:
+                answered = stamp
+                self._session.keep(recording)
+                self._session.save()
 
     def _steps_seen(self) -> bool:
         session = self._session

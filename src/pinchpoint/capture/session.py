@@ -154,6 +154,10 @@ class Session:
         if recording.problem:
             self.problems.append(recording.problem)
 
+    def save(self) -> None:
+        """Write down what is known so far."""
+        self._save(self)
+
     # Steps
 
     def _fetched(self, wait_ns: int, iterator: Any) -> None:

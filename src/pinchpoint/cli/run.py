@@ -146,10 +146,13 @@ def _run(
     from pinchpoint.capture.command import command_line, label
     from pinchpoint.capture.folder import new_run_folder, write_diff
     from pinchpoint.capture.launcher import launch
+    from pinchpoint.capture.nvidia_tools import require
     from pinchpoint.monitor.environment import environment
     from pinchpoint.monitor.run_folder import ENVIRONMENT_FILE, write_json
 
     words = command_line(program)
+    if settings.tool == "nsys":
+        require("nsys")  # before a folder is made for nothing
     folder = new_run_folder(out, label(program))
     settings = replace(settings, folder=str(folder))
     try:
@@ -161,7 +164,7 @@ def _run(
         raise UsageError(
             f"{folder}: {error.strerror}", hint="free space, or name another"
         ) from None
-    ended = launch(words, settings)
+    ended = launch(_wrapped(words, settings, folder), settings)
     try:
         _say(folder, collect.finish(folder, words, settings, ended))
         if diagnose and settings.tool != "none":
@@ -169,6 +172,16 @@ def _run(
     except Exception as error:  # the exit code is the program's, whatever becomes of ours
         note(f"pinchpoint: {folder} is incomplete: {error}")
     return ended.exit_code
+
+
+def _wrapped(words: Sequence[str], settings: "Settings", folder: Path) -> Sequence[str]:
+    """The command, under nsys if that was asked for."""
+    if settings.tool != "nsys":
+        return words
+    from pinchpoint.capture.nsys_command import wrapped
+    from pinchpoint.capture.nvidia_tools import require
+
+    return wrapped(words, require("nsys"), folder)
 
 
 def _say(folder: Path, problems: Sequence[str]) -> None:

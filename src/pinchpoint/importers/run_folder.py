@@ -21,6 +21,8 @@ from pinchpoint.monitor.run_folder import (
     ENVIRONMENT_FILE,
     LOADER,
     METRICS_FILE,
+    NCU,
+    NSYS,
     PROCESSES,
     RUN_FILE,
     SCHEMA,
@@ -53,9 +55,15 @@ def read(path: Path) -> Trace:
         )
     processes = [_document(p) for p in sorted((path / PROCESSES).glob("rank*.json"))]
     process, recording = _first_recording(processes[:_MOST_PROCESSES])
-    if process is None or recording is None:
+    if process is not None and recording is not None:
+        trace = load(_inside(path / TRACES, recording.get("file")))
+    elif reports := sorted((path / NSYS).glob("*.nsys-rep")):
+        trace = load(reports[-1])
+        process, recording = processes[0] if processes else {}, {}
+    else:
         raise UnreadableFile(f"{path}: {_why_nothing(run)}", hint="pinchpoint run --help")
-    trace = load(_inside(path / TRACES, recording.get("file")))
+    for report in sorted((path / NCU).glob("*.ncu-rep*"))[-1:]:
+        trace = _with_kernel_counters(trace, load(report))
     trace = _with_telemetry(trace, path, process, recording)
     trace = _with_problems(trace, _texts(run.get("problems")))
     return replace(
@@ -102,6 +110,25 @@ def _why_nothing(run: Mapping[str, Any]) -> str:
     if run.get("status") == "running":
         return "the run has not ended, or Pinchpoint was killed before it had"
     return "nothing was recorded"
+
+
+def _with_kernel_counters(trace: Trace, profiled: Trace) -> Trace:
+    """The trace with the counters of ncu beside its own events."""
+    counters = profiled.kernel_counters
+    if counters is None or not len(counters):
+        return trace
+    names = Names(trace.names)
+    moved = np.array(names.ids_of(profiled.names), np.int32)
+    columns = dict(counters.columns)
+    for column in ("name", "metric", "unit"):
+        columns[column] = np.where(counters.known(column), moved[counters[column]], 0)
+    kept = {k: v for k, v in profiled.metadata.items() if k.startswith("ncu_")}
+    return replace(
+        trace,
+        names=names.freeze(),
+        kernel_counters=table("kernel_counters", columns, counters.missing),
+        metadata={**trace.metadata, **kept},
+    )
 
 
 def _with_telemetry(
