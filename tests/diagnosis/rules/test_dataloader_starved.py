@@ -32,3 +32,12 @@ def test_a_device_that_works_meanwhile_does_not_starve(ranked):
         p.host(RANGE.format("MultiProcessing"), 3_000, kind=HostKind.ANNOTATION)
         p.kernel("work", 40_000)
     assert ranked(p.trace()) == []
+
+
+def test_a_read_in_a_starved_loop_is_harmless(ranked):
+    p = Program()
+    for _ in p.steps(8):
+        p.host(RANGE.format("MultiProcessing"), 20_000, kind=HostKind.ANNOTATION)
+        p.kernel("work", 4_000)
+        p.read()
+    assert ranked(p.trace()) == ["dataloader-starved"]

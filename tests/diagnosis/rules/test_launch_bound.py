@@ -1,5 +1,6 @@
 import pytest
 
+from pinchpoint.trace import ApiKind, DeviceKind
 from program import LAUNCH_US, Program
 
 KERNELS, HOST_US = 60, 50  # of the host for each operator
@@ -42,3 +43,24 @@ def test_kernels_that_outlast_their_launch_hide_it(ranked):
 )
 def test_is_quiet_where_launches_are_not_the_trouble(outcome, trace):
     assert outcome("launch-bound", trace).answer == "clear"
+
+
+def test_a_replayed_graph_is_one_launch(outcome):
+    p = Program()
+    for _ in p.steps(6):
+        p.call("cudaGraphLaunch", ApiKind.GRAPH_LAUNCH, 20)
+        call = p.builder.rows["api_calls"][-1]
+        for i in range(KERNELS):
+            p.builder.add(
+                "device_ops",
+                name="elementwise",
+                kind=DeviceKind.KERNEL,
+                start_ns=p.at + i * 3_000,
+                duration_ns=2_900,
+                device=0,
+                stream=7,
+                correlation=call["correlation"],
+                graph_node=i,
+            )
+        p.busy(KERNELS * 3 + 10)
+    assert outcome("launch-bound", p.trace()).answer == "clear"

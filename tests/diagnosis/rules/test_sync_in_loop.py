@@ -1,5 +1,6 @@
 from builders import TraceBuilder
 from pinchpoint.trace import ApiKind, MemoryKind
+from program import Program
 
 US = 1_000
 
@@ -59,3 +60,12 @@ def test_cannot_judge_without_a_device(outcome):
     b = TraceBuilder()
     b.op("aten::item", 0, 10)
     assert outcome("sync-in-loop", b.trace()).answer == "not checked"
+
+
+def test_a_read_of_a_large_tensor_is_another_cause(outcome):
+    p = Program()
+    for _ in p.steps(6):
+        p.kernel("work", 1_000)
+        with p.row("aten::copy_"):
+            p.copy(1 << 24, 500, MemoryKind.DEVICE, MemoryKind.PAGEABLE, waits=True)
+    assert outcome("sync-in-loop", p.trace()).answer == "clear"
