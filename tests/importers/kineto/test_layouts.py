@@ -298,3 +298,36 @@ def test_absolute_times_keep_their_nanoseconds(tmp_path):
     trace = read(written(tmp_path, text))
     assert trace.origin_ns == 1712169113264587123
     assert trace.host_ops["start_ns"].tolist() == [0, 878]
+
+
+def test_streams_of_a_jax_trace_are_the_device_side(tmp_path):
+    labels = {
+        ("process_name", 1, 0): "/device:GPU:2",
+        ("process_name", 7, 0): "/host:CPU",
+        ("thread_name", 1, 14): "Stream #14(Compute)",
+        ("thread_name", 1, 15): "XLA Modules",
+    }
+    meta = [
+        {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
+        for (what, pid, tid), name in labels.items()
+    ]
+    spans = [("fusion_1", 1, 14), ("MemcpyH2D", 1, 14), ("jit_step", 1, 15), ("train", 7, 3)]
+    events = [
+        {"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": 10 + i, "dur": 1.5}
+        for i, (name, pid, tid) in enumerate(spans)
+    ]
+    for scanner in SCANNERS:
+        text = document(*meta, *events, {})
+        trace = read(written(tmp_path, text, "x.trace.json.gz"), scanner=scanner)
+        assert names(trace, "host_ops") == ["train"]
+        assert names(trace, "device_ops") == ["fusion_1", "MemcpyH2D"]
+        assert trace.device_ops["device"].tolist() == [2, 2]
+        assert trace.device_ops["stream"].tolist() == [14, 14]
+        assert trace.device_ops["kind"].tolist() == [DeviceKind.KERNEL, DeviceKind.COPY]
+        assert not trace.device_ops.known("external_id").any()
+
+
+def test_a_marker_that_is_written_twice_counts_once(tmp_path):
+    again = step(1, 100, 50) | {"cat": "cpu_op"}
+    trace = read(written(tmp_path, document(step(1, 100, 50), again, step(2, 160, 50))))
+    assert trace.steps["number"].tolist() == [1, 2]

@@ -4,6 +4,7 @@
 columns, ``assemble`` makes tables of them.
 """
 
+import re
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
@@ -27,13 +28,14 @@ _SIGNS = (
     b'"trace_id"',
     b'"ph"',
 )
+_OUR_OWN = re.compile(rb'"schema"\s*:\s*"pinchpoint')
 _NAMES = (".json", ".json.gz", ".trace", ".trace.gz", ".json.tmp")
 
 
 def claims(path: Path, head: bytes) -> bool:
     """JSON that looks like Chrome trace events, or that nothing else is known about."""
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if start[:1] not in (b"{", b"[") or b'"schema": "pinchpoint' in head:
+    if start[:1] not in (b"{", b"[") or _OUR_OWN.search(head):
         return False
     return any(sign in head for sign in _SIGNS) or path.name.lower().endswith(_NAMES)
 

@@ -17,6 +17,7 @@ from pinchpoint.importers.kineto.scan import Scanned
 from pinchpoint.importers.kineto.scanner import ScannerName
 from pinchpoint.importers.kineto.text import Text
 from pinchpoint.importers.kineto.threads import Threads
+from pinchpoint.importers.kineto.xla import move_streams
 from pinchpoint.trace import Names, Source, Trace
 
 FORMAT = "kineto"
@@ -30,8 +31,11 @@ def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -
     names = Names([UNNAMED])
     interned = Interned(columns.texts, names)
     rare = read_rare(columns.raw)
+    move_streams(columns, rare)
     clock = clock_of(columns)
-    sources = Sources(columns, interned, names, Threads(columns.places, rare), clock, rank, scanner)
+    sources = Sources(
+        columns, interned, names, Threads(columns.places, rare), clock, rank, scanner, rare
+    )
     host_ops, api_calls, steps, crossings = host_tables(sources)
     device_ops, device_annotations = device_tables(sources, host_ops, api_calls)
     flows = flow_table(sources)

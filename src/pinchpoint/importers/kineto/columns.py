@@ -13,6 +13,7 @@ from pinchpoint.importers.kineto.fields import (
     COLUMNS,
     FORMS,
     INTERNED,
+    LANE_COLUMNS,
     NULL,
     PLACE,
     Lane,
@@ -39,10 +40,27 @@ class Columns:
         self.raw = _joined_raw(scanned)
         self.untimed = sum(chunk.untimed for chunk, _ in scanned.chunks)
         self.unread = sum(chunk.unread for chunk, _ in scanned.chunks)
-        self._rows = {
-            lane: sum(len(c.lanes[lane]["event"]) for c, _ in scanned.chunks)
-            for lane in scanned.chunks[0][0].lanes
+        self._rows = self._count_rows()
+
+    def _count_rows(self) -> dict[Lane, int]:
+        return {
+            lane: sum(len(chunk.lanes[lane]["event"]) for chunk, _ in self._chunks)
+            for lane in LANE_COLUMNS
         }
+
+    def move_host_rows(self, lane_of_place: Array) -> None:
+        """Move rows of the host's lane to the lane of their place; drop those of IGNORED."""
+        for chunk, scanner in self._chunks:
+            host = chunk.lanes[Lane.HOST]
+            lane = lane_of_place[self._place_maps[scanner][host[PLACE]]]
+            here, there = lane == Lane.HOST, lane == Lane.DEVICE
+            chunk.lanes[Lane.HOST] = {name: piece[here] for name, piece in host.items()}
+            device = chunk.lanes[Lane.DEVICE]
+            for name, piece in device.items():
+                absent = ABSENT if name in _INTERNED_COLUMNS else NULL
+                moved = host[name][there] if name in host else np.full(int(there.sum()), absent)
+                device[name] = np.concatenate((_widened(piece), _widened(moved)))
+        self._rows = self._count_rows()
 
     def rows(self, lane: Lane) -> int:
         """Events in the lane."""
@@ -98,6 +116,13 @@ def _joined(interned: list[list[Item]]) -> tuple[list[Item], list[Array]]:
         there: list[int] = [positions.setdefault(item, len(positions)) for item in own]
         maps.append(np.array([*there, ABSENT], np.int32))
     return list(positions), maps
+
+
+def _widened(piece: Array) -> Array:
+    wide = piece.astype(np.int64)
+    if piece.dtype == np.int32:
+        wide[piece == _NARROW_NULL] = NULL
+    return wide
 
 
 def _joined_raw(scanned: Scanned) -> list[tuple[int, bytes]]:

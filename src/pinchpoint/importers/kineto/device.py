@@ -19,7 +19,9 @@ from pinchpoint.importers.kineto.device_kinds import (
 from pinchpoint.importers.kineto.fields import ABSENT, ARGUMENTS, NULL, PLACE, Lane
 from pinchpoint.importers.kineto.host import Sources
 from pinchpoint.importers.kineto.rare import device_in
+from pinchpoint.importers.kineto.scan import Place
 from pinchpoint.importers.kineto.threads import place_text
+from pinchpoint.importers.kineto.xla import device_number
 from pinchpoint.trace import DeviceKind, HostKind, Table, table
 from pinchpoint.trace.call_names import collective_verb
 
@@ -98,18 +100,18 @@ class _Cells:
         """Device and stream; where the arguments do not say, process and thread do."""
         place = self.take(PLACE)
         device, stream = self.take("device"), self.take("stream")
-        pairs = [place_text(place) for place in self.sources.columns.places]
-        numbers = np.array([[_number(text) for text in pair] for pair in pairs], np.int64)
+        numbers = np.array([self._numbers(p) for p in self.sources.columns.places], np.int64)
         numbers = numbers.reshape(-1, 2)
         device = np.where(device == NULL, numbers[place, 0], device)
         stream = np.where(stream == NULL, numbers[place, 1], stream)
         device[(device == NULL) | (np.abs(device) > np.iinfo(np.int32).max)] = 0
         return device, stream
 
-
-def _number(text: str) -> int:
-    number = device_in(text)
-    return NULL if number is None else number
+    def _numbers(self, place: Place) -> tuple[int, int]:
+        process, thread = place_text(place)
+        device = device_number(self.sources.rare.process_names.get(process))
+        numbers = device_in(process) if device is None else device, device_in(thread)
+        return tuple(NULL if number is None else number for number in numbers)  # type: ignore[return-value]
 
 
 def _device_ops(

@@ -12,7 +12,10 @@ MTIA_CATEGORY = "mtia_ccp_events"
 ANNOTATION_CATEGORY = "gpu_user_annotation"
 
 _ARROW = re.compile(r"\((\w+) -> (\w+)\)")
-_SHORT = re.compile(r"\b([HDAPMS])to([HDAPMS])\b|\(([HDMS])2([HDMS])\)|\bMemcpy([HDAP])to([HDAP])")
+_SHORT = re.compile(
+    r"\b([HDAPMS])to([HDAPMS])\b|\(([HDMS])2([HDMS])\)|\bMemcpy([HDAP])(?:to|2)([HDAP])"
+)
+_XLA_COPY = re.compile(r"Mem(cpy|set)")  # MemcpyH2D, MemcpyD2D, Memset; without a category
 _LONG = re.compile(r"(host|device)[_ ]?to[_ ]?(host|device)", re.IGNORECASE)
 _WORDS = {
     "Pageable": MemoryKind.PAGEABLE,
@@ -41,6 +44,8 @@ def device_kind(category: str, name: str) -> int:
         return DeviceKind.COPY
     if category in _MEMSET_CATEGORIES:
         return DeviceKind.MEMSET
+    if not category and (found := _XLA_COPY.match(name)):
+        return DeviceKind.COPY if found[1] == "cpy" else DeviceKind.MEMSET
     if category == MTIA_CATEGORY:
         if name.startswith("event_"):
             return NOT_AN_OPERATION

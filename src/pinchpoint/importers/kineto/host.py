@@ -11,6 +11,7 @@ from pinchpoint.importers.kineto.columns import Columns, Interned, known
 from pinchpoint.importers.kineto.fields import PLACE, Lane
 from pinchpoint.importers.kineto.host_kinds import STEP, host_kind
 from pinchpoint.importers.kineto.nesting import NONE, Rows
+from pinchpoint.importers.kineto.rare import Rare
 from pinchpoint.importers.kineto.scanner import ScannerName, nest
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.trace import HostKind, Names, Table, empty_table, table
@@ -30,6 +31,7 @@ class Sources:
     clock: Clock
     rank: int | None
     scanner: ScannerName
+    rare: Rare
 
 
 class HostTables(NamedTuple):
@@ -118,6 +120,7 @@ def _steps(host_ops: Table, names: Names) -> Table:
     is_step = np.zeros(len(names) + 1, np.bool_)
     is_step[[i for i, number in numbers.items() if number < 2**63]] = True
     rows = np.flatnonzero(is_step[host_ops["name"]] & (host_ops["kind"] == HostKind.ANNOTATION))
+    rows = _without_repeats(host_ops, rows)
     if not len(rows):
         return empty_table("steps")
     steps = host_ops.take(rows)
@@ -125,6 +128,14 @@ def _steps(host_ops: Table, names: Names) -> Table:
     columns["number"] = np.array([numbers[i] for i in steps["name"].tolist()], np.int64)
     missing = {"rank": ~steps.known("rank")}
     return table("steps", columns, missing)
+
+
+def _without_repeats(host_ops: Table, rows: Array) -> Array:
+    """Some versions write a marker twice, as an annotation and as an operator."""
+    columns = ("start_ns", "duration_ns", "name", "thread")
+    marks = list(zip(*(host_ops[c][rows].tolist() for c in columns), strict=True))
+    first = {mark: row for row, mark in reversed(list(zip(rows.tolist(), marks, strict=True)))}
+    return np.array(sorted(first.values()), np.int64)
 
 
 __all__ = ["Sources", "host_tables"]

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Literal
 
+from pinchpoint.errors import UsageError
 from pinchpoint.importers.kineto import nesting
 from pinchpoint.importers.kineto.plain import PlainScanner
 from pinchpoint.importers.kineto.scan import Scanned, Scanner, scan_in_order
@@ -45,6 +46,8 @@ def scan_events(
     """Scan the events of a file."""
     block_bytes = block_bytes or BLOCK_BYTES[scanner]
     if scanner == "native":
+        if compiled_nesting is None:
+            raise UsageError("this installation has no compiled scanner", hint="use 'plain'")
         return scan_in_parallel(text, rest, block_bytes)
     return scan_in_order(PlainScanner(), text, rest, block_bytes)
 
