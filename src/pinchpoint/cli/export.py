@@ -1,0 +1,76 @@
+"""Write a recording in the format of another tool: Perfetto, speedscope, SARIF, Parquet, CSV."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import note, write_file
+from pinchpoint.cli.progress import reading
+from pinchpoint.errors import UsageError
+from pinchpoint.importers import load
+from pinchpoint.report import diagnose
+from pinchpoint.report.ways_out import chrome, database, sarif, stacks, tabular
+from pinchpoint.trace import Trace
+
+Format = Literal["chrome", "speedscope", "collapsed", "csv", "parquet", "sarif"]
+Switch = Parameter(negative="")
+
+
+def command(
+    file: Path,
+    /,
+    *,
+    to: Format,
+    output: Annotated[Path, Parameter(name=("--output", "-o"))],
+    device: Annotated[bool, Switch] = False,
+) -> int:
+    """Export a recording, its tables or its findings.
+
+    Parameters
+    ----------
+    file
+        A recording of any known format, or a run folder.
+    to
+        chrome: all events, steps and findings, for Perfetto. speedscope, collapsed: time by stack.
+        csv: the tables of the report. parquet: the tables of the recording. sarif: the findings.
+    output
+        The file to write; for csv and parquet the folder.
+    device
+        Of collapsed stacks: device time, not host time.
+    """
+    with reading(file) as progress:
+        trace = load(file, progress)
+    if to in ("csv", "parquet"):
+        for written in _write_tables(trace, to, output):
+            note(f"wrote {written}")
+        return 0
+    write_file(output, _text(trace, to, device=device))
+    note(f"wrote {output}")
+    return 0
+
+
+def _text(trace: Trace, to: Format, *, device: bool) -> str:
+    if to == "collapsed":
+        return stacks.collapsed(trace, device=device)
+    if to == "speedscope":
+        return stacks.speedscope(trace).decode()
+    if to == "sarif":
+        return sarif.sarif(diagnose(trace)).decode()
+    return b"".join(chrome.chrome(trace, diagnose(trace))).decode()
+
+
+def _write_tables(trace: Trace, to: Format, folder: Path) -> list[Path]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: cannot be made a folder ({error.strerror})", hint="name another one"
+        ) from None
+    if to == "parquet":
+        return database.write_parquet(trace, folder)
+    written = []
+    for id_, text in tabular.csv_tables(diagnose(trace)).items():
+        write_file(folder / f"{id_}.csv", text)
+        written.append(folder / f"{id_}.csv")
+    return written

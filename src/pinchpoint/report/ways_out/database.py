@@ -1,0 +1,126 @@
+"""The tables of a trace as DuckDB tables: for SQL, and for Parquet files.
+
+Text takes the place of positions in the pool of names, and words that of kinds. ``row`` is the
+position that ``parent``, ``api_call`` and ``host_op`` refer to.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pinchpoint.errors import MissingExtra, UsageError
+from pinchpoint.trace import TABLES, Table, Trace, kinds
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+def tables_of(trace: Trace) -> dict[str, Table]:
+    """The tables that the trace has, empty ones included."""
+    found = {name: getattr(trace, name, None) for name in TABLES}
+    return {name: rows for name, rows in found.items() if rows is not None}
+
+
+def database(trace: Trace) -> "DuckDBPyConnection":
+    """A database in memory that cannot reach files or the network; MissingExtra without DuckDB."""
+    connection = _duckdb().connect(":memory:")
+    _store_names(connection, trace)
+    threads = [(i, t.process, t.thread, t.label) for i, t in enumerate(trace.threads)]
+    connection.execute(
+        "CREATE TABLE threads (thread INTEGER, process VARCHAR, id VARCHAR, label VARCHAR)"
+    )
+    if threads:
+        connection.executemany("INSERT INTO threads VALUES (?, ?, ?, ?)", threads)
+    for name, rows in tables_of(trace).items():
+        _store(connection, name, _columns(rows), ", ".join(_selected(rows)), _joins(rows))
+    connection.execute("SET enable_external_access = false")
+    return connection
+
+
+def query(trace: Trace, statement: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Column names and rows of a query; UsageError with DuckDB's words if it is wrong."""
+    duckdb = _duckdb()
+    try:
+        result = database(trace).execute(statement)
+        return [column[0] for column in result.description or ()], result.fetchall()
+    except duckdb.Error as error:
+        text = " ".join(str(error).split())
+        raise UsageError(f"sql: {text}", hint="tables: docs/reference/tables.md") from None
+
+
+def write_parquet(trace: Trace, folder: Path) -> list[Path]:
+    """One file a table that has rows, in an existing folder; the files that were written."""
+    connection = _duckdb().connect(":memory:")
+    _store_names(connection, trace)
+    written = []
+    for name, rows in tables_of(trace).items():
+        if not len(rows):
+            continue
+        _store(connection, name, _columns(rows), ", ".join(_selected(rows)), _joins(rows))
+        file = folder / f"{name}.parquet"
+        target = str(file).replace("'", "''")
+        connection.execute(f"COPY {name} TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+        written.append(file)
+    return written
+
+
+def _store_names(connection: "DuckDBPyConnection", trace: Trace) -> None:
+    text = [name.encode("utf-8", "replace").decode() for name in trace.names]
+    names = np.array([*text, ""], object)[:-1]  # an empty list would become numbers
+    _store(connection, "names", {"id": np.arange(len(names)), "text": names}, "id, text")
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingExtra(
+            "SQL and Parquet need DuckDB", hint="pip install 'pinchpoint[sql]'"
+        ) from None
+    return duckdb
+
+
+def _columns(rows: Table) -> dict[str, Any]:
+    """The columns and their masks of nulls, as DuckDB scans them."""
+    columns: dict[str, Any] = {"row": np.arange(len(rows))}
+    for name, values in rows.columns.items():
+        columns[name] = np.ascontiguousarray(values)
+        if name in rows.missing:
+            columns[f"{name}__null"] = np.ascontiguousarray(rows.missing[name])
+    return columns
+
+
+def _selected(rows: Table) -> Iterator[str]:
+    yield "t.row"
+    for name, column in TABLES[rows.name].items():
+        value = f't."{name}"'
+        if column.refers_to == "names":
+            value = f'"n_{name}".text'
+        elif (words := getattr(kinds, column.meaning.split()[0], None)) is not None:
+            cases = " ".join(f"WHEN {int(kind)} THEN '{kind.name.lower()}'" for kind in words)
+            value = f"CASE {value} {cases} END"
+        if name in rows.missing:
+            value = f'CASE WHEN t."{name}__null" THEN NULL ELSE {value} END'
+        yield f'{value} AS "{name}"'
+
+
+def _joins(rows: Table) -> str:
+    named = [n for n, column in TABLES[rows.name].items() if column.refers_to == "names"]
+    return " ".join(f'LEFT JOIN names "n_{n}" ON "n_{n}".id = t."{n}"' for n in named)
+
+
+def _store(
+    connection: "DuckDBPyConnection",
+    name: str,
+    columns: dict[str, Any],
+    chosen: str,
+    joins: str = "",
+) -> None:
+    connection.register("given", columns)
+    order = "t.row" if "row" in columns else "t.id"
+    connection.execute(
+        f"CREATE TABLE {name} AS SELECT {chosen} FROM given t {joins} ORDER BY {order}"
+    )
+    connection.unregister("given")

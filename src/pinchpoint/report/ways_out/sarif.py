@@ -1,0 +1,69 @@
+"""Findings as SARIF 2.1.0, so that code hosts show them at the source line."""
+
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from pinchpoint import __version__
+from pinchpoint.diagnosis.pages import page
+from pinchpoint.report import wording
+from pinchpoint.report.clean import clean
+from pinchpoint.report.document import FindingItem, LocationInfo, Report
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def sarif(report: Report) -> bytes:
+    """One run with one result a finding; a finding without a source line has no location."""
+    safe = clean(report)
+    ids = sorted({finding.id for finding in safe.findings})
+    driver = {
+        "name": "Pinchpoint",
+        "version": __version__,
+        "rules": [_rule(id_) for id_ in ids],
+    }
+    results = [_result(safe, finding, ids.index(finding.id)) for finding in safe.findings]
+    document = {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=1)
+
+
+def _rule(id_: str) -> dict[str, Any]:
+    text = page(id_) or id_
+    return {
+        "id": id_,
+        "shortDescription": {"text": text.strip().partition("\n")[0]},
+        "help": {"text": text},
+    }
+
+
+def _result(report: Report, finding: FindingItem, rule: int) -> dict[str, Any]:
+    said = (finding.summary, wording.gain(report, finding), finding.fix and f"Fix: {finding.fix}")
+    result: dict[str, Any] = {
+        "ruleId": finding.id,
+        "ruleIndex": rule,
+        "level": "warning",
+        "message": {"text": "\n".join(part for part in said if part)},
+    }
+    place = _place(finding.location)
+    return result | ({"locations": [{"physicalLocation": place}]} if place else {})
+
+
+def _place(location: LocationInfo | None) -> dict[str, Any] | None:
+    if location is None or location.file is None or location.file.startswith("<"):
+        return None
+    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(location.file)}}
+    if location.line is not None and location.line > 0:
+        place["region"] = {"startLine": location.line}
+    return place
+
+
+def _uri(file: str) -> str:
+    if PureWindowsPath(file).drive:
+        return "file:///" + quote(PureWindowsPath(file).as_posix(), safe="/:")
+    return ("file://" if PurePosixPath(file).is_absolute() else "") + quote(file)

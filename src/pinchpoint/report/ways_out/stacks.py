@@ -1,0 +1,90 @@
+"""Call stacks for flame-graph tools: collapsed lines, and speedscope's file format.
+
+Both say own time: what a stack took without what it called, in nanoseconds.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from pinchpoint.analysis.call_tree import NO_NODE, THREAD, CallTree, Numbers, call_tree
+from pinchpoint.analysis.frames import frame_of
+from pinchpoint.report.plain import plain
+from pinchpoint.trace import Trace
+
+NAME_LIMIT = 400  # characters
+SPEEDSCOPE_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+def collapsed(trace: Trace, *, device: bool = False) -> str:
+    """One line a stack, ``thread;outer;inner 1234``: own host time or device time."""
+    tree = call_tree(trace)
+    labels = [label.replace(";", ":") for label in _labels(trace, tree)]
+    own = _own(tree, device=device)
+    lines = (f"{';'.join(labels[n] for n in path)} {own[path[-1]]}\n" for path in _paths(tree, own))
+    return "".join(lines)
+
+
+def speedscope(trace: Trace) -> bytes:
+    """Host time, and device time if there is any, as sampled profiles in one file."""
+    tree = call_tree(trace)
+    labels = _labels(trace, tree)
+    numbers: dict[str, int] = {}
+    frame = [numbers.setdefault(label, len(numbers)) for label in labels]
+    profiles = []
+    for name, device in (("host time", False), ("device time", True)):
+        own = _own(tree, device=device)
+        paths = list(_paths(tree, own))
+        if not paths:
+            continue
+        profiles.append(
+            {
+                "type": "sampled",
+                "name": name,
+                "unit": "nanoseconds",
+                "startValue": 0,
+                "endValue": sum(int(own[path[-1]]) for path in paths),
+                "samples": [[frame[node] for node in path] for path in paths],
+                "weights": [int(own[path[-1]]) for path in paths],
+            }
+        )
+    document = {
+        "$schema": SPEEDSCOPE_SCHEMA,
+        "exporter": "pinchpoint",
+        "name": plain(trace.source.path),
+        "activeProfileIndex": 0,
+        "shared": {"frames": [_frame(label) for label in numbers]},
+        "profiles": profiles,
+    }
+    return msgspec.json.encode(document)
+
+
+def _frame(label: str) -> dict[str, str | int]:
+    frame = frame_of(label)
+    place: dict[str, str | int] = {"name": label}
+    return place if frame is None else place | {"file": frame.file, "line": frame.line}
+
+
+def _labels(trace: Trace, tree: CallTree) -> list[str]:
+    labels = []
+    for name, thread in zip(tree.name.tolist(), tree.thread.tolist(), strict=True):
+        if name == THREAD:
+            owner = trace.threads[thread]
+            labels.append(plain(owner.label or f"thread {owner.thread}", NAME_LIMIT))
+        else:
+            labels.append(plain(trace.names[name], NAME_LIMIT))
+    return labels
+
+
+def _own(tree: CallTree, *, device: bool) -> Numbers:
+    return tree.own(tree.device_ns if device else tree.host_ns)
+
+
+def _paths(tree: CallTree, own: Numbers) -> Iterator[tuple[int, ...]]:
+    """The nodes from the thread down to each node that has time of its own."""
+    for node in np.flatnonzero(own).tolist():
+        path = [node]
+        while tree.parent[path[-1]] != NO_NODE:
+            path.append(int(tree.parent[path[-1]]))
+        yield tuple(reversed(path))

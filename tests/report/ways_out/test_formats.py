@@ -1,0 +1,99 @@
+"""Chrome JSON, SARIF, CSV, and the command that writes them."""
+
+import csv
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.cli import main
+from pinchpoint.importers import load
+from pinchpoint.report.document import LocationInfo
+from pinchpoint.report.ways_out.chrome import chrome
+from pinchpoint.report.ways_out.sarif import sarif
+from pinchpoint.report.ways_out.tabular import csv_tables
+from report_sample import full_report, hostile_report
+
+DEMO = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"
+
+
+def test_chrome_events_keep_name_lane_and_time():
+    builder = TraceBuilder()
+    builder.launch(at=1500, takes=5, kernel="gemm", runs_at=3001, for_ns=40)
+    document = msgspec.json.decode(b"".join(chrome(builder.trace(), full_report())))
+    kernel = next(e for e in document["traceEvents"] if e["name"] == "gemm")
+    assert (kernel["ph"], kernel["cat"], kernel["tid"]) == ("X", "kernel", 7)
+    assert (kernel["ts"], kernel["dur"]) == (3.001, 0.04)
+    found = [e for e in document["traceEvents"] if e.get("cat") == "finding"]
+    assert [(e["name"], e["ph"], e["ts"]) for e in found] == [("sync-in-loop", "i", 0.091)]
+
+
+def test_our_reader_takes_the_chrome_file_back(tmp_path):
+    out = tmp_path / "again.json"
+    assert main(["export", str(DEMO), "--to", "chrome", "-o", str(out)]) == 0
+    assert len(load(out).host_ops) > 0
+
+
+@pytest.mark.parametrize("report", [full_report, hostile_report])
+def test_sarif_has_what_its_version_requires(report):
+    document = msgspec.json.decode(sarif(report()))
+    assert document["version"] == "2.1.0"
+    (run,) = document["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert run["tool"]["driver"]["name"] == "Pinchpoint"
+    for result in run["results"]:
+        assert result["message"]["text"]
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] in ("none", "note", "warning", "error")
+        for location in result.get("locations", ()):
+            assert location["physicalLocation"]["artifactLocation"]["uri"].isascii()
+
+
+def test_sarif_points_to_the_source_line():
+    result = msgspec.json.decode(sarif(full_report()))["runs"][0]["results"][0]
+    assert result["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "train.py"},
+        "region": {"startLine": 41},
+    }
+
+
+@pytest.mark.parametrize(
+    ("file", "uri"),
+    [
+        ("a b.py", "a%20b.py"),
+        ("/srv/x.py", "file:///srv/x.py"),
+        ("C:\\x\\y.py", "file:///C:/x/y.py"),
+        ("<string>", None),
+    ],
+)
+def test_sarif_addresses(file, uri):
+    finding = msgspec.structs.replace(full_report().findings[0], location=LocationInfo(file=file))
+    result = msgspec.json.decode(sarif(full_report(findings=(finding,))))["runs"][0]["results"][0]
+    if uri is None:
+        assert "locations" not in result
+    else:
+        place = result["locations"][0]["physicalLocation"]
+        assert place == {"artifactLocation": {"uri": uri}}
+
+
+def test_csv_has_unrounded_values():
+    rows = list(csv.reader(io.StringIO(csv_tables(full_report())["kernels"])))
+    assert rows[0] == ["name", "calls", "time", "share", "bytes"]
+    assert rows[1] == ["sgemm_64x64<float, true>(Params)", "38", "7100000", "0.3184", ""]
+
+
+@pytest.mark.parametrize("format_", ["speedscope", "collapsed", "sarif", "csv"])
+def test_export_writes_what_it_says(format_, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["export", str(DEMO), "--to", format_, "-o", str(out)]) == 0
+    written = [line.removeprefix("wrote ") for line in capsys.readouterr().err.splitlines()]
+    assert written
+    assert all(Path(file).stat().st_size for file in written)
+
+
+def test_a_folder_that_is_a_file_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("x")
+    assert main(["export", str(DEMO), "--to", "csv", "-o", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
