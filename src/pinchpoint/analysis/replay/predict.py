@@ -96,18 +96,38 @@ def _window(trace: Trace, found: Steps, usable: NDArray[np.intp]) -> slice:
     return slice(first, last)
 
 
+@dataclass(frozen=True, eq=False)
+class _Clean:
+    """The replayable window without recording cost, replayed: what all predictions start from."""
+
+    graph: Graph
+    mean_ns: float  # of the counted steps
+    every_ns: float  # of all replayed steps
+    recorded_every_ns: float  # of all, with recording cost
+
+
+@once_per_trace
+def _clean(trace: Trace) -> _Clean | None:
+    base = replayable(trace)
+    if base is None or not base.settled_ns:
+        return None
+    graph = apply(trace, base.graph, (RemoveRecordingCost(),))
+    periods = np.array(simulate(graph).durations_ns)
+    counted, every = float(periods[base.counted].mean()), float(periods.mean())
+    if not counted or not every:
+        return None
+    return _Clean(graph, counted, every, base.mean_ns(base.graph, every_step=True))
+
+
 @once_per_trace
 def corrected_step_ns(trace: Trace) -> int | None:
     """The step without the profiler's own work: measured in the same run, else estimated."""
     if trace.run is not None and trace.run.unprofiled_step_ns:
         return int(np.median(trace.run.unprofiled_step_ns))
-    base = replayable(trace)
-    if base is None or not base.settled_ns:
+    base, clean, typical = replayable(trace), _clean(trace), steps(trace).typical_ns
+    if base is None or clean is None or typical is None:
         return None
-    without = apply(trace, base.graph, (RemoveRecordingCost(),))
-    ratio = base.mean_ns(without) / base.settled_ns
-    typical = steps(trace).typical_ns
-    return None if typical is None else int(typical * min(ratio, 1.0))
+    return int(typical * min(clean.mean_ns / base.settled_ns, 1.0))
 
 
 def what_if(
@@ -119,13 +139,12 @@ def what_if(
     changes, so that what replay does not model cancels out. ``every_step`` asks for the mean of
     all steps in place of the typical one, for causes that show in some steps only.
     """
-    base = replayable(trace)
-    if base is None:
+    base, clean = replayable(trace), _clean(trace)
+    if base is None or clean is None:
         return None
-    clean = apply(trace, base.graph, (RemoveRecordingCost(),))
-    before = base.mean_ns(clean, every_step=every_step)
-    after = base.mean_ns(apply(trace, clean, changes), every_step=every_step)
-    corrected = _mean_step_ns(trace, base, before) if every_step else corrected_step_ns(trace)
+    before = clean.every_ns if every_step else clean.mean_ns
+    after = base.mean_ns(apply(trace, clean.graph, changes), every_step=every_step)
+    corrected = _mean_step_ns(trace, base, clean) if every_step else corrected_step_ns(trace)
     if corrected is None:
         return None
     step = corrected * min(after / before, 1.0)
@@ -134,9 +153,10 @@ def what_if(
     return Prediction(int(step), (int(max(most, 0)), int(least)), int(corrected))
 
 
-def _mean_step_ns(trace: Trace, base: Replayable, before: float) -> float:
+def _mean_step_ns(trace: Trace, base: Replayable, clean: _Clean) -> float:
     """The mean of all complete steps, recording cost taken out."""
-    found = steps(trace)
-    lasting = found.durations_ns
+    lasting = steps(trace).durations_ns
     recorded = float(lasting.mean()) if len(lasting) else base.recorded_ns
-    return recorded * min(before / base.mean_ns(base.graph, every_step=True), 1.0)
+    if not clean.recorded_every_ns:
+        return recorded
+    return recorded * min(clean.every_ns / clean.recorded_every_ns, 1.0)
