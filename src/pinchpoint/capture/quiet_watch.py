@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+from pinchpoint.capture.memory_use import resident_bytes
 from pinchpoint.capture.recording import Recording
 from pinchpoint.capture.session import Session, Stage
 from pinchpoint.capture.window import new_window
@@ -22,6 +23,7 @@ ENOUGH_OPERATIONS = 50
 WARM_UP_S = 0.2
 LOOK_EVERY_S = 0.25
 REQUEST_EVERY_S = 1.0
+SIZE_EVERY_S = 0.1
 END_WITHIN_S = 60.0
 _IMPORTING = "<frozen importlib._bootstrap>"
 
@@ -121,10 +123,23 @@ class QuietWatch:
             window.open()
             self._end.wait(WARM_UP_S)
             window.step()
-            self._end.wait(self._settings.seconds)
+            self._wait_while_it_fits()
             return window.close()
         finally:
             self._session.quiet_busy = False
+
+    def _wait_while_it_fits(self) -> None:
+        """Until the time is over, the program ends, or it has grown by what --max-size allows."""
+        before, began = resident_bytes() or 0, time.monotonic()
+        wanted_s, took_s = self._settings.seconds, 0.0
+        while took_s < wanted_s and not self._end.wait(SIZE_EVERY_S):
+            took_s = time.monotonic() - began
+            if (resident_bytes() or 0) - before > self._settings.max_bytes:
+                self._session.problems.append(
+                    f"the recording ended after {took_s:.1f} of {wanted_s:g} s: the program had "
+                    "grown by the limit of --max-size"
+                )
+                return
 
     def _keep(self, recording: Recording) -> bool:
         """Keep a recording that holds something, and is not overtaken by steps."""

@@ -1,0 +1,107 @@
+"""Windows of JAX, torch_xla and nsys, on stand-ins for those modules that note what is called."""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from pinchpoint.capture.jax_window import JaxWindow
+from pinchpoint.capture.nsys_window import NsysWindow
+from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.window import new_window
+from pinchpoint.capture.xla_window import XlaWindow
+
+
+class Profiler(ModuleType):
+    """``start_trace`` and ``stop_trace``, which writes what the real ones write."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.calls = []
+
+    def start_trace(self, folder):
+        self.calls.append("start")
+        self.folder = Path(folder)
+
+    def stop_trace(self):
+        self.calls.append("stop")
+        path = self.folder / "plugins/profile/now/host.xplane.pb"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"xplane")
+
+
+@pytest.fixture
+def jax(monkeypatch):
+    profiler = Profiler("jax.profiler")
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(profiler=profiler))
+    return profiler
+
+
+@pytest.fixture
+def xla(monkeypatch):
+    profiler = Profiler("torch_xla.debug.profiler")
+    for name in ("torch_xla", "torch_xla.debug"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "torch_xla.debug.profiler", profiler)
+    return profiler
+
+
+def recorded(window):
+    window.prime()
+    window.open()
+    for _ in range(4):
+        window.step()
+    return window.close()
+
+
+@pytest.mark.parametrize("kind", [JaxWindow, XlaWindow])
+def test_steps_are_counted_from_the_beginning_of_the_trace(kind, jax, xla, tmp_path):
+    recording = recorded(kind(tmp_path, "rank0"))
+    assert recording.steps == 3
+    assert recording.problem is None
+    assert recording.file.name.endswith("plugins/profile/now/host.xplane.pb")
+    assert (tmp_path / recording.file.name).read_bytes() == b"xplane"
+    assert {"start", "stop"} == {*jax.calls, *xla.calls}
+
+
+@pytest.mark.parametrize("kind", [JaxWindow, XlaWindow])
+def test_a_program_that_ends_first_leaves_no_recording(kind, jax, xla, tmp_path):
+    window = kind(tmp_path, "rank0")
+    window.open()
+    assert "had not begun" in window.close().problem
+
+
+def test_an_old_torch_xla_is_said(xla, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch_xla.debug.profiler", ModuleType("old"))
+    with pytest.raises(RuntimeError, match="too old"):
+        XlaWindow(tmp_path, "rank0").prime()
+
+
+def test_nsys_sees_the_range_and_the_steps(monkeypatch):
+    calls = []
+    runtime = SimpleNamespace(
+        cudaProfilerStart=lambda: calls.append("start"),
+        cudaProfilerStop=lambda: calls.append("stop"),
+    )
+    nvtx = SimpleNamespace(range_push=calls.append, range_pop=lambda: calls.append("pop"))
+    cuda = SimpleNamespace(cudart=lambda: runtime, nvtx=nvtx, synchronize=lambda: None)
+    ranges = SimpleNamespace(__enter__=lambda: None, __exit__=lambda *_: None)
+    profiler = SimpleNamespace(emit_nvtx=lambda **_: ranges)
+    torch = SimpleNamespace(cuda=cuda, autograd=SimpleNamespace(profiler=profiler))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    recording = recorded(NsysWindow())
+    assert recording.steps == 3
+    assert calls[:3] == ["start", "ProfilerStep#0", "pop"]
+    assert calls[-2:] == ["pop", "stop"]
+
+
+def test_the_window_fits_the_program(monkeypatch, tmp_path):
+    for name in ("torch", "torch_xla", "jax", "jax._src.xla_bridge"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert new_window(Settings(""), tmp_path, "rank0") is None
+    assert new_window(Settings("", tool="none"), tmp_path, "rank0") is None
+    assert isinstance(new_window(Settings("", tool="nsys"), tmp_path, "rank0"), NsysWindow)
+    bridge = SimpleNamespace(backends_are_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+    assert isinstance(new_window(Settings(""), tmp_path, "rank0"), JaxWindow)
