@@ -33,9 +33,10 @@ class CountingWindow:
     def step(self):
         self.steps += 1
 
-    def close(self):
+    def close(self, *, step_ended=False):
         self.calls.append("close")
-        return Recording(TraceFile("t.json.gz", 1, 0, 9), None, 0, 1, self.steps)
+        steps = self.steps + step_ended
+        return Recording(TraceFile("t.json.gz", 1, 0, 9), None, 0, 1, steps)
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def run(session, clock, *durations_ms):
 def test_steady_steps_are_timed_recorded_and_timed_again(session, clock):
     run(session, clock, *[50, 30, 20], *[10] * 47)
     assert session.policy.steady
-    assert [r.steps for r in session.recordings] == [5]
+    assert [r.steps for r in session.recordings] == [6]
     assert session.stage is Stage.DONE
     before = [
         session.clock.interval_ns[i] for i in session.clock.undisturbed(2, session.before.stop)

@@ -28,7 +28,7 @@ class GlobalWindow:
         self._settings, self._folder, self._stem = settings, folder, stem
         self._profiler: Any = None
         self._start_unix_ns = 0
-        self.steps = 0
+        self.steps = -1
 
     def prime(self) -> None:
         """Build the profiler. Raises RuntimeError if this torch cannot record all threads."""
@@ -67,12 +67,13 @@ class GlobalWindow:
         """Begin."""
         self._profiler._start_trace()
         self._start_unix_ns = time.time_ns()
+        self.steps = 0
         add_metadata = sys.modules["torch"].autograd._add_metadata_json
         for name in ("stacks", "shapes", "memory", "modules", "flops"):
             if getattr(self._settings, name):
                 add_metadata(_METADATA[name], "1")
 
-    def close(self) -> Recording:
+    def close(self, *, step_ended: bool = False) -> Recording:
         """End and write the file; what went wrong is in the answer, nothing is raised."""
         end_ns = time.time_ns()
         if not self._start_unix_ns:

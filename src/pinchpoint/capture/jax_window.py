@@ -14,7 +14,7 @@ class JaxWindow:
     def __init__(self, folder: Path, stem: str) -> None:
         self._folder = folder / f"{stem}.jax"
         self._start_unix_ns = 0
-        self.steps = 0
+        self.steps = -1
 
     def prime(self) -> None:
         """Nothing to pay in advance."""
@@ -24,22 +24,25 @@ class JaxWindow:
 
     def step(self) -> None:
         """Begin at the first call, then count."""
+        self.steps += 1
         if self._start_unix_ns:
-            self.steps += 1
             return
         sys.modules["jax"].profiler.start_trace(str(self._folder))
         self._start_unix_ns = time.time_ns()
 
-    def close(self) -> Recording:
+    def close(self, *, step_ended: bool = False) -> Recording:
         """Stop, and find the file that JAX wrote."""
         end_ns, start_ns = time.time_ns(), self._start_unix_ns
         if not start_ns:
             return Recording(None, NOT_BEGUN, end_ns, end_ns, 0)
+        steps = self.steps + step_ended
         try:
             sys.modules["jax"].profiler.stop_trace()
         except (OSError, RuntimeError) as error:
-            return Recording(None, str(error).splitlines()[0], start_ns, end_ns, self.steps)
-        return xplane_recording(self._folder, start_ns, end_ns, self.steps)
+            return Recording(
+                None, str(error).splitlines()[0], start_ns, end_ns, self.steps + step_ended
+            )
+        return xplane_recording(self._folder, start_ns, end_ns, steps)
 
 
 def xplane_recording(folder: Path, start_ns: int, end_ns: int, steps: int) -> Recording:

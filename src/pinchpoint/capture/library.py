@@ -135,7 +135,7 @@ class Capture:
 def capture(  # noqa: PLR0913 - one argument an option, as in the command
     out: str | Path | None = None,
     *,
-    steps: int = 5,
+    steps: int = 6,
     after_steps: int | None = None,
     stacks: bool = False,
     shapes: bool = False,
@@ -168,7 +168,7 @@ def watch(
     out: str | Path | None = None,
     *,
     slower_ratio: float = 1.3,
-    steps: int = 5,
+    steps: int = 6,
     stacks: bool = False,
     shapes: bool = False,
 ) -> Capture:

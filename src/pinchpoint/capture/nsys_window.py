@@ -17,7 +17,7 @@ class NsysWindow:
     def __init__(self) -> None:
         self._ranges: Any = None
         self._start_unix_ns = 0
-        self.steps = 0
+        self.steps = -1
 
     def prime(self) -> None:
         """Nothing to pay in advance."""
@@ -28,14 +28,14 @@ class NsysWindow:
     def step(self) -> None:
         """Begin at the first call; afterwards end one step's range and begin the next."""
         torch = sys.modules["torch"]
+        self.steps += 1
         if self._start_unix_ns:
-            self.steps += 1
             torch.cuda.nvtx.range_pop()
         else:
             self._start(torch)
         torch.cuda.nvtx.range_push(f"ProfilerStep#{self.steps}")
 
-    def close(self) -> Recording:
+    def close(self, *, step_ended: bool = False) -> Recording:
         """Close the range; nsys writes its report when the program ends."""
         end_ns = time.time_ns()
         problem = None
@@ -50,7 +50,8 @@ class NsysWindow:
                 problem = str(error).splitlines()[0]
         else:
             problem = NOT_BEGUN
-        return Recording(None, problem, self._start_unix_ns or end_ns, end_ns, self.steps)
+        steps = max(self.steps + step_ended, 0)
+        return Recording(None, problem, self._start_unix_ns or end_ns, end_ns, steps)
 
     def _start(self, torch: Any) -> None:
         torch.cuda.cudart().cudaProfilerStart()

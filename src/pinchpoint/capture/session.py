@@ -234,21 +234,22 @@ class Session:
 
     def _record_step(self) -> None:
         assert self.window is not None
+        if self.window.steps == self.settings.steps - 1:
+            self._close(step_ended=True)  # the next step is not begun
+            return
         self.window.step()
         grown = (resident_bytes() or 0) - self._resident_at_open
-        if self.window.steps >= self.settings.steps:
-            self._close()
-        elif self.window.steps and grown > self.settings.max_bytes:
+        if self.window.steps and grown > self.settings.max_bytes:
             self.problems.append(
                 f"the recording ended after {self.window.steps} of {self.settings.steps} steps: "
                 f"the program had grown by {grown >> 20} MiB, the limit of --max-size"
             )
             self._close()
 
-    def _close(self) -> None:
+    def _close(self, *, step_ended: bool = False) -> None:
         window, self.window = self.window, None
         if window is not None:
-            self.keep(window.close())
+            self.keep(window.close(step_ended=step_ended))
         self._recover()
 
     def _recover(self) -> None:

@@ -16,7 +16,7 @@ class Settings:
     """Choices of one capture. Everything that adds cost is off unless asked for."""
 
     folder: str
-    steps: int = 5  # complete steps in the recording
+    steps: int = 6  # complete steps in the recording
     stacks: bool = False
     shapes: bool = False
     memory: bool = False

@@ -29,7 +29,7 @@ class TorchWindow:
         self._settings, self._folder, self._stem = settings, folder, stem
         self._profiler: Any = None
         self._start_unix_ns = 0
-        self.steps = 0
+        self.steps = -1
 
     @staticmethod
     def prime() -> None:
@@ -76,12 +76,10 @@ class TorchWindow:
             self._profiler.step()
         finally:
             OWN.building = False
-        if self._start_unix_ns:
-            self.steps += 1
-        else:
-            self._start_unix_ns = time.time_ns()
+        self.steps += 1
+        self._start_unix_ns = self._start_unix_ns or time.time_ns()
 
-    def close(self) -> Recording:
+    def close(self, *, step_ended: bool = False) -> Recording:
         """End and write the file; what went wrong is in the answer, nothing is raised."""
         end_ns = time.time_ns()
         file, problem = None, None
@@ -94,7 +92,8 @@ class TorchWindow:
         except (BrokenTrace, OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]
         self._profiler = None
-        return Recording(file, problem, self._start_unix_ns or end_ns, end_ns, self.steps)
+        steps = max(self.steps + step_ended, 0)
+        return Recording(file, problem, self._start_unix_ns or end_ns, end_ns, steps)
 
 
 def _nobody_else_records() -> None:

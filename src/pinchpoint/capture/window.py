@@ -16,7 +16,7 @@ from pinchpoint.capture.xla_window import XlaWindow
 class Window(Protocol):
     """A bounded recording, used from one thread."""
 
-    steps: int
+    steps: int  # whole ones so far; -1 before the recording itself has begun
 
     def prime(self) -> None:
         """Pay first-use costs now."""
@@ -30,8 +30,8 @@ class Window(Protocol):
         """A step ends; the first call begins the recording itself."""
         ...
 
-    def close(self) -> Recording:
-        """End, write, and say what became of it."""
+    def close(self, *, step_ended: bool = False) -> Recording:
+        """End, write, and say what became of it; ``step_ended``: at the end of a whole step."""
         ...
 
 

@@ -15,7 +15,7 @@ class XlaWindow:
     def __init__(self, folder: Path, stem: str) -> None:
         self._folder = folder / f"{stem}.xla"
         self._start_unix_ns = 0
-        self.steps = 0
+        self.steps = -1
 
     def prime(self) -> None:
         """Import the profiler."""
@@ -26,22 +26,25 @@ class XlaWindow:
 
     def step(self) -> None:
         """Begin at the first call, then count."""
+        self.steps += 1
         if self._start_unix_ns:
-            self.steps += 1
             return
         self._profiler().start_trace(str(self._folder))
         self._start_unix_ns = time.time_ns()
 
-    def close(self) -> Recording:
+    def close(self, *, step_ended: bool = False) -> Recording:
         """Stop, and find the file."""
         end_ns, start_ns = time.time_ns(), self._start_unix_ns
         if not start_ns:
             return Recording(None, NOT_BEGUN, end_ns, end_ns, 0)
+        steps = self.steps + step_ended
         try:
             self._profiler().stop_trace()
         except (OSError, RuntimeError) as error:
-            return Recording(None, str(error).splitlines()[0], start_ns, end_ns, self.steps)
-        return xplane_recording(self._folder, start_ns, end_ns, self.steps)
+            return Recording(
+                None, str(error).splitlines()[0], start_ns, end_ns, self.steps + step_ended
+            )
+        return xplane_recording(self._folder, start_ns, end_ns, steps)
 
     @staticmethod
     def _profiler() -> Any:

@@ -47,7 +47,7 @@ def separate(words: Sequence[str]) -> list[str]:
 def command(  # noqa: PLR0913 - one argument an option
     *program: Annotated[str, Parameter(allow_leading_hyphen=True)],
     out: Annotated[Path | None, Parameter(alias="-o")] = None,
-    steps: int = 5,
+    steps: int = 6,
     stacks: Annotated[bool, Switch] = False,
     shapes: Annotated[bool, Switch] = False,
     memory: Annotated[bool, Switch] = False,
