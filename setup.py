@@ -15,14 +15,13 @@ OPTIMISE = ["/O2"] if sys.platform == "win32" else ["-O3"]
 
 
 def extension(name: str) -> Extension:
-    """One compiled module; a failed compilation is a warning."""
+    """One compiled module."""
     return Extension(
         f"pinchpoint.importers.kineto.{name}",
         [f"{HOME}/{name}.pyx"],
         include_dirs=[HOME],
         depends=[f"{HOME}/{part}" for part in PARTS],
         extra_compile_args=OPTIMISE,
-        optional=True,
     )
 
 
@@ -33,6 +32,8 @@ def extensions() -> list[Extension]:
     except ImportError:
         return []
     modules: list[Extension] = cythonize([extension(n) for n in MODULES], include_path=["src"])
+    for module in modules:
+        module.optional = True  # a failed compilation is a warning; cythonize drops the argument
     return modules
 
 
