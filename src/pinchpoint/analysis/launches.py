@@ -101,7 +101,9 @@ def main_thread(trace: Trace) -> int:
             return _most_common(among)
         if len(launching):
             return _most_common(launching)
-        operators = host["kind"] != HostKind.OVERHEAD
+        operators = host["kind"] == HostKind.OPERATOR
+        if not operators.any():
+            operators = host["kind"] != HostKind.OVERHEAD
         return _heaviest(host["thread"][operators], host["duration_ns"][operators])
     launching = _launching(calls)
     return _most_common(launching) if len(launching) else NOBODY

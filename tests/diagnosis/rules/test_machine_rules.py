@@ -199,6 +199,12 @@ def test_enough_cores_or_no_wait_is_not_cpu_limited(facts):
     assert list(cpu_limited.check(training().trace(run=facts))) == []
 
 
+def test_a_run_that_uses_all_its_cores_is_cpu_limited_whatever_its_workers_say():
+    builder = sampled(training(), device=None, cpu_cores_used=0.98)
+    (finding,) = cpu_limited.check(builder.trace(run=run_facts(cores=1, busy=10)))
+    assert any(e.what == "cores used by the run" and e.value == 0.98 for e in finding.evidence)
+
+
 def test_a_quota_that_stops_the_program_is_cpu_limited():
     builder = sampled(training(), device=None, cgroup_throttled_ratio=0.4)
     facts = run_facts(cores=16, cgroup_cpu_max="200000 100000")

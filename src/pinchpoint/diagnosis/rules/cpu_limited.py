@@ -48,6 +48,7 @@ LEAST_STALL_RATIO = 0.1  # of the step
 BUSY_RATIO = 0.5
 LEAST_WAIT_RATIO = 0.1  # of the step
 WORKING_RATIO = 0.7  # of their time, workers that cannot keep up prepare batches
+SATURATED_RATIO = 0.8  # of the allowed cores, the run's processes used
 THROTTLED_RATIO = 0.05  # of the time, the control group was stopped
 _WORKERS = ("_MultiProcessingDataLoaderIter", "multiprocessing/queues.py")
 
@@ -67,8 +68,10 @@ def _by_run_facts(trace: Trace) -> Iterator[Finding]:
     stopped = looks.of("cgroup_throttled_ratio") if looks else np.zeros(0)
     throttled = float(stopped.mean()) if len(stopped) else 0.0
     working = worker_sum(trace, "busy_ns") / max(worker_sum(trace, "alive_ns"), 1)
+    used = (looks.median("cpu_cores_used") if looks else None) or 0.0
+    pressed = working >= WORKING_RATIO or used >= SATURATED_RATIO * cores
     restricted = there is not None and cores < there and cores < workers
-    if not (restricted and working >= WORKING_RATIO) and throttled < THROTTLED_RATIO:
+    if not (restricted and pressed) and throttled < THROTTLED_RATIO:
         return
     yield Finding(
         summary=(
@@ -79,6 +82,7 @@ def _by_run_facts(trace: Trace) -> Iterator[Finding]:
             Evidence("cores allowed", cores, "count"),
             Evidence("cores of the machine", there or "not known", "count"),
             Evidence("loader workers", workers, "count"),
+            *((Evidence("cores used by the run", round(used, 2), "count"),) if used else ()),
             Evidence("time that the quota stopped the program", round(throttled, 3), "ratio"),
             Evidence("wait for the batch", wait, "ns per step"),
         ),
