@@ -1,0 +1,230 @@
+"""From planes to a trace: host lines become threads, streams of devices become device operations.
+
+Times are those of the file, from the start of the profile. A line of a device that is no stream
+(modules, steps, framework operations) repeats what its streams or ``XLA Ops`` say, and is left out.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers.health import Fact, health_table
+from pinchpoint.importers.xplane.device import device_of, device_row
+from pinchpoint.importers.xplane.space import Event, Line, Plane
+from pinchpoint.trace import (
+    TABLES,
+    HostKind,
+    Names,
+    Source,
+    Table,
+    Thread,
+    Trace,
+    empty_table,
+    table,
+)
+from pinchpoint.trace.call_names import api_kind
+from pinchpoint.trace.nesting import NO_ROW, innermost, nest, nesting_order
+
+FORMAT = "xplane"
+
+Row = dict[str, Any]
+_DEVICE_PLANE = re.compile(r"/device:(\w+):(\d{1,5})$")
+_NOT_THREADS = ("/host:metadata", "/host:__ScopeRangeCallStack__")
+_CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w*")
+_FRAME = re.compile(r"\$(?P<file>[^\n]+):(?P<line>\d{1,9}) (?P<function>[^\n]*)")
+_SURELY_A_DATE_NS = 10**17  # three years; no profile is that long
+_LONGEST_NS = 1 << 61  # beyond it sums of times would not fit
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """An event with its times in ns; both ends rounded down, so that nesting survives."""
+
+    event: Event
+    start_ns: int
+    duration_ns: int
+
+
+def assemble(path: Path, planes: list[Plane]) -> Trace:
+    """The trace."""
+    names = Names()
+    base = _base(planes)
+    threads: list[Thread] = []
+    host: list[Row] = []
+    calls: list[Row] = []
+    steps: list[Row] = []
+    device: list[Row] = []
+    facts: list[Fact] = []
+    devices = []
+    for plane in planes:
+        found = _DEVICE_PLANE.match(plane.name)
+        if found:
+            devices.append(device_of(plane, int(found[2]), found[1]))
+            for line in _streams(plane):
+                device += (
+                    device_row(p.event, p.start_ns, p.duration_ns, int(found[2]), line.id)
+                    for p in _placed(path, line, base)
+                )
+        elif plane.name.startswith("/host:") and plane.name not in _NOT_THREADS:
+            for line in plane.lines:
+                process = str(plane.stats.get("process_id", ""))
+                threads.append(Thread(process, str(line.id), line.name or None))
+                for placed in _placed(path, line, base):
+                    _add_host(placed, len(threads) - 1, host, calls, steps)
+    if not device:
+        facts.append(Fact("no-device-activity" if devices else "cpu-only"))
+    host_table = _nested(_table("host_ops", host, names))
+    call_table = _inside(_table("api_calls", calls, names), host_table)
+    facts_of_run = {k: v for plane in planes for k, v in plane.stats.items() if k}
+    return Trace(
+        source=Source(str(path), FORMAT, path.stat().st_size, producer=_producer(facts_of_run)),
+        threads=tuple(threads),
+        devices=tuple(devices),
+        origin_ns=base or _origin(facts_of_run),
+        metadata=MappingProxyType(facts_of_run),
+        host_ops=host_table,
+        api_calls=call_table,
+        device_ops=_launched(_table("device_ops", device, names), call_table),
+        steps=_table("steps", steps, names),
+        health=health_table(facts, names),
+        names=names.freeze(),
+    )
+
+
+def _producer(facts: dict[str, Any]) -> str | None:
+    version = facts.get("jax_version")
+    return f"jax {version}" if version else None
+
+
+def _origin(facts: dict[str, Any]) -> int | None:
+    start = facts.get("profile_start_time")
+    return start if isinstance(start, int) and 0 < start < _LONGEST_NS else None
+
+
+def _streams(plane: Plane) -> list[Line]:
+    streams = [line for line in plane.lines if line.name.startswith("Stream")]
+    return streams or [line for line in plane.lines if line.name == "XLA Ops"]
+
+
+def _base(planes: list[Plane]) -> int:
+    """What to subtract: lines count from the start of the profile, or from 1970 in some writers."""
+    starts = [line.start_ns for plane in planes for line in plane.lines if line.events]
+    first = min(starts, default=0)
+    return first if first > _SURELY_A_DATE_NS else 0
+
+
+def _placed(path: Path, line: Line, base: int) -> Iterator[_Placed]:
+    first = line.start_ns - base
+    for event in line.events:
+        start = first + event.offset_ps // 1000
+        end = first + (event.offset_ps + event.duration_ps) // 1000
+        if not (-_LONGEST_NS < start <= end < _LONGEST_NS):
+            raise UnreadableFile(
+                f"{path}: times that no recording has", hint="copy it again, or record it again"
+            )
+        yield _Placed(event, start, end - start)
+
+
+def _add_host(
+    placed: _Placed, thread: int, host: list[Row], calls: list[Row], steps: list[Row]
+) -> None:
+    event = placed.event
+    row: Row = {
+        "start_ns": placed.start_ns,
+        "duration_ns": placed.duration_ns,
+        "thread": thread,
+        "name": event.name,
+    }
+    call = _CALL.match(event.name)
+    if call and "correlation_id" in event.stats:
+        number = _number(event, "correlation_id")
+        calls.append(row | {"name": call[0], "kind": api_kind(call[0]), "correlation": number})
+        return
+    host.append(row | {"name": _spelled(event.name), "kind": _kind(event)})
+    if "step_num" in event.stats:
+        steps.append(row | {"number": _number(event, "step_num")})
+
+
+def _kind(event: Event) -> HostKind:
+    if event.name.startswith("$"):
+        return HostKind.PYTHON
+    if "hlo_op" in event.stats:
+        return HostKind.OPERATOR
+    return HostKind.COMPILE if "Compile" in event.name else HostKind.ANNOTATION
+
+
+def _spelled(name: str) -> str:
+    """Python's frames as ``file(line): function``, as all tables spell them."""
+    frame = _FRAME.fullmatch(name)
+    if frame:
+        return f"{frame['file']}({frame['line']}): {frame['function']}"
+    return name.removeprefix("$") if name.startswith("$") else name
+
+
+def _number(event: Event, stat: str) -> int | None:
+    value = event.stats.get(stat)
+    return value if isinstance(value, int) and abs(value) < 1 << 62 else None
+
+
+def _table(name: str, rows: list[Row], names: Names) -> Table:
+    if not rows:
+        return empty_table(name)
+    rows.sort(key=lambda r: (r["start_ns"], -r["duration_ns"]))
+    columns, masks = {}, {}
+    for column, spec in TABLES[name].items():
+        values: Sequence[Any] = [row.get(column) for row in rows]
+        if spec.nullable and all(value is None for value in values):
+            continue
+        masks[column] = np.array([value is None for value in values])
+        if spec.refers_to == "names":
+            values = [None if v is None else names.id_of(v) for v in values]
+        columns[column] = np.array([0 if v is None else v for v in values], spec.dtype)
+    return table(name, columns, masks)
+
+
+def _with(rows: Table, column: str, target: Any) -> Table:
+    """The table with a column of references, whose ``NO_ROW`` are null."""
+    return table(
+        rows.name,
+        {**rows.columns, column: np.where(target == NO_ROW, 0, target)},
+        {**rows.missing, column: target == NO_ROW},
+    )
+
+
+def _nested(host: Table) -> Table:
+    if not len(host):
+        return host
+    group, start, end = host["thread"].astype(np.int64), host["start_ns"], host.end_ns
+    order = nesting_order(group, start, end)
+    above = nest(group[order], start[order], end[order]).parent
+    parent = np.full(len(host), NO_ROW, np.int64)
+    parent[order] = np.where(above == NO_ROW, NO_ROW, order[above])
+    return _with(host, "parent", parent)
+
+
+def _inside(calls: Table, host: Table) -> Table:
+    if not len(calls) or not len(host):
+        return calls
+    group, start, end = host["thread"].astype(np.int64), host["start_ns"], host.end_ns
+    order = nesting_order(group, start, end)
+    nested = nest(group[order], start[order], end[order])
+    found = innermost(nested, calls["thread"].astype(np.int64), calls["start_ns"], calls.end_ns)
+    return _with(calls, "host_op", np.where(found == NO_ROW, NO_ROW, order[found]))
+
+
+def _launched(ops: Table, calls: Table) -> Table:
+    """Device operations with the call of their correlation, and what that was called from."""
+    if not len(ops) or not len(calls):
+        return ops
+    known = np.flatnonzero(calls.known("correlation"))
+    row_of = dict(zip(calls["correlation"][known].tolist(), known.tolist(), strict=True))
+    numbers = zip(ops["correlation"].tolist(), ops.known("correlation").tolist(), strict=True)
+    call = np.array([row_of.get(n, NO_ROW) if there else NO_ROW for n, there in numbers], np.int64)
+    caller = np.append(calls.filled("host_op", NO_ROW), NO_ROW)[call]
+    return _with(_with(ops, "api_call", call), "host_op", caller)
