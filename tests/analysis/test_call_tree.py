@@ -52,3 +52,14 @@ def test_own_time_leaves_out_children_and_is_never_negative():
 
 def test_a_recording_without_host_calls_has_no_tree():
     assert len(call_tree(TraceBuilder().trace())) == 0
+
+
+def test_steps_are_one_node():
+    builder = TraceBuilder()
+    for number in (3, 4):
+        builder.step(number, 100 * number, 90)
+        builder.op("mm", 100 * number + 5, 10)
+    trace = builder.trace()
+    tree = call_tree(trace)
+    assert tree.labels(trace) == ["main", "step", "mm"]
+    assert tree.calls.tolist() == [0, 2, 2]

@@ -18,6 +18,7 @@ Numbers = NDArray[np.int64]
 
 NO_NODE = -1
 THREAD = -1  # in ``name``: the node is a thread, not a call
+STEP = -2  # in ``name``: a step marker; their numbers would keep every step apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,7 @@ class CallTree:
     """One element a node; parents come before their children, roots are threads."""
 
     parent: Numbers  # NO_NODE of a root
-    name: Numbers  # position in Trace.names, or THREAD
+    name: Numbers  # position in Trace.names, or THREAD, or STEP
     thread: Numbers
     depth: Numbers
     calls: Numbers
@@ -34,6 +35,17 @@ class CallTree:
 
     def __len__(self) -> int:
         return len(self.parent)
+
+    def labels(self, trace: Trace) -> list[str]:
+        """The name of each node as the trace spells it; ``step`` for all step markers."""
+        labels = []
+        for name, thread in zip(self.name.tolist(), self.thread.tolist(), strict=True):
+            if name == THREAD:
+                owner = trace.threads[thread]
+                labels.append(owner.label or f"thread {owner.thread}")
+            else:
+                labels.append("step" if name == STEP else trace.names[name])
+        return labels
 
     def own(self, total: Numbers) -> Numbers:
         """What of an inclusive column is not in children; never below zero.
@@ -54,17 +66,19 @@ def call_tree(trace: Trace) -> CallTree:
     node = np.zeros(len(rows.name), np.int64)
     parent, name = [np.full(len(used), NO_NODE)], [np.full(len(used), THREAD)]
     thread, depth = [used], [np.zeros(len(used), np.int64)]
-    nodes, width = len(used), len(trace.names) + 1
+    nodes, step, width = len(used), len(trace.names), len(trace.names) + 1
+    markers = np.zeros(0, np.int64) if trace.steps is None else np.unique(trace.steps["name"])
+    named = np.where(np.isin(rows.name, markers), step, rows.name)
     for level, here in enumerate(_levels(rows.depth)):
         root = np.searchsorted(used, rows.thread[here])
         above = rows.parent[here]
         up = np.where(above == NO_NODE, root, node[above])
         found, first, which = np.unique(
-            up * width + rows.name[here], return_index=True, return_inverse=True
+            up * width + named[here], return_index=True, return_inverse=True
         )
         node[here] = nodes + which
         parent.append(found // width)
-        name.append(found % width)
+        name.append(np.where(found % width == step, STEP, found % width))
         thread.append(rows.thread[here][first])
         depth.append(np.full(len(found), level + 1))
         nodes += len(found)

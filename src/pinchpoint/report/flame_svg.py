@@ -4,7 +4,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.call_tree import NO_NODE, THREAD, CallTree
+from pinchpoint.analysis.call_tree import NO_NODE, CallTree
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, percent
 from pinchpoint.trace import Trace
@@ -24,7 +24,8 @@ def flame_svg(trace: Trace, tree: CallTree, total: NDArray[np.int64], what: str)
     nodes = np.flatnonzero(shown)
     nodes = np.sort(nodes[np.argsort(-total[nodes], kind="stable")][:MOST_NODES])
     left = _lefts(tree, total, nodes)
-    boxes = [_box(trace, tree, total, whole, node, left[node]) for node in nodes.tolist()]
+    labels = [plain(label, 100) for label in tree.labels(trace)]
+    boxes = [_box(labels, tree, total, whole, node, left[node]) for node in nodes.tolist()]
     height = (int(tree.depth[nodes].max()) + 1) * _ROW
     return Markup('<svg class="flame" height="{}" role="img" aria-label="{}">{}</svg>').format(
         height, f"{what}, {duration(whole)} in all", Markup("").join(boxes)
@@ -43,9 +44,9 @@ def _lefts(tree: CallTree, total: NDArray[np.int64], nodes: NDArray[np.int64]) -
 
 
 def _box(
-    trace: Trace, tree: CallTree, total: NDArray[np.int64], whole: int, node: int, left: int
+    labels: list[str], tree: CallTree, total: NDArray[np.int64], whole: int, node: int, left: int
 ) -> Markup:
-    name = _text(trace, tree, node)
+    name = labels[node]
     hover = f"{name}: {duration(int(total[node]))}, {percent(total[node] / whole)} %"
     if tree.calls[node]:
         hover += f", {tree.calls[node]:,} calls"
@@ -61,10 +62,3 @@ def _box(
         int(tree.depth[node]) % 4,
         name if total[node] > 0.02 * whole else "",
     )
-
-
-def _text(trace: Trace, tree: CallTree, node: int) -> str:
-    if tree.name[node] == THREAD:
-        thread = trace.threads[int(tree.thread[node])]
-        return plain(thread.label or f"thread {thread.thread}", 100)
-    return plain(trace.names[int(tree.name[node])], 100)

@@ -45,9 +45,11 @@ function liveTimeline(view) {
     panel.append(title, list);
     const start = view.nsOf(view.start[i]), length = view.duration[i] * head.tick_ns;
     line(list, "takes", `${inUnits(length)} (${length.toLocaleString("en")} ns)`);
-    const step = head.steps.find(([, from, to]) => from <= start && start < to);
+    // Steps reach from completion to completion: that says little about a host that runs ahead.
+    const lane = head.lanes[head.tracks[view.track[i]][0]];
+    const step = lane.kind === "device" && head.steps.find(([, from, to]) => from <= start && start < to);
     line(list, "starts at", `${(start / 1e6).toFixed(4)} ms${step ? `, in step ${step[0]}` : ""}`);
-    line(list, "on", head.lanes[head.tracks[view.track[i]][0]].label);
+    line(list, "on", lane.label);
     const callers = [];
     for (let c = view.caller(i); c >= 0 && callers.length < 8; c = view.caller(c)) callers.push(c);
     if (callers.length) {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.call_tree import NO_NODE, THREAD, CallTree, Numbers, call_tree
+from pinchpoint.analysis.call_tree import NO_NODE, CallTree, Numbers, call_tree
 from pinchpoint.analysis.frames import frame_of
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace
@@ -67,14 +67,7 @@ def _frame(label: str) -> dict[str, str | int]:
 
 
 def _labels(trace: Trace, tree: CallTree) -> list[str]:
-    labels = []
-    for name, thread in zip(tree.name.tolist(), tree.thread.tolist(), strict=True):
-        if name == THREAD:
-            owner = trace.threads[thread]
-            labels.append(plain(owner.label or f"thread {owner.thread}", NAME_LIMIT))
-        else:
-            labels.append(plain(trace.names[name], NAME_LIMIT))
-    return labels
+    return [plain(label, NAME_LIMIT) for label in tree.labels(trace)]
 
 
 def _own(tree: CallTree, *, device: bool) -> Numbers:
