@@ -12,6 +12,7 @@ from pinchpoint.analysis.ranks.doings import (
     Doing,
 )
 from pinchpoint.analysis.ranks.job import Job
+from pinchpoint.analysis.ranks.known import mean
 from pinchpoint.analysis.ranks.stragglers import Straggler
 from pinchpoint.analysis.ranks.what_if import Replay
 from pinchpoint.diagnosis.rule import Evidence, Location
@@ -64,7 +65,9 @@ def evidence_of(job: Job, rank: int) -> tuple[Evidence, ...]:
     """How late a rank is, and what it did meanwhile."""
     between, number = job.between, job.facts.ranks[rank].rank
     late = job.over.sure_ns[rank]
-    facts = [Evidence(f"own time of rank {number} beyond its peers", _mean(late), "ns per step")]
+    facts = [
+        Evidence(f"own time of rank {number} beyond its peers", round(mean(late)), "ns per step")
+    ]
     facts += [
         Evidence(
             f"rank {number}: {doing.what}",
@@ -84,8 +87,7 @@ def evidence_of(job: Job, rank: int) -> tuple[Evidence, ...]:
 def waiting_of_others(job: Job, ranks: Sequence[int]) -> Evidence:
     """How long everybody else waited in collectives."""
     others = np.delete(job.between.waiting_ns, list(ranks), axis=0)
-    mean = float(others.mean()) if others.size else 0.0
-    return Evidence("waiting of the other ranks", round(mean), "ns per step")
+    return Evidence("waiting of the other ranks", round(mean(others)), "ns per step")
 
 
 def place_of(doing: Sequence[Doing]) -> Location | None:
@@ -120,8 +122,3 @@ def gain_of(replay: Replay, ranks: Sequence[int], *, work: bool) -> int:
 def by_the_host(doing: Sequence[Doing]) -> bool:
     """Whether the main reason is on the host."""
     return bool(doing) and doing[0].subject not in (*DEVICE_SUBJECTS, "other")
-
-
-def _mean(values: np.ndarray) -> int:
-    known = values[~np.isnan(values)]
-    return round(float(known.mean())) if len(known) else 0

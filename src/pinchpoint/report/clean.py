@@ -1,11 +1,13 @@
 """A report whose every text is safe to show; renderers for people draw only this."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from pinchpoint.report.document import Report
 from pinchpoint.report.plain import plain
+
+Document = TypeVar("Document", bound=msgspec.Struct)
 
 _SENTENCE_LIMIT = 600  # characters; sentences carry names, and names can have megabytes
 _NAME_LIMIT = 160  # a kernel name longer than this says no more to a reader
@@ -14,7 +16,12 @@ _LINES_KEPT = {"hint"}  # a line or two of code, written by a rule
 
 def clean(report: Report) -> Report:
     """The same report with every text made one printable line of bounded length."""
-    return msgspec.convert(_cleaned(msgspec.to_builtins(report), ""), Report)
+    return cleaned(report)
+
+
+def cleaned(document: Document) -> Document:
+    """The same for any document."""
+    return msgspec.convert(_cleaned(msgspec.to_builtins(document), ""), type(document))
 
 
 def _cleaned(value: Any, field: str) -> Any:

@@ -24,7 +24,7 @@ def answers(diagnosis: Diagnosis) -> Answers:
 
     A cause that was found and is not worth a finding counts as clear.
     """
-    findings = tuple(_finding(ranked) for ranked in diagnosis.found)
+    findings = tuple(finding_item(ranked) for ranked in diagnosis.found)
     shown = {finding.id for finding in findings}
     looked = [o.id for o in diagnosis.outcomes if o.answer in ("clear", "found")]
     together = diagnosis.together
@@ -44,7 +44,8 @@ def _unanswered(outcomes: Iterable[Outcome], answer: str) -> Iterable[NotChecked
     )
 
 
-def _finding(ranked: Ranked) -> FindingItem:
+def finding_item(ranked: Ranked) -> FindingItem:
+    """One finding as the document has it."""
     finding, predicted = ranked.finding, ranked.predicted
     return FindingItem(
         id=ranked.id,

@@ -13,6 +13,7 @@ from pinchpoint.analysis.ranks.clocks import Anchors, Clocks, align
 from pinchpoint.analysis.ranks.communication import Communication, communication
 from pinchpoint.analysis.ranks.doings import Doing, doings
 from pinchpoint.analysis.ranks.facts import Facts, FactsOf
+from pinchpoint.analysis.ranks.known import mean, median_of_ranks
 from pinchpoint.analysis.ranks.links import Buckets, buckets
 from pinchpoint.analysis.ranks.marks import marks, replayed_steps
 from pinchpoint.analysis.ranks.matching import Matching, Source
@@ -40,6 +41,7 @@ class Job:
 
     facts: Facts
     clocks: Clocks
+    matching: Matching
     found: Rendezvous
     matched_by: tuple[str, ...]  # in words, distinct
     between: Communication
@@ -53,10 +55,7 @@ class Job:
     @property
     def step_ns(self) -> float:
         """Mean step of the job, as recorded: the median over the ranks of each step."""
-        window = self.facts.window_ns
-        if not window.size:
-            return 0.0
-        return float(np.nanmedian(window[self.facts.usable], axis=0).mean())
+        return mean(median_of_ranks(self.facts.window_ns))
 
     def peers(self, rank: int) -> Ints:
         """Positions of the ranks that a rank is compared with, without itself."""
@@ -83,6 +82,7 @@ def reduce(source: Source) -> Job:
     return Job(
         facts=facts,
         clocks=clocks,
+        matching=matching,
         found=found,
         matched_by=tuple(dict.fromkeys(matching.how(g) for g in found.groups)),
         between=between,
@@ -122,8 +122,8 @@ def _look_again(
 def _parts_in(summary: RankSummary, facts: Facts, numbers: Ints) -> Floats:
     """The rank's parts, mean of some steps, in the job's order of parts."""
     rows = np.isin(unpack(summary.steps.number), numbers)
-    mean = summary.parts_by_step()[rows].mean(axis=0)
-    mine = {p.id: float(ns) for p, ns in zip(summary.parts, mean.tolist(), strict=True)}
+    ns_of = summary.parts_by_step()[rows].mean(axis=0).tolist()
+    mine = {p.id: ns for p, ns in zip(summary.parts, ns_of, strict=True)}
     return np.array([mine.get(p.id, 0.0) for p in facts.parts])
 
 

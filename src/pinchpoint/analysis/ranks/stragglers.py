@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.communication import Communication
 from pinchpoint.analysis.ranks.facts import RECORDED_PARTS, Facts
+from pinchpoint.analysis.ranks.known import mean as mean_of_all
+from pinchpoint.analysis.ranks.known import mean_of_steps, median_of_ranks
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -48,12 +50,12 @@ class Excess:
     def beyond_doubt_ns(self, times: float) -> Floats:
         """The same with the doubt multiplied."""
         sure: Floats = np.maximum(self.ns - times * self.doubt_ns[:, None], 0)
-        return np.fmin(sure, self.waited_ns)
+        return np.minimum(sure, np.where(np.isnan(self.waited_ns), np.inf, self.waited_ns))
 
     @property
     def mean_ns(self) -> Floats:
         """Mean sure excess of each rank; 0 where nothing is known."""
-        return _mean(self.sure_ns)
+        return np.nan_to_num(mean_of_steps(self.sure_ns))
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def excess(facts: Facts, between: Communication) -> Excess:
     doubt = np.zeros(len(facts.ranks))
     recorded = np.array([p.id in RECORDED_PARTS for p in facts.parts], np.bool_)
     host_work = facts.parts_ns[:, recorded].sum(axis=1)
-    recording = _mean(facts.recording_ns)
+    recording = np.nan_to_num(mean_of_steps(facts.recording_ns))
     for group in np.unique(peer_of[peer_of >= 0]).tolist():
         members = np.flatnonzero((peer_of == group) & facts.usable)
         if len(members) < 2:
@@ -115,8 +117,8 @@ def _others(values: Floats) -> Floats:
     """For each row the median of the other rows; of many rows, of all."""
     n = len(values)
     if n > SMALL_GROUP:
-        return np.broadcast_to(_median(values), values.shape)
-    return np.array([_median(np.delete(values, row, axis=0)) for row in range(n)])
+        return np.broadcast_to(median_of_ranks(values), values.shape)
+    return np.array([median_of_ranks(np.delete(values, row, axis=0)) for row in range(n)])
 
 
 def lateness(facts: Facts, over: Excess) -> Lateness:
@@ -130,7 +132,7 @@ def lateness(facts: Facts, over: Excess) -> Lateness:
     cost = float(by_step.mean())
     mean = over.mean_ns
     often = _often(sure, mean)
-    step_ns = float(np.mean(_median(facts.window_ns)))
+    step_ns = mean_of_all(median_of_ranks(facts.window_ns))
     enough = max(LEAST_EXCESS_RATIO * step_ns, _usual(mean, over.peer_of))
     top = float(mean[often].max()) if often.any() else 0.0
     named = np.flatnonzero(often & (mean >= max(enough, LATE_RATIO * top)))
@@ -189,20 +191,3 @@ def _incidents(sure: Floats) -> tuple[Incident, ...]:
         for step in order.tolist()
         if by_step[step] > 0
     )
-
-
-def _median(values: Floats) -> Floats:
-    """Median of each column over what is known; 0 where nothing is."""
-    if not len(values):
-        return np.zeros(values.shape[1:])
-    known = ~np.isnan(values).all(axis=0)
-    out = np.zeros(values.shape[1:])
-    out[known] = np.nanmedian(values[:, known], axis=0)
-    return out
-
-
-def _mean(values: Floats) -> Floats:
-    """Mean of each row over what is known; 0 where nothing is."""
-    count = (~np.isnan(values)).sum(axis=1)
-    mean: Floats = np.nansum(values, axis=1) / np.maximum(count, 1)
-    return mean

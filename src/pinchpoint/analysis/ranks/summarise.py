@@ -93,11 +93,17 @@ def _refused(trace: Trace) -> str | None:
             return trace.text(health, "detail", row) or "the recording is not usable"
     if not len(steps(trace)):
         return "the recording holds no work"
+    if trace.source.truncated and trace.devices and not _has_device(trace):
+        return "the file is cut off before what the device did"
     return None
 
 
+def _has_device(trace: Trace) -> bool:
+    return trace.device_ops is not None and len(trace.device_ops) > 0
+
+
 def _device(trace: Trace) -> str | None:
-    if trace.device_ops is None or not len(trace.device_ops):
+    if trace.device_ops is None or not _has_device(trace):
         return None
     used = int(trace.device_ops["device"][0])
     return next((d.name for d in trace.devices if d.number == used), None)

@@ -7,6 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.facts import Facts
+from pinchpoint.analysis.ranks.known import (
+    lower_median_of_ranks,
+    mean,
+    mean_of_ranks,
+    median_of_ranks,
+)
 from pinchpoint.analysis.ranks.marks import Marks
 from pinchpoint.analysis.ranks.replay import Change, step_ns
 from pinchpoint.analysis.ranks.stragglers import Excess
@@ -62,18 +68,26 @@ class Replay:
         """Own times with the work of all ranks shared out evenly, if these ranks have too much."""
         return self._levelled(ranks, balanced=True)
 
+    def all_as_median(self) -> Floats:
+        """Own times with no rank slower than the median of its peers in any step."""
+        own = self.facts.unrecorded_ns.copy()
+        for group in np.unique(self.over.peer_of[self.over.peer_of >= 0]).tolist():
+            members = np.flatnonzero((self.over.peer_of == group) & self.facts.usable)
+            if len(members):
+                own[members] = np.fmin(own[members], lower_median_of_ranks(own[members]))
+        return own
+
     def _levelled(self, ranks: Ints, *, balanced: bool) -> Floats:
         own = self.facts.unrecorded_ns.copy()
-        for group in np.unique(self.over.peer_of[ranks]).tolist():
+        groups = self.over.peer_of[ranks]
+        for group in np.unique(groups[groups >= 0]).tolist():
             members = np.flatnonzero((self.over.peer_of == group) & self.facts.usable)
             late = np.intersect1d(members, ranks)
             others = np.setdiff1d(members, late)
-            if not len(others):
-                continue
             if balanced:
-                own[members] = np.nanmean(own[members], axis=0)
-            else:
-                own[late] = np.fmin(own[late], np.nanmedian(own[others], axis=0))
+                own[members] = mean_of_ranks(own[members])
+            elif len(others):
+                own[late] = np.fmin(own[late], median_of_ranks(own[others]))
         return own
 
 
@@ -98,7 +112,7 @@ def replay(facts: Facts, over: Excess, marks: Marks, chosen: slice) -> Replay | 
         over,
         marks,
         chosen,
-        recorded_ns=float(np.nanmedian(window, axis=0).mean()),
+        recorded_ns=mean(median_of_ranks(window)),
         identity_ns=step_ns(marks),
         corrected_ns=step_ns(marks, Change(_factor(facts, chosen, None))),
     )

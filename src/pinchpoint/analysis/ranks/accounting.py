@@ -1,0 +1,76 @@
+"""Where the job's step goes: own work of the ranks, waiting for the last one, transfers."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.ranks.facts import BETWEEN_RANKS
+from pinchpoint.analysis.ranks.job import Job
+from pinchpoint.analysis.ranks.known import mean as mean_of_all
+from pinchpoint.analysis.ranks.summary import Part
+
+Floats = NDArray[np.float64]
+
+WAITING = Part(id="waiting-for-ranks", label="waiting for the last rank", group="exposed")
+TRANSFER = Part(id="exposed-transfer", label="transfer between ranks, not hidden", group="exposed")
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of the job's step, mean over ranks and steps."""
+
+    part: Part
+    ns_per_step: int
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How much of the ranks' time is their own work, and where the rest goes."""
+
+    efficiency_ratio: float  # own work over the step, mean over ranks
+    waiting_ns_per_step: int
+    transfer_ns_per_step: int
+    limit: str  # waiting, transfer, nothing
+
+
+NEARLY_ALL_RATIO = 0.95  # of the step is own work: nothing between the ranks is worth a word
+
+
+def breakdown(job: Job) -> tuple[Share, ...]:
+    """The parts of the step, most time first; they add up to it exactly."""
+    usable = job.facts.usable
+    if not usable.any():
+        return ()
+    mean = job.facts.parts_ns[usable].mean(axis=0)
+    between = np.array([p.id in BETWEEN_RANKS for p in job.facts.parts], np.bool_)
+    parts = [p for p, b in zip(job.facts.parts, between.tolist(), strict=True) if not b]
+    shared = float(mean[between].sum())
+    waited = np.where(np.isnan(job.facts.window_ns), np.nan, job.between.waiting_ns)
+    waiting = min(mean_of_all(waited[usable]), shared)
+    values = np.append(mean[~between], (waiting, shared - waiting))
+    shares = zip((*parts, WAITING, TRANSFER), _whole(values).tolist(), strict=True)
+    kept = [Share(part, ns) for part, ns in shares if ns]
+    return tuple(sorted(kept, key=lambda s: -s.ns_per_step))
+
+
+def scaling(job: Job) -> Scaling | None:
+    """What the job keeps of what its ranks could do alone; None where nothing was recorded."""
+    shares = breakdown(job)
+    total = sum(s.ns_per_step for s in shares)
+    if not total:
+        return None
+    waiting = sum(s.ns_per_step for s in shares if s.part is WAITING)
+    transfer = sum(s.ns_per_step for s in shares if s.part is TRANSFER)
+    own = (total - waiting - transfer) / total
+    limit = "waiting" if waiting > transfer else "transfer"
+    return Scaling(own, waiting, transfer, "nothing" if own >= NEARLY_ALL_RATIO else limit)
+
+
+def _whole(values: Floats) -> NDArray[np.int64]:
+    """Integers next to the values that add up to their rounded sum."""
+    low = np.floor(values).astype(np.int64)
+    missing = round(float(values.sum())) - int(low.sum())
+    order = np.argsort(-(values - low), kind="stable")
+    low[order[:missing]] += 1
+    return low

@@ -1,0 +1,35 @@
+"""The answer about a job from the part files of pinchpoint ranks --shard."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pinchpoint.cli.ranks import present_ranks
+from pinchpoint.report.ranks.run import merge_parts
+
+Switch = Parameter(negative="")
+
+
+def command(
+    *parts: Path,
+    json: Annotated[bool, Switch] = False,
+    html: Path | None = None,
+    verbose: Annotated[bool, Switch] = False,
+) -> int:
+    """Merge part files into the answer that pinchpoint ranks gives in one go.
+
+    Parameters
+    ----------
+    parts
+        Part files of all shards of one split. Shards that are missing are said.
+    json
+        One JSON document on standard output and nothing else.
+    html
+        Also write one self-contained page to this file.
+    verbose
+        Also show evidence, every late rank and every kind of collective.
+    """
+    report = merge_parts(parts)
+    present_ranks(report, json=json, html=html, verbose=verbose)
+    return 0 if report.job.ranks else 2

@@ -1,0 +1,135 @@
+"""Many ranks of one job: who holds up the others, transfers, clocks; on one machine or on Ray."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import look, note, show, write_file
+from pinchpoint.errors import UsageError
+from pinchpoint.report.ranks.document import RanksReport, encode_ranks
+from pinchpoint.report.ranks.run import Engine, OnRay, diagnose_ranks, write_shard
+from pinchpoint.report.ranks.terminal import render_ranks
+
+if TYPE_CHECKING:
+    from pinchpoint.report.ranks.run import Progress
+
+Switch = Parameter(negative="")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the recordings are read.
+
+    Parameters
+    ----------
+    engine
+        local (processes on this machine) or ray.
+    ray_address
+        Of a running Ray cluster, such as auto or ray://head:10001; without it one is started here.
+    shard
+        Read only part I of N, such as 3/64, and write it to the file of --output.
+    output
+        Where a shard's part file goes; pinchpoint merge makes the answer from all of them.
+    """
+
+    engine: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
+    shard: str | None = None
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None
+
+
+_HERE = Where()
+
+
+def command(
+    *places: str,
+    json: Annotated[bool, Switch] = False,
+    html: Path | None = None,
+    where: Annotated[Where, Parameter(name="*")] = _HERE,
+    verbose: Annotated[bool, Switch] = False,
+) -> int:
+    """Analyse the recordings of all ranks of a job together.
+
+    Clocks are aligned by the collectives that ranks leave together; each collective is split into
+    waiting for the last rank and transfer; late ranks are named with what they did meanwhile.
+
+    Parameters
+    ----------
+    places
+        Files, folders, globs, lists of paths (.txt) or URLs such as s3://bucket/run.
+    json
+        One JSON document on standard output and nothing else.
+    html
+        Also write one self-contained page to this file.
+    verbose
+        Also show evidence, every late rank and every kind of collective.
+    """
+    if not places:
+        raise UsageError("which recordings?", hint="pinchpoint ranks DIR")
+    engine = _engine(where)
+    if where.shard is not None or where.output is not None:
+        return _shard(places, where, engine)
+    with counting() as progress:
+        report = diagnose_ranks(places, engine, progress)
+    present_ranks(report, json=json, html=html, verbose=verbose)
+    return 0 if report.job.ranks else 2
+
+
+def _engine(where: Where) -> Engine:
+    if where.engine == "ray":
+        return OnRay(where.ray_address)
+    if where.ray_address is not None:
+        raise UsageError("--ray-address goes with --engine ray", hint="--engine ray")
+    return None
+
+
+def _shard(places: tuple[str, ...], where: Where, engine: Engine) -> int:
+    if where.shard is None or where.output is None:
+        raise UsageError("--shard and --output go together", hint="--shard 3/64 -o 3.part")
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", where.shard)
+    if match is None:
+        raise UsageError(f"--shard {where.shard}: not I/N", hint="--shard 3/64")
+    with counting() as progress:
+        count = write_shard(places, (int(match[1]), int(match[2])), where.output, engine, progress)
+    note(f"wrote {where.output} with {count:,} ranks; pinchpoint merge makes the answer")
+    return 0
+
+
+def present_ranks(
+    report: RanksReport, *, json: bool, html: Path | None = None, verbose: bool = False
+) -> None:
+    """Write the answer to standard output, and the page where one is asked for."""
+    shown = look(verbose=verbose)
+    show(encode_ranks(report).decode() + "\n" if json else render_ranks(report, shown))
+    if html is not None:
+        from pinchpoint.report.ranks.html import render_page
+
+        write_file(html, render_page(report))
+        note(f"wrote {html}")
+
+
+@contextmanager
+def counting() -> "Iterator[Progress | None]":
+    """A bar of files on standard error; None where nobody would look at it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("reading ranks"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,357 @@
+"""From the records of all ranks to the one document about the job."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from pinchpoint.analysis.ranks.accounting import breakdown, scaling
+from pinchpoint.analysis.ranks.doings import MORE_WORK, Doing
+from pinchpoint.analysis.ranks.job import Job, reduce
+from pinchpoint.analysis.ranks.known import median_of_ranks
+from pinchpoint.analysis.ranks.timeline import timeline
+from pinchpoint.diagnosis.engine import Ranked
+from pinchpoint.diagnosis.job import JobDiagnosis, JobFinding, RankFinding, diagnose_job
+from pinchpoint.report.document import EvidenceItem, FindingItem, NotCheckedItem, PartOfStep
+from pinchpoint.report.findings import finding_item
+from pinchpoint.report.quantity import duration, percent
+from pinchpoint.report.ranks.document import (
+    BucketItem,
+    ClockInfo,
+    DoingItem,
+    FileNote,
+    IncidentItem,
+    JobFindingItem,
+    JobInfo,
+    JobSteps,
+    LaneItem,
+    MismatchItem,
+    PieceItem,
+    RanksReport,
+    ScalingItem,
+    StragglerItem,
+    TimelineItem,
+    WhatIfItem,
+)
+from pinchpoint.report.ranks.parts import Records
+from pinchpoint.report.ranks.tables import heat_map, tables
+
+MOST_RANKS_LISTED = 64  # in one finding
+WORTH_A_WORD_RATIO = 0.01  # of the step: lateness below it is not listed
+_ELSEWHERE = "these recordings cannot show it: pinchpoint diagnose FILE --verbose"
+
+
+def report_on(records: Records) -> RanksReport:
+    """The document. Reads the records several times, one at a time."""
+    if not records.entries:
+        return RanksReport(job=_job_info(records), verdict="No recording could be used.")
+    job = reduce(records.summaries)
+    per_rank, silent = _of_ranks(records)
+    said = diagnose_job(job, per_rank)
+    return RanksReport(
+        job=_job_info(records, job),
+        clocks=_clocks(job),
+        steps=_steps(job, said),
+        breakdown=_breakdown(job),
+        verdict=_verdict(job),
+        findings=_findings(records, job, said),
+        not_checked=_unanswered(said, "not checked", silent),
+        crashed=_unanswered(said, "crashed", ()),
+        stragglers=_stragglers(records, job),
+        incidents=_incidents(job),
+        mismatches=_mismatches(job),
+        scaling=_scaling(job),
+        what_if=_what_if(job),
+        buckets=_buckets(job),
+        heat_map=heat_map(job),
+        timeline=_timeline(records, job),
+        tables=tables(records, job),
+    )
+
+
+def _of_ranks(records: Records) -> tuple[list[RankFinding], tuple[str, ...]]:
+    """Findings of all ranks, and the rules that no rank could answer."""
+    found: list[RankFinding] = []
+    declined: Counter[str] = Counter()
+    for rank, record in enumerate(records.records()):
+        found += [RankFinding(f.item.id, rank, f.saving_ns) for f in record.found]
+        declined.update(record.not_checked)
+    silent = tuple(sorted(i for i, n in declined.items() if n == len(records.entries)))
+    return found, silent
+
+
+def _job_info(records: Records, job: Job | None = None) -> JobInfo:
+    ranks = job.facts.ranks if job else ()
+    known = [r.world_size for r in ranks if r.world_size]
+    world = max(known, default=None)
+    refused = [
+        FileNote(path=e.path, why=r.refused, rank=r.rank)
+        for e, r in zip(records.entries, ranks, strict=False)
+        if r.refused is not None
+    ]
+    usable = {r.rank for r in ranks if r.refused is None}
+    named = {e.rank for e in records.unreadable if e.rank is not None}
+    expected = set(range(world or max(usable | named, default=-1) + 1))
+    return JobInfo(
+        ranks=len(usable),
+        world_size=world,
+        files=max(records.files, len(records.entries) + len(records.unreadable)),
+        devices=dict(Counter(r.device or "no device" for r in ranks if r.refused is None)),
+        backends=tuple(sorted({r.backend for r in ranks if r.backend})),
+        events=sum(r.events for r in ranks),
+        missing=tuple(sorted(expected - usable)),
+        truncated=tuple(r.rank for r in ranks if r.truncated),
+        unreadable=(
+            *(FileNote(path=e.path, why=e.error or "", rank=e.rank) for e in records.unreadable),
+            *refused,
+        ),
+        left_out=tuple(FileNote(path=item.path, why=item.why) for item in records.left_out),
+        shards_missing=records.shards_missing,
+    )
+
+
+def _clocks(job: Job) -> ClockInfo:
+    clocks, usable = job.clocks, job.facts.usable
+    aligned = clocks.aligned & usable
+    spread = clocks.uncertainty_ns[aligned & (clocks.anchors > 0)]
+    offset, drift = np.abs(clocks.offset_ns[aligned]), np.abs(clocks.drift[aligned])
+    alone = np.flatnonzero(usable & ~clocks.aligned) if len(usable) > 1 else ()
+    return ClockInfo(
+        matched_by=job.matched_by,
+        aligned=int(aligned.sum()),
+        not_aligned=tuple(job.facts.ranks[r].rank for r in alone),
+        uncertainty_ns=clocks.typical_uncertainty_ns,
+        worst_uncertainty_ns=round(float(spread.max())) if len(spread) else None,
+        largest_offset_ns=int(offset.max()) if len(offset) else None,
+        largest_drift_ppm=round(float(drift.max()) * 1e6, 2) if len(drift) else None,
+    )
+
+
+def _steps(job: Job, said: JobDiagnosis) -> JobSteps:
+    window = job.facts.window_ns[job.facts.usable]
+    typical = sum(s.ns_per_step for s in breakdown(job))
+    return JobSteps(
+        numbers=tuple(job.facts.step_numbers.tolist()),
+        duration_ns=tuple(median_of_ranks(window).round().astype(int).tolist()),
+        typical_ns=typical or None,
+        unprofiled_ns_predicted=said.base_ns if job.replay else None,
+    )
+
+
+def _breakdown(job: Job) -> tuple[PartOfStep, ...]:
+    return tuple(
+        PartOfStep(
+            part=s.part.id, label=s.part.label, group=s.part.group, ns_per_step=s.ns_per_step
+        )
+        for s in breakdown(job)
+    )
+
+
+def _verdict(job: Job) -> str:
+    found = scaling(job)
+    if found is None:
+        return "No rank completed a step; nothing can be said about time."
+    if int((job.over.peer_of >= 0).sum()) < 2:
+        return "No collective of one rank could be matched with one of another."
+    own = f"{percent(found.efficiency_ratio)} % of each step is the ranks' own work"
+    if found.limit == "nothing":
+        return f"{own}: hardly anything is lost between them."
+    total = sum(s.ns_per_step for s in breakdown(job))
+    lost = [
+        f"{duration(ns)} ({percent(ns / total)} %) to {what}"
+        for ns, what in sorted(
+            (
+                (found.waiting_ns_per_step, "waiting for the last rank"),
+                (found.transfer_ns_per_step, "transfers that nothing hides"),
+            ),
+            reverse=True,
+        )
+        if ns >= WORTH_A_WORD_RATIO * total
+    ]
+    return f"{own}; it loses {' and '.join(lost)}."
+
+
+def _findings(records: Records, job: Job, said: JobDiagnosis) -> tuple[JobFindingItem, ...]:
+    wanted = {f.shown_by: f.id for f in said.found if f.shown_by is not None}
+    shown = {}
+    for rank, record in enumerate(records.records() if wanted else ()):
+        if rank in wanted:
+            shown[rank] = (record.path, {f.item.id: f.item for f in record.found})
+    items = []
+    for found in said.found:
+        if found.finding is not None:
+            item = finding_item(Ranked(found.id, found.finding, found.predicted, found.saving_ns))
+            items.append(_item(job, found, item, None))
+        elif found.shown_by is not None:
+            path, of_rank = shown[found.shown_by]
+            items.append(_item(job, found, of_rank[found.id], path))
+    return tuple(items)
+
+
+def _item(job: Job, found: JobFinding, item: FindingItem, path: str | None) -> JobFindingItem:
+    what = f"ranks of {int(job.facts.usable.sum())} that show it"
+    seen = [EvidenceItem(what=what, value=len(found.ranks), unit="count")] if path else []
+    return JobFindingItem(
+        id=item.id,
+        summary=item.summary,
+        evidence=(*seen, *item.evidence),
+        cost_ns_per_step=item.cost_ns_per_step,
+        location=item.location,
+        predicted_step_ns=found.predicted.step_ns,
+        predicted_range_ns=found.predicted.range_ns,
+        saving_bytes=item.saving_bytes,
+        fix=item.fix,
+        hint=item.hint,
+        confirm=item.confirm,
+        consequence=item.consequence,
+        confidence=item.confidence,
+        saving_ns=found.saving_ns,
+        ranks=tuple(job.facts.ranks[r].rank for r in found.ranks[:MOST_RANKS_LISTED]),
+        on_ranks=len(found.ranks) if path is not None else None,
+        shown_by=path,
+    )
+
+
+def _unanswered(
+    said: JobDiagnosis, answer: str, silent: Iterable[str]
+) -> tuple[NotCheckedItem, ...]:
+    asked = {o.id for o in said.outcomes}
+    own = [
+        NotCheckedItem(id=o.id, why=o.why, record=o.record)
+        for o in said.outcomes
+        if o.answer == answer
+    ]
+    return (*own, *(NotCheckedItem(id=i, why=_ELSEWHERE) for i in silent if i not in asked))
+
+
+def _doing(doing: Doing) -> DoingItem:
+    place = doing.place
+    where = None
+    if place is not None:
+        line = f"{place.file}:{place.line}" if place.file and place.line else place.file
+        where = f"{place.function} ({line})" if place.function and line else line or place.operator
+    return DoingItem(
+        subject=doing.subject,
+        what=doing.what,
+        ns_per_step=doing.ns_per_step,
+        where=where,
+        at_ns=place.at_ns if place else None,
+    )
+
+
+def _stragglers(records: Records, job: Job) -> tuple[StragglerItem, ...]:
+    doing = {late.rank: late.doing for late in job.late_ranks}
+    numbers, between = job.facts.step_numbers, job.between
+    if job.late.cost_ns < WORTH_A_WORD_RATIO * job.step_ns:
+        return ()
+    return tuple(
+        StragglerItem(
+            rank=job.facts.ranks[s.rank].rank,
+            path=records.entries[s.rank].path,
+            excess_ns=s.excess_ns,
+            since_step=int(numbers[s.since]),
+            late_steps=tuple(int(numbers[i]) for i in s.late),
+            last_ratio=(
+                round(float(between.was_last[s.rank] / between.took_part[s.rank]), 3)
+                if between.took_part[s.rank]
+                else None
+            ),
+            doing=tuple(_doing(d) for d in doing.get(s.rank, ())),
+        )
+        for s in job.late.stragglers
+    )
+
+
+def _incidents(job: Job) -> tuple[IncidentItem, ...]:
+    return tuple(
+        IncidentItem(
+            rank=job.facts.ranks[i.rank].rank,
+            step=int(job.facts.step_numbers[i.step]),
+            excess_ns=i.excess_ns,
+        )
+        for i in job.late.incidents
+        if i.excess_ns >= WORTH_A_WORD_RATIO * job.step_ns
+    )
+
+
+def _mismatches(job: Job) -> tuple[MismatchItem, ...]:
+    return tuple(
+        MismatchItem(
+            what=m.what,
+            group=m.group,
+            call=m.call,
+            place=m.place,
+            step=m.step,
+            instead=m.instead,
+            ranks=tuple(job.facts.ranks[r].rank for r in m.ranks),
+            count=m.count,
+        )
+        for m in job.mismatches
+    )
+
+
+def _scaling(job: Job) -> ScalingItem | None:
+    found = scaling(job)
+    if found is None:
+        return None
+    return ScalingItem(
+        efficiency_ratio=round(found.efficiency_ratio, 4),
+        waiting_ns_per_step=found.waiting_ns_per_step,
+        transfer_ns_per_step=found.transfer_ns_per_step,
+        limit=found.limit,
+        replay_error_ratio=round(job.replay.identity_error, 4) if job.replay else None,
+    )
+
+
+def _what_if(job: Job) -> tuple[WhatIfItem, ...]:
+    replay = job.replay
+    if replay is None:
+        return ()
+    first = job.late_ranks[0].doing[:1] if job.late_ranks else ()
+    shared = bool(first) and first[0].subject == MORE_WORK
+    everybody = np.flatnonzero(job.facts.usable)
+    level = replay.balanced(everybody) if shared else replay.all_as_median()
+    how = "the work shared out evenly" if shared else "no rank slower than the median of its peers"
+    half = {kind: 0.5 for row in job.between.kinds for kind in row.numbers}
+    asked = (
+        ("no-late-ranks", how, replay.ask(level)),
+        ("link-twice-as-fast", "transfers in half the time", replay.ask(transfer_factors=half)),
+        ("transfers-hidden", "all transfers behind the ranks' own work", replay.ask(hidden=True)),
+        ("both", "no late ranks, and transfers hidden", replay.ask(level, hidden=True)),
+    )
+    return tuple(WhatIfItem(id=i, label=label, step_ns=ns) for i, label, ns in asked)
+
+
+def _buckets(job: Job) -> tuple[BucketItem, ...]:
+    return tuple(
+        BucketItem(
+            group=b.group,
+            kind=b.kind,
+            latency_ns=b.latency_ns,
+            bytes_per_s=b.bytes_per_s,
+            mean_bytes=b.mean_bytes,
+            per_step=round(b.per_step, 3),
+            reached_ratio=round(b.reached_ratio, 4),
+            bucket_bytes=b.bucket_bytes,
+            saving_ns_per_step=b.saving_ns_per_step,
+        )
+        for b in job.buckets
+    )
+
+
+def _timeline(records: Records, job: Job) -> TimelineItem | None:
+    found = timeline(records.summaries, job)
+    if found is None:
+        return None
+    lanes = (
+        LaneItem(
+            rank=job.facts.ranks[lane.rank].rank,
+            start_ns=lane.start_ns,
+            end_ns=lane.end_ns,
+            pieces=tuple(
+                PieceItem(what=p.what, start_ns=p.start_ns, end_ns=p.end_ns) for p in lane.pieces
+            ),
+        )
+        for lane in found.lanes
+    )
+    return TimelineItem(step=found.step, lanes=tuple(lanes))

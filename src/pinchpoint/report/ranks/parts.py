@@ -1,0 +1,195 @@
+"""Part files: the records of some ranks, one JSON line each, after a header line.
+
+They are what ``--shard`` writes, what ``merge`` reads, and where a run on one machine keeps its
+records until all are there: never more than one of them is in memory.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from pinchpoint.analysis.ranks.summary import RankSummary
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.report.ranks.records import (
+    PART_SCHEMA,
+    LeftOutFile,
+    PartHeader,
+    RankRecord,
+    decode_record,
+)
+
+LONGEST_LINE = 4_000_000  # bytes; a record has at most a tenth of it
+
+
+def write_part(path: Path, header: PartHeader, records: Iterable[bytes]) -> int:
+    """Write a part file as the records come; how many there were. Raises OSError."""
+    count = 0
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        with beside.open("wb") as file:
+            file.write(msgspec.json.encode(header) + b"\n")
+            for record in records:
+                file.write(record + b"\n")
+                count += 1
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return count
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a record is, and who it is."""
+
+    path: str
+    rank: int | None  # as the recording itself says, or else as its name says
+    named: int | None  # as its name says
+    label: str
+    error: str | None
+    part: Path
+    offset: int
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of a job in order of rank, read anew each time they are asked for."""
+
+    entries: tuple[Entry, ...]  # usable ones, one a rank
+    unreadable: tuple[Entry, ...]
+    left_out: tuple[LeftOutFile, ...]
+    files: int
+    shards_missing: tuple[int, ...] = ()
+
+    def records(self) -> Iterator[RankRecord]:
+        """Every usable rank once, in order."""
+        for entry in self.entries:
+            with entry.part.open("rb") as file:
+                file.seek(entry.offset)
+                record = decode_record(file.readline(LONGEST_LINE))
+            yield msgspec.structs.replace(record, rank=entry.rank)
+
+    def summaries(self) -> Iterator[RankSummary]:
+        """The same, as the reduce wants them."""
+        for record in self.records():
+            assert record.summary is not None
+            yield msgspec.structs.replace(record.summary, rank=record.rank)
+
+
+def read_parts(paths: Sequence[Path]) -> Records:
+    """Index part files. Raises UnreadableFile for what is none, or belongs to another job."""
+    entries: list[Entry] = []
+    headers = []
+    for path in paths:
+        header, found = _indexed(path)
+        headers.append((path, header))
+        entries += found
+    _check_shards(headers)
+    readable = [e for e in entries if e.error is None]
+    ranked, repeated = _ranked(readable)
+    left_out = tuple(dict.fromkeys(item for _, h in headers for item in h.left_out))
+    return Records(
+        tuple(ranked),
+        tuple(e for e in entries if e.error is not None),
+        (*left_out, *repeated),
+        max((h.files for _, h in headers), default=0),
+        _missing_shards([h for _, h in headers]),
+    )
+
+
+def _indexed(path: Path) -> tuple[PartHeader, list[Entry]]:
+    found = []
+    try:
+        with path.open("rb") as file:
+            header = _header(path, file.readline(LONGEST_LINE))
+            while True:
+                offset = file.tell()
+                line = file.readline(LONGEST_LINE)
+                if not line:
+                    break
+                found.append(_entry(path, offset, decode_record(line)))
+    except OSError as error:
+        raise UnreadableFile(f"{path}: {error.strerror or error}", hint="check the path") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UnreadableFile(
+            f"{path}: not a part file, or cut off ({error})",
+            hint="write it again: pinchpoint ranks DIR --shard I/N -o PART",
+        ) from None
+    return header, found
+
+
+def _header(path: Path, line: bytes) -> PartHeader:
+    header = msgspec.json.decode(line, type=PartHeader)
+    if header.schema != PART_SCHEMA:
+        raise UnreadableFile(
+            f"{path}: {header.schema} is not {PART_SCHEMA}",
+            hint="write it with this version: pinchpoint ranks DIR --shard I/N -o PART",
+        )
+    return header
+
+
+def _entry(part: Path, offset: int, record: RankRecord) -> Entry:
+    own = record.summary.rank if record.summary is not None else None
+    error = record.error
+    if record.summary is None and error is None:
+        error = f"{record.path}: an empty record"
+    rank = record.rank if own is None else own
+    return Entry(record.path, rank, record.rank, record.label, error, part, offset)
+
+
+def _ranked(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
+    """One entry a rank, in order; files that nobody gave a rank get the numbers that are free."""
+    kept: dict[int, Entry] = {}
+    repeated: list[LeftOutFile] = []
+    nameless: list[Entry] = []
+    if _names_know_better(entries):
+        entries = [replace(e, rank=e.named) for e in entries]
+    for entry in sorted(entries, key=lambda e: e.path):
+        if entry.rank is None:
+            nameless.append(entry)
+        elif entry.rank in kept:
+            other = kept[entry.rank].path
+            why = f"says that it is rank {entry.rank} too, as {other} does"
+            repeated.append(LeftOutFile(path=entry.path, why=why))
+        else:
+            kept[entry.rank] = entry
+    number = 0
+    for entry in nameless:
+        while number in kept:
+            number += 1
+        kept[number] = replace(entry, rank=number, label=entry.label or "rank not known")
+    return [kept[rank] for rank in sorted(kept)], repeated
+
+
+def _names_know_better(entries: list[Entry]) -> bool:
+    """Recordings that all claim one rank (some writers put 0 everywhere) under different names."""
+    own, named = [e.rank for e in entries], [e.named for e in entries]
+    return len(set(own)) < len(own) and None not in named and len(set(named)) == len(named)
+
+
+def _check_shards(headers: list[tuple[Path, PartHeader]]) -> None:
+    totals = {h.shard[1] for _, h in headers if h.shard is not None}
+    seen: dict[tuple[int, int], Path] = {}
+    for path, header in headers:
+        if header.shard is None:
+            continue
+        if len(totals) > 1:
+            raise UnreadableFile(
+                f"{path}: shards of different splits ({', '.join(map(str, sorted(totals)))})",
+                hint="merge the parts of one split",
+            )
+        if header.shard in seen:
+            raise UnreadableFile(
+                f"{path}: shard {header.shard[0]} again, as in {seen[header.shard]}",
+                hint="name every part once",
+            )
+        seen[header.shard] = path
+
+
+def _missing_shards(headers: list[PartHeader]) -> tuple[int, ...]:
+    shards = [h.shard for h in headers if h.shard is not None]
+    if not shards:
+        return ()
+    there = {s[0] for s in shards}
+    return tuple(i for i in range(1, shards[0][1] + 1) if i not in there)

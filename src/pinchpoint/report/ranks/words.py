@@ -1,0 +1,202 @@
+"""Sentences about a job that the renderers share."""
+
+from typing import Any
+
+from pinchpoint.report.document import PartOfStep
+from pinchpoint.report.quantity import duration, number, percent, quantity
+from pinchpoint.report.ranks.document import (
+    BucketItem,
+    IncidentItem,
+    JobFindingItem,
+    JobInfo,
+    MismatchItem,
+    RanksReport,
+    StragglerItem,
+)
+from pinchpoint.report.wording import change
+
+MOST_PARTS = 10
+SMALL_PART_RATIO = 0.01
+MOST_NOTES = 4  # of one sort; the document has them all
+RECORDING_RATIO = 0.8  # of the recorded step: below it waits are not those of the real job
+_MOST_SPANS = 6
+
+
+def source_line(report: RanksReport) -> tuple[str, ...]:
+    """What was read: ranks, devices, backend, steps."""
+    job = report.job
+    of = f" of {job.world_size:,}" if job.world_size and job.world_size != job.ranks else ""
+    devices = ", ".join(f"{n:,} × {name}" for name, n in sorted(job.devices.items()))
+    numbers = report.steps.numbers
+    steps = f"{len(numbers)} steps ({numbers[0]} to {numbers[-1]})" if numbers else "no steps"
+    return tuple(
+        p for p in (f"{job.ranks:,}{of} ranks", devices, ", ".join(job.backends), steps) if p
+    )
+
+
+def clock_sentence(report: RanksReport) -> str | None:
+    """How the clocks were aligned, and what that leaves open."""
+    clocks = report.clocks
+    if clocks.aligned < 2 or clocks.uncertainty_ns is None:
+        return None
+    apart = f", up to {duration(clocks.largest_offset_ns or 0)} apart before"
+    drift = clocks.largest_drift_ppm
+    moving = f", drifting up to {drift:g} ppm" if drift else ""
+    how = " and ".join(clocks.matched_by)
+    return (
+        f"Clocks brought together by the collectives' ends (matched by {how}):"
+        f" ± {duration(clocks.uncertainty_ns)}{apart}{moving}"
+    )
+
+
+def step_sentence(report: RanksReport) -> str | None:
+    """How long a step takes, recorded and without the profiler."""
+    steps = report.steps
+    if steps.typical_ns is None:
+        return None
+    text = f"Step {duration(steps.typical_ns)} in the recordings"
+    without = steps.unprofiled_ns_predicted
+    if without is not None and without < 0.98 * steps.typical_ns:
+        text += f", about {duration(without)} without the profiler"
+    return text
+
+
+def doubts(report: RanksReport) -> tuple[str, ...]:
+    """What is missing or odd about the files."""
+    job = report.job
+    said = []
+    steps = report.steps
+    without = steps.unprofiled_ns_predicted
+    if without is not None and without < RECORDING_RATIO * (steps.typical_ns or 0):
+        said.append("recording slows the hosts here: without it ranks wait less for each other")
+    if job.shards_missing:
+        said.append(f"shards that are missing: {spans(job.shards_missing)}")
+    if job.missing:
+        said.append(f"{_counted(len(job.missing), 'rank')} without a usable recording: "
+                    f"{spans(job.missing)}")  # fmt: skip
+    said += [f"cannot be used: {note.why}" for note in job.unreadable[:MOST_NOTES]]
+    if len(job.unreadable) > MOST_NOTES:
+        said.append(f"and {len(job.unreadable) - MOST_NOTES:,} more that cannot be used")
+    if job.truncated:
+        said.append(f"cut off: {_ranks(job.truncated)}")
+    if job.left_out:
+        said.append(_left_out(job))
+    if report.clocks.not_aligned:
+        alone = _ranks(report.clocks.not_aligned)
+        said.append(f"no collective shared with the others, clock not aligned: {alone}")
+    return tuple(said)
+
+
+def _left_out(job: JobInfo) -> str:
+    first = job.left_out[0]
+    more = f" and {len(job.left_out) - 1:,} more" if len(job.left_out) > 1 else ""
+    return f"left out: {first.path}{more} ({first.why})"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {spans(ranks)}"
+
+
+def spans(numbers: tuple[int, ...]) -> str:
+    """``0 to 7, 12, 15 to 16``; of many, the first ones."""
+    out: list[list[int]] = []
+    for one in numbers:
+        if out and one == out[-1][1] + 1:
+            out[-1][1] = one
+        else:
+            out.append([one, one])
+    texts = [str(a) if a == b else f"{a} to {b}" for a, b in out[:_MOST_SPANS]]
+    more = len(numbers) - sum(b - a + 1 for a, b in out[:_MOST_SPANS])
+    return ", ".join(texts) + (f" and {more:,} more" if more else "")
+
+
+def top_parts(report: RanksReport) -> tuple[tuple[str, PartOfStep | None, int], ...]:
+    """The largest parts, and the rest in one; they add up to the step."""
+    total = sum(p.ns_per_step for p in report.breakdown)
+    large = [p for p in report.breakdown[:MOST_PARTS] if p.ns_per_step >= SMALL_PART_RATIO * total]
+    rest = total - sum(p.ns_per_step for p in large)
+    rows = [(p.label, p, p.ns_per_step) for p in large]
+    return (*rows, ("everything else", None, rest)) if rest else tuple(rows)
+
+
+def gain(report: RanksReport, finding: JobFindingItem) -> str:
+    """``14.9 → 10.6 ms a step (10.1 to 11.3)``."""
+    base = report.steps.unprofiled_ns_predicted or report.steps.typical_ns
+    if finding.predicted_step_ns is None or not base:
+        return finding.consequence or "the gain is not known"
+    return change(base, finding.predicted_step_ns, finding.predicted_range_ns)
+
+
+def shown_on(finding: JobFindingItem) -> str | None:
+    """On which ranks a finding was made, where it is about single ranks."""
+    if finding.on_ranks is None:
+        return None
+    return f"{_ranks(finding.ranks)}; best seen in {finding.shown_by}"
+
+
+def straggler_sentence(item: StragglerItem) -> str:
+    """What a late rank lost and did."""
+    doing = "; ".join(
+        d.what + (f" at {d.where}" if d.where else "") + f" ({duration(d.ns_per_step)})"
+        for d in item.doing
+    )
+    last = ""
+    if item.last_ratio is not None:
+        last = f", last to {percent(item.last_ratio)} % of collectives"
+    steps = f"in {_counted(len(item.late_steps), 'step')} since step {item.since_step}"
+    return f"rank {item.rank}: {duration(item.excess_ns)} {steps}{last}: {doing or 'not known'}"
+
+
+def incident_sentence(item: IncidentItem) -> str:
+    """One step that waited for one rank."""
+    return f"step {item.step} waits {duration(item.excess_ns)} for rank {item.rank}"
+
+
+def mismatch_sentence(item: MismatchItem) -> str:
+    """A suspect for a hang."""
+    at = f"step {item.step}, call {item.place}" if item.step is not None else f"call {item.place}"
+    who = f"{_counted(item.count, 'rank')} ({spans(item.ranks)})"
+    if item.what == "missing":
+        return f"{item.group}, {at}: {who} did not call {item.call}"
+    return f"{item.group}, {at}: {who} called {item.instead} where others called {item.call}"
+
+
+def bucket_sentence(item: BucketItem) -> str:
+    """How large messages should be."""
+    now = quantity(item.mean_bytes, "bytes")
+    text = (
+        f"{item.kind} of {item.group}: {item.per_step:g} messages a step of {now} on average reach"
+        f" {percent(item.reached_ratio)} % of {rate(item.bytes_per_s)}"
+    )
+    if not item.saving_ns_per_step:
+        return text + "; larger ones would not help"
+    wanted = quantity(item.bucket_bytes, "bytes")
+    return text + f"; buckets of {wanted} save {duration(item.saving_ns_per_step)} of transfers"
+
+
+def rate(bytes_per_s: float) -> str:
+    """Bandwidths are spoken of in powers of ten."""
+    return f"{number(bytes_per_s / 1e9)} GB/s"
+
+
+def cell(value: Any, unit: str) -> str:
+    """A cell of a table as text."""
+    if value is None:
+        return "-"
+    return rate(value) if unit == "bytes/s" else quantity(value, unit)
+
+
+def scaling_sentence(report: RanksReport) -> str | None:
+    """What the job keeps of what its ranks could do alone."""
+    found = report.scaling
+    if found is None or report.job.ranks < 2:
+        return None
+    limits = {"waiting": "late ranks", "transfer": "transfers", "nothing": "hardly anything"}
+    return (
+        f"Scaling efficiency {percent(found.efficiency_ratio)} % (own work over step);"
+        f" limited by {limits[found.limit]}"
+    )

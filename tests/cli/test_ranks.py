@@ -1,0 +1,72 @@
+"""The commands around many ranks: what is printed, where, and exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pinchpoint.cli import main as cli
+
+DATA = Path(__file__).parents[1] / "data" / "ranks"
+
+
+@pytest.fixture
+def uneven():
+    return [str(DATA / f"uneven.rank{r}.json.gz") for r in (0, 1)]
+
+
+def test_the_terminal_names_the_late_rank(uneven, capsys):
+    assert cli(["ranks", *uneven]) == 0
+    out, err = capsys.readouterr()
+    assert "Rank 1 holds up the others" in out
+    assert err == ""
+
+
+def test_json_is_one_document(uneven, capsys):
+    assert cli(["ranks", *uneven, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "pinchpoint.ranks/1"
+
+
+def test_a_page(uneven, capsys, tmp_path):
+    assert cli(["ranks", *uneven, "--html", str(tmp_path / "r.html")]) == 0
+    assert (tmp_path / "r.html").read_text("utf-8").startswith("<!doctype html>")
+    assert "wrote" in capsys.readouterr().err
+
+
+def test_shards_and_merge_say_the_same(uneven, capsys, tmp_path):
+    parts = [str(tmp_path / f"{i}.part") for i in (1, 2)]
+    for i, part in enumerate(parts, 1):
+        assert cli(["ranks", *uneven, "--shard", f"{i}/2", "-o", part]) == 0
+    capsys.readouterr()
+    assert cli(["merge", *parts, "--json"]) == 0
+    merged = capsys.readouterr().out
+    assert cli(["ranks", *uneven, "--json"]) == 0
+    assert capsys.readouterr().out == merged
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ranks"], "which recordings?"),
+        (["ranks", "nowhere"], "no such file"),
+        (["ranks", "x", "--shard", "1/2"], "--shard and --output go together"),
+        (["ranks", "x", "--shard", "a/b", "-o", "p"], "not I/N"),
+        (["ranks", "x", "--ray-address", "auto"], "goes with --engine ray"),
+        (["ranks", "x", "--engine", "spark"], "spark"),
+        (["merge"], "which parts?"),
+        (["merge", "nowhere.part"], "nowhere.part"),
+    ],
+)
+def test_mistakes_end_in_one_line(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_nothing_usable_is_an_error_of_the_input(tmp_path, capsys):
+    (tmp_path / "rank0.json").write_text("no recording")
+    assert cli(["ranks", str(tmp_path)]) == 2
+    assert "cannot be used" in capsys.readouterr().out

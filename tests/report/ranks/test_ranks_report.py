@@ -1,0 +1,194 @@
+"""From files to the document and its pictures; recordings are of two H100."""
+
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.importers.rank_files import RankFile
+from pinchpoint.report.ranks import diagnose_ranks, merge_parts, write_shard
+from pinchpoint.report.ranks.document import decode_ranks, encode_ranks
+from pinchpoint.report.ranks.html import render_page
+from pinchpoint.report.ranks.read_rank import read_rank, record_of
+from pinchpoint.report.ranks.records import decode_record
+from pinchpoint.report.ranks.terminal import render_ranks
+from pinchpoint.report.terminal import Look
+from rank_traces import MS, Job
+
+DATA = Path(__file__).parents[2] / "data" / "ranks"
+
+
+def both(name):
+    return [DATA / f"{name}.rank{r}.json.gz" for r in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def uneven():
+    return diagnose_ranks(both("uneven"))
+
+
+def test_the_rank_with_more_work_is_named_and_what_sharing_it_gives(uneven):
+    (found,) = uneven.findings
+    assert found.id == "straggler-rank"
+    assert found.summary.startswith("Rank 1 holds up the others by 10.4")
+    # Measured with the work shared evenly, without the profiler: 8.76 ms.
+    assert found.predicted_range_ns[0] < 8.76 * MS < found.predicted_range_ns[1]
+    (straggler,) = uneven.stragglers
+    assert (straggler.rank, straggler.last_ratio) == (1, 1.0)
+    assert straggler.doing[0].subject == "more work"
+
+
+def test_even_work_is_no_finding():
+    report = diagnose_ranks(both("even"))
+    assert report.findings == ()
+    assert abs(report.scaling.replay_error_ratio) < 0.01
+
+
+def test_sockets_are_a_slow_transport_and_no_late_rank():
+    report = diagnose_ranks(both("sockets"))
+    assert [f.id for f in report.findings] == ["nccl-slow-transport"]
+    assert report.stragglers == ()
+    # Measured with the usual transport: 5.5 to 5.7 ms.
+    low, high = report.findings[0].predicted_range_ns
+    assert low < 5.6 * MS < high
+    kinds = report.tables["collectives"]
+    row = dict(zip((c.id for c in kinds.columns), kinds.rows[0], strict=True))
+    assert row["bytes"] == 128_000_000
+    assert row["busbw"] == pytest.approx(2.36e9, rel=0.01)
+
+
+def test_the_breakdown_adds_up_to_the_step(uneven):
+    assert sum(p.ns_per_step for p in uneven.breakdown) == uneven.steps.typical_ns
+
+
+def test_the_document_survives_json(uneven):
+    assert decode_ranks(encode_ranks(uneven)) == uneven
+
+
+def test_an_executor_gives_the_same_bytes(uneven):
+    with ThreadPoolExecutor(2) as executor:
+        assert encode_ranks(diagnose_ranks(both("uneven"), executor)) == encode_ranks(uneven)
+
+
+def test_shards_give_the_same_bytes(uneven, tmp_path):
+    parts = [tmp_path / f"{i}.part" for i in (1, 2)]
+    for number, part in enumerate(parts, 1):
+        assert write_shard(both("uneven"), (number, 2), part) == 1
+    assert encode_ranks(merge_parts(parts)) == encode_ranks(uneven)
+
+
+def test_a_missing_shard_is_said(tmp_path):
+    write_shard(both("uneven"), (2, 2), tmp_path / "2.part")
+    report = merge_parts([tmp_path / "2.part"])
+    assert report.job.shards_missing == (1,)
+    assert report.job.missing == (0,)
+    assert "shards that are missing: 1" in render_ranks(report)
+
+
+def test_parts_that_do_not_belong_together(tmp_path):
+    for shard in ((1, 2), (1, 3)):
+        write_shard(both("uneven"), shard, tmp_path / f"{shard[1]}.part")
+    with pytest.raises(UnreadableFile, match="shards of different splits"):
+        merge_parts([tmp_path / "2.part", tmp_path / "3.part"])
+    with pytest.raises(UnreadableFile, match="shard 1 again"):
+        merge_parts([tmp_path / "2.part"] * 2)
+    cut = tmp_path / "cut.part"
+    cut.write_bytes((tmp_path / "2.part").read_bytes()[:-200])
+    with pytest.raises(UnreadableFile, match="cut off"):
+        merge_parts([cut])
+    with pytest.raises(UnreadableFile, match="not a part file"):
+        merge_parts([DATA / "provenance.toml"])
+    with pytest.raises(UsageError, match="which parts"):
+        merge_parts([])
+    with pytest.raises(UsageError, match="not one of"):
+        write_shard(both("uneven"), (3, 2), cut)
+
+
+def test_one_bad_file_does_not_stop_the_rest(tmp_path):
+    for path in both("uneven"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "uneven.rank2.json.gz").write_bytes(both("uneven")[0].read_bytes()[:9000])
+    (tmp_path / "uneven.rank3.json.gz").write_bytes(b"no recording at all")
+    report = diagnose_ranks([tmp_path])
+    assert report.job.ranks == 2
+    assert [f.id for f in report.findings] == ["straggler-rank"]
+    assert {note.rank for note in report.job.unreadable} == {2, 3}
+    text = render_ranks(report)
+    assert "cannot be used: " in text
+
+
+def test_files_that_all_claim_rank_0_are_told_apart_by_name(tmp_path):
+    for r in (0, 1):
+        shutil.copy(both("uneven")[0], tmp_path / f"a.rank{r}.json.gz")
+    report = diagnose_ranks([tmp_path])
+    assert report.job.ranks == 2
+    assert report.stragglers == ()
+
+
+def test_one_rank_twice_is_left_out(tmp_path):
+    for name in ("x.json.gz", "y.json.gz"):
+        shutil.copy(both("uneven")[0], tmp_path / name)
+    report = diagnose_ranks([tmp_path])
+    assert report.job.ranks == 1
+    assert "rank 0" in report.job.left_out[0].why
+
+
+def test_a_record_says_why_there_is_nothing(tmp_path):
+    record = decode_record(read_rank(RankFile(str(tmp_path / "gone.json"), 4)))
+    assert (record.rank, record.summary) == (4, None)
+    assert "no such file" in record.error
+
+
+def test_a_record_is_small():
+    trace = Job(ranks=1, steps=60, calls=60).traces()[0]
+    record = record_of(trace, RankFile("rank0.json"))
+    assert record.summary.calls.in_all == 3600
+    assert record.summary.calls.stride == 2
+    assert len(msgspec.json.encode(record)) < 200_000
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """40 ranks by hand: 7 and 21 late, written as part file without ever being a file of traces."""
+    from pinchpoint.report.ranks.parts import write_part
+    from pinchpoint.report.ranks.records import PartHeader, encode_record
+
+    job = Job(
+        ranks=40,
+        steps=4,
+        stall_ms=lambda rank, step: 4.0 * (rank in (7, 21)),
+        stall_name="train.py(9): <script>alert(1)</script>\x00",
+    )
+    records = [
+        encode_record(record_of(trace, RankFile(f"rank{r}.json", r)))
+        for r, trace in enumerate(job.traces())
+    ]
+    part = tmp_path_factory.mktemp("many") / "all.part"
+    write_part(part, PartHeader(files=40), records)
+    return merge_parts([part])
+
+
+def test_two_late_ranks_of_forty(many):
+    assert {s.rank for s in many.stragglers} == {7, 21}
+    found = next(f for f in many.findings if f.id == "straggler-rank")
+    assert found.summary.startswith("Ranks 7 and 21 hold up the others by 3.98 ms")
+    text = render_ranks(many)
+    assert "Late ranks" in text
+    assert re.search(r"6 to 8\s+\|█+\|", text)
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_plain_ascii_where_the_terminal_has_no_more(many):
+    assert render_ranks(many, Look(unicode=False)).isascii()
+
+
+def test_the_page_shows_names_as_text(many):
+    page = render_page(many)
+    assert "<script" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert page.count("<svg") == 2
+    assert "\x00" not in page
