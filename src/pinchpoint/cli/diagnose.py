@@ -16,6 +16,7 @@ from pinchpoint.errors import PinchpointError, UsageError
 from pinchpoint.importers import load
 from pinchpoint.report import Report, diagnose
 from pinchpoint.report.document import encode, encode_many
+from pinchpoint.report.fit import fitted
 
 Format = Literal["terminal", "json", "markdown", "github"]
 Switch = Parameter(negative="")
@@ -29,6 +30,7 @@ def command(
     format: Format | None = None,
     fail_over: str | None = None,
     verbose: Annotated[bool, Switch] = False,
+    max_chars: int | None = None,
 ) -> int:
     """Diagnose recordings: where a step goes, ranked findings, predicted gains.
 
@@ -51,6 +53,8 @@ def command(
         Exit with 1 if fixing a finding would save more than this share of the step, such as 5%.
     verbose
         Also show evidence, tables and why a cause was not checked.
+    max_chars
+        With --json, of one file: cut the document to this many characters, tables first.
     """
     chosen = _one_format(json, markdown, format)
     limit = parse_gate(fail_over)
@@ -58,8 +62,13 @@ def command(
         raise UsageError("which recording?", hint="pinchpoint diagnose FILE")
     if html and len(files) > 1:
         raise UsageError("--html writes the page of one recording", hint="name one file")
+    if max_chars is not None and (chosen != "json" or len(files) > 1):
+        raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
     reports, code = _diagnosed(files)
-    present(reports, chosen, verbose=verbose)
+    if max_chars is not None:
+        show(fitted(reports[0], max_chars) + "\n")
+    else:
+        present(reports, chosen, verbose=verbose)
     if html and reports:
         write_page(html, reports[0])
     rulings = [] if limit is None else [judge(report, limit) for report in reports]

@@ -1,0 +1,70 @@
+"""One finding of a recording with all its evidence and places in the trace."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import show
+from pinchpoint.cli.progress import reading
+from pinchpoint.errors import UsageError
+from pinchpoint.importers import load
+from pinchpoint.report import Report, diagnose, wording
+from pinchpoint.report.clean import clean
+from pinchpoint.report.document import FindingItem
+from pinchpoint.report.quantity import quantity
+
+Switch = Parameter(negative="")
+
+
+def command(file: Path, finding: str, /, *, json: Annotated[bool, Switch] = False) -> int:
+    """Show one finding whole: what was measured, where, the fix, and how to confirm it.
+
+    Parameters
+    ----------
+    file
+        A recording of any known format, or a run folder.
+    finding
+        Its id, such as sync-in-loop, or its number in the report.
+    json
+        One JSON object on standard output and nothing else.
+    """
+    with reading(file) as progress:
+        trace = load(file, progress)
+    report = clean(diagnose(trace))
+    found = chosen(report, finding)
+    if json:
+        show(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+    else:
+        show("".join(f"{line}\n" for line in _lines(report, found)))
+    return 0
+
+
+def chosen(report: Report, finding: str) -> FindingItem:
+    """The finding by id or number; UsageError that says why there is none."""
+    for number, item in enumerate(report.findings, 1):
+        if finding in (item.id, str(number)):
+            return item
+    for unanswered in (*report.not_checked, *report.crashed):
+        if unanswered.id == finding:
+            raise UsageError(f"{finding} was not checked: {unanswered.why}", hint=unanswered.record)
+    if finding in report.clear:
+        raise UsageError(f"{finding} was looked for and not found", hint="nothing to do")
+    ids = ", ".join(item.id for item in report.findings)
+    raise UsageError(
+        f"no finding {finding!r} in this recording", hint=f"findings: {ids}" if ids else ""
+    )
+
+
+def _lines(report: Report, found: FindingItem) -> list[str]:
+    place = wording.place(found.location)
+    lines = [f"{found.id}: {found.summary}", wording.gain(report, found)]
+    lines += [f"at: {place}"] if place else []
+    for fact in found.evidence:
+        where = "" if fact.at_ns is None else f" (at {fact.at_ns} ns: {fact.name or 'event'})"
+        lines.append(f"  {fact.what}: {quantity(fact.value, fact.unit)}{where}")
+    lines += [f"fix: {found.fix}"] if found.fix else []
+    lines += [f"  {line}" for line in (found.hint or "").splitlines()]
+    lines += [f"confirm: {found.confirm}"] if found.confirm else []
+    return [line for line in lines if line]
