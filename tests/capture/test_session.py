@@ -197,6 +197,22 @@ def test_ranks_agree_on_the_steps_to_record(tmp_path, clock):
     assert opened["first"] == opened["second"]
 
 
+def test_ranks_agree_on_a_request_as_well(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr("pinchpoint.capture.session.REQUEST_EVERY_NS", 0)
+    (tmp_path / "processes").mkdir()
+    ranks = [make(tmp_path, clock, rank=rank, world_size=2) for rank in (0, 1)]
+    opened = []
+    for edge in range(160):
+        if edge == 80:
+            (tmp_path / "capture.request").write_text("")
+        for session in ranks:
+            clock.now += 10 * MS
+            session.step("optimizer")
+        opened.append([session.stage is Stage.RECORDING for session in ranks])
+    assert [len(session.recordings) for session in ranks] == [2, 2]
+    assert all(first == second for first, second in opened)
+
+
 def test_ranks_that_were_not_chosen_are_timed_only(tmp_path, clock):
     (tmp_path / "processes").mkdir()
     session = make(tmp_path, clock, rank=1, world_size=2, ranks="0", after_steps=3)

@@ -15,7 +15,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.capture.agreement import Agreement
+from pinchpoint.capture.agreement import AHEAD, Agreement
 from pinchpoint.capture.completion_clock import CompletionClock
 from pinchpoint.capture.identity import Identity
 from pinchpoint.capture.memory_use import resident_bytes
@@ -239,7 +239,7 @@ class Session:
             return
         self.window.step()
         grown = (resident_bytes() or 0) - self._resident_at_open
-        if self.window.steps and grown > self.settings.max_bytes:
+        if self.window.steps > 0 and grown > self.settings.max_bytes:
             self.problems.append(
                 f"the recording ended after {self.window.steps} of {self.settings.steps} steps: "
                 f"the program had grown by {grown >> 20} MiB, the limit of --max-size"
@@ -275,17 +275,27 @@ class Session:
             self.stage = Stage.WAITING if self.policy.repeats else Stage.DONE
 
     def _maybe_answer_request(self, intervals: int) -> None:
-        now_ns = time.monotonic_ns()
-        if now_ns - self._asked_ns < REQUEST_EVERY_NS:
-            return
-        self._asked_ns = now_ns
+        """Somebody may ask for one more recording; the first rank hears it for all."""
+        asked = False
+        if self._agreement.pending is None:
+            now_ns = time.monotonic_ns()
+            if now_ns - self._asked_ns < REQUEST_EVERY_NS:
+                return
+            self._asked_ns = now_ns
+            asked = self._agreement.decides and self._request_is_new()
+        step_ns = self.clock.interval_ns[-1] if intervals else REQUEST_EVERY_NS
+        ahead = AHEAD + 3 * REQUEST_EVERY_NS // max(step_ns, 1)  # others look once a second
+        if self._agreement.due(self.clock.edges, asked, ahead):
+            self._prime(intervals)
+
+    def _request_is_new(self) -> bool:
         try:
             stamp = self._request.stat().st_mtime_ns
         except OSError:
-            return
-        if stamp != self._answered_request:
-            self._answered_request = stamp
-            self._prime(intervals)
+            return False
+        new = stamp != self._answered_request
+        self._answered_request = stamp
+        return new
 
     def _give_up(self, error: Exception) -> None:
         self.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])

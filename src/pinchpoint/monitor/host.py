@@ -10,6 +10,7 @@ from pinchpoint.monitor.sample import Missing, Sample
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
+TREE_EVERY_S = 1.0  # finding the processes of a run reads every process of the machine
 SHORTEST_S = 0.05  # kernel counters move in steps of 10 ms; rates over less are noise
 
 
@@ -35,6 +36,8 @@ class HostSource:
         self.missing = Missing()
         self._root_pid = root_pid
         self._run_cpu_by_pid: dict[int, float] = {}
+        self._tree: list[psutil.Process] = []
+        self._tree_at_s = float("-inf")
         self._last = self._totals([])
 
     def read(self, unix_ns: int) -> list[Sample]:
@@ -52,18 +55,15 @@ class HostSource:
         return [Sample(unix_ns, None, {k: float(v) for k, v in values.items() if v is not None})]
 
     def run_processes(self) -> list[psutil.Process]:
-        """The processes of the run that live now."""
-        if self._root_pid is None:
-            return []
-        try:
-            root = psutil.Process(self._root_pid)
-            return [root, *root.children(recursive=True)]
-        except psutil.Error:
-            return []
+        """The processes of the run, as of a second ago at most."""
+        now_s = time.monotonic()
+        if self._root_pid is not None and now_s - self._tree_at_s >= TREE_EVERY_S:
+            self._tree, self._tree_at_s = _tree(self._root_pid), now_s
+        return self._tree
 
     def follow(self, root_pid: int) -> None:
         """From now on, the run is the process tree below this process."""
-        self._root_pid = root_pid
+        self._root_pid, self._tree_at_s = root_pid, float("-inf")
 
     def close(self) -> None:
         """Nothing is held."""
@@ -95,6 +95,14 @@ class HostSource:
                 continue
             self._run_cpu_by_pid[process.pid] = times.user + times.system
         return sum(self._run_cpu_by_pid.values())
+
+
+def _tree(root_pid: int) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(root_pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 def _rates(then: _Totals, now: _Totals, seconds: float) -> dict[str, float | None]:
