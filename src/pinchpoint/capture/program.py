@@ -24,6 +24,7 @@ from pinchpoint.capture.torch_window import OWN, USED, TorchWindow
 from pinchpoint.capture.window import Window, new_window
 from pinchpoint.monitor.run_folder import MEMORY, PROCESSES, TRACES
 
+OLDEST_PYTHON = (3, 11)
 OWN_PROFILER = (
     "the program runs its own profiler, and only one can record at a time: nothing was recorded "
     "here; diagnose the program's own trace, or switch its profiler off"
@@ -198,6 +199,8 @@ def start() -> None:
     settings = from_environment(os.environ)
     if settings is None:
         return
+    if sys.version_info < OLDEST_PYTHON:
+        raise RuntimeError("the program's Python is too old for the hooks; they need 3.11")
     with contextlib.suppress(OSError):
         (Path(settings.folder) / PROCESSES / "hooks-loaded").touch()
     Program(settings).start()

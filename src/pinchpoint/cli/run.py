@@ -166,9 +166,10 @@ def _run(
         ) from None
     ended = launch(_wrapped(words, settings, folder), settings)
     try:
-        _say(folder, collect.finish(folder, words, settings, ended))
+        problems = collect.finish(folder, words, settings, ended)
+        _say(folder, problems)
         if diagnose and settings.tool != "none":
-            _diagnose(folder)
+            _diagnose(folder, problems)
     except Exception as error:  # the exit code is the program's, whatever becomes of ours
         note(f"pinchpoint: {folder} is incomplete: {error}")
     return ended.exit_code
@@ -202,7 +203,7 @@ def _say(folder: Path, problems: Sequence[str]) -> None:
     note(f"pinchpoint: run folder {_shown(folder)}")
 
 
-def _diagnose(folder: Path) -> None:
+def _diagnose(folder: Path, said: Sequence[str]) -> None:
     """Print the diagnosis on standard error: standard output belongs to the program."""
     from pinchpoint.importers import load
     from pinchpoint.report import diagnose, terminal
@@ -210,7 +211,8 @@ def _diagnose(folder: Path) -> None:
     try:
         report = diagnose(load(folder))
     except PinchpointError as error:
-        note(f"pinchpoint: no diagnosis: {error.message}")
+        if not any(error.message.endswith(problem) for problem in said):
+            note(f"pinchpoint: no diagnosis: {error.message}")
         return
     note("")
     print(terminal.render(report, look(verbose=False)), file=sys.stderr)
