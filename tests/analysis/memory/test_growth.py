@@ -74,6 +74,19 @@ def test_a_cache_that_fills_once_is_no_leak():
     assert growth(histories(p.trace())[0]).leaks == ()
 
 
+def test_a_batch_made_ahead_of_its_step_is_no_leak():
+    p = Program()
+    t = Training(p)
+    waiting = None
+    for number in range(8):
+        following = p.alloc(MIB, user(60))
+        t.step(number)
+        if waiting is not None:
+            p.drop(waiting, user(60))
+        waiting = following
+    assert growth(histories(p.trace())[0]).leaks == ()
+
+
 def test_too_few_steps_are_not_judged():
     p = Program()
     t = Training(p)

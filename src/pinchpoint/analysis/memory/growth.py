@@ -1,8 +1,8 @@
 """Blocks that a step leaves behind: growth from step to step, and who causes it.
 
 A block is left behind if it is born in one step and still there when the next one has ended. A
-stack leaks if it does so in three steps or more, regularly and up to the end; growth that stops is
-a cache that fills.
+stack leaks if it does so in three steps or more, regularly and up to the end, and most of it is
+there to the end; growth that stops is a cache that fills, and what goes a step later a queue.
 """
 
 from dataclasses import dataclass, replace
@@ -112,9 +112,15 @@ def _steady_stacks(history: History, left: NDArray[np.bool_]) -> list[Index]:
     return [
         mine
         for mine in groups
-        if len(mine) >= MIN_STEPS
+        if _piles_up(history, mine)
         and _regular(np.unique(step_of(history, history.blocks.birth[mine])), last)
     ]
+
+
+def _piles_up(history: History, rows: Index) -> bool:
+    """Whether most are there to the end; batches that wait for their step are replaced instead."""
+    staying = int((history.blocks.death[rows] >= history.steps.end[-1]).sum())
+    return staying >= MIN_STEPS and 2 * staying >= len(rows)
 
 
 def _regular(seen: Index, last: int) -> bool:
