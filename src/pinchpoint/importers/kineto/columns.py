@@ -184,8 +184,8 @@ class Interned:
 
     def _mapped(self, column: Array, spell: Callable[[int], str]) -> tuple[Array, Mask]:
         table = np.zeros(len(self.texts) + 1, np.int32)
-        for text in used_in_order(column, len(self.texts)):
-            table[text] = self._names.id_of(spell(text))
+        used = used_in_order(column, len(self.texts))
+        table[used] = self._names.ids_of([spell(text) for text in used])
         return table[column], column == ABSENT
 
 
@@ -201,7 +201,9 @@ def used_in_order(column: Array, values: int) -> list[int]:
 
 def _shortest(token: bytes) -> str:
     if b'"' not in token:  # numbers and brackets
-        return value_text(token.translate(None, b" \t\r\n"), escaped=False)
+        text = token.translate(None, b" \t\r\n").decode("utf-8", "replace")
+        if text.isprintable():
+            return text
     try:
         token = msgspec.json.format(token, indent=-1)
     except (msgspec.MsgspecError, RecursionError, ValueError):
