@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from kineto_documents import SCANNERS, document, op, written
+from kineto_documents import SCANNERS, document, kernel, op, written
 from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.importers.kineto import read, read_arguments
@@ -102,6 +102,15 @@ def test_extreme_values(tmp_path, scanner, inside):
     text = GOOD.replace('"args": {}', '"args": {' + inside + "}")
     trace = read(written(tmp_path, text), scanner=scanner)
     assert trace.host_ops.value("external_id", 0) is None
+
+
+def test_numbers_that_do_not_fit_are_unknown(tmp_path):
+    huge = {"registers_per_thread": 2**40, "shared_memory": -1, "device": 2**50, "stream": 2**70}
+    ops = load(written(tmp_path, document(kernel("k", 1, 2, 3, **huge)))).device_ops
+    assert ops.value("registers", 0) is None
+    assert ops.value("shared_bytes", 0) is None
+    assert ops.value("stream", 0) == 7  # that of the thread
+    assert ops.value("device", 0) == 0
 
 
 @pytest.mark.parametrize("scanner", SCANNERS)

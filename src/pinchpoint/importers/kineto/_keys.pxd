@@ -11,7 +11,6 @@ cdef enum:
 
 
 cdef struct Key:
-    int length
     int column
     int form
     int shift

@@ -18,35 +18,14 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
-from pinchpoint.importers.kineto._habit cimport (
-    HABITS,
-    STEPS,
-    Habit,
-    Step,
-    follows,
-    habit_of,
-    learn,
-)
+from pinchpoint.importers.kineto._habit cimport HABITS, STEPS, Habit, Step
+from pinchpoint.importers.kineto._habit cimport follows, habit_of, learn
 from pinchpoint.importers.kineto._keys cimport LONGEST_KEY, Key, Keys, find_key, first_bytes
 from pinchpoint.importers.kineto._pool cimport NO_MEMORY, Pool, empty, grow_table, intern, is_text
-from pinchpoint.importers.kineto._rows cimport (
-    MOST_COLUMNS,
-    Places,
-    Rows,
-    Spans,
-    add_span,
-    grow_rows,
-    place_of,
-)
-from pinchpoint.importers.kineto._text cimport (
-    Bytes,
-    number,
-    plain_number,
-    skip_blanks,
-    skip_separators,
-    string_end,
-    value_end,
-)
+from pinchpoint.importers.kineto._rows cimport MOST_COLUMNS, Places, Rows, Spans
+from pinchpoint.importers.kineto._rows cimport add_span, grow_rows, place_of
+from pinchpoint.importers.kineto._text cimport Bytes, number, plain_number, skip_blanks
+from pinchpoint.importers.kineto._text cimport skip_separators, string_end, value_end
 
 cdef enum:
     MOST_LANES = 16
@@ -58,8 +37,6 @@ cdef int BAD = Status.BAD
 cdef int LONG = Status.LONG
 cdef int64_t NULL_VALUE = fields.NULL
 cdef int64_t ABSENT = fields.ABSENT
-cdef int INTEGER = fields.Form.INTEGER
-cdef int NANOSECONDS = fields.Form.NANOSECONDS
 cdef int THOUSANDTHS = fields.Form.THOUSANDTHS
 cdef int TEXT = fields.Form.TEXT
 cdef int TOKEN = fields.Form.TOKEN
@@ -67,7 +44,6 @@ cdef int JSON = fields.Form.JSON
 cdef int PHASE = fields.Form.PHASE
 cdef int ADDRESS = fields.Form.ADDRESS
 cdef int HOST = fields.Lane.HOST
-cdef int DEVICE = fields.Lane.DEVICE
 cdef int FLOW = fields.Lane.FLOW
 cdef int MEMORY = fields.Lane.MEMORY
 cdef int RAW = fields.Lane.RAW
@@ -107,7 +83,6 @@ cdef fill_keys(Keys* keys, declared):
             text = key.text.encode()
             if len(text) != n:
                 continue
-            keys.key[position].length = n
             keys.key[position].column = fields.COLUMNS.index(key.column)
             keys.key[position].form = key.form
             keys.key[position].shift = (

@@ -214,3 +214,10 @@ def _shortest(token: bytes) -> str:
 def known(column: Array) -> tuple[Array, Mask]:
     """A column of numbers and where it is null."""
     return column, column == NULL
+
+
+def known_32(column: Array) -> tuple[Array, Mask]:
+    """The same for a column of 32 bits; what does not fit is null."""
+    missing = np.abs(column) >= 2**31  # NULL as well: its absolute value is itself, below zero
+    missing |= column < 0
+    return np.where(missing, 0, column), missing

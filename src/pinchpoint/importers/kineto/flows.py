@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.importers.kineto.columns import known
+from pinchpoint.importers.kineto.columns import known, known_32
 from pinchpoint.importers.kineto.fields import ABSENT, NULL, PLACE, Lane
 from pinchpoint.importers.kineto.host import Sources
 from pinchpoint.importers.kineto.order import time_order
@@ -23,11 +23,11 @@ def flow_table(sources: Sources) -> Table:
     if order is not None:
         columns = {name: values[order] for name, values in columns.items()}
     missing = {}
-    for name in ("from_correlation", "to_stream", "device"):
+    for name in ("from_correlation", "to_stream"):
         columns[name], missing[name] = known(columns[name])
+    columns["device"], missing["device"] = known_32(columns["device"])
     for name in ("from_thread", "to_thread"):
         missing[name] = columns[name] == ABSENT
-    columns["device"] = np.where(missing["device"], 0, columns["device"])
     return table("flows", columns, missing)
 
 

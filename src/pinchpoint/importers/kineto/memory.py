@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pinchpoint.importers.kineto.columns import known
+from pinchpoint.importers.kineto.columns import known, known_32
 from pinchpoint.importers.kineto.fields import NULL, PLACE, Lane
 from pinchpoint.importers.kineto.host import Sources
 from pinchpoint.trace import Table, table
@@ -30,7 +30,7 @@ def allocation_table(sources: Sources) -> Table | None:
     }
     size = taken["memory_bytes"]
     on_host = taken["memory_device_type"] == _HOST_MEMORY
-    device, no_device = known(taken["memory_device"])
+    device, no_device = known_32(taken["memory_device"])
     address, no_address = known(taken["address"])
     allocated, no_allocated = known(taken["total_allocated"])
     reserved, no_reserved = known(taken["total_reserved"])
@@ -38,7 +38,7 @@ def allocation_table(sources: Sources) -> Table | None:
         "time_ns": spans.start,
         "address": np.where(no_address, 0, address).astype(np.uint64),
         "bytes": np.where(size == NULL, 0, size),
-        "device": np.where(no_device | on_host, 0, device),
+        "device": device,
         "allocated_bytes": allocated,
         "reserved_bytes": reserved,
         "thread": spans.of(sources.threads.positions(columns.take(Lane.MEMORY, PLACE))),
