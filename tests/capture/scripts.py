@@ -103,3 +103,13 @@ for i in range(50):
     optimizer.step()
 dist.destroy_process_group()
 """
+
+ENDED_BY_A_SCHEDULER = (
+    HEAD
+    + """
+for i in range(1000):
+    train_step()
+    if i == 40:
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+)

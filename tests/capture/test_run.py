@@ -94,9 +94,16 @@ def test_a_program_that_exits_before_the_recording_says_so_and_keeps_its_code(ra
         pp.load(run.folder)
 
 
-def test_ctrl_c_keeps_what_was_recorded(ran):
-    run = ran(scripts.INTERRUPTED_WHILE_RECORDED, "--after-steps", "8", "--steps", "900")
-    assert run.code == 130
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        pytest.param(scripts.INTERRUPTED_WHILE_RECORDED, 130, id="ctrl-c"),
+        pytest.param(scripts.ENDED_BY_A_SCHEDULER, 143, id="sigterm"),
+    ],
+)
+def test_an_interrupted_program_keeps_what_was_recorded(ran, script, code):
+    run = ran(script, "--after-steps", "8", "--steps", "900")
+    assert run.code == code
     assert len(run.traces) == 1
     assert 20 < run.processes[0]["recordings"][0]["steps"] < 40
 

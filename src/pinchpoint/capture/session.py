@@ -18,11 +18,13 @@ from typing import Any
 from pinchpoint.capture.agreement import AHEAD, Agreement
 from pinchpoint.capture.completion_clock import CompletionClock
 from pinchpoint.capture.identity import Identity
+from pinchpoint.capture.marking_optimizer import MarkingOptimizer
 from pinchpoint.capture.memory_use import resident_bytes
 from pinchpoint.capture.policy import AtSteadyState, Policy
 from pinchpoint.capture.recording import Recording
 from pinchpoint.capture.settings import Settings, chosen
 from pinchpoint.capture.step_clock import FIRST_STEPS, StepClock
+from pinchpoint.capture.termination import OnTermination
 from pinchpoint.capture.window import Window
 from pinchpoint.monitor.run_folder import REQUEST_FILE
 
@@ -33,7 +35,6 @@ MOST_DRAIN_STEPS = 64
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
 LOADER_NS = 2_000_000_000
 REQUEST_EVERY_NS = 1_000_000_000
-LOST_REFERENCE = 8  # steps of another optimizer after which the first one is given up
 
 MakeWindow = Callable[[], Window | None]
 
@@ -78,23 +79,18 @@ class Session:
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
         self.end_quiet_watch: Callable[[], None] = _nothing
         self._countdown = 0
-        self._reference: int | None = None
-        self._since_reference = 0
+        self._optimizer = MarkingOptimizer()
         self._thread: int | None = None
         self._resident_at_open = 0
         self._timing_since_ns = 0
+        self._on_termination = OnTermination(self.finish)
 
     # What the hooks tell
 
     def optimizer_stepped(self, optimizer: Any) -> None:
-        """An optimizer made its step; the first one seen marks the steps."""
-        if self._reference is None or self._since_reference >= LOST_REFERENCE:
-            self._reference, self._since_reference = id(optimizer), 0
-        if id(optimizer) != self._reference:
-            self._since_reference += 1
-            return
-        self._since_reference = 0
-        self.step("optimizer")
+        """An optimizer made its step; one of them marks the program's steps."""
+        if self._optimizer.stepped(optimizer):
+            self.step("optimizer")
 
     def fetched(self, start_ns: int, end_ns: int, iterator: Any) -> None:
         """The program asked for a batch and got it."""
@@ -135,6 +131,7 @@ class Session:
 
     def forget_in_fork(self) -> None:
         """This is a copy of the process in a fork: it records nothing, and writes nothing."""
+        self._on_termination.disarm()
         self.window, self.stage = None, Stage.DONE
 
     def finish(self) -> None:
@@ -217,7 +214,9 @@ class Session:
             self.stage = Stage.DONE
             self._save(self)
             return
+        self._on_termination.arm()
         self.window.prime()
+        self._save(self)  # a program that is killed from now on has left its figures
         self._countdown = max(LEAST_DRAIN_STEPS, self._outstanding + 1)
         self.stage = Stage.DRAINING
 
@@ -250,6 +249,8 @@ class Session:
         window, self.window = self.window, None
         if window is not None:
             self.keep(window.close(step_ended=step_ended))
+        self._on_termination.disarm()
+        self._save(self)
         self._recover()
 
     def _recover(self) -> None:
