@@ -2,6 +2,8 @@
 
 from pinchpoint.analysis.accounting import Breakdown, breakdown
 from pinchpoint.analysis.bound import Binding, Bound, bound
+from pinchpoint.analysis.sampled import sampled_sentences
+from pinchpoint.analysis.telemetry import device_looks
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
 from pinchpoint.trace import Trace
 
@@ -10,10 +12,22 @@ def verdict(trace: Trace) -> str:
     """The sentence; empty where there is no step to speak of."""
     facts, parts = bound(trace), unprofiled_breakdown(trace) or breakdown(trace)
     if not parts.typical_ns:
-        return ""
+        return _sampled(trace)
     if not parts.of_group("device") + parts.of_group("idle") + parts.of_group("exposed"):
         return _without_device(parts)
     return _SENTENCES[facts.by](facts, parts)
+
+
+def _sampled(trace: Trace) -> str:
+    """What a telemetry log alone has to say."""
+    if trace.host_ops is not None or trace.device_ops is not None:
+        return ""
+    said = sampled_sentences(trace)
+    if said:
+        return " ".join(f"{text[:1].upper()}{text[1:]}." for text in said)
+    if device_looks(trace):
+        return "The devices worked, and nothing held them down."
+    return ""
 
 
 def _without_device(parts: Breakdown) -> str:

@@ -27,7 +27,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
     "mclk": ("memory_clock_mhz", 1),
     "pclk": ("sm_clock_mhz", 1),
     "pviol": ("power_capped_ratio", 0.01),
-    "tviol": ("thermal_slowdown", 1),
+    "tviol": ("thermal_slowdown_ratio", 1),
     "fb": ("memory_used_bytes", _MIB),
     "rxpci": ("pcie_rx_bytes_per_s", _MB),
     "txpci": ("pcie_tx_bytes_per_s", _MB),

@@ -78,3 +78,11 @@ HOST_METRICS: dict[str, Metric] = {
 }
 
 METRICS: dict[str, Metric] = DEVICE_METRICS | HOST_METRICS
+
+LOGGED_METRICS: dict[str, Metric] = {
+    "power_capped_ratio": Metric("power-capped", "ratio", "time in which power held it down"),
+    "thermal_slowdown_ratio": Metric("slowed for heat", "ratio", "time in which heat did"),
+}
+"""What logs of other tools have and we do not sample."""
+
+KNOWN_METRICS: dict[str, Metric] = METRICS | LOGGED_METRICS

@@ -42,6 +42,7 @@ def device_sentences(stretch: Stretch) -> tuple[str, ...]:
     found = [
         *_hardware(stretch),
         *_held_down(stretch),
+        *_logged_as_held_down(stretch),
         *_work(stretch),
         *_link(stretch),
         *_memory(stretch),
@@ -88,6 +89,21 @@ def _held_down(stretch: Stretch) -> list[str]:
         clock = f": SM clock {median(clocks):.0f}" if clocks else ""
         clock += f" of {highest:.0f} MHz" if clocks and highest else " MHz" if clocks else ""
         found.append(f"{words} {_percent(share)} of {stretch.called}{clock}")
+    return found
+
+
+def _logged_as_held_down(stretch: Stretch) -> list[str]:
+    """The same from logs that give shares of time in place of reasons (nvidia-smi dmon)."""
+    clock = stretch.known("sm_clock_mhz")
+    found = []
+    for name, words in (
+        ("power_capped_ratio", "power-capped"),
+        ("thermal_slowdown_ratio", "slowed for heat"),
+    ):
+        share = stretch.mean(name)
+        if share is not None and share >= HELD_DOWN_RATIO:
+            low = f": SM clock down to {min(clock):.0f} MHz" if clock else ""
+            found.append(f"{words} {_percent(share)} of {stretch.called}{low}")
     return found
 
 

@@ -92,7 +92,8 @@ def _source(trace: Trace) -> SourceInfo:
 def _devices(trace: Trace) -> tuple[str, ...]:
     """The devices that did something; files often list every device of the machine."""
     if trace.device_ops is None:
-        profiled = trace.devices if trace.kernel_counters is not None else ()
+        sampled = trace.counters is not None and trace.host_ops is None
+        profiled = trace.devices if trace.kernel_counters is not None or sampled else ()
         return tuple(device.name or f"device {device.number}" for device in profiled)
     names = {device.number: device.name for device in trace.devices}
     used = np.unique(trace.device_ops["device"]).tolist()

@@ -8,6 +8,7 @@ from pinchpoint.analysis.source_table import SourceRow, source_table
 from pinchpoint.report import time_tables
 from pinchpoint.report.columns import Column, result_table
 from pinchpoint.report.document import ResultTable
+from pinchpoint.report.sampled_table import sampled_table
 from pinchpoint.trace import Trace
 
 
@@ -23,6 +24,7 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
         time_tables.transfer_table(trace),
         time_tables.launch_table(trace),
         time_tables.sync_table(trace),
+        sampled_table(trace),
     )
     return {table.id: table for table in found if table is not None and table.rows}
 
