@@ -89,10 +89,14 @@ class Program:
         return new_window(self.settings, self.folder / TRACES, self.session.identity.stem)
 
     def _save(self, session: Session) -> None:
-        if os.getpid() == self.pid:
+        if os.getpid() != self.pid:
+            return
+        try:
             from pinchpoint.capture.process_facts import save_facts  # not paid at start-up
 
             save_facts(session, list(self.loaders.values()))
+        except Exception as error:  # the user's program comes first
+            session.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
 
     def _hook_failed(self, module: str, error: Exception) -> None:
         self.session.problems.append(f"{module} could not be watched: {error}")

@@ -17,7 +17,7 @@ from typing import Any
 
 from pinchpoint.capture.agreement import AHEAD, Agreement
 from pinchpoint.capture.completion_clock import CompletionClock
-from pinchpoint.capture.identity import Identity
+from pinchpoint.capture.identity import Identity, identity
 from pinchpoint.capture.marking_optimizer import MarkingOptimizer
 from pinchpoint.capture.memory_use import resident_bytes
 from pinchpoint.capture.policy import AtSteadyState, Policy
@@ -176,7 +176,17 @@ class Session:
         clock = self.fetch_clock
         return clock.edges >= LOADER_FETCHES and clock.elapsed_ns >= LOADER_NS
 
+    def _find_rank(self) -> None:
+        """Ranks that no launcher named are known once the process group is there."""
+        if self.clock.edges:
+            return
+        found = identity()
+        if found.world_size > self.identity.world_size:
+            self.identity = found
+            self._agreement = Agreement(Path(self.settings.folder), found)
+
     def _edge(self) -> None:
+        self._find_rank()
         intervals = self.clock.edge()
         if self.quiet_busy:
             self.clock.disturb()
