@@ -138,6 +138,7 @@ class Figures:
     unprofiled_median: float | None
     unprofiled_p90: float | None
     gain_median: float | None
+    gain_p90: float | None
     crashed: int
 
 
@@ -151,6 +152,7 @@ def figures(rows: list[Row]) -> Figures:
     corrections = [
         abs(r.corrected_ns / r.unprofiled_ns - 1) for r in rows if r.stable and r.corrected_ns
     ]
+    gains = [error for _, error in _gain_errors(rows)]
     return Figures(
         slow=len(slow),
         first_right=sum(r.top1 for r in slow),
@@ -163,7 +165,8 @@ def figures(rows: list[Row]) -> Figures:
         still_named=sum(bool(set(planted.get(r.case, ())) & set(r.found)) for r in fixed),
         unprofiled_median=_quantile(corrections, 0.5),
         unprofiled_p90=_quantile(corrections, 0.9),
-        gain_median=_quantile([error for _, error in _gain_errors(rows)], 0.5),
+        gain_median=_quantile(gains, 0.5),
+        gain_p90=_quantile(gains, 0.9),
         crashed=sum(len(r.crashed) for r in rows),
     )
 
@@ -180,6 +183,7 @@ def summary(rows: list[Row]) -> list[tuple[str, str]]:
         ("step without the profiler, median error", _percent(f.unprofiled_median)),
         ("step without the profiler, 90th percentile", _percent(f.unprofiled_p90)),
         ("step after the fix, median error", _percent(f.gain_median)),
+        ("step after the fix, 90th percentile", _percent(f.gain_p90)),
         ("rules that crashed", str(f.crashed)),
     ]
 

@@ -88,7 +88,8 @@ def diagnose(trace: Trace) -> Diagnosis:
         on_top = _on_top(trace, kept, candidate)
         if on_top is not None:
             kept.append(on_top)
-    kept = _specific_first(trace, sorted(kept, key=lambda r: (bool(r.given), -r.saving_ns, r.id)))
+    kept.sort(key=lambda r: (-r.saving_ns, r.id))
+    kept = sorted(_specific_first(trace, kept), key=lambda r: len(r.given))
     together = what_if(trace, [c for r in kept for c in r.finding.changes])
     return Diagnosis(tuple(kept), together if len(kept) > 1 else None, outcomes)
 

@@ -125,6 +125,7 @@ class FindingItem(_Part, frozen=True, kw_only=True):
     location: LocationInfo | None = None
     predicted_step_ns: int | None = None
     predicted_range_ns: tuple[int, int] | None = None
+    given: tuple[str, ...] = ()  # findings whose fixes the prediction includes: it pays after them
     saving_bytes: int | None = None  # device memory at the peak, or lost in the recording
     fix: str = ""
     hint: str | None = None

@@ -55,6 +55,7 @@ def finding_item(ranked: Ranked) -> FindingItem:
         location=_location(finding.location),
         predicted_step_ns=predicted.step_ns if predicted else None,
         predicted_range_ns=predicted.range_ns if predicted else None,
+        given=ranked.given,
         fix=finding.fix,
         hint=finding.hint,
         confirm=finding.confirm,

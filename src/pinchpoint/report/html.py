@@ -108,6 +108,7 @@ def _finding(report: Report, finding: FindingItem) -> dict[str, object]:
         "gain": gain,
         "place": where,
         "evidence": [(fact.what, quantity(fact.value, fact.unit)) for fact in finding.evidence],
+        "given": wording.given(finding),
         "consequence": None if finding.consequence == gain else finding.consequence,
     }
 

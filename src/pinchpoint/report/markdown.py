@@ -125,6 +125,8 @@ def _finding(report: Report, finding: FindingItem, position: int) -> Iterator[st
         yield f"- at: {code(where)}"
     for fact in finding.evidence:
         yield f"- {escape(fact.what)}: {escape(quantity(fact.value, fact.unit))}"
+    if others := wording.given(finding):
+        yield f"- that is: {escape(others)}"
     if finding.consequence and finding.consequence != gain:
         yield f"- also: {escape(finding.consequence)}"
     if finding.fix:

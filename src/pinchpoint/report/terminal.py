@@ -125,6 +125,8 @@ def _finding(
         yield _line(finding.fix, lead="   fix      ")
     for code in (finding.hint or "").splitlines():
         yield _line(code, "cyan", lead="            ")
+    if others := wording.given(finding):
+        yield _line(others, lead="   that is  ")
     if finding.consequence and finding.consequence != gain:
         yield _line(finding.consequence, lead="   also     ")
     if finding.confirm:

@@ -112,6 +112,13 @@ def gain(report: Report, finding: FindingItem) -> str:
     return finding.consequence or "the gain is not known"
 
 
+def given(finding: FindingItem) -> str | None:
+    """Which other fixes the predicted step includes."""
+    if not finding.given:
+        return None
+    return f"the step with {', '.join(finding.given)} fixed too: this pays only after them"
+
+
 def change(before: int, after: int, between: tuple[int, int] | None) -> str:
     """A predicted change of the step's time."""
     unit = time_unit(before)

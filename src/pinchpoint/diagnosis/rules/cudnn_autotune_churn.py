@@ -70,7 +70,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         location=spans.place,
         fix="Turn the search off, or keep to a few input sizes",
         hint="torch.backends.cudnn.benchmark = False",
-        confirm="pinchpoint bench ab --knob cudnn_benchmark=True,False -- python train.py",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
 
 

@@ -41,7 +41,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         location=found.spans.place,
         fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
         hint="DataLoader(..., num_workers=8, pin_memory=True, persistent_workers=True)",
-        confirm="pinchpoint bench ab --knob num_workers=0,8 -- python train.py",
+        confirm="pinchpoint try --knob num_workers=8 -- python train.py",
     )
 
 

@@ -69,7 +69,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         location=work.place,
         fix="Keep model and input in channels-last order",
         hint="model = model.to(memory_format=torch.channels_last)  # and the input as well",
-        confirm="pinchpoint bench ab --knob channels_last=False,True -- python train.py",
+        confirm="pinchpoint try --knob channels_last -- python train.py",
     )
 
 

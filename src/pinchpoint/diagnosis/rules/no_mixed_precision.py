@@ -82,7 +82,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         location=work.place,
         fix="Run forward and loss under bfloat16 autocast",
         hint='with torch.autocast("cuda", dtype=torch.bfloat16): loss = model(x)',
-        confirm="pinchpoint bench ab --knob autocast=off,bf16 -- python train.py",
+        confirm="pinchpoint try --knob autocast=bfloat16 -- python train.py",
     )
 
 

@@ -56,7 +56,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         location=work.place,
         fix="Let float32 products use TF32, or use bfloat16 autocast",
         hint='torch.set_float32_matmul_precision("high")',
-        confirm="pinchpoint bench ab --knob matmul_precision=highest,high -- python train.py",
+        confirm="pinchpoint try --knob tf32 -- python train.py",
     )
 
 

@@ -62,7 +62,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         location=copies.place,
         fix="Pin the batch in the loader and copy it with non_blocking=True",
         hint="DataLoader(..., pin_memory=True); x = x.to(device, non_blocking=True)",
-        confirm="pinchpoint bench ab --knob pin_memory=False,True -- python train.py",
+        confirm="pinchpoint try --knob pin_memory -- python train.py",
     )
 
 

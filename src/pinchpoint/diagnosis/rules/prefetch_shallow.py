@@ -63,7 +63,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         location=found.spans.place,
         fix="Let each worker prepare more batches ahead",
         hint="DataLoader(..., prefetch_factor=8)",
-        confirm="pinchpoint bench ab --knob prefetch_factor=2,8 -- python train.py",
+        confirm="pinchpoint try --knob prefetch_factor=8 -- python train.py",
         confidence="medium",
     )
 

@@ -78,7 +78,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         location=launches.place,
         fix="Train on larger batches, until a step begins to take longer",
         hint=f"DataLoader(..., batch_size={max(64, 16 * items)})",
-        confirm="pinchpoint bench ab --knob batch_size=8,64 -- python train.py",
+        confirm="pinchpoint try --knob batch_size=x2 -- python train.py",
         confidence="medium",
     )
 

@@ -74,7 +74,7 @@ def _workers(trace: Trace, cores: float) -> Iterator[Finding]:
         saving_ns_per_step=(int(SURE_SHARE * wait), int(BEST_SHARE * wait)),
         fix="Give each worker one compute thread",
         hint="DataLoader(..., worker_init_fn=lambda i: torch.set_num_threads(1))",
-        confirm="pinchpoint bench ab --knob OMP_NUM_THREADS=,1 -- python train.py",
+        confirm="pinchpoint try --knob omp_threads=1 -- python train.py",
     )
 
 
@@ -97,7 +97,7 @@ def _own_pool(trace: Trace, cores: float) -> Iterator[Finding]:
         confidence="medium",
         fix="Size the pool to the cores",
         hint=f"OMP_NUM_THREADS={max(int(cores), 1)} python train.py",
-        confirm="pinchpoint bench ab --knob OMP_NUM_THREADS=… -- python train.py",
+        confirm=f"pinchpoint try --knob omp_threads={max(int(cores), 1)} -- python train.py",
     )
 
 

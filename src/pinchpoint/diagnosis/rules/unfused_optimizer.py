@@ -69,5 +69,5 @@ def check(trace: Trace) -> Iterator[Finding]:
         location=spans.place,
         fix="Use the fused optimizer, or foreach",
         hint="torch.optim.AdamW(params, lr, fused=True)",
-        confirm="pinchpoint bench ab --knob fused=False,True -- python train.py",
+        confirm="pinchpoint try --knob fused_optimizer -- python train.py",
     )

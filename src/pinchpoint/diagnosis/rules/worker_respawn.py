@@ -63,7 +63,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         location=spans.place,
         fix="Keep the workers from epoch to epoch",
         hint="DataLoader(..., persistent_workers=True)",
-        confirm="pinchpoint bench ab --knob persistent_workers=False,True -- python train.py",
+        confirm="pinchpoint try --knob persistent_workers -- python train.py",
     )
 
 

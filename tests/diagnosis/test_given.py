@@ -1,0 +1,29 @@
+"""What pays only after other fixes says so, and stands behind them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import pinchpoint as pp
+from pinchpoint.report.document import FindingItem
+from pinchpoint.report.wording import given
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif("PINCHPOINT_CORPUS" not in os.environ, reason="PINCHPOINT_CORPUS is not set")
+@pytest.mark.parametrize("name", ["gpt2_train_starved", "resnet50_train"])
+def test_findings_that_need_others_come_after_all_they_need(name):
+    path = Path(os.environ["PINCHPOINT_CORPUS"]) / "own" / "traces" / f"{name}.json.gz"
+    findings = pp.diagnose(pp.load(path)).findings
+    assert any(finding.given for finding in findings)
+    seen: set[str] = set()
+    for finding in findings:
+        assert set(finding.given) <= seen
+        seen.add(finding.id)
+
+
+def test_the_other_fixes_are_named():
+    finding = FindingItem(id="c", summary="", evidence=(), given=("a", "b"))
+    assert "a, b" in given(finding)
+    assert given(FindingItem(id="c", summary="", evidence=())) is None
