@@ -10,14 +10,12 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.job import Job
+from pinchpoint.analysis.ranks.what_if import Own, as_recorded
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO, rule_modules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Finding, NotChecked, Outcome
-
-Floats = NDArray[np.float64]
 
 # Rules whose cause is in the collectives: their gain is not the rank's own time.
 COMMUNICATION = (
@@ -65,7 +63,7 @@ class JobDiagnosis:
 class _Taken:
     """What the findings that are kept already take away."""
 
-    own_ns: Floats
+    own: Own
     communication_ns: int = 0
     kept: list[JobFinding] = field(default_factory=list)
 
@@ -115,7 +113,7 @@ def _of_ranks(job: Job, found: Sequence[RankFinding], base: int) -> list[JobFind
         by_id.setdefault(one.id, []).append(one)
     out = []
     for id_, same in by_id.items():
-        saving = _gain(job, job.facts.unrecorded_ns, same, id_)
+        saving = _gain(job, as_recorded(job.facts), same, id_)
         if saving > 0:
             best = max(same, key=lambda f: (f.saving_ns, -f.rank))
             out.append(
@@ -130,7 +128,7 @@ def _of_ranks(job: Job, found: Sequence[RankFinding], base: int) -> list[JobFind
     return out
 
 
-def _gain(job: Job, own: Floats, same: Sequence[RankFinding], id_: str) -> int:
+def _gain(job: Job, own: Own, same: Sequence[RankFinding], id_: str) -> int:
     """What the job wins if the cause goes away on every rank that shows it."""
     usable = int(job.facts.usable.sum())
     if id_ in COMMUNICATION:
@@ -141,11 +139,11 @@ def _gain(job: Job, own: Floats, same: Sequence[RankFinding], id_: str) -> int:
     return max(before - job.replay.ask(_less(own, same)), 0)
 
 
-def _less(own: Floats, same: Sequence[RankFinding]) -> Floats:
-    less = own.copy()
+def _less(own: Own, same: Sequence[RankFinding]) -> Own:
+    less = own.ns.copy()
     for one in same:
         less[one.rank] = np.maximum(less[one.rank] - one.saving_ns, 0)
-    return less
+    return Own(less, own.like)
 
 
 def _predicted(base: int, saving: int) -> Prediction:
@@ -158,7 +156,7 @@ def _kept(
 ) -> list[JobFinding]:
     """Findings that still pay once those before them are fixed."""
     exposed = float(np.mean(job.between.transfer_ns)) if job.between.transfer_ns.size else 0.0
-    taken = _Taken(job.facts.unrecorded_ns)
+    taken = _Taken(as_recorded(job.facts))
     for candidate in candidates:
         saving = candidate.saving_ns
         about_transfer = candidate.id in (*COMMUNICATION, "nccl-slow-transport")
@@ -166,7 +164,7 @@ def _kept(
         if taken.kept and about_transfer:
             saving = round(saving * max(1 - taken.communication_ns / max(exposed, 1), 0))
         elif taken.kept and candidate.finding is None:
-            saving = _gain(job, taken.own_ns, same, candidate.id)
+            saving = _gain(job, taken.own, same, candidate.id)
         sure = candidate.finding is not None or len(taken.kept) == 0
         limit = MATERIAL_STEP_RATIO if sure else SURELY_MATERIAL_RATIO
         if saving < limit * base:
@@ -174,6 +172,6 @@ def _kept(
         if about_transfer:
             taken.communication_ns += saving
         elif candidate.finding is None:
-            taken.own_ns = _less(taken.own_ns, same)
+            taken.own = _less(taken.own, same)
         taken.kept.append(replace(candidate))
     return taken.kept

@@ -51,6 +51,17 @@ def since_in_words(job: Job, straggler: Straggler) -> str:
     return "" if first else f", since step {int(job.facts.step_numbers[straggler.since])}"
 
 
+def reasons_in_words(job: Job, positions: Sequence[int]) -> str:
+    """The main reason, or where they differ that of each of the first ranks."""
+    main = {p: doing_of(job, p)[0].what for p in positions[:MOST_NAMED] if doing_of(job, p)}
+    if len(set(main.values())) == 1:
+        return f": {next(iter(main.values()))}"
+    return "".join(
+        f"{'; ' if i else ': '}rank {job.facts.ranks[p].rank}: {what}"
+        for i, (p, what) in enumerate(main.items())
+    )
+
+
 def doing_of(job: Job, rank: int) -> tuple[Doing, ...]:
     """What a late rank (its position) did beyond its peers; empty if that is not known."""
     return next((late.doing for late in job.late_ranks if late.rank == rank), ())

@@ -162,4 +162,4 @@ def test_a_rank_whose_recording_is_refused_is_kept_apart():
 def test_a_single_rank():
     job = job_of(Job(ranks=1))
     assert job.late.cost_ns == 0
-    assert job.replay is None or job.replay.base_ns == near(11)
+    assert not job.late.stragglers

@@ -16,6 +16,7 @@ Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 
 POINT_TO_POINT = ("send", "recv", "sendrecv")
+AT_ONCE_NS = 20_000  # from the end of one collective to the start of the next on a busy stream
 _BY_THE_HOST = ("gloo:", "mpi:", "ucc:")
 
 
@@ -25,6 +26,7 @@ class RankCalls:
 
     start_ns: Ints
     duration_ns: Ints
+    ready_ns: Ints  # when it could have started, but for the collective before it on its stream
     exposed_ns: Ints
     step: Ints  # position of the step that issued it; -1 outside the steps
     asked: tuple[Arguments, ...]
@@ -37,22 +39,24 @@ def rank_calls(trace: Trace) -> RankCalls:
     """All collectives that were issued inside a step, or the whole recording without steps."""
     found = [*_on_device(trace), *_by_the_host(trace)]
     pairs = sum(asked.kind in POINT_TO_POINT for *_, asked, _ in found)
-    kept = [f for f in found if f[4].kind not in POINT_TO_POINT]
+    kept = [f for f in found if f[5].kind not in POINT_TO_POINT]
     order = np.argsort([f[0] for f in kept], kind="stable").tolist() if kept else []
     kept = [kept[i] for i in order]
-    numbers = np.array([f[:4] for f in kept], np.int64).reshape(-1, 4)
+    numbers = np.array([f[:5] for f in kept], np.int64).reshape(-1, 5)
+    start, duration, ready, exposed, step = numbers.T
     return RankCalls(
-        numbers[:, 0],
-        numbers[:, 1],
-        numbers[:, 2],
-        numbers[:, 3],
-        tuple(f[4] for f in kept),
-        tuple(f[5] for f in kept),
-        pairs,
+        start_ns=start,
+        duration_ns=duration,
+        ready_ns=ready,
+        exposed_ns=exposed,
+        step=step,
+        asked=tuple(f[5] for f in kept),
+        kernel=tuple(f[6] for f in kept),
+        point_to_point=pairs,
     )
 
 
-_Call = tuple[int, int, int, int, Arguments, str]
+_Call = tuple[int, int, int, int, int, Arguments, str]
 
 
 def _on_device(trace: Trace) -> list[_Call]:
@@ -73,7 +77,7 @@ def _on_device(trace: Trace) -> list[_Call]:
     )
     start, end = ops["start_ns"][rows], ops.end_ns[rows]
     exposed = _alone(_computing(trace), start, end)
-    columns = (start, end - start, exposed, step[rows])
+    columns = (start, end - start, _ready(trace, rows), exposed, step[rows])
     numbers = zip(*(c.tolist() for c in columns), strict=True)
     kernels = [short_kernel_name(trace.names[n]) for n in ops["name"][rows].tolist()]
     return [
@@ -92,9 +96,44 @@ def _by_the_host(trace: Trace) -> list[_Call]:
     step = step_of(trace, start)
     exposed = _alone(_computing(trace), start, end)
     asked = [Arguments(kind=trace.names[n]) for n in host["name"][rows].tolist()]
-    columns = (start, end - start, exposed, step)
+    columns = (start, end - start, start, exposed, step)
     numbers = zip(*(c.tolist() for c in columns), strict=True)
-    return [(*n, a, "") for n, a in zip(numbers, asked, strict=True) if n[3] >= 0]
+    return [(*n, a, "") for n, a in zip(numbers, asked, strict=True) if n[4] >= 0]
+
+
+def _ready(trace: Trace, rows: Rows) -> Ints:
+    """When each collective could have started, had its stream been free.
+
+    A collective waits for what was issued before it. Where it follows another collective on its
+    stream at once, its own start says only when that one was done.
+    """
+    ops, by = trace.device_ops, issued(trace)
+    assert ops is not None
+    start, end = ops["start_ns"], ops.end_ns
+    stream = ops.filled("stream", -1)
+    collective = ops["kind"] == DeviceKind.COLLECTIVE
+    ready: Ints = start[rows].copy()
+    for one in np.unique(stream[rows]).tolist():
+        on_stream = np.flatnonzero(stream == one)
+        before = np.append(-1, on_stream[:-1])
+        follows = collective[on_stream] & (before >= 0) & collective[before]
+        follows &= start[on_stream] - end[before] < AT_ONCE_NS
+        held = np.isin(rows, on_stream[follows])
+        ready[held] = np.minimum(ready[held], _work_before(trace, rows[held]))
+    return np.maximum(ready, np.minimum(by.start_ns[rows], start[rows]))
+
+
+def _work_before(trace: Trace, rows: Rows) -> Ints:
+    """When everything else was done that was issued before each operation."""
+    ops, by = trace.device_ops, issued(trace)
+    assert ops is not None
+    other = np.flatnonzero((ops["kind"] != DeviceKind.COLLECTIVE) & by.linked & own_work(trace))
+    if not len(other):
+        return ops["start_ns"][rows]
+    order = other[np.argsort(by.start_ns[other], kind="stable")]
+    done = np.maximum.accumulate(ops.end_ns[order])
+    at = np.searchsorted(by.start_ns[order], by.start_ns[rows], "left") - 1
+    return np.where(at >= 0, done[np.maximum(at, 0)], by.start_ns[rows])
 
 
 def _computing(trace: Trace) -> Intervals:

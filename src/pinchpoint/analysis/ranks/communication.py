@@ -48,6 +48,7 @@ class Communication:
 
     waiting_ns: Floats  # for the last rank
     transfer_ns: Floats
+    late_ns: Floats  # all waiting for the last rank, exposed or not
     was_last: Ints  # (ranks,): collectives in which the rank came last
     took_part: Ints  # (ranks,): collectives in which that could be told
     peer_of: Ints  # (ranks,): number of the group that the rank is compared in; -1 without one
@@ -60,7 +61,7 @@ def communication(
 ) -> Communication:
     """All exposed time between ranks; reads every summary once."""
     shape = (len(facts.ranks), len(facts.step_numbers))
-    waiting, transfer = np.zeros(shape), np.zeros(shape)
+    waiting, transfer, late = np.zeros((3, *shape))
     was_last, took_part = np.zeros((2, shape[0]), np.int64)
     sums = np.zeros((4, len(found.kinds.known)))
     for rank, summary in enumerate(source()):
@@ -72,6 +73,7 @@ def communication(
             step = step_of[part.step]
             inside = step >= 0
             np.add.at(waiting[rank], step[inside], weight * part.exposed_waiting_ns[inside])
+            np.add.at(late[rank], step[inside], weight * part.waiting_ns[inside])
             np.add.at(transfer[rank], step[inside], weight * part.exposed_transfer_ns[inside])
             was_last[rank] += int(part.was_last.sum())
             peers = found.groups[part.calls.group]
@@ -91,6 +93,7 @@ def communication(
     return Communication(
         waiting,
         transfer,
+        late,
         was_last,
         took_part,
         _peers(shape[0], found),

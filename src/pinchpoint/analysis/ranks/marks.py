@@ -38,6 +38,7 @@ class Marks:
     step: Ints  # position in the replayed steps
     needed_ns: Floats  # progress at which the result is needed; nan where nobody waits for it
     lane: Ints  # collectives of one group and rank run one after the other
+    by_rank: Ints  # positions in these arrays by rank, step and time
     low: Ints  # results that the rank had to have between its mark before and this one:
     high: Ints  # positions in ``results``
     results: Ints  # marks whose result is needed, by rank and time
@@ -183,6 +184,7 @@ def _columns(
     start = unpack(summary.calls.start_ns)[calls]
     end = start + unpack(summary.calls.duration_ns)[calls]
     exposed = unpack(summary.calls.exposed_ns)[calls]
+    ready = unpack(summary.calls.ready_ns)[calls]
     kinds = np.array([k.group for k in summary.call_kinds], np.int64)
     step_end = unpack(summary.steps.end_ns)[window]
     begin = int(unpack(summary.steps.start_ns)[window[0]])
@@ -200,9 +202,9 @@ def _columns(
     columns = _Columns(
         rank=np.full(n + steps, rank),
         meeting=np.append(number, -1 - np.arange(steps)),
-        time_ns=np.append(start, step_end),
+        time_ns=np.append(ready, step_end),
         released_ns=np.append(np.where(waits, end, _NEVER), np.full(steps, _NEVER)),
-        progress_ns=np.append(progress(start), at_edges[1:]),
+        progress_ns=np.append(progress(ready), at_edges[1:]),
         needed_ns=np.append(np.where(waits, progress(end - exposed), np.nan), nothing),
         step=np.append(unpack_small(summary.calls.step)[calls] - window[0], np.arange(steps)),
         lane=np.append(group, np.zeros(steps, np.int64)),
@@ -229,6 +231,7 @@ def _by_meeting(columns: _Columns, meetings: _Meetings, start: Floats, length: F
         step=ordered.step,
         needed_ns=ordered.needed_ns,
         lane=ordered.rank * lanes + ordered.lane,
+        by_rank=np.lexsort((ordered.time_ns, ordered.step, ordered.rank)),
         low=low,
         high=high,
         results=results,

@@ -12,16 +12,19 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.marks import NO_STEP, Marks
 
+Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 PASSES = 2
+LIKE_ITSELF = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
     """What is different. None: as recorded."""
 
-    own_factor: Floats | None = None  # (ranks, steps)
+    length_ns: Floats | None = None  # (ranks, steps): the ranks' own progress
+    like: Ints | None = None  # (ranks, steps): rank whose course a rank follows; LIKE_ITSELF
     transfer_factor: Floats | None = None  # (meetings,)
     hidden: bool = False  # nobody waits for a transfer as long as the next may start
 
@@ -34,18 +37,41 @@ def step_ns(recorded: Marks, change: Change | None = None) -> float:
     return float(np.nanmax(run.last_ns - run.before_ns)) / recorded.steps
 
 
+def _follow(recorded: Marks, like: Ints, length: Floats, before: Floats, progress: Floats) -> None:
+    """Give marks of some ranks and steps the places that they have on another rank.
+
+    Where the other rank has more or fewer marks in the step, the rank keeps its own course.
+    """
+    steps = recorded.steps
+    cells = recorded.rank * steps + recorded.step
+    edges = np.searchsorted(cells[recorded.by_rank], np.arange(len(like) * steps + 1))
+    for rank, step in zip(*np.nonzero(like != LIKE_ITSELF), strict=True):
+        other = int(like[rank, step])
+        mine, theirs = rank * steps + step, other * steps + step
+        rows = recorded.by_rank[edges[mine] : edges[mine + 1]]
+        model = recorded.by_rank[edges[theirs] : edges[theirs + 1]]
+        whole = recorded.length_ns[other, step]
+        if len(rows) == len(model) and whole > 0:
+            course = recorded.progress_ns[model] - before[other, step]
+            progress[rows] = course * (length[rank, step] / whole)
+
+
 class _Run:
     """One simulation: the state of every rank while it goes through the meetings."""
 
     def __init__(self, recorded: Marks, change: Change) -> None:
         self.recorded, self.hidden = recorded, change.hidden
-        factor = change.own_factor
-        scale = np.ones_like(recorded.length_ns) if factor is None else factor
-        length = recorded.length_ns * scale
+        length = recorded.length_ns if change.length_ns is None else change.length_ns
         before = np.cumsum(recorded.length_ns, axis=1) - recorded.length_ns
         after = np.cumsum(length, axis=1) - length
         cell = recorded.rank, recorded.step
-        self.arrives = after[cell] + (recorded.progress_ns - before[cell]) * scale[cell]
+        scale = np.divide(
+            length, recorded.length_ns, out=np.ones_like(length), where=recorded.length_ns > 0
+        )
+        progress = (recorded.progress_ns - before[cell]) * scale[cell]
+        if change.like is not None:
+            _follow(recorded, change.like, length, before, progress)
+        self.arrives = after[cell] + progress
         self.needed = after[cell] + (recorded.needed_ns - before[cell]) * scale[cell]
         self.all_ns = length.sum(axis=1)
         self.transfer = recorded.transfer_ns

@@ -38,7 +38,7 @@ class Excess:
     """What each rank needs beyond its peers; shape (ranks, steps), nan where not known."""
 
     ns: Floats
-    waited_ns: Floats  # how long its peers waited in that step, in the median
+    waited_ns: Floats  # how long its peers waited in collectives of that step, in the median
     doubt_ns: Floats  # (ranks,): how much of it recording may have caused
     peer_of: Ints  # (ranks,): number of the group that a rank is compared with
 
@@ -106,7 +106,7 @@ def excess(facts: Facts, between: Communication) -> Excess:
         if len(members) < 2:
             continue
         out[members] = facts.own_ns[members] - _others(facts.own_ns[members])
-        waited[members] = _others(between.waiting_ns[members])
+        waited[members] = _others(between.late_ns[members])
         more_host_work = host_work[members] - _others(host_work[members, None])[:, 0]
         doubted = RECORDING_DOUBT * _others(recording[members, None])[:, 0]
         doubt[members] = np.clip(more_host_work, 0, doubted)

@@ -183,6 +183,7 @@ def _calls(trace: Trace, first: int) -> tuple[tuple[CallKind, ...], tuple[Group,
     columns = Calls(
         start_ns=pack(found.start_ns[kept] + (trace.origin_ns or 0)),
         duration_ns=pack(found.duration_ns[kept]),
+        ready_ns=pack(found.ready_ns[kept] + (trace.origin_ns or 0)),
         exposed_ns=pack(found.exposed_ns[kept]),
         kind=pack_small(kind[kept]),
         step=pack_small(found.step[kept] - first),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 SCHEMA = "pinchpoint.rank/1"
 MOST_BYTES = 200_000  # of a summary as JSON
-MOST_CALLS = 2_500  # collectives kept: 40 bytes each, and a third more in base64
+MOST_CALLS = 2_200  # collectives kept: 48 bytes each, and a third more in base64
 LONGEST_TEXT = 160  # characters kept of a name or place
 MOST_CELLS = 3_000  # step × part
 
@@ -72,6 +72,7 @@ class Calls(_Part, frozen=True, kw_only=True):
 
     start_ns: bytes = b""
     duration_ns: bytes = b""
+    ready_ns: bytes = b""  # when it could have started, but for the one before it on its stream
     exposed_ns: bytes = b""  # of the duration: nothing was computed meanwhile
     kind: bytes = b""  # small: position in ``call_kinds``
     step: bytes = b""  # small: position in the steps

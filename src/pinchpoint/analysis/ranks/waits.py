@@ -82,8 +82,9 @@ class Rendezvous:
             if keys is None:
                 continue
             self.members[calls.group].append(rank)
-            numbers = [self.kinds.number(calls.group, k) for k in summary.call_kinds]
-            kind = np.array(numbers, np.int64)[calls.kind]
+            distinct, which = np.unique(calls.kind, return_inverse=True)
+            kinds = (summary.call_kinds[k] for k in distinct.tolist())
+            kind = np.array([self.kinds.number(calls.group, k) for k in kinds], np.int64)[which]
             ends = np.full(len(keys), -_FAR) if common is None else common[calls.at]
             fresh = _sorted(rank, keys, kind, duration[calls.at], ends)
             known = self.groups.get(calls.group)

@@ -1,6 +1,6 @@
 """What the job's step would be: without its stragglers, with a faster link, with overlap."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from pinchpoint.analysis.ranks.known import (
     median_of_ranks,
 )
 from pinchpoint.analysis.ranks.marks import Marks
-from pinchpoint.analysis.ranks.replay import Change, step_ns
+from pinchpoint.analysis.ranks.replay import LIKE_ITSELF, Change, step_ns
 from pinchpoint.analysis.ranks.stragglers import Excess
 
 Floats = NDArray[np.float64]
@@ -45,61 +45,96 @@ class Replay:
 
     def ask(
         self,
-        own_ns: Floats | None = None,
+        own: "Own | None" = None,
         *,
         transfer_factors: Mapping[int, float] | None = None,
         hidden: bool = False,
     ) -> int:
-        """The step with other own times (ranks × steps of the job), transfers, or overlap.
+        """The step with other own times, transfers, or overlap.
 
         ``transfer_factors`` are by the number of the kind of collective.
         """
         factor = np.ones(len(self.marks.transfer_ns))
         for kind, of_kind in (transfer_factors or {}).items():
             factor[self.marks.kind == kind] = of_kind
-        change = Change(_factor(self.facts, self.chosen, own_ns), factor, hidden)
-        return round(self.base_ns * step_ns(self.marks, change) / max(self.corrected_ns, 1))
+        length = _length(self.facts, self.chosen, None if own is None else own.ns)
+        like = None if own is None else own.like[:, self.chosen]
+        found = step_ns(self.marks, Change(length, like, factor, hidden))
+        return round(self.base_ns * found / max(self.corrected_ns, 1))
 
-    def as_peers(self, ranks: Ints) -> Floats:
+    def as_peers(self, ranks: Ints) -> "Own":
         """Own times with these ranks as fast as the median of the others."""
-        return self._levelled(ranks, balanced=False)
-
-    def balanced(self, ranks: Ints) -> Floats:
-        """Own times with the work of all ranks shared out evenly, if these ranks have too much."""
-        return self._levelled(ranks, balanced=True)
-
-    def all_as_median(self) -> Floats:
-        """Own times with no rank slower than the median of its peers in any step."""
-        own = self.facts.unrecorded_ns.copy()
-        for group in np.unique(self.over.peer_of[self.over.peer_of >= 0]).tolist():
-            members = np.flatnonzero((self.over.peer_of == group) & self.facts.usable)
-            if len(members):
-                own[members] = np.fmin(own[members], lower_median_of_ranks(own[members]))
+        own = as_recorded(self.facts)
+        for members in self._groups(ranks):
+            late = np.intersect1d(members, ranks)
+            others = np.setdiff1d(members, late)
+            if len(others):
+                usual = median_of_ranks(own.ns[others])
+                own.level(late, usual, _typical(own.ns, others, usual), at_most=True)
         return own
 
-    def _levelled(self, ranks: Ints, *, balanced: bool) -> Floats:
-        own = self.facts.unrecorded_ns.copy()
+    def balanced(self, ranks: Ints) -> "Own":
+        """Own times with the work of all ranks shared out evenly, if these ranks have too much."""
+        own = as_recorded(self.facts)
+        for members in self._groups(ranks):
+            mean_ns = mean_of_ranks(own.ns[members])
+            own.level(members, mean_ns, _typical(own.ns, members, mean_ns), at_most=False)
+        return own
+
+    def all_as_median(self) -> "Own":
+        """Own times with no rank slower than the median of its peers in any step."""
+        own = as_recorded(self.facts)
+        for members in self._groups(np.arange(len(self.facts.ranks))):
+            usual = lower_median_of_ranks(own.ns[members])
+            own.level(members, usual, _typical(own.ns, members, usual), at_most=True)
+        return own
+
+    def _groups(self, ranks: Ints) -> Iterator[Ints]:
+        """The members of every group that has some of these ranks."""
         groups = self.over.peer_of[ranks]
         for group in np.unique(groups[groups >= 0]).tolist():
             members = np.flatnonzero((self.over.peer_of == group) & self.facts.usable)
-            late = np.intersect1d(members, ranks)
-            others = np.setdiff1d(members, late)
-            if balanced:
-                own[members] = mean_of_ranks(own[members])
-            elif len(others):
-                own[late] = np.fmin(own[late], median_of_ranks(own[others]))
-        return own
+            if len(members):
+                yield members
 
 
-def _factor(facts: Facts, chosen: slice, own_ns: Floats | None) -> Floats:
-    """By what each rank's progress on the device changes in each replayed step."""
-    device = facts.device_ns[:, chosen]
+@dataclass(frozen=True, eq=False)
+class Own:
+    """Own time of each rank and step of the job, and whose course it follows meanwhile."""
+
+    ns: Floats
+    like: Ints
+
+    def level(self, ranks: Ints, usual: Floats, models: Ints, *, at_most: bool) -> None:
+        """Bring ranks to the usual time of each step, as the model rank of the step does it."""
+        mine = self.ns[ranks]
+        changed = (mine > usual) if at_most else ~np.isnan(mine) & ~np.isnan(usual)
+        self.ns[ranks] = np.where(changed, usual, mine)
+        self.like[ranks] = np.where(changed, models, self.like[ranks])
+
+
+def as_recorded(facts: Facts) -> Own:
+    """Every rank as it was, without recording cost."""
+    own = facts.unrecorded_ns.copy()
+    return Own(own, np.full(own.shape, LIKE_ITSELF))
+
+
+def _typical(own: Floats, ranks: Ints, usual: Floats) -> Ints:
+    """For each step the rank whose own time is closest to the usual one."""
+    apart = np.abs(own[ranks] - usual)
+    known = (~np.isnan(apart)).any(axis=0)
+    closest = np.where(np.isnan(apart), np.inf, apart).argmin(axis=0)
+    models: Ints = np.where(known, ranks[closest], LIKE_ITSELF)
+    return models
+
+
+def _length(facts: Facts, chosen: slice, own_ns: Floats | None) -> Floats:
+    """Progress on the device of each rank in each replayed step; 0 where it has none."""
+    device = np.nan_to_num(facts.device_ns[:, chosen])
     wanted = (facts.unrecorded_ns if own_ns is None else own_ns)[:, chosen]
-    known = (device > 0) & ~np.isnan(wanted)
-    factor = np.ones(device.shape)
-    factor[known] = wanted[known] / device[known]
+    length = np.where(np.isnan(wanted), device, wanted)
     # A host that takes longer than its device shows nowhere in the device's progress.
-    return np.minimum(factor, 1.0) if own_ns is None else factor
+    return np.minimum(length, device) if own_ns is None else length
 
 
 def replay(facts: Facts, over: Excess, marks: Marks, chosen: slice) -> Replay | None:
@@ -107,12 +142,13 @@ def replay(facts: Facts, over: Excess, marks: Marks, chosen: slice) -> Replay | 
     window = facts.window_ns[:, chosen]
     if np.isnan(window).all(axis=0).any():
         return None
+    unchanged = step_ns(marks)
     return Replay(
         facts,
         over,
         marks,
         chosen,
         recorded_ns=mean(median_of_ranks(window)),
-        identity_ns=step_ns(marks),
-        corrected_ns=step_ns(marks, Change(_factor(facts, chosen, None))),
+        identity_ns=unchanged,
+        corrected_ns=min(step_ns(marks, Change(_length(facts, chosen, None))), unchanged),
     )

@@ -23,11 +23,13 @@ from collections.abc import Iterator
 from pinchpoint.analysis.collectives import collectives
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.diagnosis.late_ranks import (
+    MOST_NAMED,
     doing_of,
     evidence_of,
     fix_for,
     place_of,
     ranks_in_words,
+    reasons_in_words,
     saving,
     since_in_words,
     waiting_of_others,
@@ -63,17 +65,20 @@ def _always(job: Job) -> Finding:
     named = job.late.stragglers
     ranks = [s.rank for s in named]
     doing = doing_of(job, ranks[0])
-    reason = f": {doing[0].what}" if doing else ""
     who = ranks_in_words(job, ranks)
     holds = "hold" if len(ranks) > 1 else "holds"
     return Finding(
         summary=f"{who[0].upper()}{who[1:]} {holds} up the others by"
-        f" {job.late.cost_ns / 1e6:.2f} ms a step{since_in_words(job, named[0])}{reason}",
-        evidence=(*evidence_of(job, ranks[0]), waiting_of_others(job, ranks)),
+        f" {job.late.cost_ns / 1e6:.2f} ms a step{since_in_words(job, named[0])}"
+        f"{reasons_in_words(job, ranks)}",
+        evidence=(
+            *(fact for rank in ranks[:MOST_NAMED] for fact in evidence_of(job, rank)),
+            waiting_of_others(job, ranks),
+        ),
         cost_ns_per_step=job.late.cost_ns,
         saving_ns_per_step=saving(job, ranks),
         location=place_of(doing),
-        fix=fix_for(doing),
+        fix=". ".join(dict.fromkeys(fix_for(doing_of(job, rank)) for rank in ranks[:MOST_NAMED])),
         confirm=_CONFIRM,
     )
 

@@ -85,7 +85,7 @@ def _job_info(records: Records, job: Job | None = None) -> JobInfo:
     known = [r.world_size for r in ranks if r.world_size]
     world = max(known, default=None)
     refused = [
-        FileNote(path=e.path, why=r.refused, rank=r.rank)
+        FileNote(path=e.path, why=f"{e.path}: {r.refused}", rank=r.rank)
         for e, r in zip(records.entries, ranks, strict=False)
         if r.refused is not None
     ]

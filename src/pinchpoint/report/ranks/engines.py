@@ -29,7 +29,8 @@ Work = Callable[[RankFile], bytes]
 
 ATTEMPTS = 3
 IN_FLIGHT_PER_WORKER = 2  # one at work, one ready
-SMALL_JOB_BYTES = 4_000_000  # on disk; starting processes takes longer than reading this
+SMALL_JOB = 16  # files, and
+SMALL_JOB_BYTES = 4_000_000  # on disk: starting processes takes longer than reading these
 # Measured with recordings of 9 to 33 MB: 30 MB for the interpreter and 1.4 to 3 bytes a raw byte.
 WORKER_BYTES, BYTES_PER_RAW_BYTE = 150_000_000, 3
 USUAL_RATIO = 15  # raw over compressed, where the file does not say
@@ -44,7 +45,8 @@ def run(
         yield from _through(executor, files, work, 4 * IN_FLIGHT_PER_WORKER)
         return
     workers = workers_for(files)
-    if workers == 1 or sum(_bytes_on_disk(f.path) for f in files) < SMALL_JOB_BYTES:
+    small = len(files) <= SMALL_JOB
+    if workers == 1 or (small and sum(_bytes_on_disk(f.path) for f in files) < SMALL_JOB_BYTES):
         yield from map(work, files)
         return
     yield from in_processes(files, workers, work)

@@ -135,7 +135,8 @@ def shown_on(finding: JobFindingItem) -> str | None:
     """On which ranks a finding was made, where it is about single ranks."""
     if finding.on_ranks is None:
         return None
-    return f"{_ranks(finding.ranks)}; best seen in {finding.shown_by}"
+    some = "" if finding.on_ranks == len(finding.ranks) else f"{finding.on_ranks:,} ranks, such as "
+    return f"{some}{_ranks(finding.ranks)}; best seen in {finding.shown_by}"
 
 
 def straggler_sentence(item: StragglerItem) -> str:
