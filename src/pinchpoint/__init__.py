@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pinchpoint.importers import load as load
     from pinchpoint.report import Report as Report
     from pinchpoint.report import diagnose as diagnose
+    from pinchpoint.report.ranks import diagnose_ranks as diagnose_ranks
     from pinchpoint.trace import Trace as Trace
 
 _HOME = {
@@ -32,6 +33,7 @@ _HOME = {
     "capture": "pinchpoint.capture.library",
     "changes": "pinchpoint.analysis.replay",
     "diagnose": "pinchpoint.report",
+    "diagnose_ranks": "pinchpoint.report.ranks",
     "load": "pinchpoint.importers",
     "step_done": "pinchpoint.bench.inside",
     "time": "pinchpoint.bench.micro.time_function",
@@ -46,6 +48,7 @@ __all__ = [
     "capture",
     "changes",
     "diagnose",
+    "diagnose_ranks",
     "load",
     "step_done",
     "time",

@@ -70,3 +70,28 @@ def test_nothing_usable_is_an_error_of_the_input(tmp_path, capsys):
     (tmp_path / "rank0.json").write_text("no recording")
     assert cli(["ranks", str(tmp_path)]) == 2
     assert "cannot be used" in capsys.readouterr().out
+
+
+def test_diagnosing_all_ranks_answers_as_a_job(uneven, capsys):
+    assert cli(["diagnose", *uneven]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.index("Rank 1 holds up the others") < text.index("· rank 0 ·")
+    assert "one rank cannot tell who is late" not in text
+    assert cli(["diagnose", *uneven, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["job"]["schema"] == "pinchpoint.ranks/1"
+    said = {f["id"] for report in document["reports"] for f in report["findings"]}
+    assert not said & {"straggler-rank", "rank0-stall", "nccl-slow-transport"}
+
+
+def test_the_gate_judges_the_job(uneven, capsys):
+    assert cli(["diagnose", *uneven, "--fail-over", "10%"]) == 1
+    assert "straggler-rank" in capsys.readouterr().err
+    even = [str(DATA / f"even.rank{r}.json.gz") for r in (0, 1)]
+    assert cli(["diagnose", *even, "--fail-over", "10%"]) == 0
+
+
+def test_two_recordings_of_one_rank_are_no_job(uneven, capsys):
+    even = str(DATA / "even.rank0.json.gz")
+    assert cli(["diagnose", uneven[0], even, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["job"] is None

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.gate import Ruling, judge, parse_gate
+from pinchpoint.cli.gate import Ruling, judge, judge_job, parse_gate
 from pinchpoint.cli.output import look, note, show, write_file
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import PinchpointError, UsageError
@@ -17,6 +17,14 @@ from pinchpoint.importers import load
 from pinchpoint.report import Report, diagnose
 from pinchpoint.report.document import encode, encode_many
 from pinchpoint.report.fit import fitted
+from pinchpoint.report.ranks.document import RanksReport, encode_ranks
+from pinchpoint.report.ranks.of_reports import (
+    is_rank_of_a_job,
+    job_of,
+    record_from,
+    without_guesses,
+)
+from pinchpoint.report.ranks.terminal import render_ranks
 
 Format = Literal["terminal", "json", "markdown", "github"]
 Switch = Parameter(negative="")
@@ -64,14 +72,16 @@ def command(
         raise UsageError("--html writes the page of one recording", hint="name one file")
     if max_chars is not None and (chosen != "json" or len(files) > 1):
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
-    reports, code = _diagnosed(files)
+    reports, job, code = _diagnosed(files)
     if max_chars is not None:
         show(fitted(reports[0], max_chars) + "\n")
     else:
-        present(reports, chosen, verbose=verbose)
+        present(reports, chosen, job, verbose=verbose)
     if html and reports:
         write_page(html, reports[0])
     rulings = [] if limit is None else [judge(report, limit) for report in reports]
+    if limit is not None and job is not None:  # what one rank could save, the job may not
+        rulings = [judge_job(job, limit)]
     for ruling in rulings:
         note(ruling.why)
     return code or worst(rulings)
@@ -86,27 +96,43 @@ def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:
     return wanted[0] if wanted else "terminal"
 
 
-def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], int]:
-    """The reports of all readable files; of several files one bad one does not stop the rest."""
-    reports, code = [], 0
+def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], RanksReport | None, int]:
+    """The reports of all readable files; of several files one bad one does not stop the rest.
+
+    Files that are ranks of one job are also answered together.
+    """
+    reports, records, code = [], [], 0
     for file in files:
         try:
             with reading(file) as progress:
                 trace = load(file, progress)
             reports.append(diagnose(trace))
+            if len(files) > 1 and is_rank_of_a_job(reports[-1]):
+                records.append(record_from(trace, reports[-1]))
         except PinchpointError as error:
             if len(files) == 1:
                 raise
             note(f"error: {error.message}")
             code = error.exit_code
-    return reports, code
+    job = job_of(records) if len(records) == len(reports) else None
+    if job is not None:
+        reports = [without_guesses(report) for report in reports]
+    return reports, job, code
 
 
-def present(reports: Sequence[Report], chosen: Format, *, verbose: bool = False) -> None:
-    """Write the reports to standard output."""
+def present(
+    reports: Sequence[Report],
+    chosen: Format,
+    job: RanksReport | None = None,
+    *,
+    verbose: bool = False,
+) -> None:
+    """Write the reports to standard output, that about their job first."""
     if chosen == "json":
         many = len(reports) != 1
-        show((encode_many(reports) if many else encode(reports[0])).decode() + "\n")
+        together = None if job is None else encode_ranks(job)
+        text = encode_many(reports, together) if many else encode(reports[0])
+        show(text.decode() + "\n")
     elif chosen == "markdown":
         from pinchpoint.report import markdown
 
@@ -116,7 +142,10 @@ def present(reports: Sequence[Report], chosen: Format, *, verbose: bool = False)
     else:
         from pinchpoint.report import terminal
 
-        show("\n".join(terminal.render(report, look(verbose=verbose)) for report in reports))
+        texts = [terminal.render(report, look(verbose=verbose)) for report in reports]
+        if job is not None:
+            texts.insert(0, render_ranks(job, look(verbose=verbose)))
+        show("\n".join(texts))
 
 
 def _present_to_github(reports: Sequence[Report]) -> None:

@@ -1,9 +1,12 @@
 """``--fail-over``: whether a report passes in an automatic check."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pinchpoint.errors import UsageError
 from pinchpoint.report import Report
+from pinchpoint.report.document import FindingItem
+from pinchpoint.report.ranks.document import RanksReport
 from pinchpoint.report.wording import CANNOT_CONCLUDE, base_ns
 
 PASS, OVER, INCONCLUSIVE = 0, 1, 4
@@ -37,8 +40,20 @@ def judge(report: Report, limit_ratio: float) -> Ruling:
     base = base_ns(report)
     if report.health.verdict == CANNOT_CONCLUDE or not base:
         return Ruling(INCONCLUSIVE, "gate: inconclusive, the recording forbids a judgement")
+    return _ruling(base, report.findings, limit_ratio)
+
+
+def judge_job(job: RanksReport, limit_ratio: float) -> Ruling:
+    """The same for the ranks of a job together."""
+    base = job.steps.unprofiled_ns_predicted or job.steps.typical_ns
+    if not base:
+        return Ruling(INCONCLUSIVE, "gate: inconclusive, no step of the job was completed")
+    return _ruling(base, job.findings, limit_ratio)
+
+
+def _ruling(base: int, findings: Sequence[FindingItem], limit_ratio: float) -> Ruling:
     over = []
-    for finding in report.findings:
+    for finding in findings:
         saved = finding.cost_ns_per_step
         if finding.predicted_step_ns is not None:
             saved = base - finding.predicted_step_ns

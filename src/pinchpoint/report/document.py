@@ -187,6 +187,7 @@ class Reports(_Part, frozen=True, kw_only=True):
 
     schema: str = SCHEMA_OF_SEVERAL
     reports: tuple[Report, ...]
+    job: msgspec.Raw | None = None  # pinchpoint.ranks/1, where they are ranks of one job
 
 
 def encode(report: Report) -> bytes:
@@ -194,9 +195,10 @@ def encode(report: Report) -> bytes:
     return msgspec.json.format(msgspec.json.encode(report), indent=1)
 
 
-def encode_many(reports: Sequence[Report]) -> bytes:
-    """Several reports as one JSON document."""
-    return msgspec.json.format(msgspec.json.encode(Reports(reports=tuple(reports))), indent=1)
+def encode_many(reports: Sequence[Report], job: bytes | None = None) -> bytes:
+    """Several reports as one JSON document, with the one about their job where there is one."""
+    several = Reports(reports=tuple(reports), job=None if job is None else msgspec.Raw(job))
+    return msgspec.json.format(msgspec.json.encode(several), indent=1)
 
 
 def decode(text: bytes) -> Report:
