@@ -9,22 +9,10 @@ import pytest
 from pinchpoint.errors import UsageError
 from pinchpoint.importers.rank_files import RankFile
 from pinchpoint.report.ranks.engines import in_processes, run, workers_for
-from pinchpoint.report.ranks.records import RankRecord, decode_record, encode_record
+from pinchpoint.report.ranks.records import decode_record
+from report.ranks.rank_workers import fragile, quick
 
 FILES = [RankFile(f"rank{i}.json", i) for i in range(6)]
-
-
-def quick(file):
-    return encode_record(RankRecord(path=file.path, rank=file.rank, error="nothing to read"))
-
-
-def fragile(file):
-    """Dies the first time that it meets a file whose name asks for it, or each time."""
-    mark = Path(file.label)
-    if file.label and (not mark.exists() or mark.name == "always"):
-        mark.touch()
-        os._exit(9)
-    return quick(file)
 
 
 def ranks(records):
