@@ -175,3 +175,27 @@ def test_a_program_that_is_no_python_passes_through(tmp_path, capfd, monkeypatch
     out, err = capfd.readouterr()
     assert out == "hi\n"
     assert "hooks were never loaded" in err
+
+
+def test_a_disk_that_fills_up_at_the_end_does_not_touch_the_exit_code(tmp_path, capfd, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pinchpoint.capture.collect.finish", full)
+    (tmp_path / "s.py").write_text("raise SystemExit(9)")
+    assert main(["run", "-o", "out", "s.py"]) == 9
+    assert "is incomplete" in capfd.readouterr().err
+
+
+def test_a_disk_that_is_full_at_the_beginning_starts_nothing(tmp_path, capfd, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pinchpoint.capture.collect.begin", full)
+    (tmp_path / "s.py").write_text("print('started')")
+    assert main(["run", "-o", "out", "s.py"]) == 2
+    out, err = capfd.readouterr()
+    assert "started" not in out
+    assert "No space left on device" in err
