@@ -13,8 +13,9 @@ from pinchpoint.importers.rank_files import RankFile
 from pinchpoint.report.ranks import diagnose_ranks, merge_parts, write_shard
 from pinchpoint.report.ranks.document import decode_ranks, encode_ranks
 from pinchpoint.report.ranks.html import render_page
+from pinchpoint.report.ranks.parts import write_part
 from pinchpoint.report.ranks.read_rank import read_rank, record_of
-from pinchpoint.report.ranks.records import decode_record
+from pinchpoint.report.ranks.records import PartHeader, decode_record, encode_record
 from pinchpoint.report.ranks.terminal import render_ranks
 from pinchpoint.report.terminal import Look
 from rank_traces import MS, Job
@@ -137,6 +138,22 @@ def test_one_rank_twice_is_left_out(tmp_path):
     assert "rank 0" in report.job.left_out[0].why
 
 
+def test_a_file_without_rank_beside_ranks_is_left_out(tmp_path):
+    for path in both("uneven"):
+        shutil.copy(path, tmp_path)
+    single = Job(ranks=1).traces()[0]
+    record = record_of(single, RankFile("single.json"))
+    record = msgspec.structs.replace(
+        record, summary=msgspec.structs.replace(record.summary, rank=None)
+    )
+    part = tmp_path / "0.part"
+    write_part(part, PartHeader(), [encode_record(record)])
+    write_shard(both("uneven"), (1, 1), tmp_path / "1.part")
+    report = merge_parts([part, tmp_path / "1.part"])
+    assert report.job.ranks == 2
+    assert report.job.left_out[0].why.startswith("its rank is not known")
+
+
 def test_a_record_says_why_there_is_nothing(tmp_path):
     record = decode_record(read_rank(RankFile(str(tmp_path / "gone.json"), 4)))
     assert (record.rank, record.summary) == (4, None)
@@ -154,9 +171,6 @@ def test_a_record_is_small():
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
     """40 ranks by hand: 7 and 21 late, written as part file without ever being a file of traces."""
-    from pinchpoint.report.ranks.parts import write_part
-    from pinchpoint.report.ranks.records import PartHeader, encode_record
-
     job = Job(
         ranks=40,
         steps=4,

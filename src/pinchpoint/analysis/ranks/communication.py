@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.collective_arguments import bus_factor
 from pinchpoint.analysis.ranks.facts import Facts
 from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, synchronises
-from pinchpoint.analysis.ranks.summary import unpack
-from pinchpoint.analysis.ranks.waits import Occurrences, Rendezvous, split
+from pinchpoint.analysis.ranks.summary import RankSummary, unpack
+from pinchpoint.analysis.ranks.waits import Occurrences, Rendezvous, Split, split
+from pinchpoint.trace.intervals import covered_before, flatten
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -66,14 +67,15 @@ def communication(
     sums = np.zeros((4, len(found.kinds.known)))
     for rank, summary in enumerate(source()):
         step_of = _job_step(facts.step_numbers, unpack(summary.steps.number))
-        for part in split(rank, summary, matching, found):
+        parts = list(split(rank, summary, matching, found))
+        late[rank] = _late(summary, parts, step_of, shape[1])
+        for part in parts:
             if not len(part.at):
                 continue
             weight = summary.calls.stride
             step = step_of[part.step]
             inside = step >= 0
             np.add.at(waiting[rank], step[inside], weight * part.exposed_waiting_ns[inside])
-            np.add.at(late[rank], step[inside], weight * part.waiting_ns[inside])
             np.add.at(transfer[rank], step[inside], weight * part.exposed_transfer_ns[inside])
             was_last[rank] += int(part.was_last.sum())
             peers = found.groups[part.calls.group]
@@ -100,6 +102,20 @@ def communication(
         tuple(found.groups),
         _kinds(facts, found, sums),
     )
+
+
+def _late(summary: RankSummary, parts: list[Split], step_of: Ints, steps: int) -> Floats:
+    """How long the rank stood in some collective and waited, in each step of the job."""
+    start = unpack(summary.calls.start_ns)
+    begin = np.concatenate([start[p.calls.at] for p in parts] or [start])
+    waited = np.concatenate([p.waiting_ns for p in parts] or [np.zeros(len(start), np.int64)])
+    waiting = flatten(begin, begin + waited)
+    low, high = unpack(summary.steps.start_ns), unpack(summary.steps.end_ns)
+    inside = covered_before(waiting, high) - covered_before(waiting, low)
+    out = np.zeros(steps)
+    known = step_of >= 0
+    out[step_of[known]] = np.minimum(summary.calls.stride * inside, high - low)[known]
+    return out
 
 
 def _job_step(job: Ints, own: Ints) -> Ints:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.ranks.facts import BETWEEN_RANKS, Facts
-from pinchpoint.analysis.ranks.summary import Cause, Kernel
+from pinchpoint.analysis.ranks.summary import Cause, Kernel, RankSummary
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -64,7 +64,9 @@ class DeviceWork:
     slowest: str | None  # the kernel that lost most
 
 
-def doings(facts: Facts, rank: int, late: Floats, peers: Ints) -> tuple[Doing, ...]:
+def doings(
+    facts: Facts, rank: int, summary: RankSummary, late: Floats, peers: Ints
+) -> tuple[Doing, ...]:
     """Reasons, most time first. ``late`` are the rank's parts in the steps in which it was late."""
     usual = np.median(facts.parts_ns[peers], axis=0)
     more = {p.id: m for p, m in zip(facts.parts, (late - usual).tolist(), strict=True)}
@@ -72,10 +74,10 @@ def doings(facts: Facts, rank: int, late: Floats, peers: Ints) -> tuple[Doing, .
     on_device = sum(more[i] for i, p in groups.items() if p.group == "device")
     found = []
     if on_device > 0:
-        work = device_work(facts, rank, peers)
+        work = device_work(facts, rank, summary.kernels, peers)
         subject, what = _on_device(work)
         found.append(Doing(subject, what, round(on_device)))
-    causes = facts.ranks[rank].causes
+    causes = summary.causes
     for part_id, part in groups.items():
         if part.group != "device" and more[part_id] > 0:
             place = next((c for c in causes if c.part == part_id), None)
@@ -109,19 +111,20 @@ def _on_device(work: DeviceWork) -> tuple[str, str]:
     return SLOW_KERNEL, f"kernels that are slower here, most of all {work.slowest}"
 
 
-def device_work(facts: Facts, rank: int, peers: Ints) -> DeviceWork:
+def device_work(facts: Facts, rank: int, kernels: tuple[Kernel, ...], peers: Ints) -> DeviceWork:
     """Number, size and speed of the rank's kernels against the median of its peers."""
     count = _typical(facts.kernels[rank])
     counts = [c for c in (_typical(facts.kernels[p]) for p in peers.tolist()) if c]
     kernels_ratio = count / float(np.median(counts)) if count and counts else None
     theirs: dict[str, list[Kernel]] = {}
-    for peer in peers.tolist():
-        for kernel in facts.ranks[peer].kernels:
+    samples = [facts.kernel_samples[p] for p in peers.tolist() if p in facts.kernel_samples]
+    for sample in samples or [k for r, k in facts.kernel_samples.items() if r != rank]:
+        for kernel in sample:
             theirs.setdefault(kernel.name, []).append(kernel)
     rows: list[tuple[int, float, float, str]] = []  # time, its ratio, that of blocks, name
-    for kernel in facts.ranks[rank].kernels:
+    for kernel in kernels:
         same = theirs.get(kernel.name, [])
-        if len(same) * 2 >= len(peers):
+        if len(same) * 2 >= max(len(samples), 1):
             mean = float(np.median([k.total_ns / k.count for k in same]))
             blocks = [k.blocks for k in same if k.blocks]
             usual = float(np.median(blocks)) if blocks else np.nan

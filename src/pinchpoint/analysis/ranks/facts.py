@@ -6,19 +6,22 @@ that is longer (a host that runs ahead is not seen on a device that waits).
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.ranks.summary import Cause, Kernel, Part, RankSummary, unpack
+from pinchpoint.analysis.ranks.known import mean_of_steps
+from pinchpoint.analysis.ranks.summary import Kernel, Part, RankSummary, unpack
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MOST_STEPS = 100  # of the job; the last ones
+MOST_SAMPLES = 128  # ranks whose kernels are kept to compare late ranks with
 COMMON_RATIO = 0.5  # a step of the job was completed by at least this share of ranks
 
 # Parts of a breakdown in which the rank may have waited for another one.
@@ -62,8 +65,6 @@ class RankFacts:
     calls: int
     stride: int
     point_to_point: int
-    causes: tuple[Cause, ...]
-    kernels: tuple[Kernel, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,7 @@ class Facts:
     kernels: Floats
     parts: tuple[Part, ...]
     parts_ns: Floats  # (ranks, parts): mean of the rank's complete steps
+    kernel_samples: Mapping[int, tuple[Kernel, ...]]  # by position, of ranks that stand for all
 
     @property
     def own_ns(self) -> Floats:
@@ -120,9 +122,16 @@ class FactsOf:
     steps: list[_Rows] = field(default_factory=list)
     parts: dict[str, Part] = field(default_factory=dict)
     means: list[dict[str, float]] = field(default_factory=list)
+    samples: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
+    sample_every: int = 1
 
     def add(self, summary: RankSummary) -> None:
         """The next rank."""
+        if len(self.ranks) % self.sample_every == 0:
+            self.samples[len(self.ranks)] = summary.kernels
+        if len(self.samples) > MOST_SAMPLES:
+            self.sample_every *= 2
+            self.samples = {r: k for r, k in self.samples.items() if r % self.sample_every == 0}
         self.ranks.append(_rank_facts(summary))
         self.steps.append(_rows(summary))
         for part in summary.parts:
@@ -151,6 +160,7 @@ class FactsOf:
             kernels=kernels,
             parts=parts,
             parts_ns=np.array(table, float).reshape(len(self.ranks), len(parts)),
+            kernel_samples=self.samples,
         )
 
 
@@ -168,8 +178,6 @@ def _rank_facts(summary: RankSummary) -> RankFacts:
         calls=summary.calls.in_all,
         stride=summary.calls.stride,
         point_to_point=summary.point_to_point,
-        causes=summary.causes,
-        kernels=summary.kernels,
     )
 
 
@@ -206,3 +214,37 @@ def _common_steps(ranks: list[_Rows]) -> Ints:
     with_steps = sum(len(rank.numbers) > 0 for rank in ranks)
     least = max(COMMON_RATIO * with_steps, 1)
     return np.array(sorted(n for n, c in count.items() if c >= least)[-MOST_STEPS:], np.int64)
+
+
+HOST_WAITING = Part(
+    id=GapKind.HOST_COLLECTIVE.id.replace("idle-", "host-"),
+    label=GapKind.HOST_COLLECTIVE.label,
+    group="host",
+)
+
+
+def without_host_waiting(facts: Facts, late_ns: Floats) -> Facts:
+    """Take waiting for other ranks out of the own time of ranks without a device.
+
+    Their threads wait inside whatever they were doing, which looks like work of its own.
+    ``late_ns`` is how long each rank waited in each step.
+    """
+    hosts = np.array([r.device is None for r in facts.ranks], np.bool_)
+    if not hosts.any():
+        return facts
+    waited = np.where(hosts[:, None], np.fmin(late_ns, facts.device_ns), 0)
+    parts, table = _with_part(facts, HOST_WAITING)
+    to = next(i for i, p in enumerate(parts) if p.id == HOST_WAITING.id)
+    mean_ns = np.nan_to_num(mean_of_steps(np.where(np.isnan(facts.window_ns), np.nan, waited)))
+    for rank in np.flatnonzero(hosts).tolist():
+        largest = int(np.argmax(table[rank]))
+        moved = min(mean_ns[rank], table[rank, largest])
+        table[rank, largest] -= moved
+        table[rank, to] += moved
+    return replace(facts, device_ns=facts.device_ns - waited, parts=parts, parts_ns=table)
+
+
+def _with_part(facts: Facts, part: Part) -> tuple[tuple[Part, ...], Floats]:
+    if any(p.id == part.id for p in facts.parts):
+        return facts.parts, facts.parts_ns.copy()
+    return (*facts.parts, part), np.column_stack((facts.parts_ns, np.zeros(len(facts.ranks))))

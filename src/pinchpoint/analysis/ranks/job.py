@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.ranks.clocks import Anchors, Clocks, align
 from pinchpoint.analysis.ranks.communication import Communication, communication
 from pinchpoint.analysis.ranks.doings import Doing, doings
-from pinchpoint.analysis.ranks.facts import Facts, FactsOf
+from pinchpoint.analysis.ranks.facts import Facts, FactsOf, without_host_waiting
 from pinchpoint.analysis.ranks.known import mean, median_of_ranks
 from pinchpoint.analysis.ranks.links import Buckets, buckets
 from pinchpoint.analysis.ranks.marks import marks, replayed_steps
@@ -76,6 +76,7 @@ def reduce(source: Source) -> Job:
     clocks = align(anchors)
     found = gather(source, matching, clocks)
     between = communication(source, facts, matching, found)
+    facts = without_host_waiting(facts, between.late_ns)
     over = excess(facts, between)
     late = lateness(facts, over)
     late_ranks, missing = _look_again(source, facts, over, late, matching, found)
@@ -115,7 +116,8 @@ def _look_again(
             same = (over.peer_of == over.peer_of[rank]) & facts.usable
             same[rank] = False
             parts = _parts_in(summary, facts, facts.step_numbers[wanted[rank]])
-            explained[rank] = LateRank(rank, doings(facts, rank, parts, np.flatnonzero(same)))
+            did = doings(facts, rank, summary, parts, np.flatnonzero(same))
+            explained[rank] = LateRank(rank, did)
     return tuple(explained[rank] for rank in wanted if rank in explained), missing
 
 

@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MOST_MARKS = 2_000_000  # calls of all ranks in the replayed steps: about 100 bytes each
-MOST_MEETINGS = 20_000  # distinct collectives: simulated one after the other
+MOST_MEETINGS = 8_000  # distinct collectives, simulated one after the other in 50 µs each
 NO_STEP = -1
 
 
@@ -125,6 +125,8 @@ def marks(
     None also where calls were thinned out: what is left of them does not add up to the step.
     """
     if any(r.stride > 1 for r in facts.ranks) or not found.groups:
+        return None
+    if not any(r.device for r in facts.ranks):  # what hosts did meanwhile is not known
         return None
     numbers = facts.step_numbers[chosen]
     meetings, n = _Meetings.of(found), len(facts.ranks)

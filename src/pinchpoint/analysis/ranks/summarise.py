@@ -106,7 +106,7 @@ def _device(trace: Trace) -> str | None:
     if trace.device_ops is None or not _has_device(trace):
         return None
     used = int(trace.device_ops["device"][0])
-    return next((d.name for d in trace.devices if d.number == used), None)
+    return next((d.name for d in trace.devices if d.number == used), None) or "unnamed device"
 
 
 def _backend(trace: Trace) -> str | None:

@@ -132,7 +132,7 @@ class RankSummary(_Part, frozen=True, kw_only=True):
     schema: str = SCHEMA
     rank: int | None
     world_size: int | None = None
-    device: str | None = None
+    device: str | None = None  # null: no device took part
     backend: str | None = None  # nccl, gloo, …
     format: str
     events: int

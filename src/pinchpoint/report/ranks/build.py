@@ -99,6 +99,7 @@ def _job_info(records: Records, job: Job | None = None) -> JobInfo:
         devices=dict(Counter(r.device or "no device" for r in ranks if r.refused is None)),
         backends=tuple(sorted({r.backend for r in ranks if r.backend})),
         events=sum(r.events for r in ranks),
+        point_to_point=sum(r.point_to_point for r in ranks),
         missing=tuple(sorted(expected - usable)),
         truncated=tuple(r.rank for r in ranks if r.truncated),
         unreadable=(

@@ -154,6 +154,10 @@ def _ranked(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
             repeated.append(LeftOutFile(path=entry.path, why=why))
         else:
             kept[entry.rank] = entry
+    if kept:
+        why = "its rank is not known, while that of others is"
+        repeated += [LeftOutFile(path=e.path, why=why) for e in nameless]
+        nameless = []
     number = 0
     for entry in nameless:
         while number in kept:

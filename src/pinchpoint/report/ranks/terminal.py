@@ -18,7 +18,7 @@ _MOST_ROWS = 6  # of a table
 _HEAT_ROWS, _HEAT_COLUMNS = 16, 56
 _SHADES = (" ░▒▓█", " .:*#")  # with and without Unicode
 _SHOWN = (  # column of the table, title, width
-    ("kind", "collective", 14),
+    ("kind", "collective", 16),
     ("bytes", "message", 9),
     ("per_step", "a step", 7),
     ("ranks", "ranks", 6),
@@ -191,12 +191,12 @@ def _advice(report: RanksReport) -> Iterator[Line]:
 def _silent(report: RanksReport, verbose: bool) -> Iterator[Line]:
     for item in report.crashed:
         yield "", f"Failed: {item.id} ({item.why})"
-    answered = [i for i in report.not_checked if i.record]
-    for item in report.not_checked if verbose else answered:
-        yield (
-            "Not checked: ",
-            f"{item.id}: {item.why}" + (f"; {item.record}" if item.record else ""),
-        )
+    for item in report.not_checked:
+        if item.record:
+            yield "Not checked: ", f"{item.id}: {item.why}; {item.record}"
+    alike = [i for i in report.not_checked if not i.record]
+    if verbose and alike:
+        yield "Not checked: ", f"{', '.join(i.id for i in alike)}; {alike[0].why}"
     late = report.stragglers[0].path if report.stragglers else None
     if late:
         yield "", ""

@@ -79,6 +79,8 @@ def doubts(report: RanksReport) -> tuple[str, ...]:
         said.append(f"and {len(job.unreadable) - MOST_NOTES:,} more that cannot be used")
     if job.truncated:
         said.append(f"cut off: {_ranks(job.truncated)}")
+    if job.point_to_point:
+        said.append(f"{job.point_to_point:,} sends and receives are not matched between ranks")
     if job.left_out:
         said.append(_left_out(job))
     if report.clocks.not_aligned:
