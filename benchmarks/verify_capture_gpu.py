@@ -5,24 +5,26 @@
 Four unchanged training programs (plain, loader workers, torch.compile, bf16) and one inference loop
 with CUDA graphs; then workloads with a known cause, each a script whose first comment line names
 it; then the step time with hooks only against without Pinchpoint, in interleaved runs. Everything
-that was seen goes to ``OUT/verify.json``; run folders stay in ``OUT/runs`` (traces of more than
-8 MB are removed). The cases stop when the seconds are used up.
+that was seen goes to ``OUT/verify.json``, and the run folders, without traces that would make it larger
+than 15 MB, into ``OUT/runs.tar.gz``. The cases stop when the seconds are used up.
 """
 
 import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent / "src"
-LARGEST_TRACE_BYTES = 8 << 20
+BUNDLE_BYTES = 15_000_000
 OVERHEAD_SECONDS = 80  # kept for the last part
 PARTS = ("run.json", "metrics.json", "env.json", "telemetry.csv")
 # Causes that a live run must be able to show, most telling first.
@@ -140,6 +142,7 @@ def main() -> int:
             save(out, report)
     report["overhead"] = overhead(out, end)
     save(out, report)
+    bundle(out)
     verdict(report)
     return 0
 
@@ -162,9 +165,6 @@ def judged(out: Path, name: str, flags: list[str], words: list[str], end: float)
         if (folder / part).exists():
             found[part] = json.loads((folder / part).read_text())
     found |= diagnosed(folder, end)
-    for trace in (folder / "traces").rglob("*"):
-        if trace.is_file() and trace.stat().st_size > LARGEST_TRACE_BYTES:
-            trace.unlink()
     return found
 
 
@@ -236,6 +236,21 @@ def overhead(out: Path, end: float) -> dict:
 def save(out: Path, report: dict) -> None:
     """Keep what is known so far."""
     (out / "verify.json").write_text(json.dumps(report, indent=1))
+
+
+def bundle(out: Path) -> None:
+    """One archive of all run folders, smallest files first, as far as they fit."""
+    files = [p for p in (out / "runs").rglob("*") if p.is_file()]
+    left = BUNDLE_BYTES
+    with tarfile.open(out / "runs.tar.gz", "w:gz") as archive:
+        for path in sorted(files, key=lambda p: p.stat().st_size):
+            left -= path.stat().st_size
+            if left < 0:
+                break
+            archive.add(path, path.relative_to(out))
+    shutil.rmtree(out / "runs")
+    for script in PROGRAMS:
+        (out / f"{script}.py").unlink()
 
 
 def verdict(report: dict) -> None:
