@@ -5,8 +5,8 @@
 Four unchanged training programs (plain, loader workers, torch.compile, bf16) and one inference loop
 with CUDA graphs; then workloads with a known cause, each a script whose first comment line names
 it; then the step time with hooks only against without Pinchpoint, in interleaved runs. Everything
-that was seen goes to ``OUT/verify.json``, and the run folders, without traces that would make it larger
-than 15 MB, into ``OUT/runs.tar.gz``. The cases stop when the seconds are used up.
+seen goes to ``OUT/verify.json``, and the run folders, without traces that do not fit into 15 MB,
+into ``OUT/runs.tar.gz``. The cases stop when the seconds are used up.
 """
 
 import argparse
