@@ -239,6 +239,13 @@ def save(out: Path, report: dict) -> None:
 
 
 def bundle(out: Path) -> None:
+    """Keep what was run, without the programs that this file holds anyway."""
+    bundle_runs(out)
+    for script in PROGRAMS:
+        (out / f"{script}.py").unlink()
+
+
+def bundle_runs(out: Path) -> None:
     """One archive of all run folders, smallest files first, as far as they fit."""
     files = [p for p in (out / "runs").rglob("*") if p.is_file()]
     left = BUNDLE_BYTES
@@ -249,8 +256,6 @@ def bundle(out: Path) -> None:
                 break
             archive.add(path, path.relative_to(out))
     shutil.rmtree(out / "runs")
-    for script in PROGRAMS:
-        (out / f"{script}.py").unlink()
 
 
 def verdict(report: dict) -> None:
