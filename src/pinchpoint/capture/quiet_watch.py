@@ -1,8 +1,9 @@
 """Programs without steps that a hook can see: serving, generation, hand-written loops.
 
 A thread waits until the program has worked for a while without an optimizer step or a loader
-batch, then records everything for some seconds. A recording with next to nothing in it fell into
-loading or compilation: later, after longer intervals, it is tried again.
+batch and without compiling, then records everything for some seconds. A recording with next to
+nothing in it, or made while something was compiled, is dropped, and after a longer interval it is
+tried again.
 """
 
 import os
@@ -11,21 +12,26 @@ import threading
 import time
 from pathlib import Path
 
+from pinchpoint.capture.getting_ready import CompileWatch, imports, optimizer_exists
 from pinchpoint.capture.memory_use import resident_bytes
 from pinchpoint.capture.recording import Recording
 from pinchpoint.capture.session import Session, Stage
+from pinchpoint.capture.step_clock import StepClock, median
 from pinchpoint.capture.window import new_window
 from pinchpoint.monitor.run_folder import REQUEST_FILE, TRACES
 
 FIRST_AFTER_S = 5.0
-TRIES = 5  # 5, 10, 20, 40, 80 s after the start
+TRIES = 5  # each after twice the time of the one before; compiling starts the time anew
 ENOUGH_OPERATIONS = 50
 WARM_UP_S = 0.2
 LOOK_EVERY_S = 0.25
 REQUEST_EVERY_S = 1.0
 SIZE_EVERY_S = 0.1
 END_WITHIN_S = 60.0
-_IMPORTING = "<frozen importlib._bootstrap>"
+FIRST_STEP_WITHIN_S = 30.0  # with an optimizer, steps are to be expected; the first one is slow
+COMPILED_WITHIN_S = 180.0  # a program that compiles for longer than this compiles in its steps
+STALLED_S = 10.0  # steps that stopped: warm-up before a loop of graph replays, or a pause
+STALLED_STEPS = 20
 
 
 class QuietWatch:
@@ -35,6 +41,9 @@ class QuietWatch:
         self._session, self._settings = session, session.settings
         self._traces = Path(session.settings.folder) / TRACES
         self._end = threading.Event()
+        self._started = time.monotonic()
+        self._compiling = CompileWatch()
+        self._dropped: str | None = None  # why the last recording was not worth keeping
         self._thread = threading.Thread(target=self._run, name="pinchpoint-watch", daemon=True)
 
     def start(self) -> None:
@@ -56,21 +65,25 @@ class QuietWatch:
             self._session.quiet_busy = False
 
     def _watch(self) -> None:
-        after_s = self._settings.after_s or FIRST_AFTER_S
         began: float | None = None
         tries = 0
         while tries < TRIES and not self._end.wait(LOOK_EVERY_S):
-            if self._steps_seen():
+            if self._session.stage is not Stage.WAITING:
                 return
+            if self._steps_come() or self._still_compiles() or imports():
+                began = None  # not yet: the time starts anew
+                continue
             began = began if began is not None else self._work_began()
-            if began is None or time.monotonic() - began < after_s * 2**tries or _imports():
+            if began is None or time.monotonic() - began < self._patience_s() * 2**tries:
                 continue
             recording = self._record()
             tries += 1
             if recording is None:
                 return
-            if self._keep(recording):
+            if self._keep(recording, last=tries == TRIES):
                 break
+            began = None
+        self._say_what_was_dropped()
         self._answer_requests()
 
     def _answer_requests(self) -> None:
@@ -86,9 +99,23 @@ class QuietWatch:
                 self._session.keep(recording)
                 self._session.save()
 
-    def _steps_seen(self) -> bool:
+    def _steps_come(self) -> bool:
+        """Whether the program makes steps that a hook sees."""
         session = self._session
-        return session.stage is not Stage.WAITING or session.clock.edges > 0 or session.fetches > 1
+        if session.clock.edges > 0:
+            return not _stopped(session.clock)
+        return session.fetches > 1 and not _stopped(session.fetch_clock)
+
+    def _still_compiles(self) -> bool:
+        """Whether a recording should wait for compilation to end; not if it never does."""
+        told_when = self._settings.after_s is not None
+        tired = time.monotonic() - self._started > COMPILED_WITHIN_S
+        return self._compiling.busy() and not told_when and not tired
+
+    def _patience_s(self) -> float:
+        if self._settings.after_s is not None:
+            return self._settings.after_s
+        return FIRST_STEP_WITHIN_S if optimizer_exists() else FIRST_AFTER_S
 
     def _work_began(self) -> float | None:
         """When to start counting: the device is in use, or the framework is there."""
@@ -141,32 +168,45 @@ class QuietWatch:
                 )
                 return
 
-    def _keep(self, recording: Recording) -> bool:
+    def _keep(self, recording: Recording, *, last: bool) -> bool:
         """Keep a recording that holds something, and is not overtaken by steps."""
-        if _holds_work(recording) and not self._steps_seen():
+        overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
+        why = None if overtaken else self._why_worthless(recording)
+        if not overtaken and (why is None or (last and recording.file is not None)):
+            self._dropped = None
             self._session.keep(recording)
             self._session.stage = Stage.DONE
             return True
+        self._dropped = why
         if recording.file is not None:
             (self._traces / recording.file.name).unlink(missing_ok=True)
         return False
 
+    def _why_worthless(self, recording: Recording) -> str | None:
+        file = recording.file
+        if self._still_compiles():
+            return "something was compiled"
+        if file is None or file.operators is None:
+            return None
+        if file.operators + (file.kernels or 0) < ENOUGH_OPERATIONS:
+            return "hardly anything was done"
+        torch = sys.modules.get("torch")
+        on_device = torch is not None and torch.cuda.is_initialized()
+        return "no kernel ran" if on_device and not file.kernels else None
 
-def _holds_work(recording: Recording) -> bool:
-    file = recording.file
-    if file is None or file.operators is None:
-        return True
-    return file.operators + (file.kernels or 0) >= ENOUGH_OPERATIONS
+    def _say_what_was_dropped(self) -> None:
+        if self._dropped is not None:
+            self._session.problems.append(
+                f"nothing was kept: {self._dropped} while it was recorded; let the program run "
+                "longer, or say when its steady work begins: pinchpoint run --after-seconds N …"
+            )
+            self._dropped = None
 
 
-def _imports() -> bool:
-    """The main thread is importing: the program has not come to its work yet."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None:
-        if frame.f_code.co_filename == _IMPORTING:
-            return True
-        frame = frame.f_back
-    return False
+def _stopped(clock: StepClock) -> bool:
+    times = clock.interval_ns
+    usual_s = median(times) / 1e9 if len(times) else 0.0
+    return clock.since_last_s > max(STALLED_S, STALLED_STEPS * usual_s)
 
 
 def _is_helper() -> bool:

@@ -59,6 +59,11 @@ class StepClock:
         """Time since the first edge."""
         return 0 if self.first_ns is None else self._clock_ns() - self.first_ns
 
+    @property
+    def since_last_s(self) -> float:
+        """Seconds since the last edge; 0 before the first."""
+        return 0.0 if self._last_ns is None else (self._clock_ns() - self._last_ns) / 1e9
+
     def undisturbed(self, first: int = 0, last: int | None = None) -> list[int]:
         """Positions of ordinary intervals in ``[first, last)``."""
         end = len(self.interval_ns) if last is None else min(last, len(self.interval_ns))
