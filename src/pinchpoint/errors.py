@@ -49,3 +49,8 @@ class MeasurementInvalid(PinchpointError):
     """The measurement itself went wrong (throttled, disturbed, no samples)."""
 
     exit_code = 5
+
+
+def install_hint(extra: str, *packages: str) -> str:
+    """How to get what an extra brings: the packages themselves, or the extra in a checkout."""
+    return f"pip install {' '.join(packages)}, or in a checkout: pip install -e '.[{extra}]'"

@@ -26,7 +26,7 @@ def command(
 ) -> int:
     """Run one query, such as: SELECT name, sum(duration_ns) FROM device_ops GROUP BY ALL.
 
-    The tables are described in docs/reference/tables.md. Needs pinchpoint[sql].
+    The tables are described in docs/reference/tables.md. Needs DuckDB (the extra sql).
 
     Parameters
     ----------

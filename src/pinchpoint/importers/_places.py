@@ -10,7 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.errors import MissingExtra, PinchpointError, UnreadableFile, UsageError
+from pinchpoint.errors import (
+    MissingExtra,
+    PinchpointError,
+    UnreadableFile,
+    UsageError,
+    install_hint,
+)
 from pinchpoint.importers.open import read_head
 
 RECORDINGS = (".json", ".json.gz", ".sqlite", ".nsys-rep")
@@ -98,7 +104,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     except ImportError:
         raise MissingExtra(
             f"{url}: reading from an object store needs fsspec",
-            hint="pip install 'pinchpoint[ray]', and the driver of your store (s3fs, gcsfs, adlfs)",
+            hint=f"{install_hint('ray', 'fsspec')}; and your store's driver (s3fs, gcsfs, adlfs)",
         ) from None
     try:
         system, path = url_to_fs(url)

@@ -61,13 +61,29 @@ def load(path: str | Path, progress: Progress | None = None) -> Trace:
     """
     where = Path(path)
     head = read_head(where)
-    for importer in _importers():
-        if importer.claims(where, head):
-            return _read(importer, where, progress)
+    if importer := _claimant(where, head):
+        return _read(importer, where, progress)
     raise UnreadableFile(
         f"{where}: {_what_it_looks_like(head)}, not a recording that Pinchpoint reads",
         hint=f"formats: {', '.join(formats())}",
     )
+
+
+def format_of(path: Path) -> str | None:
+    """The format that a path looks like; None if it is no recording.
+
+    A file is judged by its first bytes alone: not all that is called ``.json`` is a trace.
+    """
+    try:
+        head = read_head(path)
+    except UnreadableFile:
+        return None
+    importer = _claimant(Path("unnamed") if head else path, head)
+    return importer.FORMAT if importer else None
+
+
+def _claimant(path: Path, head: bytes) -> Importer | None:
+    return next((each for each in _importers() if each.claims(path, head)), None)
 
 
 def _read(importer: Importer, path: Path, progress: Progress | None) -> Trace:
@@ -137,4 +153,4 @@ def _what_it_looks_like(head: bytes) -> str:
     return "text"
 
 
-__all__ = ["HEAD_BYTES", "Importer", "Progress", "formats", "load", "read_head"]
+__all__ = ["HEAD_BYTES", "Importer", "Progress", "format_of", "formats", "load", "read_head"]

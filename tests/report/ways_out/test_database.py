@@ -21,7 +21,7 @@ def test_without_duckdb_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(MissingExtra) as caught:
         query(small(), "SELECT 1")
-    assert "pip install 'pinchpoint[sql]'" in caught.value.hint
+    assert "pip install duckdb, or in a checkout: pip install -e '.[sql]'" in caught.value.hint
 
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")

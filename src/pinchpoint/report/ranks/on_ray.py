@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pinchpoint.errors import MissingExtra, UsageError
+from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.importers.rank_files import RankFile
 from pinchpoint.report.ranks.engines import ATTEMPTS, IN_FLIGHT_PER_WORKER, Work
 from pinchpoint.report.ranks.read_rank import read_rank
@@ -42,7 +42,9 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise MissingExtra("--engine ray needs Ray", hint="pip install 'pinchpoint[ray]'") from None
+        raise MissingExtra(
+            "--engine ray needs Ray", hint=install_hint("ray", "ray", "fsspec")
+        ) from None
     return ray
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pinchpoint.errors import MissingExtra, UsageError
+from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.trace import TABLES, Table, Trace, kinds
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _duckdb() -> Any:
         import duckdb
     except ImportError:
         raise MissingExtra(
-            "SQL and Parquet need DuckDB", hint="pip install 'pinchpoint[sql]'"
+            "SQL and Parquet need DuckDB", hint=install_hint("sql", "duckdb")
         ) from None
     return duckdb
 

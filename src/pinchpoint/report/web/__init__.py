@@ -1,0 +1,1 @@
+"""The pages of ``pinchpoint serve``: many recordings below one folder, read only."""

@@ -1,0 +1,115 @@
+"""The recordings below a folder, newest first."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from pinchpoint.importers.open import format_of
+from pinchpoint.importers.run_folder import FORMAT as RUN
+from pinchpoint.monitor.run_folder import RUN_FILE
+
+MOST_ENTRIES = 50_000  # of the file system that are looked at
+MOST_RECORDINGS = 1000
+DEEPEST = 8
+_SUFFIXES = (
+    *(".json", ".gz", ".trace", ".pickle", ".pkl", ".pb", ".csv", ".txt", ".log", ".prom"),
+    *(".sqlite", ".nsys-rep", ".ncu-rep"),
+)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One line of the list. ``name`` is relative to the root, and empty if that is the run."""
+
+    name: str
+    format: str
+    modified_ns: int
+    bytes: int | None  # of a file
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is a run folder."""
+        return self.format == RUN
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What was found; ``complete`` is False where a bound ended the search."""
+
+    recordings: tuple[Recording, ...]
+    complete: bool
+
+
+def recordings(root: Path) -> Listing:
+    """Everything below ``root`` that looks like a recording; run folders count as one.
+
+    Hidden names and symbolic links are left out.
+    """
+    found: list[Recording] = []
+    complete = True
+    if (root / RUN_FILE).is_file() and (itself := _recording(root, root)):
+        found.append(itself)
+    for place in _walk(root):
+        if place is None or len(found) == MOST_RECORDINGS:
+            complete = False
+            break
+        if recording := _recording(root, place):
+            found.append(recording)
+    found.sort(key=lambda r: (-r.modified_ns, r.name))
+    return Listing(tuple(found), complete)
+
+
+def inside_run(root: Path, run: Path) -> tuple[Recording, ...]:
+    """The recordings that a run folder keeps, in order of their names."""
+    inside = (_recording(root, place) for place in _walk(run) if place is not None)
+    return tuple(sorted((r for r in inside if r), key=lambda r: r.name))
+
+
+def _walk(root: Path) -> Iterator[Path | None]:
+    """Files by suffix and run folders, breadth first; None at the end of what is looked at."""
+    waiting, left = [(root, 0)], MOST_ENTRIES
+    while waiting:
+        folder, depth = waiting.pop(0)
+        for entry in _entries(folder):
+            left -= 1
+            if left < 0:
+                yield None
+                return
+            path = folder / entry.name
+            if entry.name.startswith(".") or entry.is_symlink():
+                continue
+            if not entry.is_dir():
+                if entry.name.lower().endswith(_SUFFIXES):
+                    yield path
+            elif (path / RUN_FILE).is_file():
+                yield path
+            elif depth < DEEPEST:
+                waiting.append((path, depth + 1))
+
+
+def _entries(folder: Path) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _recording(root: Path, path: Path) -> Recording | None:
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    format_ = _format(path, facts.st_mtime_ns, facts.st_size)
+    if format_ is None:
+        return None
+    name = "" if path == root else path.relative_to(root).as_posix()
+    return Recording(name, format_, facts.st_mtime_ns, None if format_ == RUN else facts.st_size)
+
+
+@lru_cache(maxsize=4 * MOST_RECORDINGS)
+def _format(path: Path, modified_ns: int, size: int) -> str | None:
+    """Remembered while the file does not change: the list is asked for again and again."""
+    return format_of(path)
