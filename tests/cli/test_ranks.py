@@ -84,6 +84,19 @@ def test_diagnosing_all_ranks_answers_as_a_job(uneven, capsys):
     assert not said & {"straggler-rank", "rank0-stall", "nccl-slow-transport"}
 
 
+def test_one_rank_alone_is_not_called_healthy(uneven, capsys):
+    assert cli(["diagnose", uneven[1]]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "This is one of 2 ranks: whether the others wait for it, only all of them" in text
+    assert "Nothing inside this rank alone is worth" in text
+    assert "worth fixing" not in text
+    assert f"Next: pinchpoint ranks {DATA}" in text
+    assert cli(["diagnose", uneven[0], "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["source"]["one_of"] == 2
+    assert "collectives that nothing hides" in document["verdict"]
+
+
 def test_the_gate_judges_the_job(uneven, capsys):
     assert cli(["diagnose", *uneven, "--fail-over", "10%"]) == 1
     assert "straggler-rank" in capsys.readouterr().err

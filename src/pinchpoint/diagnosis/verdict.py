@@ -2,9 +2,11 @@
 
 from pinchpoint.analysis.accounting import Breakdown, breakdown
 from pinchpoint.analysis.bound import Binding, Bound, bound
+from pinchpoint.analysis.ranks.one_of_many import between_ranks_ratio, one_of_many
 from pinchpoint.analysis.sampled import sampled_sentences
 from pinchpoint.analysis.telemetry import device_looks
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.trace import Trace
 
 
@@ -14,8 +16,22 @@ def verdict(trace: Trace) -> str:
     if not parts.typical_ns:
         return _sampled(trace)
     if not parts.of_group("device") + parts.of_group("idle") + parts.of_group("exposed"):
-        return _without_device(parts)
-    return _SENTENCES[facts.by](facts, parts)
+        return _without_device(parts) + _between_ranks(trace, parts)
+    return _SENTENCES[facts.by](facts, parts) + _between_ranks(trace, parts)
+
+
+def _between_ranks(trace: Trace, parts: Breakdown) -> str:
+    """What one rank of a job cannot tell."""
+    ranks, between = one_of_many(trace), between_ranks_ratio(parts)
+    if ranks is None:
+        return ""
+    who = f" This is one of {ranks:,} ranks: "
+    if between < MATERIAL_STEP_RATIO:
+        return f"{who}whether the others wait for it, only all of them together show."
+    return (
+        f"{who}{_percent(between)} of its step are collectives that nothing hides, and"
+        " whether it waits for a late rank there or for the link, only all of them together show."
+    )
 
 
 def _sampled(trace: Trace) -> str:

@@ -159,7 +159,11 @@ def _one_session(files: list[RankFile]) -> tuple[list[RankFile], list[LeftOut]]:
             continue
         if ranks[key] & taken:
             others += [
-                LeftOut(f.path, f"another recording of the same ranks; taken: {best or '.'}")
+                LeftOut(
+                    f.path,
+                    "another recording of the same ranks; taken: "
+                    f"{_name(sessions[best][0].path)} and those like it",
+                )
                 for f in sessions[key]
             ]
         else:  # the ranks of another node
@@ -189,7 +193,7 @@ def _one_a_rank(files: Iterable[RankFile]) -> tuple[list[RankFile], list[LeftOut
         same.sort(key=lambda f: (_newest(f.path), _natural(f.path)))
         kept.append(same[-1])
         repeated += [
-            LeftOut(f.path, f"one more recording of rank {rank}; taken: {same[-1].path}")
+            LeftOut(f.path, f"one more recording of rank {rank}; taken: {_name(same[-1].path)}")
             for f in same[:-1]
         ]
     return kept, repeated

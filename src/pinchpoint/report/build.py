@@ -1,5 +1,6 @@
 """From a trace to the one document: every analysis asked once, every rule run."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from pinchpoint.analysis.accounting import breakdown
 from pinchpoint.analysis.device_activity import device_activity
+from pinchpoint.analysis.ranks.one_of_many import one_of_many
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
@@ -49,9 +51,18 @@ def diagnose(trace: Trace) -> Report:
         health,
         breakdown=_breakdown(trace),
         verdict=verdict(trace),
-        next_command=f"pinchpoint explain {best}" if best else None,
+        next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
         **said,
     )
+
+
+def _all_ranks(trace: Trace) -> str | None:
+    """What to ask next about one rank in which nothing is found; None where there are no others."""
+    if one_of_many(trace) is None:
+        return None
+    path = Path(trace.source.path)
+    folder = path if path.is_dir() else path.parent
+    return f"pinchpoint ranks {shlex.quote(str(folder))}"
 
 
 def _facts(trace: Trace, health: Health, **conclusions: Any) -> Report:
@@ -86,6 +97,7 @@ def _source(trace: Trace) -> SourceInfo:
         events=sum(len(table) for table in tables if table is not None),
         rank=trace.rank,
         world_size=trace.world_size,
+        one_of=one_of_many(trace),
     )
 
 

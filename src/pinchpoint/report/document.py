@@ -29,6 +29,7 @@ class SourceInfo(_Part, frozen=True, kw_only=True):
     events: int = 0
     rank: int | None = None
     world_size: int | None = None
+    one_of: int | None = None  # ranks of the job; null: a program alone, or not known
 
 
 class HealthFact(_Part, frozen=True, kw_only=True):

@@ -162,6 +162,9 @@ def closing(report: Report) -> str | None:
     if report.findings and report.steps.typical_ns is None:  # launches alone, held against no step
         return None
     worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step."
+    if report.source.one_of is not None:
+        more = "Nothing else" if report.findings else "Nothing"
+        return f"{more} inside this rank alone is {worth}"
     if not report.findings:
         return f"Nothing worth fixing here: no cause is {worth}"
     return f"Nothing else is {worth}"

@@ -51,6 +51,24 @@ def test_replay_without_changes_gives_the_recording():
     assert base.recorded_ns == 210 * US
 
 
+@pytest.mark.parametrize(
+    ("launches", "lanes"), [pytest.param(20, 1, id="in turn"), pytest.param(1, 2, id="at a time")]
+)
+def test_micro_steps_take_many_turns_and_still_share_a_lane(launches, lanes):
+    """Ten micro-steps a step: forward on one thread, backward on another, so many launches each."""
+    b, at = TraceBuilder(), 0
+    other = b.thread("autograd")
+    for i in range(3):
+        begin = at
+        for _ in range(10):
+            for thread in (0, other):
+                for _ in range(launches):
+                    b.launch(at, 5 * US, "work", at + 10 * US, 2 * US, thread=thread)
+                    at += 10 * US
+        b.step(i, begin, at - begin)
+    assert len(replayable(b.trace()).graph.lane_threads) == lanes
+
+
 def test_without_the_sync_the_longer_side_remains():
     trace = turns(host_us=100, device_us=150)
     syncs = np.flatnonzero(trace.api_calls["kind"] == ApiKind.SYNC_STREAM)

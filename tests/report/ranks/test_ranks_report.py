@@ -144,7 +144,7 @@ def test_a_file_without_rank_beside_ranks_is_left_out(tmp_path):
     single = Job(ranks=1).traces()[0]
     record = record_of(single, RankFile("single.json"))
     record = msgspec.structs.replace(
-        record, summary=msgspec.structs.replace(record.summary, rank=None)
+        record, summary=msgspec.structs.replace(record.summary, rank=None, world_size=None)
     )
     part = tmp_path / "0.part"
     write_part(part, PartHeader(), [encode_record(record)])
@@ -152,6 +152,25 @@ def test_a_file_without_rank_beside_ranks_is_left_out(tmp_path):
     report = merge_parts([part, tmp_path / "1.part"])
     assert report.job.ranks == 2
     assert report.job.left_out[0].why.startswith("its rank is not known")
+
+
+def test_recordings_of_another_job_are_left_out(tmp_path):
+    write_shard(both("uneven"), (1, 1), tmp_path / "1.part")
+    other = record_of(Job(ranks=1).traces()[0], RankFile("stranger.json", 7))
+    summary = msgspec.structs.replace(other.summary, rank=7, world_size=300)
+    record = msgspec.structs.replace(other, summary=summary)
+    write_part(tmp_path / "2.part", PartHeader(), [encode_record(record)])
+    report = merge_parts([tmp_path / "1.part", tmp_path / "2.part"])
+    assert (report.job.ranks, report.job.world_size) == (2, 2)
+    assert [note.path for note in report.job.left_out] == ["stranger.json"]
+    assert "300 ranks" in report.job.left_out[0].why
+
+
+def test_ranks_that_never_met_are_not_called_healthy():
+    single = diagnose_ranks(both("uneven")[:1])
+    assert "could be matched" in single.verdict
+    assert (single.scaling, single.what_if) == (None, ())
+    assert "Nothing inside a single rank" in render_ranks(single)
 
 
 def test_a_record_says_why_there_is_nothing(tmp_path):

@@ -25,6 +25,7 @@ Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 
 MOST_TURNS = 8  # changes between the two threads a step: forward, backward, optimizer, and again
+FEWEST_IN_A_TURN = 16  # launches: micro-steps take more turns, but each of them is long
 MAIN_LANE = 0  # the thread that runs the steps, and the autograd threads it waits for
 NO_DEPENDENCY = -1  # local to the arrays of this graph; the tables never hold it
 BLOCKED_CALL_RATIO = 8  # a launch this much longer than the median waited for a full queue
@@ -183,7 +184,7 @@ def _lanes(trace: Trace, rows: Rows, steps: int) -> tuple[Rows, tuple[Rows, ...]
 
 
 def _take_turns(trace: Trace, rows: Rows, main: int, other: int, steps: int) -> bool:
-    """Whether two threads launch in turn, a few times a step: backward, while its caller waits.
+    """Whether two threads launch in turn: backward, while its caller waits.
 
     Threads that launch side by side change places all the time.
     """
@@ -196,7 +197,7 @@ def _take_turns(trace: Trace, rows: Rows, main: int, other: int, steps: int) -> 
     order = np.argsort(calls["start_ns"][rows][launching], kind="stable")
     pair = thread[order][np.isin(thread[order], (main, other))]
     changes = int(np.count_nonzero(np.diff(pair)))
-    return changes <= MOST_TURNS * steps
+    return changes <= max(MOST_TURNS * steps, len(pair) // FEWEST_IN_A_TURN)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ Several forward passes of `DistributedDataParallel` in one optimizer step, with 
 all-reduces behind each of them.
 
 ## Why it matters
-Only the sum over all micro-steps is used. All reductions but the last move bytes for nothing, and
-each makes all ranks meet.
+Only the sum over all micro-steps is used. All reductions but the last move bytes for nothing, each
+makes all ranks meet, and kernels beside them run slower.
 
 ## How to fix it
 Run all micro-steps but the last under `model.no_sync()`, forward and backward both.
@@ -19,9 +19,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.beside_collectives import slowed_by
 from pinchpoint.analysis.collectives import Collectives, collectives
 from pinchpoint.analysis.in_steps import per_step, rows_in_steps
-from pinchpoint.analysis.replay import DropDeviceOps
+from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.rule import Evidence, Finding
@@ -60,12 +61,24 @@ def check(trace: Trace) -> Iterator[Finding]:
             *work.evidence,
         ),
         cost_ns_per_step=work.ns_per_step,
-        changes=(DropDeviceOps(needless),),
+        changes=tuple(_without(trace, needless)),
         location=work.place,
         fix="Run all micro-steps but the last under no_sync()",
         hint="with model.no_sync(): model(x).loss.backward()  # forward and backward",
         confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
     )
+
+
+def _without(trace: Trace, needless: np.ndarray) -> Iterator[Change]:
+    """No such collectives, no host work for them, and what ran beside them as fast as alone."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    yield DropDeviceOps(needless)
+    around = np.unique(ops.filled("host_op", len(host))[needless]).astype(np.intp)
+    yield ScaleHostSpans(around[around < len(host)], 0.0)
+    for kernels in slowed_by(trace, needless):
+        yield ScaleDeviceOps(kernels.rows, kernels.alone_ratio)
 
 
 def _repeats(found: Collectives, times: int) -> bool:

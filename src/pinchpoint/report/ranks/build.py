@@ -152,8 +152,12 @@ def _verdict(job: Job) -> str:
     found = scaling(job)
     if found is None:
         return "No rank completed a step; nothing can be said about time."
-    if int((job.over.peer_of >= 0).sum()) < 2:
-        return "No collective of one rank could be matched with one of another."
+    if not _met(job):
+        return (
+            "No collective of one rank could be matched with one of another:"
+            f" {percent(1 - found.efficiency_ratio)} % of each step lies between ranks, and"
+            " whether somebody is late there is not known."
+        )
     own = f"{percent(found.efficiency_ratio)} % of each step is the ranks' own work"
     if found.limit == "nothing":
         return f"{own}: hardly anything is lost between them."
@@ -170,6 +174,11 @@ def _verdict(job: Job) -> str:
         if ns >= WORTH_A_WORD_RATIO * total
     ]
     return f"{own}; it loses {' and '.join(lost)}."
+
+
+def _met(job: Job) -> bool:
+    """Whether any collective of one rank could be matched with one of another."""
+    return int((job.over.peer_of >= 0).sum()) > 1
 
 
 def _findings(records: Records, job: Job, said: JobDiagnosis) -> tuple[JobFindingItem, ...]:
@@ -292,7 +301,7 @@ def _mismatches(job: Job) -> tuple[MismatchItem, ...]:
 
 
 def _scaling(job: Job) -> ScalingItem | None:
-    found = scaling(job)
+    found = scaling(job) if _met(job) else None
     if found is None:
         return None
     return ScalingItem(
@@ -306,7 +315,7 @@ def _scaling(job: Job) -> ScalingItem | None:
 
 def _what_if(job: Job) -> tuple[WhatIfItem, ...]:
     replay = job.replay
-    if replay is None:
+    if replay is None or not _met(job):
         return ()
     first = job.late_ranks[0].doing[:1] if job.late_ranks else ()
     shared = bool(first) and first[0].subject == MORE_WORK

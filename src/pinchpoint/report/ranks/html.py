@@ -27,6 +27,7 @@ def render_page(report: RanksReport) -> str:
         verdict=safe.verdict,
         parts=_parts(safe),
         findings=[_finding(safe, f) for f in safe.findings],
+        closing=words.closing(safe),
         stragglers=[words.straggler_sentence(s) for s in safe.stragglers],
         incidents=[words.incident_sentence(i) for i in safe.incidents],
         mismatches=[words.mismatch_sentence(m) for m in safe.mismatches],

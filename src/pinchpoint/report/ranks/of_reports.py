@@ -65,4 +65,5 @@ def without_guesses(report: Report) -> Report:
         report,
         findings=tuple(f for f in report.findings if f.id not in DECIDED_TOGETHER),
         not_checked=tuple(i for i in report.not_checked if i.id not in DECIDED_TOGETHER),
+        next_command=report.next_command if report.findings else None,
     )

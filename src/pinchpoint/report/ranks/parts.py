@@ -4,6 +4,7 @@ They are what ``--shard`` writes, what ``merge`` reads, and where a run on one m
 records until all are there: never more than one of them is in memory.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +51,7 @@ class Entry:
     error: str | None
     part: Path
     offset: int
+    world_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,13 @@ def read_parts(paths: Sequence[Path]) -> Records:
         entries += found
     _check_shards(headers)
     readable = [e for e in entries if e.error is None]
+    readable, strangers = _of_one_job(readable)
     ranked, repeated = _ranked(readable)
     left_out = tuple(dict.fromkeys(item for _, h in headers for item in h.left_out))
     return Records(
         tuple(ranked),
         tuple(e for e in entries if e.error is not None),
-        (*left_out, *repeated),
+        (*left_out, *strangers, *repeated),
         max((h.files for _, h in headers), default=0),
         _missing_shards([h for _, h in headers]),
     )
@@ -135,7 +138,23 @@ def _entry(part: Path, offset: int, record: RankRecord) -> Entry:
     if record.summary is None and error is None:
         error = f"{record.path}: an empty record"
     rank = record.rank if own is None else own
-    return Entry(record.path, rank, record.rank, record.label, error, part, offset)
+    world = record.summary.world_size if record.summary is not None else None
+    return Entry(record.path, rank, record.rank, record.label, error, part, offset, world)
+
+
+def _of_one_job(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
+    """Recordings that speak of one number of ranks: that of most; and those of another job."""
+    said = Counter(e.world_size for e in entries if e.world_size is not None)
+    if len(said) < 2:
+        return entries, []
+    world = max(said, key=lambda size: (said[size], size))
+    kept = [e for e in entries if e.world_size in (world, None)]
+    others = [
+        LeftOutFile(path=e.path, why=f"its job has {e.world_size} ranks, that of most {world}")
+        for e in entries
+        if e.world_size not in (world, None)
+    ]
+    return kept, others
 
 
 def _ranked(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:

@@ -90,8 +90,8 @@ def _findings(report: RanksReport, verbose: bool) -> Iterator[Line]:
             yield "            ", code
         if finding.confirm:
             yield "   confirm  ", finding.confirm
-    if report.steps.typical_ns and not report.findings:
-        yield "", "Nothing worth fixing here: no cause is worth 3 % of the step."
+    if sentence := words.closing(report):
+        yield "", sentence
 
 
 def _late(report: RanksReport, verbose: bool) -> Iterator[Line]:
@@ -209,7 +209,8 @@ def _drawn(lines: list[Line], look: Look) -> str:
         if "  " in text.strip() or text.startswith("  "):  # a row of a table is not wrapped
             out.append((lead + text).rstrip())
             continue
-        parts = wrap(text, max(look.width - len(lead), 20), break_on_hyphens=False) or [""]
+        room = max(look.width - len(lead), 20)  # a path stays whole, so that it can be copied
+        parts = wrap(text, room, break_on_hyphens=False, break_long_words=False) or [""]
         out += [
             ((lead if i == 0 else " " * len(lead)) + part).rstrip() for i, part in enumerate(parts)
         ]

@@ -74,13 +74,18 @@ def doubts(report: RanksReport) -> tuple[str, ...]:
     if job.missing:
         said.append(f"{_counted(len(job.missing), 'rank')} without a usable recording: "
                     f"{spans(job.missing)}")  # fmt: skip
-    said += [f"cannot be used: {note.why}" for note in job.unreadable[:MOST_NOTES]]
+    for note in job.unreadable[:MOST_NOTES]:
+        why = note.why.replace(note.path, _file_name(note.path), 1) if note.path else note.why
+        said.append(f"cannot be used: {why}")
     if len(job.unreadable) > MOST_NOTES:
         said.append(f"and {len(job.unreadable) - MOST_NOTES:,} more that cannot be used")
     if job.truncated:
         said.append(f"cut off: {_ranks(job.truncated)}")
     if job.point_to_point:
-        said.append(f"{job.point_to_point:,} sends and receives are not matched between ranks")
+        said.append(
+            f"{job.point_to_point:,} sends and receives are not matched between ranks: "
+            "the recordings do not say who exchanged what"
+        )
     if job.left_out:
         said.append(_left_out(job))
     if report.clocks.not_aligned:
@@ -92,7 +97,7 @@ def doubts(report: RanksReport) -> tuple[str, ...]:
 def _left_out(job: JobInfo) -> str:
     first = job.left_out[0]
     more = f" and {len(job.left_out) - 1:,} more" if len(job.left_out) > 1 else ""
-    return f"left out: {first.path}{more} ({first.why})"
+    return f"left out: {_file_name(first.path)}{more} ({first.why})"
 
 
 def _counted(count: int, what: str) -> str:
@@ -114,6 +119,15 @@ def spans(numbers: tuple[int, ...]) -> str:
     texts = [str(a) if a == b else f"{a} to {b}" for a, b in out[:_MOST_SPANS]]
     more = len(numbers) - sum(b - a + 1 for a, b in out[:_MOST_SPANS])
     return ", ".join(texts) + (f" and {more:,} more" if more else "")
+
+
+def closing(report: RanksReport) -> str | None:
+    """What it means that there is no finding; None where there are some, or no step was found."""
+    if report.findings or not report.steps.typical_ns:
+        return None
+    if report.scaling is None:  # what lies between the ranks could not be judged
+        return "Nothing inside a single rank is worth 3 % of the step."
+    return "Nothing worth fixing here: no cause is worth 3 % of the step."
 
 
 def top_parts(report: RanksReport) -> tuple[tuple[str, PartOfStep | None, int], ...]:
@@ -138,7 +152,11 @@ def shown_on(finding: JobFindingItem) -> str | None:
     if finding.on_ranks is None:
         return None
     some = "" if finding.on_ranks == len(finding.ranks) else f"{finding.on_ranks:,} ranks, such as "
-    return f"{some}{_ranks(finding.ranks)}; best seen in {finding.shown_by}"
+    return f"{some}{_ranks(finding.ranks)}; best seen in {_file_name(finding.shown_by or '')}"
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def straggler_sentence(item: StragglerItem) -> str:
