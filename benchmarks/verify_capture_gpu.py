@@ -1,12 +1,17 @@
-"""Checks ``pinchpoint run`` on a machine with a GPU, in about eight minutes.
+"""Checks ``pinchpoint run`` on a machine with GPUs, in about eight minutes.
 
     python benchmarks/verify_capture_gpu.py OUT [--workloads FOLDER] [--seconds 480]
 
-Four unchanged training programs (plain, loader workers, torch.compile, bf16) and one inference loop
-with CUDA graphs; then workloads with a known cause, each a script whose first comment line names
-it; then the step time with hooks only against without Pinchpoint, in interleaved runs. Everything
-seen goes to ``OUT/verify.json``, and the run folders, without traces that do not fit into 15 MB,
-into ``OUT/runs.tar.gz``. The cases stop when the seconds are used up.
+Unchanged programs (plain, loader workers, bf16, torch.compile, CUDA graphs), each of which must
+give a recording with kernels; every option at once; ``attach``, ``watch``, ``ncu``, ``monitor``,
+``doctor``; workloads with a known cause, each a script whose first comment line names it; the step
+time with hooks only against without Pinchpoint, in interleaved runs; with two GPUs also a job of
+two ranks. With two GPUs the workloads run beside the programs, each on a device of their own, and
+the step time is measured when both are done.
+
+Everything seen goes to ``OUT/verify.json``, the list of checks to ``OUT/checks.txt``, and the run
+folders, as far as they fit into 15 MB, to ``OUT/runs.tar.gz``. Cases that no longer fit into the
+seconds are left out. Exit code 1 if a check failed.
 """
 
 import argparse
@@ -19,158 +24,176 @@ import statistics
 import subprocess
 import sys
 import tarfile
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+
+from _capture_programs import EXTRAS, PROGRAMS
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent / "src"
+PINCHPOINT = [sys.executable, "-m", "pinchpoint"]
 BUNDLE_BYTES = 15_000_000
-OVERHEAD_SECONDS = 80  # kept for the last part
-PARTS = ("run.json", "metrics.json", "env.json", "telemetry.csv")
-# Causes that a live run must be able to show, most telling first.
-WORKLOADS = (
-    "c16_sync_in_loop",
-    "c01_dataloader_starved",
-    "c12_pageable_h2d",
-    "c61_gpu_contention",
-    "c34_no_tensor_cores",
-    "c19_launch_blocking_env",
-    "c10_cpu_limited",
-    "c27_launch_bound",
-    "c28_unfused_optimizer",
-    "c15_fp64_by_accident",
-    "c39_unfused_attention",
-    "c23_per_param_sync",
-    "c05_worker_respawn",
-    "c35_no_mixed_precision",
-    "c18_explicit_synchronize",
-    "c02_slow_transform",
-)
-
-MODEL = """
-import sys, time, torch
-from torch import nn
-torch.manual_seed(0)
-device = "cuda" if torch.cuda.is_available() else "cpu"
-width, steps = 1024 if device == "cuda" else 64, int(sys.argv[1]) if len(sys.argv) > 1 else 300
-length = 256 if device == "cuda" else 8
-layers = [nn.TransformerEncoderLayer(width, 16, 4 * width, batch_first=True, dropout=0.0)
-          for _ in range(4)]
-model = nn.Sequential(*layers).to(device)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-"""
-STEP = """
-def train_step(x):
-    optimizer.zero_grad(set_to_none=True)
-    model(x).square().mean().backward()
-    optimizer.step()
-"""
-STEP_IN_BF16 = """
-def train_step(x):
-    optimizer.zero_grad(set_to_none=True)
-    with torch.autocast(device, torch.bfloat16):
-        loss = model(x).square().mean()
-    loss.backward()
-    optimizer.step()
-"""
-LOOP = """
-x = torch.randn(8, length, width, device=device)
-marks = []
-for i in range(steps):
-    train_step(x)
-    if i in (steps // 3, steps - 1):
-        torch.cuda.synchronize() if device == "cuda" else None
-        marks.append(time.perf_counter())
-print("STEP_MS", 1e3 * (marks[1] - marks[0]) / (steps - 1 - steps // 3))
-"""
-LOADER = """
-from torch.utils.data import DataLoader, Dataset
-class Samples(Dataset):
-    def __len__(self): return 8 * steps
-    def __getitem__(self, i): return torch.randn(length, width)
-if __name__ == "__main__":
-    for x in DataLoader(Samples(), batch_size=8, num_workers=4, pin_memory=device == "cuda"):
-        train_step(x.to(device, non_blocking=True))
-"""
-PROGRAMS = {
-    "plain": MODEL + STEP + LOOP,
-    "bf16": MODEL + STEP_IN_BF16 + LOOP,
-    "compile": MODEL + STEP + "model = torch.compile(model)\n" + LOOP,
-    "loader": MODEL + STEP + LOADER,
-    "graphs": """
-import time, torch
-from torch import nn
-model = nn.Sequential(*[nn.Linear(2048, 2048) for _ in range(16)]).cuda().half().eval()
-run = torch.compile(model, mode="reduce-overhead")
-x, end = torch.randn(8, 2048, device="cuda").half(), time.monotonic() + 10
-with torch.no_grad():
-    while time.monotonic() < end:
-        for _ in range(20):
-            y = run(x)
-        torch.cuda.synchronize()
-""",
+OVERHEAD_SECONDS = 75  # kept for the last part
+CASE_SECONDS = 24  # what one more case may take
+PARTS = ("run.json", "metrics.json", "env.json", "telemetry.csv", "traces", "processes")
+EVERYTHING = ["--stacks", "--shapes", "--memory", "--modules", "--flops", "--snapshot", "--nvtx"]
+RIGHT_WORKLOADS, HIGHEST_OVERHEAD = 10, 1.01
+# Causes that a live run must be able to show, most telling first; when to record, in seconds.
+WORKLOADS = {
+    "c16_sync_in_loop": 2.5,
+    "c01_dataloader_starved": 2.5,
+    "c12_pageable_h2d": 2.5,
+    "c34_no_tensor_cores": 2.5,
+    "c19_launch_blocking_env": 2.5,
+    "c10_cpu_limited": 2.5,
+    "c27_launch_bound": 2.5,
+    "c28_unfused_optimizer": 2.5,
+    "c15_fp64_by_accident": 2.5,
+    "c61_gpu_contention": 11.0,  # its second process takes eight seconds to start
+    "c39_unfused_attention": 2.5,
+    "c23_per_param_sync": 2.5,
+    "c05_worker_respawn": 2.5,
+    "c35_no_mixed_precision": 2.5,
+    "c18_explicit_synchronize": 2.5,
+    "c02_slow_transform": 2.5,
 }
 
 
+class Run:
+    """What all parts share: the folder, the time that is left, and what was seen."""
+
+    def __init__(self, out: Path, seconds: float) -> None:
+        self.out, self.end = out, time.monotonic() + seconds
+        self.report: dict = {"programs": {}, "workloads": {}, "extras": {}, "checks": []}
+        self.lock = threading.Lock()
+        self.diagnosing = ThreadPoolExecutor(4)
+
+    def left(self, seconds: float) -> bool:
+        """Whether so many seconds are left before the last part."""
+        return time.monotonic() < self.end - OVERHEAD_SECONDS - seconds
+
+    def check(self, name: str, ok: bool, detail: object = "") -> None:
+        """One thing that was looked at."""
+        with self.lock:
+            self.report["checks"].append(
+                {"name": name, "ok": bool(ok), "detail": str(detail)[:300]}
+            )
+            print("ok    " if ok else "FAILED", name, str(detail)[:160], flush=True)
+
+    def keep(self, part: str, name: str, found: object) -> None:
+        """Note what was seen, at once."""
+        with self.lock:
+            self.report[part][name] = found
+            save(self.out, self.report)
+
+
 def main() -> int:
-    """Run the parts one after another."""
+    """Run the parts; those on different devices beside one another."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--workloads", type=Path)
     parser.add_argument("--seconds", type=float, default=480)
     options = parser.parse_args()
-    end = time.monotonic() + options.seconds
-    out = options.out.resolve()
-    (out / "runs").mkdir(parents=True)
-    report: dict[str, object] = {"programs": {}, "workloads": {}}
-    for name, source in PROGRAMS.items():
-        script = out / f"{name}.py"
-        script.write_text(source)
-        report["programs"][name] = judged(out, name, ["--stacks", "--shapes"], [str(script)], end)
-        save(out, report)
-    if options.workloads:
-        for name in WORKLOADS:
-            script = options.workloads / f"{name}.py"
-            if time.monotonic() > end - OVERHEAD_SECONDS - 25 or not script.exists():
-                continue
-            words = [str(script), "--variant", "slow", "--steps", "1000000", "--max-seconds", "7"]
-            flags = ["--stacks", "--shapes", "--after-seconds", "2.5", "--seconds", "1.2"]
-            found = judged(out, name, flags, words, end)
-            found["truth"] = truth_of(script)
-            found["first_is_right"] = found["findings"][:1] == [found["truth"]]
-            report["workloads"][name] = found
-            save(out, report)
-    report["overhead"] = overhead(out, end)
-    save(out, report)
-    bundle(out)
-    verdict(report)
-    return 0
+    run = Run(options.out.resolve(), options.seconds)
+    (run.out / "runs").mkdir(parents=True)
+    for name, source in (PROGRAMS | EXTRAS).items():
+        (run.out / f"{name}.py").write_text(source)
+    devices = devices_here()
+    if len(devices) > 1:
+        with ThreadPoolExecutor(2) as lanes:
+            beside = lanes.submit(workloads, run, options.workloads, devices[1])
+            programs(run, devices[0])
+            extras(run, devices[0])
+            beside.result()
+        ranks(run)
+    else:
+        only = devices[0] if devices else None
+        extras(run, only)
+        programs(run, only)
+        workloads(run, options.workloads, only)
+    run.keep("extras", "overhead", overhead(run, devices[0] if devices else None))
+    run.diagnosing.shutdown()
+    judge(run, workloads_asked=options.workloads is not None)
+    save(run.out, run.report)
+    bundle(run.out)
+    return finish(run)
 
 
-def judged(out: Path, name: str, flags: list[str], words: list[str], end: float) -> dict:
-    """One program under ``pinchpoint run``, and what its folder holds."""
-    folder = out / "runs" / name
-    command = [sys.executable, "-m", "pinchpoint", "run", "-o", str(folder), "--no-diagnose"]
+def devices_here() -> list[str]:
+    """Numbers of the GPUs, as text."""
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return re.findall(r"^GPU (\d+):", done.stdout, re.M)
+
+
+def programs(run: Run, device: str | None) -> None:
+    """Unchanged programs; each must give kernels and leave exit code and folder in order."""
+    for name in PROGRAMS:
+        if run.left(CASE_SECONDS) and (device is not None or "graph" not in name):
+            recorded(run, "programs", name, [], [str(run.out / f"{name}.py")], device)
+
+
+def workloads(run: Run, folder: Path | None, device: str | None) -> None:
+    """Programs with a known cause, for some seconds each."""
+    for name, after_s in WORKLOADS.items():
+        script = folder / f"{name}.py" if folder else None
+        if script is None or not script.exists() or not run.left(CASE_SECONDS):
+            continue
+        words = [str(script), "--variant", "slow", "--steps", "1000000", "--max-seconds", "6"]
+        flags = ["--stacks", "--shapes", "--after-seconds", str(after_s), "--seconds", "1.2"]
+        recorded(run, "workloads", name, flags, words, device, truth=truth_of(script))
+
+
+def recorded(
+    run: Run,
+    part: str,
+    name: str,
+    flags: list[str],
+    words: list[str],
+    device: str | None,
+    truth: str | None = None,
+) -> Future:
+    """One program under ``pinchpoint run``; its folder is diagnosed while the next one runs."""
+    folder = run.out / "runs" / name
+    command = [*PINCHPOINT, "run", "-o", str(folder), "--no-diagnose", *flags, *words]
     begun = time.monotonic()
-    done = started(command + flags + words, end)
+    done = started(command, run.end, device)
     found: dict = {
         "exit_code": done.returncode,
         "seconds": round(time.monotonic() - begun, 1),
         "stdout_tail": done.stdout[-500:],
         "stderr_tail": done.stderr[-1500:],
-        "missing": [part for part in PARTS if not (folder / part).exists()],
+        "missing": [p for p in PARTS if not (folder / p).exists()],
         "findings": [],
+        "truth": truth,
+        "recordings": recordings_of(folder),
     }
-    for part in ("run.json", "metrics.json"):
-        if (folder / part).exists():
-            found[part] = json.loads((folder / part).read_text())
-    found |= diagnosed(folder, end)
+    for document in ("run.json", "metrics.json"):
+        if (folder / document).exists():
+            found[document] = json.loads((folder / document).read_text())
+
+    def diagnose() -> None:
+        run.keep(part, name, found | diagnosed(folder, run.end))
+
+    return run.diagnosing.submit(diagnose)
+
+
+def recordings_of(folder: Path) -> list[dict]:
+    """File, kernels, operators and steps of every recording, by process."""
+    found = []
+    for path in sorted((folder / "processes").glob("rank*.json")):
+        found += json.loads(path.read_text())["recordings"]
     return found
 
 
 def diagnosed(folder: Path, end: float) -> dict:
     """The ids that ``pinchpoint diagnose`` gives for a run folder, and the step it believes in."""
-    done = started([sys.executable, "-m", "pinchpoint", "diagnose", str(folder), "--json"], end)
+    done = started([*PINCHPOINT, "diagnose", str(folder), "--json"], end + 60)
     try:
         report = json.loads(done.stdout)
     except ValueError:
@@ -178,7 +201,7 @@ def diagnosed(folder: Path, end: float) -> dict:
     return {
         "diagnose_exit": done.returncode,
         "verdict": report["verdict"],
-        "steps": {k: v for k, v in report["steps"].items() if k != "duration_ns"},
+        "steps": {k: v for k, v in report["steps"].items() if k not in ("duration_ns", "outliers")},
         "health": report["health"],
         "findings": [f["id"] for f in report["findings"]],
         "first": report["findings"][:1],
@@ -186,13 +209,105 @@ def diagnosed(folder: Path, end: float) -> dict:
     }
 
 
-def started(command: list[str], end: float) -> subprocess.CompletedProcess:
-    """Run a command with Pinchpoint importable, for no longer than is left."""
+def extras(run: Run, device: str | None) -> None:
+    """Every option at once, recordings on request, the flight recorder, and the other commands."""
+    asked_once(run, "doctor", [*PINCHPOINT, "doctor", "--json"], device)
+    plain, endless = str(run.out / "plain.py"), str(run.out / "endless.py")
+    recorded(run, "extras", "everything", EVERYTHING, [plain, "80"], device)
+    attached(run, [endless, "30"], device)
+    watched = run.out / "runs/watched"
+    command = [sys.executable, str(run.out / "watched.py"), "0", str(watched)]
+    done = started(command, run.end, device)
+    seen = recordings_of(watched)
+    run.keep("extras", "watched", {"stdout": done.stdout, "err": done.stderr[-800:], "seen": seen})
+    kernels = seen[0]["kernels"] if seen else None
+    run.check("watch records a slowdown", bool(kernels) or (device is None and seen), done.stdout)
+    if device is not None and run.left(CASE_SECONDS):
+        folder = str(run.out / "runs/everything")
+        asked_once(run, "ncu", [*PINCHPOINT, "ncu", folder, "--top", "2"], device)
+
+
+def attached(run: Run, words: list[str], device: str | None) -> None:
+    """A program that goes on: recorded once by itself, then twice on request."""
+    folder = run.out / "runs/attached"
+    command = [*PINCHPOINT, "run", "-o", str(folder), "--no-diagnose", *words]
+    process = subprocess.Popen(
+        command, env=environment(device), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    answers = []
+    try:
+        note = wait_for(lambda: first_note(folder, "done"), 40)
+        asked_once(run, "monitor", [*PINCHPOINT, "monitor", "--once", "--json"], None)
+        for _ in range(2 if note else 0):
+            asked = [*PINCHPOINT, "attach", str(note["pid"]), "--timeout", "20"]
+            done = started(asked, run.end)
+            answers.append({"exit": done.returncode, "out": done.stdout, "err": done.stderr[-400:]})
+        err = process.communicate(timeout=60)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        err = process.communicate()[1]
+    seen = recordings_of(folder)
+    run.keep("extras", "attached", {"answers": answers, "seen": seen, "err": err[-800:]})
+    with_kernels = sum(bool(r["kernels"] if device is not None else r["operators"]) for r in seen)
+    run.check(
+        "attach, twice, after the first recording", with_kernels >= 3, f"{len(seen)} {answers}"
+    )
+
+
+def first_note(folder: Path, stage: str) -> dict | None:
+    """What the first process noted, once it has come to this stage."""
+    for path in (folder / "processes").glob("rank*.json"):
+        note = json.loads(path.read_text())
+        return note if note["stage"] == stage else None
+    return None
+
+
+def wait_for(answer: Callable[[], dict | None], seconds: float) -> dict | None:
+    """The first answer that is not None, or None after so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if (found := answer()) is not None:
+            return found
+        time.sleep(0.3)
+    return None
+
+
+def asked_once(run: Run, name: str, command: list[str], device: str | None) -> None:
+    """A command whose answer is kept as it is."""
+    done = started(command, run.end, device)
+    kept = {"exit": done.returncode, "out": done.stdout[-20_000:], "err": done.stderr[-1500:]}
+    run.keep("extras", name, kept)
+    run.check(f"pinchpoint {name}", done.returncode == 0, done.stderr[-200:] or "answered")
+
+
+def ranks(run: Run) -> None:
+    """Two ranks under torchrun through ``pinchpoint run``."""
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    recorded(run, "extras", "ranks", [], [*words, str(run.out / "ddp.py")], None).result()
+    found = run.report["extras"]["ranks"]
+    names = [r["file"] for r in found["recordings"]]
+    wanted = ["rank00000of00002", "rank00001of00002"]
+    complete = [str(name)[:16] for name in names] == wanted and not found["missing"]
+    kernels = [r["kernels"] for r in found["recordings"]]
+    run.check("two ranks: a recording each, rank in the name", complete, names)
+    run.check("two ranks: kernels", len(kernels) == 2 and all(kernels), kernels)
+
+
+def environment(device: str | None) -> dict[str, str]:
+    """Ours, with Pinchpoint importable, and one device visible if named."""
     path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
+    one = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
+    return {**os.environ, "PYTHONPATH": path, **one}
+
+
+def started(
+    command: list[str], end: float, device: str | None = None
+) -> subprocess.CompletedProcess:
+    """Run a command with Pinchpoint importable, for no longer than is left."""
     limit = max(min(90.0, end - time.monotonic()), 5.0)
     process = subprocess.Popen(
         command,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(device),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -213,17 +328,17 @@ def truth_of(script: Path) -> str:
     return match[1] if match else ""
 
 
-def overhead(out: Path, end: float) -> dict:
+def overhead(run: Run, device: str | None) -> dict:
     """Step times without and with hooks, in pairs whose order alternates."""
-    script = str(out / "plain.py")
+    script = str(run.out / "plain.py")
     times: dict[str, list[float]] = {"plain": [], "hooks": []}
     pair = 0
-    while time.monotonic() < end - 20 and pair < 6:
+    while time.monotonic() < run.end - 22 and pair < 4:
         for arm in ("plain", "hooks") if pair % 2 == 0 else ("hooks", "plain"):
-            folder = str(out / "runs" / f"overhead-{pair}")
-            hooks = ["-m", "pinchpoint", "run", "--hooks-only", "-o", folder]
-            command = [sys.executable, *(hooks if arm == "hooks" else []), script, "400"]
-            match = re.search(r"STEP_MS ([\d.]+)", started(command, end).stdout)
+            folder = str(run.out / "runs" / f"overhead-{pair}")
+            hooks = [*PINCHPOINT[1:], "run", "--hooks-only", "-o", folder]
+            command = [sys.executable, *(hooks if arm == "hooks" else []), script, "250"]
+            match = re.search(r"STEP_MS ([\d.]+)", started(command, run.end, device).stdout)
             if match:
                 times[arm].append(float(match[1]))
         pair += 1
@@ -233,15 +348,43 @@ def overhead(out: Path, end: float) -> dict:
     return {"pairs": pair, "ms": times, "ratio": round(hooks / plain, 4)}
 
 
+def judge(run: Run, *, workloads_asked: bool) -> None:
+    """What the programs, the workloads and the step times must show."""
+    for part in ("programs", "extras"):
+        for name, found in run.report[part].items():
+            if "recordings" in found and name != "ranks":
+                judge_recorded(run, name, found)
+    snapshots = list((run.out / "runs/everything/memory").glob("*"))
+    run.check("everything: a memory snapshot", bool(snapshots), [p.name for p in snapshots])
+    right = 0
+    for name, found in run.report["workloads"].items():
+        first = found["findings"][:1] == [found["truth"]]
+        right += first
+        print("right" if first else "WRONG", name, found["truth"], "->", found["findings"][:3])
+    if workloads_asked:
+        total = len(run.report["workloads"])
+        run.check("live workloads", right >= RIGHT_WORKLOADS, f"{right} of {total} right at first")
+    ratio = run.report["extras"]["overhead"]["ratio"]
+    run.check("hooks only", ratio is not None and ratio < HIGHEST_OVERHEAD, f"{ratio} of the step")
+
+
+def judge_recorded(run: Run, name: str, found: dict) -> None:
+    """A program ends as it would alone, its folder is complete and its recording is not hollow."""
+    kernels = [r["kernels"] for r in found["recordings"]]
+    ok = found["exit_code"] == 0 and not found["missing"] and bool(kernels) and all(kernels)
+    problems = found.get("run.json", {}).get("problems")
+    run.check(name, ok, f"kernels {kernels}, problems {problems}, findings {found['findings'][:3]}")
+
+
 def save(out: Path, report: dict) -> None:
     """Keep what is known so far."""
     (out / "verify.json").write_text(json.dumps(report, indent=1))
 
 
 def bundle(out: Path) -> None:
-    """Keep what was run, without the programs that this file holds anyway."""
+    """Keep what was run, without the programs that this folder holds anyway."""
     bundle_runs(out)
-    for script in PROGRAMS:
+    for script in PROGRAMS | EXTRAS:
         (out / f"{script}.py").unlink()
 
 
@@ -258,20 +401,14 @@ def bundle_runs(out: Path) -> None:
     shutil.rmtree(out / "runs")
 
 
-def verdict(report: dict) -> None:
-    """A short table for a person."""
-    for name, found in report["programs"].items():
-        run = found.get("run.json", {})
-        print(
-            f"{name:26} exit {found['exit_code']} missing {found['missing']} "
-            f"recordings {len(run.get('recordings', []))} problems {run.get('problems')} "
-            f"findings {found['findings'][:3]}"
-        )
-    for name, found in report["workloads"].items():
-        mark = "right" if found["first_is_right"] else "WRONG"
-        print(f"{mark} {name:26} wanted {found['truth']:22} got {found['findings'][:3]}")
-    right = sum(found["first_is_right"] for found in report["workloads"].values())
-    print(f"{right} of {len(report['workloads'])} right; overhead {report['overhead']}")
+def finish(run: Run) -> int:
+    """Write the checks down; 1 if one of them failed."""
+    checks = run.report["checks"]
+    lines = [f"{'ok    ' if c['ok'] else 'FAILED'} {c['name']}: {c['detail']}" for c in checks]
+    (run.out / "checks.txt").write_text("\n".join(lines) + "\n")
+    failed = [c["name"] for c in checks if not c["ok"]]
+    print(f"{len(checks) - len(failed)} of {len(checks)} checks ok; failed: {failed}")
+    return bool(failed)
 
 
 if __name__ == "__main__":

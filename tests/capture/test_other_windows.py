@@ -72,6 +72,16 @@ def test_a_program_that_ends_first_leaves_no_recording(kind, jax, xla, tmp_path)
     assert "had not begun" in window.close().problem
 
 
+@pytest.mark.parametrize("kind", [JaxWindow, XlaWindow])
+def test_the_trace_begins_one_step_early_so_that_each_counted_step_has_its_name(
+    kind, jax, xla, tmp_path
+):
+    window = kind(tmp_path, "rank0")
+    window.open()
+    assert "start" in [*jax.calls, *xla.calls]
+    assert window.steps == -1
+
+
 def test_an_old_torch_xla_is_said(xla, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_xla.debug.profiler", ModuleType("old"))
     with pytest.raises(RuntimeError, match="too old"):

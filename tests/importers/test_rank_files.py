@@ -45,6 +45,15 @@ def test_a_folder_in_order_of_ranks(tmp_path):
     assert ranks(find_rank_files([tmp_path])) == [0, 2, 10]
 
 
+def test_of_the_two_files_of_a_jax_recording_the_xplane_is_taken(tmp_path):
+    profile = "rank00001of00002.host.7.jax/plugins/profile/2026_01_01_00_00_00"
+    write(tmp_path, f"{profile}/host.xplane.pb", f"{profile}/host.trace.json.gz")
+    write(tmp_path, "rank00000of00002.host.6.trace.json.gz")
+    found = find_rank_files([tmp_path])
+    assert [f.path.rsplit(".", 2)[1] for f in found.files] == ["json", "xplane"]
+    assert (ranks(found), found.left_out) == ([0, 1], ())
+
+
 def test_the_newest_iteration_with_most_ranks(tmp_path):
     write(tmp_path, *(f"iteration_{i}/rank{r}_trace.json" for i in (9, 20) for r in (0, 1)))
     write(tmp_path, "iteration_30/rank0_trace.json")

@@ -3,6 +3,7 @@
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from pinchpoint.capture.recording import NOT_BEGUN, Recording
 from pinchpoint.capture.trace_file import TraceFile
@@ -11,41 +12,50 @@ from pinchpoint.capture.trace_file import TraceFile
 class JaxWindow:
     """One recording of everything that JAX does in this process."""
 
+    SUFFIX = "jax"  # of the folder that the profiler fills
+
     def __init__(self, folder: Path, stem: str) -> None:
-        self._folder = folder / f"{stem}.jax"
+        self._folder = folder / f"{stem}.{self.SUFFIX}"
         self._start_unix_ns = 0
         self.steps = -1
 
     def prime(self) -> None:
-        """Nothing to pay in advance."""
+        """Find the profiler. Raises RuntimeError if it is too old."""
+        self._profiler()
 
     def open(self) -> None:
-        """Nothing yet: JAX's profiler needs no warm-up."""
+        """Begin, one step early.
 
-    def step(self) -> None:
-        """Begin at the first call, then count."""
-        self.steps += 1
-        if self._start_unix_ns:
-            return
-        sys.modules["jax"].profiler.start_trace(str(self._folder))
+        The name of a step goes into the trace only if the trace had begun when the program made
+        the annotation, before it entered it; so the step under way has none.
+        """
+        self._profiler().start_trace(str(self._folder))
         self._start_unix_ns = time.time_ns()
 
+    def step(self) -> None:
+        """Count."""
+        self.steps += 1
+
     def close(self, *, step_ended: bool = False) -> Recording:
-        """Stop, and find the file that JAX wrote."""
+        """Stop, and find the file that the profiler wrote."""
         end_ns, start_ns = time.time_ns(), self._start_unix_ns
-        if not start_ns:
-            return Recording(None, NOT_BEGUN, end_ns, end_ns, 0)
-        steps = self.steps + step_ended
+        steps = max(self.steps + step_ended, 0)
+        problem = NOT_BEGUN if self.steps < 0 else None
         try:
-            sys.modules["jax"].profiler.stop_trace()
+            if start_ns:
+                self._profiler().stop_trace()
         except (OSError, RuntimeError) as error:
-            return Recording(
-                None, str(error).splitlines()[0], start_ns, end_ns, self.steps + step_ended
-            )
-        return xplane_recording(self._folder, start_ns, end_ns, steps)
+            problem = str(error).splitlines()[0]
+        if problem is not None:
+            return Recording(None, problem, start_ns or end_ns, end_ns, steps)
+        return _newest(self._folder, start_ns, end_ns, steps)
+
+    @staticmethod
+    def _profiler() -> Any:
+        return sys.modules["jax"].profiler
 
 
-def xplane_recording(folder: Path, start_ns: int, end_ns: int, steps: int) -> Recording:
+def _newest(folder: Path, start_ns: int, end_ns: int, steps: int) -> Recording:
     """The newest XPlane file below ``folder``; an answer with a problem if there is none."""
     found = sorted(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime_ns)
     if not found:

@@ -19,7 +19,9 @@ from pinchpoint.errors import (
 )
 from pinchpoint.importers.open import read_head
 
-RECORDINGS = (".json", ".json.gz", ".sqlite", ".nsys-rep")
+RECORDINGS = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".xplane.pb")
+_XPLANE = ".xplane.pb"
+_COPIES_OF_XPLANE = (".trace.json.gz", "perfetto_trace.json.gz")  # by JAX, of a part of its events
 _NOT_RECORDINGS = ("run.json", "metrics.json", "env.json", "provenance.json", "facts.json")
 _RUN_FOLDER = "traces"  # where a run folder keeps the recordings of its ranks
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -62,11 +64,22 @@ def _in_folder(folder: Path) -> list[Path]:
     inner = folder / _RUN_FOLDER
     if (folder / "run.json").is_file() and inner.is_dir():
         folder = inner
-    return sorted(
-        p
+    found = [
+        str(p)
         for p in folder.rglob("*")
         if _looks_like_a_recording(p.name) and not p.name.startswith(".") and p.is_file()
-    )
+    ]
+    return [Path(p) for p in sorted(_without_copies(found))]
+
+
+def _without_copies(paths: list[str]) -> list[str]:
+    """JAX writes one recording in two formats beside each other; the XPlane file has more."""
+    originals = {p.rpartition("/")[0] for p in paths if p.lower().endswith(_XPLANE)}
+    return [
+        p
+        for p in paths
+        if not (p.lower().endswith(_COPIES_OF_XPLANE) and p.rpartition("/")[0] in originals)
+    ]
 
 
 def _looks_like_a_recording(name: str) -> bool:
@@ -88,7 +101,9 @@ def _remote(url: str) -> Iterator[str]:
         if glob.has_magic(path):
             names = system.glob(path)
         elif system.isdir(path):
-            names = [n for n in system.find(path) if _looks_like_a_recording(n.rsplit("/", 1)[-1])]
+            inside = system.find(path)
+            found = [n for n in inside if _looks_like_a_recording(n.rsplit("/", 1)[-1])]
+            names = _without_copies(found)
         else:
             yield url
             return
