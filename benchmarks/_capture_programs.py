@@ -50,8 +50,10 @@ import sys, time, torch
 from torch import nn
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
-model = nn.Sequential(*[m for _ in range(6) for m in (nn.Linear(1024, 1024), nn.GELU())]).to(device)
-x, seconds = torch.randn(64, 1024, device=device), float(sys.argv[1]) if len(sys.argv) > 1 else 13
+width = 1024 if device == "cuda" else 32
+layers = [m for _ in range(6) for m in (nn.Linear(width, width), nn.GELU())]
+model = nn.Sequential(*layers).to(device)
+x, seconds = torch.randn(64, width, device=device), float(sys.argv[1]) if len(sys.argv) > 1 else 13
 def wait(): torch.cuda.synchronize() if device == "cuda" else None
 """
 COMPILED_LOOP = """
@@ -92,7 +94,7 @@ torch.cuda.current_stream().wait_stream(side)
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):
     train_step()
-end = time.monotonic() + seconds + 10
+end = time.monotonic() + seconds + 14
 while time.monotonic() < end:
     for _ in range(20):
         graph.replay()
@@ -111,14 +113,14 @@ WATCHED = """
 import pinchpoint as pp
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 with pp.watch(out=sys.argv[2]) as recorder:
-    for i in range(900):
+    for i in range(400):
         optimizer.zero_grad(set_to_none=True)
         model(x).square().mean().backward()
         optimizer.step()
-        if i > 450:
+        if i > 300:
             time.sleep(0.01)
         recorder.step()
-print("WATCH_US", 1e6 * recorder.seconds_spent / 900)
+print("WATCH_US", 1e6 * recorder.seconds_spent / 400)
 """
 DDP = """
 import os, sys, torch

@@ -10,7 +10,10 @@ from pinchpoint.capture.collect import problems_of
 from pinchpoint.capture.command import command_line, label
 from pinchpoint.capture.identity import identity
 from pinchpoint.capture.late_patch import AfterImport
+from pinchpoint.capture.launcher import environment_of
+from pinchpoint.capture.program import Program
 from pinchpoint.capture.settings import Settings, chosen, from_environment
+from pinchpoint.capture.torch_window import TorchWindow
 from pinchpoint.capture.trace_file import BrokenTrace, pack
 from pinchpoint.errors import UsageError
 
@@ -111,4 +114,30 @@ def test_a_recording_without_kernels_of_a_working_device_is_called_out(tmp_path,
     recording = {"file": "t.json.gz", "kernels": 0}
     process = {"problems": [], "recordings": [recording], "device": {"number": 0}}
     found = problems_of(tmp_path, [process], Settings(""), ended(busy))
-    assert any("another profiler has taken" in problem for problem in found) == loud
+    assert any("another tool has taken" in problem for problem in found) == loud
+
+
+def test_a_teardown_that_loses_kernels_is_named_and_left_to_who_set_it(tmp_path, monkeypatch):
+    assert environment_of(Settings("/run"))["TEARDOWN_CUPTI"] == "0"
+    monkeypatch.setenv("TEARDOWN_CUPTI", "1")
+    assert environment_of(Settings("/run"))["TEARDOWN_CUPTI"] == "1"
+    recording = {"file": "t.json.gz", "kernels": 0}
+    process = {"problems": [], "recordings": [recording], "device": {"number": 0}}
+    (problem,) = problems_of(tmp_path, [process], Settings(""), ended(0.9))
+    assert "unset it" in problem
+
+
+@pytest.mark.parametrize(("cuda", "primed"), [("12.4", 1), ("12.6", 0), ("13.0", 0), (None, 1)])
+def test_the_profiler_is_primed_before_a_graph_only_where_it_must_be(cuda, primed, monkeypatch):
+    calls = []
+    monkeypatch.setattr(TorchWindow, "prime", lambda: calls.append("prime"))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(cuda=cuda)))
+
+    class Graph:
+        def __enter__(self):
+            return "captures"
+
+    program = Program(Settings("/run"))
+    program._on_cuda_graphs(SimpleNamespace(graph=Graph))
+    assert [Graph().__enter__(), Graph().__enter__()] == ["captures", "captures"]
+    assert len(calls) == primed

@@ -1,6 +1,7 @@
 """Puts together what the processes of a run wrote: ``run.json``, ``metrics.json``, and notes."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -8,8 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pinchpoint.capture.company import company
 from pinchpoint.capture.folder import remove_leftovers
-from pinchpoint.capture.launcher import Ended
+from pinchpoint.capture.launcher import TEARDOWN, Ended
 from pinchpoint.capture.settings import Settings
 from pinchpoint.monitor.environment import redacted_command
 from pinchpoint.monitor.run_folder import (
@@ -92,6 +94,7 @@ def metrics(
         "memory": _memory(processes),
         "gpu": ended.sampled.summary.devices(),
         "host": ended.sampled.summary.host(),
+        "others": company(ended.sampled.summary.devices(), ended.sampled.summary.host()),
         "profiled": any(r["file"] for p in processes for r in p["recordings"]),
         "artifacts": {
             "telemetry": TELEMETRY_FILE,
@@ -230,10 +233,15 @@ def _without_kernels(processes: Sequence[Mapping[str, Any]], ended: Ended) -> li
     ]
     if not hollow or not _device_worked(ended):
         return []
+    if os.environ.get(TEARDOWN) == "1":
+        return [
+            f"{hollow[0]} holds no kernel although the device worked, and {TEARDOWN}=1 is set, "
+            "with which only the first use of the profiler gives any; unset it and record again"
+        ]
     return [
-        f"{hollow[0]} holds no kernel although the device worked: another profiler has taken "
-        "the device's tracing (ncu, nsys, compute-sanitizer, cuda-gdb, a DCGM profile); end it "
-        "and record again"
+        f"{hollow[0]} holds no kernel although the device worked in this run: nothing ran on it "
+        "just then (later: --after-steps or --after-seconds), or another tool has taken its "
+        "tracing (ncu, nsys, compute-sanitizer, cuda-gdb, a DCGM profile; pinchpoint doctor)"
     ]
 
 

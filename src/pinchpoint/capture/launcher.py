@@ -17,6 +17,9 @@ from pinchpoint.errors import UsageError
 INTERVAL_S = 0.2  # driver values refresh every 40 to 200 ms; one look costs 1.5 ms a device
 _INJECT = Path(__file__).parent / "inject"
 _QUIET_KINETO = "6"  # above every message level: the program's output stays its own
+# With 1, kernels of CUDA graphs are missing from every recording but the first (seen with torch
+# 2.11 and CUDA 13.0).
+TEARDOWN = "TEARDOWN_CUPTI"
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -47,6 +50,7 @@ def environment_of(settings: Settings) -> dict[str, str]:
     path = environ.get("PYTHONPATH")
     environ["PYTHONPATH"] = str(_INJECT) + (os.pathsep + path if path else "")
     environ.setdefault("KINETO_LOG_LEVEL", _QUIET_KINETO)
+    environ.setdefault(TEARDOWN, "0")
     return environ
 
 

@@ -25,6 +25,7 @@ from pinchpoint.capture.window import Window, new_window
 from pinchpoint.monitor.run_folder import MEMORY, PROCESSES, TRACES
 
 OLDEST_PYTHON = (3, 11)
+GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124
 OWN_PROFILER = (
     "the program runs its own profiler, and only one can record at a time: nothing was recorded "
     "here; diagnose the program's own trace, or switch its profiler off"
@@ -153,18 +154,27 @@ class Program:
         profiler.__init__ = __init__
 
     def _on_cuda_graphs(self, module: Any) -> None:
-        """Kernels of graphs that were captured before the profiler's first use may be lost."""
+        """With old CUDA, a graph captured before the profiler's first use cannot be recorded.
+
+        The program then crashes or hangs in the recording; torch itself works around that below
+        CUDA 12.6. First use takes seconds, so that it is left for later where it can be.
+        """
         enter = module.graph.__enter__
 
         def __enter__(context: Any) -> Any:  # noqa: N807
             if not self._primed and os.getpid() == self.pid:
                 self._primed = True
-                if self.settings.tool == "torch" and not self.session.recordings:
+                if self._must_prime() and not self.session.recordings:
                     with contextlib.suppress(RuntimeError, KeyError):
                         TorchWindow.prime()
             return enter(context)
 
         module.graph.__enter__ = __enter__
+
+    def _must_prime(self) -> bool:
+        cuda = str(getattr(sys.modules["torch"].version, "cuda", None) or "0.0")
+        parts = tuple(int(part) for part in cuda.split(".")[:2] if part.isdigit())
+        return self.settings.tool == "torch" and parts < GRAPHS_SAFE_SINCE_CUDA
 
     def _on_cuda_memory(self, module: Any) -> None:
         if self._history is not None:

@@ -115,7 +115,8 @@ class QuietWatch:
     def _patience_s(self) -> float:
         if self._settings.after_s is not None:
             return self._settings.after_s
-        return FIRST_STEP_WITHIN_S if optimizer_exists() else FIRST_AFTER_S
+        expected = optimizer_exists() and not self._session.clock.edges
+        return FIRST_STEP_WITHIN_S if expected else FIRST_AFTER_S
 
     def _work_began(self) -> float | None:
         """When to start counting: the device is in use, or the framework is there."""

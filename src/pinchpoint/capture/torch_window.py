@@ -35,8 +35,7 @@ class TorchWindow:
     def prime() -> None:
         """Initialise the profiler with an empty recording.
 
-        The first use stalls the program for one or two seconds and, on some versions, loses the
-        kernels of CUDA graphs that were captured before it.
+        The first use stalls the program: one or two seconds, on a busy H100 machine up to seven.
         """
         _nobody_else_records()
         OWN.building = True

@@ -10,6 +10,7 @@ from rich.text import Text
 from pinchpoint.monitor import reasons
 from pinchpoint.monitor.board import Board
 from pinchpoint.monitor.metrics import METRICS
+from pinchpoint.monitor.process_names import process_name
 from pinchpoint.report.plain import plain
 
 GIB = 1024.0**3
@@ -53,10 +54,20 @@ def _device(board: Board, device: str, name: str) -> Panel:
     if "event_reasons" in values:
         words = ", ".join(reasons.in_words(int(values["event_reasons"]))) or "none"
         grid.add_row("clock reasons", words, "")
-    for process in [p for p in board.processes() if p.device == device][:_MOST_PROCESSES]:
-        held = "?" if process.memory_bytes is None else f"{process.memory_bytes / GIB:.1f} GiB"
-        grid.add_row("process", f"{process.pid} {held}", "")
+    for label, text in process_rows(board, device):
+        grid.add_row(label, text, "")
     return _panel(f"{device}  {plain(name)}", grid, board.sentences(device))
+
+
+def process_rows(board: Board, device: str | None) -> list[tuple[str, str]]:
+    """The first processes on a device: number, name and the device memory they hold."""
+    found = []
+    for process in [p for p in board.processes() if p.device == device][:_MOST_PROCESSES]:
+        held = process.memory_bytes
+        memory = "memory not told" if held is None else f"{held / GIB:.1f} GiB"
+        name = plain(process_name(process.pid) or "", 24)
+        found.append(("process", f"{process.pid} {name} {memory}".replace("  ", " ")))
+    return found
 
 
 def _host(board: Board) -> Panel:

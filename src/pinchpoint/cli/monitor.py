@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import note, show
-from pinchpoint.errors import UsageError
+from pinchpoint.errors import MissingExtra, UsageError
 from pinchpoint.monitor.board import Board
 from pinchpoint.monitor.sample import Sample
 from pinchpoint.monitor.sampler import SHORTEST_S
@@ -29,6 +29,7 @@ def command(  # noqa: PLR0913 - one argument an option
     seconds: float | None = None,
     gpus: str | None = None,
     no_counters: Annotated[bool, Switch] = False,
+    interactive: Annotated[bool, Parameter(alias="-i", negative="")] = False,
 ) -> int:
     """Show what devices and host do, until Ctrl-C.
 
@@ -53,6 +54,8 @@ def command(  # noqa: PLR0913 - one argument an option
         Only these devices, such as 0,2.
     no_counters
         Leave the activity counters alone, for example while DCGM reads them.
+    interactive
+        Every metric of one device at a time, with its history; keys are shown below (extra tui).
     """
     if json and not once:
         raise UsageError("--json needs --once", hint="pinchpoint monitor --once --json")
@@ -66,7 +69,7 @@ def command(  # noqa: PLR0913 - one argument an option
     with Board(interval_s=interval, only=only, counters=not no_counters) as board:
         if once:
             return _once(board, as_json=json, prometheus=prometheus)
-        return _watch(board, interval, seconds, log, prometheus)
+        return _watch(board, interval, seconds, log, prometheus, interactive=interactive)
 
 
 def _once(board: Board, *, as_json: bool, prometheus: Path | None) -> int:
@@ -93,7 +96,10 @@ def _watch(
     seconds: float | None,
     log_path: Path | None,
     prometheus: Path | None,
+    *,
+    interactive: bool = False,
 ) -> int:
+    draw = _app if interactive else _live
     log = TelemetryLog(log_path) if log_path else None
 
     def tick() -> None:
@@ -104,8 +110,8 @@ def _watch(
 
     try:
         if sys.stdout.isatty():
-            _live(board, interval_s, seconds, tick)
-        elif log is None and prometheus is None:
+            draw(board, interval_s, seconds, tick)
+        elif interactive or (log is None and prometheus is None):
             raise UsageError("no terminal to draw on", hint="--once, --once --json, or --log FILE")
         else:
             _repeat(interval_s, seconds, tick)
@@ -132,6 +138,16 @@ def _live(board: Board, interval_s: float, seconds: float | None, tick: Callable
             live.update(draw(board), refresh=True)
 
         _repeat(interval_s, seconds, tick_and_draw)
+
+
+def _app(board: Board, interval_s: float, seconds: float | None, tick: Callable[[], None]) -> None:
+    try:
+        from pinchpoint.cli._monitor_app import MonitorApp
+    except ImportError:
+        raise MissingExtra(
+            "--interactive needs Textual", hint="pip install 'pinchpoint[tui]'"
+        ) from None
+    MonitorApp(board, tick, interval_s=interval_s, seconds=seconds).run()
 
 
 def _repeat(interval_s: float, seconds: float | None, tick: Callable[[], None]) -> None:

@@ -193,7 +193,10 @@ def _say(folder: Path, problems: Sequence[str]) -> None:
 
     for problem in problems:
         note(f"pinchpoint: {problem}")
-    steps = json.loads((folder / METRICS_FILE).read_text())["steps"]
+    metrics = json.loads((folder / METRICS_FILE).read_text())
+    for sentence in metrics["others"]["sentences"]:
+        note(f"pinchpoint: {sentence}")
+    steps = metrics["steps"]
     if steps and steps["unprofiled_ms"]["median"] is not None:
         unprofiled = steps["unprofiled_ms"]
         note(
