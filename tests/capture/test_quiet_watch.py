@@ -95,6 +95,10 @@ def test_a_program_that_ends_after_recordings_without_kernels_is_told_so(watch):
     assert "--after-seconds" in session.problems[0]
 
 
+def test_an_idle_process_is_left_in_silence(watch):
+    assert watch((0, 10)).problems == []
+
+
 @pytest.fixture
 def compile_count(monkeypatch):
     count = [0]

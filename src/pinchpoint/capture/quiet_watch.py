@@ -23,6 +23,7 @@ from pinchpoint.monitor.run_folder import REQUEST_FILE, TRACES
 FIRST_AFTER_S = 5.0
 TRIES = 5  # each after twice the time of the one before; compiling starts the time anew
 ENOUGH_OPERATIONS = 50
+IDLE = "hardly anything was done"
 WARM_UP_S = 0.2
 LOOK_EVERY_S = 0.25
 REQUEST_EVERY_S = 1.0
@@ -190,13 +191,14 @@ class QuietWatch:
         if file is None or file.operators is None:
             return None
         if file.operators + (file.kernels or 0) < ENOUGH_OPERATIONS:
-            return "hardly anything was done"
+            return IDLE
         torch = sys.modules.get("torch")
         on_device = torch is not None and torch.cuda.is_initialized()
         return "no kernel ran" if on_device and not file.kernels else None
 
     def _say_what_was_dropped(self) -> None:
-        if self._dropped is not None:
+        """Not of idle processes: a launcher of ranks is one."""
+        if self._dropped not in (None, IDLE):
             self._session.problems.append(
                 f"nothing was kept: {self._dropped} while it was recorded; let the program run "
                 "longer, or say when its steady work begins: pinchpoint run --after-seconds N …"
