@@ -79,6 +79,7 @@ def row(accuracy, found, *, case="a", variant="slow", truth=("sync-in-loop",), *
     facts = {
         "material": True, "time_case": True, "unprofiled_ns": 100.0, "after_fix_ns": 50.0,
         "stable": True, "predicted_ns": (50,) * len(found), "corrected_ns": 110,
+        "predicted_range_ns": ((40, 60),) * len(found), "corrected_range_ns": (105, 120),
         "not_checked": (), "crashed": (),
     }  # fmt: skip
     return accuracy.Row(case=case, variant=variant, truth=truth, found=found, **facts | more)
@@ -102,6 +103,21 @@ def test_counts_a_parent_half_and_leaves_out_what_cannot_be_told(accuracy):
     assert found.gain_median == pytest.approx(0.2)
 
 
+def test_counts_ranges_that_hold_what_was_measured(accuracy):
+    rows = [
+        row(accuracy, ("sync-in-loop",), predicted_range_ns=((40, 50),)),
+        row(accuracy, ("sync-in-loop",), case="b", predicted_range_ns=((51, 66),)),
+        row(
+            accuracy, ("sync-in-loop",), case="c", predicted_ns=(None,), predicted_range_ns=(None,)
+        ),
+        row(accuracy, (), case="d", corrected_range_ns=(95, 117), after_fix_ns=None),
+    ]
+    found = accuracy.figures(rows)
+    assert (found.gain_ranges.holding, found.gain_ranges.count) == (1, 2)
+    assert found.gain_ranges.median_width == pytest.approx(15 / 50)
+    assert (found.unprofiled_ranges.holding, found.unprofiled_ranges.count) == (1, 4)
+
+
 @pytest.mark.corpus
 def test_floors_over_all_labelled_recordings(accuracy):
     """A little below what was last measured; see docs/accuracy.md."""
@@ -117,4 +133,9 @@ def test_floors_over_all_labelled_recordings(accuracy):
     assert found.unprofiled_median <= 0.025
     assert found.unprofiled_p90 <= 0.12
     assert found.gain_median <= 0.10
+    assert found.gain_p90 <= 0.55
+    for ranges in (found.unprofiled_ranges, found.gain_ranges):
+        assert ranges.holding / ranges.count >= 0.8
+    assert found.unprofiled_ranges.median_width <= 0.2
+    assert found.gain_ranges.median_width <= 0.45
     assert found.crashed == 0

@@ -16,7 +16,7 @@ from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Finding, NotChecked, 
 from pinchpoint.trace import Trace
 
 SPECIFIC_RATIO = 0.1  # of a generic cause's gain
-SURELY_MATERIAL_RATIO = 0.04  # a share of the step of which even the pessimistic end is material
+SURELY_MATERIAL_RATIO = 0.04  # a replayed saving of which three quarters are material
 
 
 @dataclass(frozen=True)
@@ -160,12 +160,14 @@ def _periodic(id_: str) -> bool:
 
 
 def _material(trace: Trace, ranked: Ranked) -> bool:
-    """Whether even the pessimistic end of the prediction is worth the while."""
+    """Whether even less than predicted is worth the while."""
     if ranked.finding.consequence is not None:
         return True
     if ranked.predicted is None:  # nothing to replay: what the cause costs has to do
         steps = judged_steps(trace)
         length = float(np.mean(steps.end_ns - steps.start_ns)) if len(steps) else 0.0
         return (ranked.finding.cost_ns_per_step or 0) > MATERIAL_STEP_RATIO * length
-    sure_ns = ranked.predicted.base_ns - ranked.predicted.range_ns[1]
-    return sure_ns >= MATERIAL_STEP_RATIO * ranked.predicted.base_ns
+    if ranked.finding.saving_ns_per_step is not None:
+        sure_ns = ranked.finding.saving_ns_per_step[0]
+        return sure_ns >= MATERIAL_STEP_RATIO * ranked.predicted.base_ns
+    return ranked.predicted.saving_ns >= SURELY_MATERIAL_RATIO * ranked.predicted.base_ns

@@ -6,8 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
-from pinchpoint.analysis.in_steps import per_step, rows_in_steps
-from pinchpoint.analysis.replay import Change, DropDeviceOps, DropSyncs, ScaleHostSpans
+from pinchpoint.analysis.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.analysis.replay import (
+    Change,
+    DropDeviceOps,
+    DropSyncs,
+    RemoveHostTime,
+    ScaleHostSpans,
+)
 from pinchpoint.diagnosis.locate import busiest_place
 from pinchpoint.diagnosis.rule import Evidence, Location
 from pinchpoint.trace import Trace
@@ -31,6 +37,16 @@ class HostSpans:
         """`` in forward (model.py:41)``, or nothing."""
         text = str(self.place) if self.place else ""
         return f" in {text}" if text else ""
+
+
+def how_often(trace: Trace, spans: HostSpans) -> str:
+    """``3 × a step``, ``every 4 steps``; once in all is no frequency, and is said so."""
+    steps, times = max(len(judged_steps(trace)), 1), len(spans.rows)
+    if times >= steps:
+        return f"{times / steps:.3g} × a step"
+    if times > 1:
+        return f"every {steps / times:.2g} steps"
+    return f"once in the {steps} judged steps (where it is rarer, it costs less)"
 
 
 def host_spans(trace: Trace, wanted: Mask, what: str) -> HostSpans | None:
@@ -75,6 +91,29 @@ def without(trace: Trace, rows: Rows) -> tuple[Change, ...]:
         call = ops.filled("api_call", -1)
         changes += (DropDeviceOps(np.flatnonzero(np.isin(call, gone))),)
     return changes
+
+
+def beyond_usual(trace: Trace, rows: Rows, most_ns: NDArray[np.int64]) -> RemoveHostTime:
+    """The part of these host rows beyond the median of rows with the same name.
+
+    ``most_ns`` limits what is usual, row by row; 0 means no limit.
+    """
+    host = trace.host_ops
+    assert host is not None
+    took, end = host["duration_ns"][rows], host.end_ns[rows]
+    usual = _medians(host["name"][rows], took)
+    usual = np.where(most_ns > 0, np.minimum(usual, most_ns), usual)
+    return RemoveHostTime(end - np.maximum(took - usual, 0), end)
+
+
+def _medians(group: NDArray[np.int32], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each value the lower median of its group."""
+    order = np.lexsort((values, group))
+    first = np.flatnonzero(np.append(True, group[order][1:] != group[order][:-1]))
+    count = np.diff(np.append(first, len(order)))
+    out = np.empty(len(values), np.int64)
+    out[order] = np.repeat(values[order][first + (count - 1) // 2], count)
+    return out
 
 
 def outermost(trace: Trace, wanted: Mask) -> Mask:

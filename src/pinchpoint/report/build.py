@@ -9,7 +9,7 @@ import numpy as np
 from pinchpoint.analysis.accounting import breakdown
 from pinchpoint.analysis.device_activity import device_activity
 from pinchpoint.analysis.ranks.one_of_many import one_of_many
-from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
 from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
 from pinchpoint.diagnosis import engine
@@ -177,17 +177,9 @@ def _steps(trace: Trace) -> StepsInfo:
             {"step": int(found.number[i]), "duration_ns": int(lasting[i])} for i in found.outliers
         ),
         unprofiled_ns_predicted=predicted,
-        unprofiled_ns_range=_spread(timed),
+        unprofiled_ns_range=corrected_range_ns(trace),
         unprofiled_how=_how(timed) if predicted is not None else None,
     )
-
-
-def _spread(timed: tuple[int, ...]) -> tuple[int, int] | None:
-    """10th and 90th percentile of measured steps; an estimate has no range of its own yet."""
-    if not timed:
-        return None
-    low, high = np.percentile(timed, (10, 90))
-    return round(low), round(high)
 
 
 def _how(timed: tuple[int, ...]) -> str:

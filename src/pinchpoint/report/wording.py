@@ -66,13 +66,13 @@ def step_sentence(report: Report) -> str | None:
     predicted = steps.unprofiled_ns_predicted
     if predicted is None:
         return whole
-    if not _is_corrected(report):
-        return f"{whole}, the same without the profiler"
-    measured = (steps.unprofiled_how or "").startswith("measured")
-    about = "" if measured else "about "
     between = ""
     if steps.unprofiled_ns_range:
         between = f" ({span(*steps.unprofiled_ns_range, time_unit(predicted))})"
+    if not _is_corrected(report):
+        return f"{whole}, the same without the profiler{between}"
+    measured = (steps.unprofiled_how or "").startswith("measured")
+    about = "" if measured else "about "
     how = ", measured in the same run" if measured else ""
     return f"{whole}, {about}{duration(predicted)} without the profiler{between}{how}"
 

@@ -5,6 +5,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.replay import (
+    AddHostTime,
     DropDeviceOps,
     DropSyncs,
     GraphLaunches,
@@ -82,6 +83,12 @@ def test_host_work_that_is_taken_away_shortens_a_host_bound_step():
     rows = np.flatnonzero(trace.host_ops["duration_ns"] == 100 * US)
     assert step_ns(trace, ScaleHostSpans(rows, 0.5)) == pytest.approx(160)
     assert step_ns(trace, ScaleHostSpans(rows, 0.0)) == pytest.approx(110)
+
+
+def test_what_a_fix_takes_of_the_host_comes_on_top():
+    trace = turns()
+    launches = np.flatnonzero(trace.api_calls["kind"] == ApiKind.LAUNCH)
+    assert step_ns(trace, AddHostTime(launches, 30 * US)) == pytest.approx(240)
 
 
 def test_faster_device_work_helps_as_long_as_someone_waits_for_it():

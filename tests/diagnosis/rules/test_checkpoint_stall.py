@@ -1,5 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
+from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.trace import RunFacts
 from program import Program
 
 SAVE = "torch/serialization.py(967): save"
@@ -23,6 +27,23 @@ def test_spreads_the_save_over_the_steps(outcome):
     assert finding.cost_ns_per_step == 2 * 40_000_000 // 8  # in two of the eight judged steps
     assert finding.location.function == "save_state"
     assert {e.what: e.value for e in finding.evidence}["times"] == 0.25
+
+
+def test_says_how_often(outcome):
+    (finding,) = outcome("checkpoint-stall", saving(SAVE)).findings
+    assert "every 4 steps, for 10.0 ms of the mean step" in finding.summary
+
+
+def test_once_is_no_frequency(outcome):
+    (finding,) = outcome("checkpoint-stall", saving(SAVE, every=7)).findings
+    assert "once in the 8 judged steps (where it is rarer, it costs less)" in finding.summary
+
+
+def test_how_often_it_comes_is_told_by_the_steps_timed_in_the_same_run():
+    timed = (2_100_000,) * 99 + (42_100_000,)  # a save every hundred steps
+    (found,) = diagnose(replace(saving(SAVE), run=RunFacts(unprofiled_step_ns=timed))).found
+    assert found.predicted.base_ns == pytest.approx(2.5e6)
+    assert found.saving_ns == pytest.approx(0.4e6, rel=0.1)
 
 
 def test_the_mean_step_is_predicted_without_it(gain):

@@ -47,3 +47,17 @@ def test_without_the_rival_the_device_decides(predicted):
 )
 def test_other_slow_hosts_are_not_meant(outcome, trace):
     assert outcome("gil-contention", trace).answer == "clear"
+
+
+def test_between_stalls_operators_are_slow_as_well(predicted):
+    """Twenty operators of 200 µs beside four stalls: undisturbed they take some 10 µs each."""
+    p = Program()
+    for _ in p.steps(6):
+        for i in range(24):
+            stalled = SWITCH_US if i % 6 == 0 else 0
+            with p.row("aten::add"):
+                p.busy(200 + stalled)
+                p.kernel("elementwise", 2)
+    thread = p.builder.thread("helper")
+    p.builder.python(HELPER, 0, p.at, thread=thread)
+    assert predicted(p.trace(), "gil-contention") < 24 * 20e3

@@ -48,3 +48,20 @@ def test_other_attention_is_fine(outcome, trace):
 
 def test_without_shapes_it_cannot_be_told(outcome):
     assert outcome("no-kv-cache", generating(PREFIX, shapes=False)).answer == "not checked"
+
+
+def layers(count, *, first_us):
+    """Steps of ``count`` attention calls over a growing prefix, of which the first pays."""
+    p = Program()
+    for i in p.steps(8):
+        query = [1, 8, PREFIX[i], 64]
+        for layer in range(count):
+            with p.row(ATTENTION, shapes=[query] * 3):
+                p.busy(first_us if layer == 0 else 60)
+                p.kernel("flash_fwd_kernel", 20)
+    return p.trace()
+
+
+def test_what_a_new_shape_costs_is_seen_in_the_layers_that_know_it(predicted):
+    # Eight calls of 65 µs are left, and what the cache itself costs.
+    assert predicted(layers(8, first_us=40_000), "no-kv-cache") < 0.9e6

@@ -38,3 +38,9 @@ def test_as_one_flat_buffer_one_call_is_left(predicted):
 )
 def test_other_collectives_are_not_meant(outcome, trace):
     assert outcome("small-collectives", trace).answer == "clear"
+
+
+def test_packing_many_tensors_takes_the_host_time_too(predicted):
+    many = reducing(calls=600, us=2)
+    packing_ns = 600 * 5e3
+    assert predicted(many, "small-collectives") > 0.8 * packing_ns

@@ -1,6 +1,7 @@
 """What would the step be if something were different: graph, simulator, changes."""
 
 from pinchpoint.analysis.replay.changes import (
+    AddHostTime,
     Change,
     DropDeviceOps,
     DropSyncs,
@@ -14,6 +15,7 @@ from pinchpoint.analysis.replay.changes import (
 )
 
 __all__ = [
+    "AddHostTime",
     "Change",
     "DropDeviceOps",
     "DropSyncs",

@@ -11,6 +11,7 @@ from pinchpoint.analysis.host_activity import activity
 from pinchpoint.analysis.host_timeline import timelines
 from pinchpoint.analysis.recording_cost import cost_in_windows
 from pinchpoint.analysis.replay.changes import (
+    AddHostTime,
     Change,
     DropDeviceOps,
     DropSyncs,
@@ -115,6 +116,11 @@ def _remove_host(trace: Trace, graph: Graph, change: RemoveHostTime) -> Graph:
         _covered(spans, graph.start_ns[at], graph.start_ns[at] + own[at]), own[at]
     )
     return replace(_with_gaps(graph, gap), own_ns=own)
+
+
+def _add_host(trace: Trace, graph: Graph, change: AddHostTime) -> Graph:
+    hit = _node_mask(graph, change.api_calls)
+    return replace(graph, gap_ns=np.where(hit, graph.gap_ns + change.ns, graph.gap_ns))
 
 
 def _covered(
@@ -237,6 +243,7 @@ _EDITS: dict[type, Callable[..., Graph]] = {
     DropSyncs: _drop_syncs,
     ScaleHostSpans: _scale_host,
     RemoveHostTime: _remove_host,
+    AddHostTime: _add_host,
     ScaleDeviceOps: _scale_device,
     DropDeviceOps: _drop_device,
     ReduceLaunches: _reduce_launches,

@@ -37,6 +37,14 @@ class RemoveHostTime:
 
 
 @dataclass(frozen=True, eq=False)
+class AddHostTime:
+    """The host works ``ns`` longer before each of these ``api_calls``: what a fix itself takes."""
+
+    api_calls: Rows
+    ns: int
+
+
+@dataclass(frozen=True, eq=False)
 class ScaleDeviceOps:
     """These ``device_ops`` take ``factor`` of their time: another ceiling, dtype or layout."""
 
@@ -85,6 +93,7 @@ Change = (
     DropSyncs
     | ScaleHostSpans
     | RemoveHostTime
+    | AddHostTime
     | ScaleDeviceOps
     | DropDeviceOps
     | ReduceLaunches

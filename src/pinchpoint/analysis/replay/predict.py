@@ -1,7 +1,7 @@
 """What would the step be? The question that findings and people ask replay."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,14 +9,11 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.changes import Change, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
+from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, made_of, range_ns
 from pinchpoint.analysis.replay.simulate import simulate
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.trace import Trace, once_per_trace
 
-# How far a predicted saving may be off, as shares of it: the middle 80 % of what
-# benchmarks/accuracy.py finds between predicted and measured.
-SURE_RATIO = 0.15
-LESS_RATIO = 0.25
 MOST_NODES = 12_000  # calls of a replayed window; more steps are left out beyond it
 
 
@@ -49,10 +46,14 @@ class Replayable:
         """Relative error of the unchanged replay."""
         return self.identity_ns / self.recorded_ns - 1
 
+    def periods_ns(self, graph: Graph, *, every_step: bool = False) -> NDArray[np.int64]:
+        """Periods of the counted steps, or of all, when ``graph`` is replayed."""
+        periods = np.array(simulate(graph).durations_ns, np.int64)
+        return periods if every_step else periods[self.counted]
+
     def mean_ns(self, graph: Graph, *, every_step: bool = False) -> float:
-        """Mean period of the counted steps, or of all, when ``graph`` is replayed."""
-        periods = np.array(simulate(graph).durations_ns)
-        return float(periods.mean() if every_step else periods[self.counted].mean())
+        """The mean of those periods."""
+        return float(self.periods_ns(graph, every_step=every_step).mean())
 
 
 @once_per_trace
@@ -120,10 +121,32 @@ def _clean(trace: Trace) -> _Clean | None:
 
 
 @once_per_trace
+def corrected_range_ns(trace: Trace) -> tuple[int, int] | None:
+    """Between what the step without the profiler may be; see :mod:`ranges`.
+
+    10th and 90th percentile of measured steps, where the same run measured them.
+    """
+    if timed := _timed(trace):
+        low, high = np.percentile(timed, (10, 90))
+        return round(low), round(high)
+    step, base, clean = corrected_step_ns(trace), replayable(trace), _clean(trace)
+    if step is None or base is None or clean is None:
+        return None
+    made = made_of(step, clean.graph, clean.graph, steps(trace).durations_ns)
+    return range_ns(replace(made, recording_ns=_recording_ns(trace)), AS_IT_IS)
+
+
+def _recording_ns(trace: Trace) -> float:
+    """What recording adds to the typical step."""
+    typical, corrected = steps(trace).typical_ns, corrected_step_ns(trace)
+    return float(max(typical - corrected, 0)) if typical and corrected else 0.0
+
+
+@once_per_trace
 def corrected_step_ns(trace: Trace) -> int | None:
     """The step without the profiler's own work: measured in the same run, else estimated."""
-    if trace.run is not None and trace.run.unprofiled_step_ns:
-        return int(np.median(trace.run.unprofiled_step_ns))
+    if timed := _timed(trace):
+        return int(np.median(timed))
     base, clean, typical = replayable(trace), _clean(trace), steps(trace).typical_ns
     if base is None or clean is None or typical is None:
         return None
@@ -142,19 +165,46 @@ def what_if(
     base, clean = replayable(trace), _clean(trace)
     if base is None or clean is None:
         return None
-    before = clean.every_ns if every_step else clean.mean_ns
-    after = base.mean_ns(apply(trace, clean.graph, changes), every_step=every_step)
-    corrected = _mean_step_ns(trace, base, clean) if every_step else corrected_step_ns(trace)
-    if corrected is None:
+    graph = apply(trace, clean.graph, changes)
+    periods = base.periods_ns(graph, every_step=every_step)
+    known = _before_and_after(trace, base, clean, float(periods.mean()), every_step)
+    if known is None:
         return None
-    step = corrected * min(after / before, 1.0)
-    saving = corrected - step
-    most, least = step - SURE_RATIO * saving, step + LESS_RATIO * saving
-    return Prediction(int(step), (int(max(most, 0)), int(least)), int(corrected))
+    before, after = known
+    made = made_of(after, graph, clean.graph, periods, saving_ns=before - after)
+    cost = _recording_ns(trace) * min(made.host_ns / max(before - made.device_ns, 1.0), 1.0)
+    least, most = range_ns(replace(made, recording_ns=cost), AFTER_A_FIX)
+    return Prediction(int(after), (least, min(most, max(int(before), int(after)))), int(before))
+
+
+def _before_and_after(
+    trace: Trace, base: Replayable, clean: _Clean, replayed_ns: float, every_step: bool
+) -> tuple[float, float] | None:
+    """The step without recording cost, and the one that replays in ``replayed_ns``."""
+    usual = corrected_step_ns(trace)
+    if usual is None:
+        return None
+    if not every_step:
+        return usual, usual * min(replayed_ns / clean.mean_ns, 1.0)
+    mean = _mean_step_ns(trace, base, clean)
+    if _timed(trace):  # the recorded steps may have had the cause more often, or less
+        return mean, min(usual * replayed_ns / clean.mean_ns, mean)
+    return mean, mean * min(replayed_ns / clean.every_ns, 1.0)
+
+
+def _timed(trace: Trace) -> tuple[int, ...]:
+    """Steps that the same run timed without the profiler."""
+    return trace.run.unprofiled_step_ns if trace.run else ()
 
 
 def _mean_step_ns(trace: Trace, base: Replayable, clean: _Clean) -> float:
-    """The mean of all complete steps, recording cost taken out."""
+    """The mean of all complete steps, recording cost taken out.
+
+    The many steps that the same run timed without the profiler know better how often a cause comes
+    than the few that were recorded.
+    """
+    if timed := _timed(trace):
+        return float(np.mean(timed))
     lasting = steps(trace).durations_ns
     recorded = float(lasting.mean()) if len(lasting) else base.recorded_ns
     if not clean.recorded_every_ns:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.host_activity import activity
-from pinchpoint.diagnosis.host_spans import host_spans, without
+from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
 
@@ -40,7 +40,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     yield Finding(
         summary=(
-            f"The training thread writes a checkpoint{spans.where}, {spans.count:.3g} × a step,"
+            f"The training thread writes a checkpoint{spans.where}, {how_often(trace, spans)},"
             f" for {spans.ns_per_step / 1e6:.1f} ms of the mean step"
         ),
         evidence=spans.evidence,

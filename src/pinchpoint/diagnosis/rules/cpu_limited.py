@@ -35,6 +35,7 @@ from pinchpoint.analysis.run_facts import (
 )
 from pinchpoint.analysis.stalls import busy_python_threads, stalls
 from pinchpoint.analysis.telemetry import host_looks
+from pinchpoint.diagnosis.disturbed import undisturbed_operators
 from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.rule import Evidence, Finding
@@ -131,6 +132,7 @@ def _by_stalls(trace: Trace) -> Iterator[Finding]:
         cost_ns_per_step=round(total),
         changes=(
             RemoveHostTime(held.end_ns - held.excess_ns, held.end_ns),
+            *undisturbed_operators(trace, held),
             *(() if loads is None else (ScaleHostSpans(loads.rows, 0.02),)),
         ),
         location=location_of(trace, row),

@@ -23,6 +23,7 @@ import numpy as np
 from pinchpoint.analysis.in_steps import judged_steps, per_step
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.stalls import busy_python_threads, lock_waits
+from pinchpoint.diagnosis.disturbed import undisturbed_operators
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
 
@@ -45,14 +46,14 @@ def check(trace: Trace) -> Iterator[Finding]:
     if not len(rivals) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
         return
     longest = int(np.argmax(held.excess_ns))
-    rival = trace.threads[rivals[0]]
+    rival = _name(trace, rivals[0])
     host = trace.host_ops
     assert host is not None
     row = int(held.rows[longest])
     yield Finding(
         summary=(
-            f"The launching thread stands still for {total / 1e6:.1f} ms of each step while thread"
-            f" {rival.label or rival.thread} runs Python"
+            f"The launching thread stands still {total / length:.0%} of the time while {rival}"
+            " runs Python"
         ),
         evidence=(
             Evidence("stalls", round(per_step(trace, len(held.rows)), 1), "per step"),
@@ -66,8 +67,17 @@ def check(trace: Trace) -> Iterator[Finding]:
             ),
         ),
         cost_ns_per_step=round(total),
-        changes=(RemoveHostTime(held.end_ns - held.excess_ns, held.end_ns),),
+        changes=(
+            RemoveHostTime(held.end_ns - held.excess_ns, held.end_ns),
+            *undisturbed_operators(trace, held),
+        ),
         fix="Move the other thread's work into a process of its own",
         hint="multiprocessing.Process(target=helper)  # instead of threading.Thread",
         confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
+
+
+def _name(trace: Trace, thread: int) -> str:
+    rival = trace.threads[thread]
+    label = rival.label or str(rival.thread)
+    return label if label.startswith("thread ") else f"thread {label}"

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pinchpoint.analysis.functions import copies_to_host, functions_doing, numeric_on_host
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.host_activity import activity
-from pinchpoint.diagnosis.host_spans import host_spans, without
+from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
 
@@ -46,7 +46,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"The training thread writes logs or pictures{spans.where},"
-            f" {spans.ns_per_step / 1e6:.1f} ms of each step"
+            f" {how_often(trace, spans)}, for {spans.ns_per_step / 1e6:.1f} ms of the mean step"
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,

@@ -21,11 +21,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.in_steps import device_ops_in_steps, rows_in_steps
-from pinchpoint.analysis.replay import ScaleDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.launches import main_thread
+from pinchpoint.analysis.replay import AddHostTime, RemoveHostTime, ScaleDeviceOps
 from pinchpoint.analysis.workload import workload
-from pinchpoint.diagnosis.host_spans import outermost
+from pinchpoint.diagnosis.host_spans import Rows, beyond_usual, outermost
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
-from pinchpoint.trace import Trace
+from pinchpoint.trace import HostKind, Trace
 
 NEEDS = ("host_ops", "device_ops")
 RECORD = "shapes: record_shapes=True"
@@ -33,6 +34,7 @@ RECORD = "shapes: record_shapes=True"
 FEWEST_STEPS = 3
 SHORTEST_PREFIX = 16
 ATTENTION_HOST_NS = 100_000  # host time of one attention call whose shape is known already
+CACHE_WRITE_NS = 20_000  # host time of writing a token's key and value, two eager operators
 ONE_TOKEN_RATIO = 0.05  # device time of one token against a prefix: weights are read all the same
 
 
@@ -73,9 +75,38 @@ def check(trace: Trace) -> Iterator[Finding]:
         cost_ns_per_step=None,
         changes=(
             ScaleDeviceOps(np.flatnonzero(device_ops_in_steps(trace)), ONE_TOKEN_RATIO),
-            ScaleHostSpans(rows, min(1.0, ATTENTION_HOST_NS / max(usual, 1.0))),
+            _new_shapes(trace, rows),
+            AddHostTime(_first_calls(trace, rows), CACHE_WRITE_NS),
         ),
         fix="Cache keys and values, and feed only the new token",
         hint="model.generate(..., use_cache=True)",
         confirm='pinchpoint bench ab -- "python generate.py" "python generate_cached.py"',
     )
+
+
+def _new_shapes(trace: Trace, attention: Rows) -> RemoveHostTime:
+    """What operators take longer than usual because their shape is new in every step.
+
+    Layers of one step share their shapes, so the first of them pays and the others show what a
+    known shape costs.
+    """
+    host = trace.host_ops
+    assert host is not None
+    operators = (host["kind"] == HostKind.OPERATOR) & rows_in_steps(trace, host)
+    rows = np.flatnonzero(outermost(trace, operators))
+    return beyond_usual(trace, rows, most_ns=np.isin(rows, attention) * ATTENTION_HOST_NS)
+
+
+def _first_calls(trace: Trace, rows: Rows) -> Rows:
+    """The first runtime call inside each of these host rows."""
+    host, calls = trace.host_ops, trace.api_calls
+    if host is None or calls is None or not len(calls):
+        return np.zeros(0, np.intp)
+    order = np.flatnonzero(calls["thread"] == main_thread(trace))
+    order = order[np.argsort(calls["start_ns"][order], kind="stable")]
+    if not len(order):
+        return order
+    at = np.searchsorted(calls["start_ns"][order], host["start_ns"][rows])
+    at = np.minimum(at, len(order) - 1)
+    inside = calls["start_ns"][order[at]] < host.end_ns[rows]
+    return order[at[inside]].astype(np.intp)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.replay import ScaleHostSpans
-from pinchpoint.diagnosis.host_spans import host_spans, named
+from pinchpoint.diagnosis.host_spans import host_spans, how_often, named
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
 
@@ -40,8 +40,8 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     yield Finding(
         summary=(
-            f"Garbage is collected {spans.count:.3g} × a step{spans.where},"
-            f" for {spans.ns_per_step / 1e6:.1f} ms of each step"
+            f"Garbage is collected {how_often(trace, spans)}{spans.where},"
+            f" for {spans.ns_per_step / 1e6:.1f} ms of the mean step"
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.host_activity import activity
-from pinchpoint.diagnosis.host_spans import host_spans, without
+from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
 
@@ -40,8 +40,8 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     yield Finding(
         summary=(
-            f"Code is compiled anew inside the steps{spans.where}, {spans.count:.3g} × a step,"
-            f" {spans.ns_per_step / 1e6:.1f} ms of each"
+            f"Code is compiled anew inside the steps{spans.where}, {how_often(trace, spans)},"
+            f" {spans.ns_per_step / 1e6:.1f} ms of the mean step"
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,

@@ -22,7 +22,7 @@ import numpy as np
 from pinchpoint.analysis.called_rows import acts
 from pinchpoint.analysis.collectives import collectives
 from pinchpoint.analysis.in_steps import per_step
-from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleHostSpans
+from pinchpoint.analysis.replay import AddHostTime, DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
@@ -31,6 +31,7 @@ NEEDS = ("device_ops", "api_calls")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
 
 FEWEST_CALLS = 32  # a step
+PACK_NS = 5_000  # host time to put one tensor into a flat buffer and take it out: two views, eager
 SMALL_BYTES = 256 * 1024  # at 100 GB/s under 3 µs, less than the latency of a call
 
 
@@ -50,6 +51,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     around = acts(trace, ops.filled("host_op", nowhere)[small].astype(np.intp))
     first = np.unique(found.step[np.isin(found.rows, small)], return_index=True)[1]
     later = np.setdiff1d(small, small[first])
+    called = ops.filled("api_call", -1)[small].astype(np.intp)
     calls = ops["api_call"][later][ops.known("api_call")[later]]
     spent = 0 if host is None else int(host["duration_ns"][around].sum())
     median = float(np.median(found.bytes[np.isin(found.rows, small)]))
@@ -65,6 +67,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             ScaleHostSpans(around, 1 / work.count),
             DropSyncs(calls),
             DropDeviceOps(later),
+            AddHostTime(called[first], round(PACK_NS * work.count)),
         ),
         location=work.place,
         fix="Reduce one flat buffer, or a few buckets",

@@ -1,0 +1,49 @@
+"""What operators cost on a thread that is no longer disturbed.
+
+A thread that loses its core or the interpreter's lock again and again also runs slowly between
+those stalls: it wakes up with cold caches, for a moment. Once it is left alone, its operators cost
+what eager operators cost.
+"""
+
+import numpy as np
+
+from pinchpoint.analysis.ancestry import Mask, parents
+from pinchpoint.analysis.in_steps import device_ops_in_steps, rows_in_steps
+from pinchpoint.analysis.launches import main_thread
+from pinchpoint.analysis.replay import Change, ScaleHostSpans
+from pinchpoint.analysis.stalls import Stalls
+from pinchpoint.diagnosis.host_spans import outermost
+from pinchpoint.trace import HostKind, Trace
+
+# Host time of a small eager operator with one launch, without the profiler: 8 to 11 µs on the
+# hosts of H100s, by the unprofiled times of programs that do nothing else.
+EAGER_OPERATOR_NS = 10_000
+
+
+def undisturbed_operators(trace: Trace, held: Stalls) -> tuple[Change, ...]:
+    """Operators of the launching thread at their usual cost; to be applied after the stalls.
+
+    Nothing where they already cost no more than that, or where the trace shows no launches.
+    """
+    host = trace.host_ops
+    launches = int(np.count_nonzero(device_ops_in_steps(trace)))
+    if host is None or not launches:
+        return ()
+    calls = _operator_calls(trace) & (host["thread"] == main_thread(trace))
+    rows = np.flatnonzero(outermost(trace, calls & rows_in_steps(trace, host)))
+    inside = int(held.excess_ns[calls[held.rows]].sum())
+    left = int(host["duration_ns"][rows].sum()) - inside
+    factor = EAGER_OPERATOR_NS * launches / max(left, 1)
+    return (ScaleHostSpans(rows, factor),) if factor < 1 else ()
+
+
+def _operator_calls(trace: Trace) -> Mask:
+    """Operators, and the built-in functions through which Python calls them."""
+    host = trace.host_ops
+    assert host is not None
+    operators: Mask = host["kind"] == HostKind.OPERATOR
+    built_in = np.array([n.startswith("<built-in") for n in trace.names])[host["name"]]
+    above = parents(host)[operators]
+    calls = operators.copy()
+    calls[above[(above >= 0) & (above < len(host))]] = True
+    return operators | (calls & built_in)
