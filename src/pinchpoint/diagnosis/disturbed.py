@@ -44,6 +44,7 @@ def _operator_calls(trace: Trace) -> Mask:
     operators: Mask = host["kind"] == HostKind.OPERATOR
     built_in = np.array([n.startswith("<built-in") for n in trace.names])[host["name"]]
     above = parents(host)[operators]
-    calls = operators.copy()
-    calls[above[(above >= 0) & (above < len(host))]] = True
-    return operators | (calls & built_in)
+    callers = np.zeros(len(host), np.bool_)
+    callers[above[above < len(host)]] = True
+    calls: Mask = operators | (callers & built_in)
+    return calls
