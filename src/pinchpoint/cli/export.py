@@ -1,5 +1,6 @@
 """Write a recording in the format of another tool: Perfetto, speedscope, SARIF, Parquet, CSV."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +12,7 @@ from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
 from pinchpoint.report.ways_out import chrome, database, sarif, stacks, tabular
+from pinchpoint.report.ways_out.excerpt import WHOLE, excerpt, parse_steps
 from pinchpoint.trace import Trace
 
 Format = Literal["chrome", "speedscope", "collapsed", "csv", "parquet", "sarif"]
@@ -24,6 +26,7 @@ def command(
     to: Format,
     output: Annotated[Path, Parameter(name=("--output", "-o"))],
     device: Annotated[bool, Switch] = False,
+    steps: str | None = None,
 ) -> int:
     """Export a recording, its tables or its findings.
 
@@ -38,26 +41,35 @@ def command(
         The file to write; for csv and parquet the folder.
     device
         Of collapsed stacks: device time, not host time.
+    steps
+        Of chrome: only these steps, such as 3 or 3-5.
     """
+    chosen = parse_steps(steps)
+    if chosen and to != "chrome":
+        raise UsageError(f"--steps has no meaning for {to}", hint="--to chrome")
     with reading(file) as progress:
         trace = load(file, progress)
     if to in ("csv", "parquet"):
         for written in _write_tables(trace, to, output):
             note(f"wrote {written}")
         return 0
-    write_file(output, _text(trace, to, device=device))
+    write_file(output, _chrome(trace, chosen) if to == "chrome" else _text(trace, to, device))
     note(f"wrote {output}")
     return 0
 
 
-def _text(trace: Trace, to: Format, *, device: bool) -> str:
+def _chrome(trace: Trace, chosen: tuple[int, int] | None) -> str:
+    report = diagnose(trace)
+    part = WHOLE if chosen is None else excerpt(trace, report, chosen, sys.maxsize)
+    return b"".join(chrome.chrome(trace, report, part)).decode()
+
+
+def _text(trace: Trace, to: Format, device: bool) -> str:
     if to == "collapsed":
         return stacks.collapsed(trace, device=device)
     if to == "speedscope":
         return stacks.speedscope(trace).decode()
-    if to == "sarif":
-        return sarif.sarif(diagnose(trace)).decode()
-    return b"".join(chrome.chrome(trace, diagnose(trace))).decode()
+    return sarif.sarif(diagnose(trace)).decode()
 
 
 def _write_tables(trace: Trace, to: Format, folder: Path) -> list[Path]:

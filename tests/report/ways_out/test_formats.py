@@ -1,4 +1,4 @@
-"""Chrome JSON, SARIF, CSV, and the command that writes them."""
+"""SARIF, CSV, and the command that writes them."""
 
 import csv
 import io
@@ -7,27 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from builders import TraceBuilder
 from pinchpoint.cli import main
 from pinchpoint.importers import load
 from pinchpoint.report.document import LocationInfo
-from pinchpoint.report.ways_out.chrome import chrome
 from pinchpoint.report.ways_out.sarif import sarif
 from pinchpoint.report.ways_out.tabular import csv_tables
 from report_sample import full_report, hostile_report
 
 DEMO = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"
-
-
-def test_chrome_events_keep_name_lane_and_time():
-    builder = TraceBuilder()
-    builder.launch(at=1500, takes=5, kernel="gemm", runs_at=3001, for_ns=40)
-    document = msgspec.json.decode(b"".join(chrome(builder.trace(), full_report())))
-    kernel = next(e for e in document["traceEvents"] if e["name"] == "gemm")
-    assert (kernel["ph"], kernel["cat"], kernel["tid"]) == ("X", "kernel", 7)
-    assert (kernel["ts"], kernel["dur"]) == (3.001, 0.04)
-    found = [e for e in document["traceEvents"] if e.get("cat") == "finding"]
-    assert [(e["name"], e["ph"], e["ts"]) for e in found] == [("sync-in-loop", "i", 0.091)]
 
 
 def test_our_reader_takes_the_chrome_file_back(tmp_path):
