@@ -13,9 +13,11 @@ import time
 from pathlib import Path
 
 from pinchpoint.capture.getting_ready import CompileWatch, imports, optimizer_exists
+from pinchpoint.capture.meeting import begin_together
 from pinchpoint.capture.memory_use import resident_bytes
 from pinchpoint.capture.recording import Recording
 from pinchpoint.capture.session import Session, Stage
+from pinchpoint.capture.settings import chosen
 from pinchpoint.capture.step_clock import StepClock, median
 from pinchpoint.capture.window import new_window
 from pinchpoint.monitor.run_folder import REQUEST_FILE, TRACES
@@ -44,6 +46,7 @@ class QuietWatch:
         self._end = threading.Event()
         self._started = time.monotonic()
         self._compiling = CompileWatch()
+        self._attempts = 0
         self._dropped: str | None = None  # why the last recording was not worth keeping
         self._thread = threading.Thread(target=self._run, name="pinchpoint-watch", daemon=True)
 
@@ -140,10 +143,15 @@ class QuietWatch:
         return child_of_launcher or self._session.identity.launched
 
     def _record(self) -> Recording | None:
-        """One recording by time; None if there is nothing to record with."""
-        window = new_window(
-            self._settings, self._traces, self._session.identity.stem, all_threads=True
-        )
+        """One recording by time; None if there is nothing to record with, or this rank should not.
+
+        Ranks of a job begin together, or nobody could tell who waited for whom.
+        """
+        identity, wanted = self._session.identity, self._settings.ranks
+        world = range(identity.world_size)
+        if not chosen(wanted, identity.rank, identity.world_size):
+            return None
+        window = new_window(self._settings, self._traces, identity.stem, all_threads=True)
         if window is None:
             return None
         self._session.quiet_busy = True
@@ -151,6 +159,10 @@ class QuietWatch:
             window.prime()
             window.open()
             self._end.wait(WARM_UP_S)
+            ranks = sum(chosen(wanted, rank, len(world)) for rank in world)
+            self._attempts += 1
+            folder = Path(self._settings.folder)
+            begin_together(folder, identity, ranks, self._attempts, self._end)
             window.step()
             self._wait_while_it_fits()
             return window.close()

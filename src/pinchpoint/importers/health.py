@@ -81,6 +81,11 @@ FACTS: dict[str, FactKind] = {
     "launches-lost": FactKind(
         Severity.WARNING, "launches whose device operation is not in the file"
     ),
+    "device-far-behind": FactKind(
+        Severity.WARNING,
+        "the device was so far behind the host that most of what it did was launched before the "
+        "recording began, and most launches ran after it had ended",
+    ),
     "device-activity-lost": FactKind(
         Severity.FATAL,
         "most launches have no device operation in the file, so device time is unknown",

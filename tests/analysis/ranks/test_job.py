@@ -4,6 +4,7 @@ import pytest
 
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
+from pinchpoint.analysis.ranks.summary import pack, unpack
 from pinchpoint.trace import HostKind
 from rank_traces import MS, US, Job
 
@@ -143,9 +144,38 @@ def test_a_missing_call_is_named():
     ],
 )
 def test_how_calls_are_matched(how, more):
-    job = job_of(Job(ranks=3, steps=8, shift_ns=lambda rank: rank * 7 * MS, **more))
+    made = Job(
+        ranks=3,
+        steps=8,
+        work_ms=lambda rank, step: 10.0 + 0.3 * (step * step % 7),  # no two alike in a row
+        shift_ns=lambda rank: rank * 7 * MS,
+        **more,
+    )
+    job = job_of(made)
     assert job.matched_by == (how,)
     assert job.clocks.offset_ns.tolist() == pytest.approx([0, 7 * MS, 14 * MS], abs=5 * US)
+
+
+def test_recordings_of_different_times_are_not_matched():
+    job = job_of(Job(ranks=2, steps=12, markers=False, shift_ns=lambda rank: rank * 700 * MS))
+    assert job.clocks.aligned.tolist() == [False, False]
+    assert job.replay is None
+
+
+def test_steps_without_markers_are_numbered_alike():
+    summaries = [summarise(t) for t in Job(ranks=3, steps=8, markers=False).traces()]
+    late = summaries[1].steps  # its recording began four steps earlier than that of the others
+    late = msgspec.structs.replace(late, number=pack(unpack(late.number) + 4))
+    summaries[1] = msgspec.structs.replace(summaries[1], steps=late)
+    job = reduce(lambda: iter(summaries))
+    assert np.diff(job.step_shifts).tolist() == [-4, 4]
+    assert not np.isnan(job.facts.window_ns).any()
+
+
+def test_marked_steps_keep_their_numbers():
+    job = job_of(Job(ranks=2, steps=4))
+    assert job.step_shifts.tolist() == []
+    assert job.facts.step_numbers[-1] == 6
 
 
 def test_a_rank_whose_recording_is_refused_is_kept_apart():

@@ -51,6 +51,13 @@ def test_most_launches_lost_forbids_conclusions(tmp_path):
     assert facts(tmp_path, *GOOD, *lost) == {"device-activity-lost": 5}
 
 
+def test_a_device_far_behind_is_no_lost_activity(tmp_path):
+    lost = [call("cudaLaunchKernel", 30 + i, 0.5, 10 + i) for i in range(5)]
+    meanwhile = [kernel("k", 40 + 3 * i, 2, 90 + i) for i in range(5)]
+    said = facts(tmp_path, *GOOD, *lost, *meanwhile)
+    assert said == {"launches-missing": 5, "device-far-behind": 5}
+
+
 def test_launches_into_a_graph_are_not_lost(tmp_path):
     capture = [
         call("cudaStreamBeginCapture", 30, 1, 10),

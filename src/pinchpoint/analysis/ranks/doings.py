@@ -12,6 +12,7 @@ from pinchpoint.analysis.ranks.summary import Cause, Kernel, RankSummary
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+LEAST_MORE_RATIO = 1.02  # below it, counts differ for no reason worth a word
 MORE_RATIO = 1.05  # kernels launched, or blocks in them, beyond which a rank has more work
 SLOWER_RATIO = 1.03  # the same kernel with the same blocks: jitter stays below it
 ALL_KERNELS_RATIO = 0.8  # of kernel time: slower clocks touch nearly every kernel
@@ -99,9 +100,9 @@ def _off_device(part_id: str, label: str, ns: float, place: Cause | None) -> Doi
 
 
 def _on_device(work: DeviceWork) -> tuple[str, str]:
-    if work.kernels_ratio is not None and work.kernels_ratio >= MORE_RATIO:
+    if work.kernels_ratio is not None and _is_more(work.kernels_ratio, work):
         return MORE_WORK, f"{work.kernels_ratio:.2f} times as many kernels as its peers"
-    if work.blocks_ratio is not None and work.blocks_ratio >= MORE_RATIO:
+    if work.blocks_ratio is not None and _is_more(work.blocks_ratio, work):
         return MORE_WORK, f"larger kernels than its peers: {work.blocks_ratio:.2f} times the blocks"
     if work.slower_ratio is None or work.slower_share is None:
         return OTHER, "more device time than its peers"
@@ -109,6 +110,12 @@ def _on_device(work: DeviceWork) -> tuple[str, str]:
         times = f"{work.slower_ratio:.2f}"
         return SLOW_DEVICE, f"the same kernels take {times} times as long: clocks, or another model"
     return SLOW_KERNEL, f"kernels that are slower here, most of all {work.slowest}"
+
+
+def _is_more(ratio: float, work: DeviceWork) -> bool:
+    """Whether a rank's work explains its device time better than its kernels' speed does."""
+    speed = max(work.slower_ratio or 1.0, 1.0)
+    return ratio >= MORE_RATIO or ratio - 1 > max(speed - 1, LEAST_MORE_RATIO - 1)
 
 
 def device_work(facts: Facts, rank: int, kernels: tuple[Kernel, ...], peers: Ints) -> DeviceWork:

@@ -207,12 +207,12 @@ def _means(summary: RankSummary) -> dict[str, float]:
 
 
 def _common_steps(ranks: list[_Rows]) -> Ints:
-    """Step numbers that enough ranks completed, at most the last ``MOST_STEPS``."""
+    """Step numbers that enough ranks completed, two if possible; the last ``MOST_STEPS``."""
     count: Counter[int] = Counter()
     for rank in ranks:
         count.update(set(rank.numbers.tolist()))
     with_steps = sum(len(rank.numbers) > 0 for rank in ranks)
-    least = max(COMMON_RATIO * with_steps, 1)
+    least = max(COMMON_RATIO * with_steps, min(2, max(count.values(), default=0)))
     return np.array(sorted(n for n, c in count.items() if c >= least)[-MOST_STEPS:], np.int64)
 
 

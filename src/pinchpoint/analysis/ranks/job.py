@@ -1,6 +1,6 @@
 """The reduce: from the summaries of all ranks to one answer about the job.
 
-Summaries are read one at a time, six times over; what stays in memory is a few kilobytes a rank
+Summaries are read one at a time, seven times over; what stays in memory is a few kilobytes a rank
 and a few numbers a distinct collective.
 """
 
@@ -18,6 +18,7 @@ from pinchpoint.analysis.ranks.links import Buckets, buckets
 from pinchpoint.analysis.ranks.marks import marks, replayed_steps
 from pinchpoint.analysis.ranks.matching import Matching, Source
 from pinchpoint.analysis.ranks.mismatches import Mismatch, Missing, mismatches
+from pinchpoint.analysis.ranks.numbering import renumbered, step_shifts
 from pinchpoint.analysis.ranks.stragglers import Excess, Lateness, excess, lateness
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import Rendezvous, gather
@@ -51,6 +52,7 @@ class Job:
     buckets: tuple[Buckets, ...]
     mismatches: tuple[Mismatch, ...]
     replay: Replay | None
+    step_shifts: Ints  # what the numbers of the steps are beyond each rank's own; empty: nothing
 
     @property
     def step_ns(self) -> float:
@@ -66,10 +68,14 @@ class Job:
 
 def reduce(source: Source) -> Job:
     """The job. ``source`` gives every rank once, in order, each time it is called."""
-    facts_of, matching = FactsOf(), Matching()
+    matching, marked = Matching(), True
+    for summary in source():
+        matching.look_at(summary)
+        marked &= summary.steps.how == "marker"
+    shifts = np.zeros(0, np.int64) if marked else step_shifts(source, matching)
+    source, facts_of = renumbered(source, shifts), FactsOf()
     for summary in source():
         facts_of.add(summary)
-        matching.look_at(summary)
     facts, anchors = facts_of.done(), Anchors()
     for summary in source():
         anchors.add(summary, matching)
@@ -93,6 +99,7 @@ def reduce(source: Source) -> Job:
         buckets=buckets(between.kinds),
         mismatches=mismatches(missing, matching, found),
         replay=_replay(source, facts, over, matching, clocks, found, late),
+        step_shifts=shifts,
     )
 
 
@@ -138,6 +145,8 @@ def _replay(
     found: Rendezvous,
     late: Lateness,
 ) -> Replay | None:
+    if int((over.peer_of >= 0).sum()) < 2:  # nobody is known to have met anybody
+        return None
     chosen = replayed_steps(facts, found, [i.step for i in late.incidents])
     if chosen is None:
         return None

@@ -29,6 +29,9 @@ STEP_SHIFT = 24  # a key is the step's number and, in the low bits, the position
 MIDDLE = 1 << 20  # key of the reference's first call where lists are slid along each other
 MOST_SLID = 256  # calls by which the beginnings of two recordings may differ
 LEAST_OVERLAP = 0.5  # of the shorter list
+ALIKE_FACTOR = 2.0  # between scatters that are as good as each other
+SAME_END_NS = 20_000  # ranks leave a collective within microseconds: less scatter means nothing
+MOST_APART_NS = 250_000_000  # of clocks; beyond it, recordings were made at different times
 MOST_DIFFERENT = 0.02  # calls of another kind in lists that belong together
 _MASK = (1 << 40) - 1
 
@@ -153,9 +156,10 @@ def _ends(summary: RankSummary) -> Ints:
 def slid(reference: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> int | None:
     """How many calls later the reference's first call stands in the other list; None if nowhere.
 
-    Both are ends in ns and hashes of kind and size.
+    Both are ends in ns and hashes of kind and size. Steps that are all alike fit in many places;
+    of those the one counts that needs the clocks to be least apart.
     """
-    best: tuple[float, int, int] | None = None
+    fits: list[tuple[float, float, int]] = []  # scatter of the distances, distance, shift
     length = min(len(reference[0]), len(other[0]))
     least = max(int(LEAST_OVERLAP * length), 1)
     for shift in sorted(range(-MOST_SLID, MOST_SLID + 1), key=abs):
@@ -166,10 +170,13 @@ def slid(reference: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> int | None:
         if different > MOST_DIFFERENT * (first.stop - first.start):
             continue
         apart = other[0][second] - reference[0][first]
-        spread = float(np.median(np.abs(apart - np.median(apart))))
-        if best is None or spread < best[0]:
-            best = (spread, abs(shift), shift)
-    return None if best is None else best[2]
+        middle = float(np.median(apart))
+        fits.append((float(np.median(np.abs(apart - middle))), abs(middle), shift))
+    if not fits:
+        return None
+    good = max(ALIKE_FACTOR * min(fits)[0], SAME_END_NS)
+    distance, shift = min((d, s) for scatter, d, s in fits if scatter <= good)
+    return shift if distance <= MOST_APART_NS else None
 
 
 def _overlap(reference: int, other: int, shift: int) -> tuple[slice, slice]:

@@ -13,6 +13,7 @@ from pinchpoint.analysis.in_steps import device_ops_in_steps
 from pinchpoint.analysis.kernel_short_names import short_kernel_name
 from pinchpoint.analysis.launches import NOBODY, issued, main_thread
 from pinchpoint.analysis.ranks.calls import rank_calls, step_of
+from pinchpoint.analysis.ranks.host_time import host_ns
 from pinchpoint.analysis.ranks.lost_time import lost_time
 from pinchpoint.analysis.ranks.summary import (
     LONGEST_TEXT,
@@ -34,9 +35,7 @@ from pinchpoint.analysis.ranks.summary import (
 from pinchpoint.analysis.recording_cost import cost_in_windows
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps import Steps, steps
-from pinchpoint.analysis.synchronisation import waits
 from pinchpoint.trace import DeviceKind, Severity, Trace
-from pinchpoint.trace.intervals import covered_before, flatten
 
 Ints = NDArray[np.int64]
 
@@ -125,26 +124,11 @@ def _steps(trace: Trace, found: Steps, first: int) -> StepColumns:
         start_ns=pack(found.start_ns[first:] + origin),
         end_ns=pack(found.end_ns[first:] + origin),
         complete=pack(found.complete[first:]),
-        host_ns=pack(_host_ns(trace, begin, issue_end)[first:]),
+        host_ns=pack(host_ns(trace, found, issue_end)[first:]),
         recording_ns=pack(_recording_ns(trace, begin, issue_end)[first:]),
         kernels=pack(_kernels_by_step(trace, len(found))[first:]),
         parts_ns=pack(breakdown(trace).by_step[first:]),
     )
-
-
-def _host_ns(trace: Trace, begin: Ints, end: Ints) -> Ints:
-    """Time of each step on the host in which it did not wait for the device; 0 without a device.
-
-    A host that waits in a collective of its own is not told apart from one that works.
-    """
-    ops, calls = trace.device_ops, rank_calls(trace)
-    if ops is None or not len(ops) or any(":" in a.kind for a in calls.asked):
-        return np.zeros(len(begin), np.int64)
-    blocked = waits(trace)
-    waiting = flatten(blocked.start_ns, blocked.end_ns)
-    inside = covered_before(waiting, end) - covered_before(waiting, begin)
-    own: Ints = np.maximum(end - begin - inside, 0)
-    return own
 
 
 def _recording_ns(trace: Trace, begin: Ints, end: Ints) -> Ints:
@@ -160,8 +144,10 @@ def _kernels_by_step(trace: Trace, count: int) -> Ints:
     ops = trace.device_ops
     if ops is None or not len(ops):
         return np.zeros(count, np.int64)
-    step = step_of(trace, issued(trace).start_ns)
+    by = issued(trace)
+    step = step_of(trace, by.start_ns)
     chosen = (ops["kind"] == DeviceKind.KERNEL) & (step >= 0)
+    chosen &= by.linked if by.linked.any() else True  # what was launched before is of no step
     counted: Ints = np.bincount(step[chosen], minlength=count).astype(np.int64)
     return counted
 

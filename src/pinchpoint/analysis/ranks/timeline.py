@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.matching import Source
+from pinchpoint.analysis.ranks.numbering import renumbered
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import split
 
@@ -50,7 +51,7 @@ def timeline(source: Source, job: Job) -> Timeline | None:
     at = job.late.incidents[0].step if job.late.incidents else len(job.facts.step_numbers) // 2
     number, chosen = int(job.facts.step_numbers[at]), _chosen(job, at)
     lanes = []
-    for rank, summary in enumerate(source()):
+    for rank, summary in enumerate(renumbered(source, job.step_shifts)()):
         if rank in chosen:
             lane = _lane(rank, summary, job, number)
             lanes += [lane] if lane is not None else []

@@ -146,9 +146,12 @@ def _lost_launches(recording: Recording, launched: Array) -> Iterator[Fact]:
     lost = np.flatnonzero(launch & ~answered)
     if not len(lost):
         return
-    mostly = len(lost) > MOST_LOST_RATIO * launch.sum()
+    what = "launches-lost"
+    if len(lost) > MOST_LOST_RATIO * launch.sum():
+        instead = int((~launched).sum())  # what ran meanwhile, launched before
+        what = "device-activity-lost" if instead < len(lost) / 2 else "device-far-behind"
     yield Fact(
-        "device-activity-lost" if mostly else "launches-lost",
+        what,
         len(lost),
         time_ns=int(calls["start_ns"][lost[0]]),
     )
