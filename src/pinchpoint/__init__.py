@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pinchpoint.report import Report as Report
     from pinchpoint.report import diagnose as diagnose
     from pinchpoint.report.ranks import diagnose_ranks as diagnose_ranks
+    from pinchpoint.report.ways_out.log_to import log_to as log_to
+    from pinchpoint.report.ways_out.spans import log_spans as log_spans
     from pinchpoint.trace import Trace as Trace
 
 _HOME = {
@@ -35,6 +37,8 @@ _HOME = {
     "diagnose": "pinchpoint.report",
     "diagnose_ranks": "pinchpoint.report.ranks",
     "load": "pinchpoint.importers",
+    "log_spans": "pinchpoint.report.ways_out.spans",
+    "log_to": "pinchpoint.report.ways_out.log_to",
     "step_done": "pinchpoint.bench.inside",
     "time": "pinchpoint.bench.micro.time_function",
     "watch": "pinchpoint.capture.from_inside",
@@ -50,6 +54,8 @@ __all__ = [
     "diagnose",
     "diagnose_ranks",
     "load",
+    "log_spans",
+    "log_to",
     "step_done",
     "time",
     "watch",

@@ -11,11 +11,14 @@ from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
-from pinchpoint.report.ways_out import chrome, database, sarif, stacks, tabular
+from pinchpoint.report.ways_out import chrome, database, sarif, spans, stacks, tabular
 from pinchpoint.report.ways_out.excerpt import WHOLE, excerpt, parse_steps
+from pinchpoint.report.ways_out.log_to import log_to
 from pinchpoint.trace import Trace
 
-Format = Literal["chrome", "speedscope", "collapsed", "csv", "parquet", "sarif"]
+Format = Literal[
+    "chrome", "speedscope", "collapsed", "csv", "parquet", "sarif", "tensorboard", "otlp"
+]
 Switch = Parameter(negative="")
 
 
@@ -37,8 +40,9 @@ def command(
     to
         chrome: all events, steps and findings, for Perfetto. speedscope, collapsed: time by stack.
         csv: the tables of the report. parquet: the tables of the recording. sarif: the findings.
+        tensorboard: the numbers of the report. otlp: steps and phases as OpenTelemetry spans.
     output
-        The file to write; for csv and parquet the folder.
+        The file to write; for csv, parquet and tensorboard the folder.
     device
         Of collapsed stacks: device time, not host time.
     steps
@@ -49,6 +53,10 @@ def command(
         raise UsageError(f"--steps has no meaning for {to}", hint="--to chrome")
     with reading(file) as progress:
         trace = load(file, progress)
+    if to == "tensorboard":
+        log_to(diagnose(trace), to, folder=output)
+        note(f"wrote {output}")
+        return 0
     if to in ("csv", "parquet"):
         for written in _write_tables(trace, to, output):
             note(f"wrote {written}")
@@ -69,6 +77,8 @@ def _text(trace: Trace, to: Format, device: bool) -> str:
         return stacks.collapsed(trace, device=device)
     if to == "speedscope":
         return stacks.speedscope(trace).decode()
+    if to == "otlp":
+        return spans.otlp_json(trace).decode()
     return sarif.sarif(diagnose(trace)).decode()
 
 

@@ -1,0 +1,130 @@
+"""A report beside the curves of its experiment: TensorBoard, Weights & Biases, MLflow.
+
+Each library is imported when it is asked for, and only then.
+"""
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pinchpoint.errors import MissingExtra, UsageError, install_hint
+from pinchpoint.report import html, markdown
+from pinchpoint.report.document import Report
+from pinchpoint.report.ways_out.scalars import scalars, step_series
+
+Tracker = Literal["tensorboard", "wandb", "mlflow"]
+
+_PAGE = "pinchpoint.html"
+
+
+def log_to(
+    report: Report,
+    to: Tracker,
+    *,
+    folder: str | Path | None = None,
+    run: Any = None,
+    step: int | None = None,
+    page: str | None = None,
+) -> None:
+    """Log the numbers of a report, and the report itself, to an experiment tracker.
+
+    ``tensorboard`` writes an event file into ``folder``: scalars, the recorded steps as a curve and
+    the report as text. ``wandb`` logs to ``run``, or the current one, and ``mlflow`` to the run
+    with the id ``run``, or the active one: numbers, verdict and an HTML page. ``step`` is the
+    training step at which the recording was made. ``page`` is the page to log instead of the short
+    one, such as that of ``pinchpoint report``.
+
+    Raises MissingExtra without the library and UsageError without a folder or a run.
+    """
+    if to not in get_args(Tracker):
+        raise UsageError(f"no tracker {to!r}", hint=f"one of {', '.join(get_args(Tracker))}")
+    if to == "tensorboard":
+        if folder is None:
+            raise UsageError("tensorboard needs a folder", hint="log_to(..., folder='runs/x')")
+        _to_tensorboard(report, Path(folder), step or 0)
+    elif to == "wandb":
+        _to_wandb(report, run, step, page or html.render(report))
+    else:
+        _to_mlflow(report, run, step, page or html.render(report))
+
+
+def _to_tensorboard(report: Report, folder: Path, step: int) -> None:
+    try:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError:
+        raise _missing("tensorboard") from None
+    summaries = [
+        (step, Summary(value=[Summary.Value(tag=name, simple_value=value)]))
+        for name, value in scalars(report).items()
+    ]
+    for number, ms in enumerate(step_series(report)):
+        value = Summary.Value(tag="pinchpoint/recorded_steps_ms", simple_value=ms)
+        summaries.append((step + number, Summary(value=[value])))
+    summaries.append((step, _text(markdown.render(report))))
+    try:
+        writer = EventFileWriter(str(folder))
+        for number, summary in summaries:
+            writer.add_event(_event(number, summary))
+        writer.close()
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: cannot be written ({error.strerror or error})", hint="name another folder"
+        ) from None
+
+
+def _event(step: int, summary: Any) -> Any:
+    import time
+
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    return Event(wall_time=time.time(), step=step, summary=summary)
+
+
+def _text(text: str) -> Any:
+    """What the text dashboard shows as Markdown."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.types_pb2 import DT_STRING
+    from tensorboard.plugins.text.metadata import create_summary_metadata
+
+    tensor = TensorProto(dtype=DT_STRING, string_val=[text.encode("utf-8", "replace")])
+    tensor.tensor_shape.dim.add(size=1)
+    metadata = create_summary_metadata(display_name="", description="")
+    value = Summary.Value(tag="pinchpoint/report", metadata=metadata, tensor=tensor)
+    return Summary(value=[value])
+
+
+def _to_wandb(report: Report, run: Any, step: int | None, page: str) -> None:
+    try:
+        import wandb
+    except ImportError:
+        raise _missing("wandb") from None
+    run = run or wandb.run
+    if run is None:
+        raise UsageError("there is no run of W&B", hint="wandb.init(), or log_to(..., run=RUN)")
+    logged: dict[str, Any] = dict(scalars(report))
+    logged["pinchpoint/report"] = wandb.Html(page, inject=False)
+    run.log(logged, step=step)
+    run.summary["pinchpoint/verdict"] = report.verdict
+
+
+def _to_mlflow(report: Report, run: Any, step: int | None, page: str) -> None:
+    try:
+        import mlflow
+    except ImportError:
+        raise _missing("mlflow", "mlflow-skinny") from None
+    active = mlflow.active_run()
+    id_ = run if run is not None else active.info.run_id if active else None
+    if id_ is None:
+        raise UsageError("there is no run of MLflow", hint="mlflow.start_run(), or log_to(run=ID)")
+    client = mlflow.MlflowClient()
+    for name, value in scalars(report).items():
+        client.log_metric(id_, name, value, step=step or 0)
+    client.set_tag(id_, "pinchpoint.verdict", report.verdict)
+    client.log_text(id_, page, _PAGE)
+
+
+def _missing(library: str, package: str = "") -> MissingExtra:
+    return MissingExtra(
+        f"logging to {library} needs {library}", hint=install_hint("trackers", package or library)
+    )
