@@ -1,0 +1,152 @@
+"""The documentation site: every page in the navigation, no broken link, nothing from elsewhere."""
+
+import importlib
+import re
+import sys
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from pinchpoint.cli.listing import commands
+from pinchpoint.diagnosis.pages import rule_ids
+
+ROOT = Path(__file__).parents[2]
+MODULES = (
+    "build", "navigation", "links", "rule_pages", "command_pages", "document_pages", "metric_page",
+)  # fmt: skip
+NOT_RULES = {"nvidia-smi"}  # other words with a hyphen that stand alone in code
+
+
+@pytest.fixture(scope="module")
+def site():
+    """The scripts of ``docs/site`` as modules, and nothing left behind."""
+    sys.path.insert(0, str(ROOT / "docs/site"))
+    try:
+        yield {name: importlib.import_module(name) for name in MODULES}
+    finally:
+        sys.path.remove(str(ROOT / "docs/site"))
+        for name in MODULES:
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return site["build"].pages()
+
+
+def spans(text):
+    """What stands in code outside of blocks."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+
+
+def test_every_page_is_in_the_navigation_once(site, pages):
+    titles = {page: site["build"].title(text) for page, text in pages.items()}
+    tree = site["navigation"].navigation(titles)
+    assert sorted(site["navigation"]._paths(tree)) == sorted(pages)
+    assert "untitled" not in titles.values()
+
+
+def test_a_page_without_a_place_is_refused(site, pages):
+    titles = {page: page for page in pages} | {"lost.md": "Lost"}
+    with pytest.raises(site["navigation"].NoPlace, match=r"lost\.md"):
+        site["navigation"].navigation(titles)
+
+
+@pytest.mark.parametrize("folder", ["rules", "commands", "documents"])
+def test_reference_pages_are_made_from_the_source(pages, folder):
+    names = {page.split("/")[2][:-3] for page in pages if page.startswith(f"reference/{folder}/")}
+    known = {"rules": set(rule_ids()), "commands": set(commands()), "documents": {"report"}}
+    assert names >= known[folder] | {"index"}
+
+
+def test_rules_that_symptoms_name_exist(pages):
+    hyphened = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
+    for page, text in pages.items():
+        if page.startswith(("symptoms/", "howto/", "tutorial/")):
+            named = {span for span in spans(text) if hyphened.fullmatch(span)}
+            assert named <= set(rule_ids()) | NOT_RULES, page
+
+
+def test_commands_and_options_that_pages_name_exist(pages):
+    written = re.compile(r"\bpinchpoint ([a-z]+)([^`|\n]*)")
+    for page, text in pages.items():
+        if page.startswith(("symptoms/", "howto/", "tutorial/", "explanation/")):
+            blocks = re.findall(r"^```\n(.*?)^```", text, re.M | re.S)
+            own = [b for b in blocks if not b.startswith("$")]
+            for name, rest in written.findall("\n".join([*own, *spans(text)])):
+                assert name in commands(), f"{page}: {name}"
+                options = set(re.findall(r"(?<= )--[a-z][a-z-]*", rest.partition(" -- ")[0]))
+                programs = re.split(r"\b(?:torchrun|\w+\.py)\b", rest)[0]
+                options &= set(re.findall(r"--[a-z-]+", programs))
+                known = set(re.findall(r"--[a-z-]+", pages[f"reference/commands/{name}.md"]))
+                assert options <= known, f"{page}: pinchpoint {name} {options - known}"
+
+
+def test_links_between_pages(site):
+    relink, link_names = site["links"].relink, site["links"].link_names
+    places = {(ROOT / "docs/b/c.md").resolve(): "b/c.md"}
+    text = "[c](../b/c.md#x) [no page](gone.py) [out](https://a.b)\n```\n[c](../b/c.md)\n```"
+    new = relink(text, ROOT / "docs/a/a.md", "a/a.md", places)
+    assert new == "[c](../b/c.md#x) no page [out](https://a.b)\n```\n[c](../b/c.md)\n```"
+    named = link_names("# `sync-in-loop`\n`sync-in-loop` `pinchpoint bench ab` `other`", "a/a.md")
+    assert named == (
+        "# `sync-in-loop`\n[`sync-in-loop`](../reference/rules/sync-in-loop.md) "
+        "[`pinchpoint bench ab`](../reference/commands/bench.md#pinchpoint-bench-ab) `other`"
+    )
+
+
+class Page(HTMLParser):
+    """Links, anchors and resources of a built page."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.ids, self.resources = [], set(), []
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.ids.add(values.get("id"))
+        if tag == "a" and values.get("href"):
+            self.links.append(values["href"])
+        elif tag in ("script", "img", "iframe") and values.get("src"):
+            self.resources.append(values["src"])
+        elif tag == "link" and values.get("href"):
+            self.resources.append(values["href"])
+
+
+@pytest.fixture(scope="module")
+def built(site, tmp_path_factory):
+    if find_spec("zensical") is None:
+        pytest.skip("zensical is not installed")
+    return site["build"].build(tmp_path_factory.mktemp("documentation"))
+
+
+def test_no_link_or_anchor_is_broken(built):
+    files = {path.resolve(): Page(path) for path in built.rglob("*.html")}
+    broken = [
+        f"{path.relative_to(built)}: {link}"
+        for path, page in files.items()
+        if path.name != "404.html"  # its links are those of the root, wherever it is shown
+        for link in page.links
+        if not re.match(r"[a-z]+:", link) and not leads_somewhere(path, link, files)
+    ]
+    assert len(files) > 100
+    assert broken == []
+
+
+def leads_somewhere(path, link, files):
+    target, _, anchor = link.partition("#")
+    file = (path.parent / unquote(target)).resolve() if target else path
+    file = file / "index.html" if file.is_dir() else file
+    return file in files and (anchor in ("", "__skip") or unquote(anchor) in files[file].ids)
+
+
+def test_nothing_is_fetched_from_elsewhere(built):
+    for path in built.rglob("*.html"):
+        away = [r for r in Page(path).resources if re.match(r"(https?:)?//", r)]
+        assert away == [], path
+    for path in built.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(https?:)?//|@import", path.read_text("utf-8")), path
