@@ -5,7 +5,8 @@ import sys, time, torch
 from torch import nn
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
-width, steps = 1024 if device == "cuda" else 64, int(sys.argv[1]) if len(sys.argv) > 1 else 200
+width, steps = (1024, 200) if device == "cuda" else (64, 60)
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else steps
 length = 256 if device == "cuda" else 8
 layers = [nn.TransformerEncoderLayer(width, 16, 4 * width, batch_first=True, dropout=0.0)
           for _ in range(4)]

@@ -398,7 +398,8 @@ def judge(run: Run, parts: list[str]) -> None:
 def judge_recorded(run: Run, name: str, found: dict) -> None:
     """A program ends as it would alone, its folder is complete and its recording is not hollow."""
     kernels = [r["kernels"] for r in found["recordings"]]
-    ok = found["exit_code"] == 0 and not found["missing"] and bool(kernels) and all(kernels)
+    work = kernels if devices_here() else [r["operators"] for r in found["recordings"]]
+    ok = found["exit_code"] == 0 and not found["missing"] and bool(work) and all(work)
     problems = found.get("run.json", {}).get("problems")
     run.check(name, ok, f"kernels {kernels}, problems {problems}, findings {found['findings'][:3]}")
 

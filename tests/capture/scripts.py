@@ -66,12 +66,14 @@ print(len(profiler.key_averages()) > 0)
 """
 )
 
-QUIET = """
-import time, torch
+QUIET_UNTIL_RECORDED = """
+import os, pathlib, time, torch
 torch.set_num_threads(1)
-x, end = torch.ones(32, 32), time.monotonic() + {seconds}
-while time.monotonic() < end:
-    (x @ x).relu()
+traces = pathlib.Path(os.environ["PINCHPOINT_RUN"], "traces")
+x, end = torch.ones(32, 32), time.monotonic() + 60
+while time.monotonic() < end and not list(traces.glob("*.gz")):
+    for _ in range(500):
+        (x @ x).relu()
 """
 
 LOADER_PACKAGE = """
@@ -113,3 +115,15 @@ for i in range(1000):
         os.kill(os.getpid(), signal.SIGTERM)
 """
 )
+
+JAX = """
+import jax, jax.numpy as jnp
+@jax.jit
+def step(w, x):
+    return w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+w, x = jnp.ones((64, 64)), jnp.ones((32, 64))
+for i in range(60):
+    with jax.profiler.StepTraceAnnotation("train", step_num=i):
+        w = step(w, x)
+        w.block_until_ready()
+"""

@@ -1,6 +1,12 @@
 """``pinchpoint run`` on real programs, on the CPU: what is kept, and what passes untouched."""
 
 import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -8,23 +14,66 @@ import pinchpoint as pp
 from capture import scripts
 from pinchpoint.cli import main
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers.rank_files import find_rank_files
 from pinchpoint.trace import HostKind
 
+SOURCE = Path(pp.__file__).parents[1]
 pytest.importorskip("torch", reason="these programs train with torch")
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default::DeprecationWarning")]
 
 
-@pytest.fixture
-def ran(tmp_path, monkeypatch, capfd):
-    """Runs a script under ``pinchpoint run``; gives exit code, folder, output and documents."""
-    monkeypatch.chdir(tmp_path)
+@dataclass(frozen=True)
+class Program:
+    source: str
+    options: tuple[str, ...] = ()
+    words: tuple[str, ...] = ("script.py",)
+    name: str = "script.py"
 
-    def run(source, *options, words=("script.py",), name="script.py"):
-        (tmp_path / name).write_text(source)
-        code = main(["run", "-o", "out", "--no-diagnose", *options, *words])
-        return Ran(code, tmp_path / "out", *capfd.readouterr())
 
-    return run
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "script.py")
+LONG_RECORDING = ("--after-steps", "8", "--steps", "900")
+PROGRAMS = {
+    "loader": Program(
+        scripts.LOADER_PACKAGE, ("--shapes",), ("-m", "program", "--steps", "9"), "program.py"
+    ),
+    "crashes": Program(scripts.CRASHES_AFTER_A_FORK),
+    "exits": Program(scripts.EXITS_EARLY),
+    "ctrl-c": Program(scripts.INTERRUPTED_WHILE_RECORDED, LONG_RECORDING),
+    "sigterm": Program(scripts.ENDED_BY_A_SCHEDULER, LONG_RECORDING),
+    "disk full": Program(scripts.DISK_FULL),
+    "own profiler": Program(scripts.OWN_PROFILER),
+    "quiet": Program(scripts.QUIET_UNTIL_RECORDED, ("--after-seconds", "0.2", "--seconds", "0.2")),
+    "jax": Program(scripts.JAX),
+    "two ranks": Program(scripts.TWO_RANKS, (), TORCHRUN),
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Gives what became of a program under ``pinchpoint run``.
+
+    Most of the time goes to imports of torch. So one thread runs the programs from the last one
+    on, while tests ask for them from the first one on.
+    """
+
+    def run(name):
+        program, folder = PROGRAMS[name], tmp_path_factory.mktemp("run")
+        (folder / program.name).write_text(program.source)
+        command = [sys.executable, "-m", "pinchpoint", "run", "-o", "out", "--no-diagnose"]
+        path = os.pathsep.join((str(SOURCE), os.environ.get("PYTHONPATH", "")))
+        done = subprocess.run(
+            [*command, *program.options, *program.words],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        return Ran(done.returncode, folder / "out", done.stdout, done.stderr)
+
+    with ThreadPoolExecutor(1) as ahead:
+        futures = {name: ahead.submit(run, name) for name in reversed(PROGRAMS)}
+        yield lambda name: run(name) if futures[name].cancel() else futures[name].result()
+        ahead.shutdown(cancel_futures=True)
 
 
 class Ran:
@@ -46,12 +95,7 @@ class Ran:
 
 
 def test_a_module_with_loader_workers_is_timed_recorded_and_left_alone(ran):
-    run = ran(
-        scripts.LOADER_PACKAGE,
-        "--shapes",
-        words=("-m", "program", "--steps", "9"),
-        name="program.py",
-    )
+    run = ran("loader")
     assert run.code == 0
     assert run.out == "arguments ['--steps', '9']\n"
     (process,) = run.processes
@@ -75,7 +119,7 @@ def test_a_module_with_loader_workers_is_timed_recorded_and_left_alone(ran):
 
 
 def test_a_crash_and_a_fork_keep_what_was_recorded(ran):
-    run = ran(scripts.CRASHES_AFTER_A_FORK)
+    run = ran("crashes")
     assert run.code == 1
     assert "the user's own mistake" in run.err
     assert len(run.traces) == 1
@@ -84,7 +128,7 @@ def test_a_crash_and_a_fork_keep_what_was_recorded(ran):
 
 
 def test_a_program_that_exits_before_the_recording_says_so_and_keeps_its_code(ran):
-    run = ran(scripts.EXITS_EARLY)
+    run = ran("exits")
     assert run.code == 7
     assert run.out == "to stdout\n"
     assert run.err.startswith("to stderr\n")
@@ -94,45 +138,49 @@ def test_a_program_that_exits_before_the_recording_says_so_and_keeps_its_code(ra
         pp.load(run.folder)
 
 
-@pytest.mark.parametrize(
-    ("script", "code"),
-    [
-        pytest.param(scripts.INTERRUPTED_WHILE_RECORDED, 130, id="ctrl-c"),
-        pytest.param(scripts.ENDED_BY_A_SCHEDULER, 143, id="sigterm"),
-    ],
-)
-def test_an_interrupted_program_keeps_what_was_recorded(ran, script, code):
-    run = ran(script, "--after-steps", "8", "--steps", "900")
+@pytest.mark.parametrize(("end", "code"), [("ctrl-c", 130), ("sigterm", 143)])
+def test_an_interrupted_program_keeps_what_was_recorded(ran, end, code):
+    run = ran(end)
     assert run.code == code
     assert len(run.traces) == 1
     assert 20 < run.processes[0]["recordings"][0]["steps"] < 40
 
 
 def test_a_full_disk_costs_the_recording_and_nothing_else(ran):
-    run = ran(scripts.DISK_FULL)
+    run = ran("disk full")
     assert run.code == 0
     assert run.traces == []
     assert "full" in run.err or "too large" in run.err
 
 
 def test_a_program_with_its_own_profiler_keeps_it(ran):
-    run = ran(scripts.OWN_PROFILER)
+    run = ran("own profiler")
     assert (run.code, run.out, run.traces) == (0, "True\n", [])
     assert "runs its own profiler" in run.err
 
 
 def test_a_loop_without_steps_is_recorded_by_time(ran):
-    run = ran(scripts.QUIET.format(seconds=12), "--after-seconds", "0.2", "--seconds", "0.2")
+    run = ran("quiet")
     assert run.code == 0
     (recording,) = run.processes[0]["recordings"]
     assert recording["operators"] > 50
 
 
+def test_a_jax_program_is_recorded_by_its_own_profiler(ran):
+    pytest.importorskip("jax", reason="this program trains with jax")
+    run = ran("jax")
+    assert (run.code, run.document("run.json")["problems"]) == (0, [])
+    (process,) = run.processes
+    assert (process["steps"]["by"], process["steps"]["count"]) == ("annotation", 60)
+    trace = pp.load(run.folder)
+    assert trace.source.format == "run folder (xplane)"
+    assert len(trace.steps) == process["recordings"][0]["steps"] == 6
+    assert len(trace.run.unprofiled_step_ns) >= 20
+    assert [file.rank for file in find_rank_files([run.folder]).files] == [0]
+
+
 def test_two_ranks_record_the_same_steps(ran):
-    run = ran(
-        scripts.TWO_RANKS,
-        words=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "script.py"),
-    )
+    run = ran("two ranks")
     assert run.code == 0
     first, second = run.processes
     assert (first["rank"], second["rank"], second["world_size"]) == (0, 1, 2)

@@ -140,6 +140,64 @@ def test_a_scrape_of_the_dcgm_exporter(tmp_path):
     assert trace.devices[0].name == "NVIDIA H100 80GB HBM3"
 
 
+LABELS = (
+    'gpu="0", UUID="GPU-1", pci_bus_id="00000000:0D:00.0", device="nvidia0"'
+    ', modelName="NVIDIA, L40S",Hostname="node"'
+    ',DCGM_FI_DRIVER_VERSION="580.126.09",container="",namespace="",pod=""'
+)
+
+
+def scraped(tmp_path, *lines):
+    """A scrape with one field a line: ``NAME VALUE``."""
+    text = "# HELP DCGM_FI_DEV_SM_CLOCK SM clock frequency (in MHz).\n"
+    for line in lines:
+        name, _, value = line.partition(" ")
+        text += f"DCGM_FI_{name}{{{LABELS}}} {value}\n"
+    return pp.load(written(tmp_path, text, "metrics.txt"))
+
+
+@pytest.mark.parametrize(
+    ("line", "metric", "values"),
+    [
+        ("DEV_FB_USED 1024", "memory_used_bytes", [2**30]),
+        ("DEV_GPU_UTIL 73", "any_kernel_ratio", [0.73]),
+        # names and units of DCGM 4.7
+        ("DEV_GPU_UTIL_RATIO 0.73", "any_kernel_ratio", [0.73]),
+        ("DEV_FB_USED_BYTES 1073741824", "memory_used_bytes", [2**30]),
+        ("DEV_SM_CLOCK_HERTZ 1.98e+09", "sm_clock_mhz", [1980]),
+        ("PROF_TENSOR_UTIL_RATIO 0.5", "tensor_active_ratio", [0.5]),
+        ("DEV_BOARD_POWER_WATTS 310.6", "power_w", [310.6]),
+        # what is not known
+        ("DEV_GPU_TEMP NaN", "temperature_c", []),
+        ("DEV_GPU_TEMP +Inf", "temperature_c", []),
+        ("DEV_GPU_TEMP 2147483634", "temperature_c", []),
+        ("DEV_POWER_USAGE 140737488355330", "power_w", []),
+        ("DEV_MEMORY_TEMP 9223372036854775794", "memory_temperature_c", []),
+    ],
+)
+def test_fields_units_and_blanks_of_the_dcgm_exporter(tmp_path, line, metric, values):
+    trace = scraped(tmp_path, "DEV_MEM_CLOCK 2619", line)
+    assert series(trace, metric)[1] == pytest.approx(values)
+    assert series(trace, "memory_clock_mhz")[1] == [2619]
+    assert trace.devices[0].name == "NVIDIA, L40S"
+
+
+def test_a_field_without_a_value_is_a_torn_line_and_an_indented_one_is_read(tmp_path):
+    trace = scraped(tmp_path, "DEV_MEM_CLOCK 2619", "DEV_GPU_TEMP ")
+    assert series(trace, "temperature_c")[1] == []
+    assert any("cut off" in d for d in details(trace))
+    trace = pp.load(written(tmp_path, f"   DCGM_FI_DEV_MEM_CLOCK{{{LABELS}}} 1\n", "m.txt"))
+    assert series(trace, "memory_clock_mhz")[1] == [1]
+
+
+def test_a_slice_is_not_taken_for_the_device(tmp_path):
+    text = 'DCGM_FI_PROF_SM_ACTIVE{gpu="0",GPU_I_PROFILE="1g.10gb",GPU_I_ID="7"} 0.5\n'
+    text += 'DCGM_FI_PROF_SM_ACTIVE{gpu="0",GPU_I_PROFILE="3g.40gb",GPU_I_ID="1"} 0.9\n'
+    trace = pp.load(written(tmp_path, text, "metrics.txt"))
+    assert series(trace, "sm_active_ratio")[1] == []
+    assert series(trace, "sm_active_ratio of slice 7")[1] == [0.5]
+
+
 def test_scrapes_one_after_another_keep_their_order(tmp_path):
     trace = pp.load(written(tmp_path, SCRAPE + SCRAPE.replace("1305", "1400"), "metrics.txt"))
     assert series(trace, "sm_clock_mhz", 0) == ([0, 1], [1305, 1400])

@@ -1,7 +1,8 @@
 """The text that DCGM's exporter serves to Prometheus: one scrape, or several one after another.
 
-Field names are NVIDIA's (``DCGM_FI_DEV_SM_CLOCK``); newer exporters end profiling ratios in
-``_RATIO``. Blank values are huge sentinels of DCGM, and unknown here.
+Field names are NVIDIA's (``DCGM_FI_DEV_SM_CLOCK``). Exporter 4.9 renamed many of them with DCGM 4.7
+and changed units with some: a name then ends in its unit. Blank values are huge sentinels of DCGM,
+and unknown here. Series of a MIG slice are kept apart from those of the whole device.
 """
 
 import re
@@ -41,6 +42,21 @@ _FIELDS: dict[str, tuple[str, float]] = {
     "PROF_SM_OCCUPANCY": ("sm_occupancy_ratio", 1),
     "PROF_PIPE_TENSOR_ACTIVE": ("tensor_active_ratio", 1),
     "PROF_DRAM_ACTIVE": ("dram_active_ratio", 1),
+    # DCGM 4.7
+    "DEV_FB_USED_BYTES": ("memory_used_bytes", 1),
+    "DEV_FB_CAPACITY_BYTES": ("memory_total_bytes", 1),
+    "DEV_SM_CLOCK_HERTZ": ("sm_clock_mhz", 1e-6),
+    "DEV_MEM_CLOCK_HERTZ": ("memory_clock_mhz", 1e-6),
+    "DEV_GPU_TEMP_CELSIUS": ("temperature_c", 1),
+    "DEV_MEMORY_TEMP_CELSIUS": ("memory_temperature_c", 1),
+    "DEV_BOARD_POWER_WATTS": ("power_w", 1),
+    "DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS": ("power_limit_w", 1),
+    "DEV_XID_ERROR": ("last_xid", 1),
+    "DEV_ROW_REMAP_UNCORRECTABLE_TOTAL": ("remapped_rows_count", 1),
+    "DEV_ROW_REMAP_FAILED": ("remap_failed", 1),
+    "PROF_SM_UTIL_RATIO": ("sm_active_ratio", 1),
+    "PROF_TENSOR_UTIL_RATIO": ("tensor_active_ratio", 1),
+    "PROF_DRAM_UTIL_RATIO": ("dram_active_ratio", 1),
 }
 # Rates only where the exporter declares a gauge; older ones served totals under the same name.
 _RATES: dict[str, tuple[str, float]] = {
@@ -49,8 +65,9 @@ _RATES: dict[str, tuple[str, float]] = {
     "PROF_NVLINK_RX_BYTES": ("nvlink_rx_bytes_per_s", 1),
     "PROF_NVLINK_TX_BYTES": ("nvlink_tx_bytes_per_s", 1),
 }
-_SMALLEST_BLANK = {2.0**47, 2.0**31 - 16}  # dcgm_structs.h: FP64_BLANK, INT32_BLANK; INT64 above
-_BLANK_INT64 = 2.0**63 - 2048
+# dcgm_structs.h: each type has four blanks, for no value, not found, not supported, not permitted.
+_BLANKS = {base + kind for base in (2.0**47, 2.0**31 - 16) for kind in range(4)}
+_BLANK_INT64 = 2.0**63 - 2048  # 64-bit blanks, as far as a float tells them apart
 _LINE = re.compile(r"(DCGM_FI_\w+)\{(.*)\}\s+(\S+)(?:\s+(\d{1,15}))?\s*$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -66,8 +83,8 @@ def read(path: Path) -> Trace:
     devices: dict[int, str | None] = {}
     gauges: set[str] = set()
     torn = 0
-    for line in lines(path):
-        if line.startswith("# TYPE DCGM_FI_") and line.rstrip().endswith(" gauge"):
+    for line in map(str.strip, lines(path)):
+        if line.startswith("# TYPE DCGM_FI_") and line.endswith(" gauge"):
             gauges.add(line.split()[2])
         if line.startswith("#") or not line.startswith("DCGM_FI_"):
             continue
@@ -79,6 +96,7 @@ def read(path: Path) -> Trace:
         device = small_number(labels.get("gpu", "0")) or 0
         devices.setdefault(device, labels.get("modelName"))
         name, factor = _ours(field, gauges)
+        name += f" of slice {labels['GPU_I_ID']}" if labels.get("GPU_I_ID") else ""
         value = _known(match[3])
         time_ns = scrapes.time_of(field, match[2], match[4])
         samples.add(time_ns, name, None if value is None else value * factor, device)
@@ -109,14 +127,19 @@ class _Scrapes:
 
 
 def _ours(field: str, gauges: set[str]) -> tuple[str, float]:
-    plain = field.removeprefix("DCGM_FI_").removesuffix("_RATIO")
+    plain = field.removeprefix("DCGM_FI_")
     if plain in _RATES and field in gauges:
         return _RATES[plain]
-    return _FIELDS.get(plain, (field, 1))
+    if plain in _FIELDS:
+        return _FIELDS[plain]
+    base = plain.removesuffix("_RATIO")
+    if base != plain and base in _FIELDS:
+        return _FIELDS[base][0], 1.0  # the name says that it is a ratio, not a percentage
+    return field, 1.0
 
 
 def _known(text: str) -> float | None:
     value = number(text)
-    if value is None or value >= _BLANK_INT64 or value in _SMALLEST_BLANK:
+    if value is None or value >= _BLANK_INT64 or value in _BLANKS:
         return None
     return value

@@ -1,4 +1,4 @@
-"""JAX is not installed for the tests: a stand-in with its calls, in the order that matters."""
+"""A stand-in with its calls, in the order that matters."""
 
 import sys
 from types import SimpleNamespace
