@@ -12,10 +12,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pinchpoint as pp
 from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
 from pinchpoint.diagnosis.engine import diagnose, rule_modules
+from pinchpoint.report.ranks import diagnose_ranks
 
 STABLE_RATIO = 0.05  # unprofiled windows of a row that agree this well can judge a prediction
 NOT_TIME = ("memory", "growth", "claimed", "peak_mib", "worker_growth", "also allo")
@@ -90,24 +92,12 @@ TAXONOMY_PARENTS = {
 
 def judged(corpus: Path, only: str) -> Iterator[Row]:
     """Run the product over every row that has a recording."""
-    folder = corpus / "labelled"
-    facts = [json.loads(line) for line in (folder / "truth.jsonl").read_text().splitlines()]
-    fixed = {f["case"]: f for f in facts if f["variant"] == "fixed"}
+    facts, fixed = _facts(corpus, only)
     for fact in facts:
-        if not fact["trace"] or only not in fact["trace"]:
-            continue
-        trace = pp.load(folder / fact["trace"])
+        trace = pp.load(corpus / "labelled" / fact["trace"])
         said = diagnose(trace)
-        first, second = fact["step_ms_unprofiled"]
         yield Row(
-            case=fact["case"],
-            variant=fact["variant"],
-            truth=tuple(fact["truth"].split(" + ")),
-            material=fact.get("material", True),
-            time_case=not any(word in fact["measure"] for word in NOT_TIME),
-            unprofiled_ns=min(first, second) * 1e6,
-            after_fix_ns=_after_fix_ns(fact, fixed.get(fact["case"])),
-            stable=abs(first - second) <= STABLE_RATIO * min(first, second),
+            **_truth(fact, fixed),
             found=tuple(r.id for r in said.found),
             predicted_ns=tuple(r.predicted.step_ns if r.predicted else None for r in said.found),
             predicted_range_ns=tuple(
@@ -118,6 +108,51 @@ def judged(corpus: Path, only: str) -> Iterator[Row]:
             not_checked=tuple(o.id for o in said.outcomes if o.answer == "not checked"),
             crashed=tuple(f"{o.id}: {o.why}" for o in said.outcomes if o.answer == "crashed"),
         )
+
+
+def judged_jobs(corpus: Path, only: str) -> Iterator[Row]:
+    """The same for jobs of several ranks, all their recordings together."""
+    facts, fixed = _facts(corpus, only)
+    jobs: dict[tuple[str, str], list[dict]] = {}
+    for fact in facts:
+        jobs.setdefault((fact["case"], fact["variant"]), []).append(fact)
+    for ranks in jobs.values():
+        if len(ranks) < 2:
+            continue
+        said = diagnose_ranks([corpus / "labelled" / fact["trace"] for fact in ranks])
+        yield Row(
+            **_truth(ranks[0], fixed),
+            found=tuple(f.id for f in said.findings),
+            predicted_ns=tuple(f.predicted_step_ns for f in said.findings),
+            predicted_range_ns=tuple(f.predicted_range_ns for f in said.findings),
+            corrected_ns=said.steps.unprofiled_ns_predicted,
+            corrected_range_ns=None,
+            not_checked=tuple(item.id for item in said.not_checked),
+            crashed=tuple(f"{item.id}: {item.why}" for item in said.crashed),
+        )
+
+
+def _facts(corpus: Path, only: str) -> tuple[list[dict], dict[str, dict]]:
+    """Rows of the truth with a recording, and the fixed variant of each case."""
+    lines = (corpus / "labelled" / "truth.jsonl").read_text().splitlines()
+    facts = [json.loads(line) for line in lines]
+    fixed = {f["case"]: f for f in facts if f["variant"] == "fixed"}
+    return [f for f in facts if f["trace"] and only in f["trace"]], fixed
+
+
+def _truth(fact: dict, fixed: dict[str, dict]) -> dict[str, Any]:
+    """The fields of a row that are known without the product."""
+    first, second = fact["step_ms_unprofiled"]
+    return {
+        "case": fact["case"],
+        "variant": fact["variant"],
+        "truth": tuple(fact["truth"].split(" + ")),
+        "material": fact.get("material", True),
+        "time_case": not any(word in fact["measure"] for word in NOT_TIME),
+        "unprofiled_ns": min(first, second) * 1e6,
+        "after_fix_ns": _after_fix_ns(fact, fixed.get(fact["case"])),
+        "stable": abs(first - second) <= STABLE_RATIO * min(first, second),
+    }
 
 
 def _after_fix_ns(fact: dict, fixed: dict | None) -> float | None:
@@ -291,12 +326,17 @@ def main() -> int:
         failed = _failed(row)
         if options.rows or failed:
             _print(row, failed)
-    for gain in _gains(rows):
-        print(_gain_line(gain))
-    for name, value in summary(rows):
-        print(f"{name:48s} {value}")
+    jobs = list(judged_jobs(options.corpus, options.only))
+    for title, part in (("recordings", rows), ("jobs, all ranks together", jobs)):
+        print(f"\n{title}: {len(part)}")
+        for row in part if part is jobs else ():
+            _print(row, _failed(row))
+        for gain in _gains(part):
+            print(_gain_line(gain))
+        for name, value in summary(part):
+            print(f"{name:48s} {value}")
     if options.document:
-        options.document.write_text(_document(rows), "utf-8")
+        options.document.write_text(_document(rows, jobs), "utf-8")
     return 0
 
 
@@ -309,15 +349,24 @@ def _gain_line(gain: Predicted) -> str:
     )
 
 
-def _document(rows: list[Row]) -> str:
-    """The accuracy page: the table, and the rows that fail with what was said instead."""
+def _document(rows: list[Row], jobs: list[Row]) -> str:
+    """The accuracy page: the tables, and the rows that fail with what was said instead."""
     table = "".join(f"| {name} | {value} |\n" for name, value in summary(rows))
     failed = "".join(
         f"| {r.name} | {' + '.join(r.truth)} | {', '.join(r.found[:3]) or 'nothing'} |\n"
         for r in rows
         if _failed(r)
     )
-    return _PAGE.format(rows=len(rows), table=table, failed=failed)
+    answers = "".join(
+        f"| {r.name} | {' + '.join(r.truth) if r.material else 'nothing that matters'} "
+        f"| {', '.join(r.found[:3]) or 'nothing'} |\n"
+        for r in jobs
+    )
+    measures = "".join(f"| {name} | {value} |\n" for name, value in summary(jobs)[:-3])
+    return _PAGE.format(
+        rows=len(rows), table=table, failed=failed, jobs=len(jobs), measures=measures,
+        answers=answers,
+    )  # fmt: skip
 
 
 _PAGE = """# How often is it right?
@@ -340,6 +389,18 @@ whose cause was found first. "In its range" counts all rows, also those whose ow
 differ: the measured time is the lower of the two. A range that fits nine of ten of these programs
 fits fewer of others; its parts are in `analysis/replay/ranges.py`.
 
+## Jobs of two ranks
+
+The recordings above are judged one at a time, as if nobody had the other rank's. One rank cannot
+show who is late: that is `pinchpoint ranks`. The same recordings as {jobs} jobs, all ranks
+together:
+
+| measure | value |
+|---|---|
+{measures}
+| job | planted | said |
+|---|---|---|
+{answers}
 ## Where it is not right
 
 | recording | planted | said |

@@ -19,6 +19,7 @@ MOST_PARTS = 10
 SMALL_PART_RATIO = 0.01
 MOST_NOTES = 4  # of one sort; the document has them all
 RECORDING_RATIO = 0.8  # of the recorded step: below it waits are not those of the real job
+MUCH_TRANSFER_RATIO = 0.1  # of the step: worth a word even where no rule is sure of a gain
 _MOST_SPANS = 6
 
 
@@ -127,7 +128,15 @@ def closing(report: RanksReport) -> str | None:
         return None
     if report.scaling is None:  # what lies between the ranks could not be judged
         return "Nothing inside a single rank is worth 3 % of the step."
-    return "Nothing worth fixing here: no cause is worth 3 % of the step."
+    nothing = "Nothing worth fixing here: no cause is worth 3 % of the step."
+    exposed, step = report.scaling.transfer_ns_per_step, report.steps.typical_ns
+    if exposed < MUCH_TRANSFER_RATIO * step:
+        return nothing
+    return (
+        "Nothing is sure to be worth 3 % of the step. Hiding its transfers would win at most"
+        f" {duration(exposed)}, and less where they slow down what runs beside them:"
+        " pinchpoint explain comm-not-overlapped"
+    )
 
 
 def top_parts(report: RanksReport) -> tuple[tuple[str, PartOfStep | None, int], ...]:
