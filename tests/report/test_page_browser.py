@@ -98,15 +98,39 @@ def test_it_finds_events_by_name(opened):
 
 
 def test_a_click_on_a_finding_leads_to_where_it_happens(opened):
-    opened.page.click("button.show >> nth=0")
-    assert "finding" in opened.page.inner_text("#selected")
-    place = opened.page.evaluate("pinchpointTimeline.head.places[0]")
-    selected = opened.page.evaluate("pinchpointTimeline.selected")
-    assert place["slice"] == selected
+    opened.page.click("article button.at >> nth=0")
+    said = opened.page.inner_text("#found")
+    assert said.startswith("1 · sync-in-loop: ")
+    assert " of 160," in said  # 10 reads a step, each an .item() and a copy, in 8 steps
+    selected = opened.page.evaluate("pinchpointTimeline.start[pinchpointTimeline.selected]")
     start, end = opened.window()
-    assert (
-        start < opened.page.evaluate("pinchpointTimeline.start[pinchpointTimeline.selected]") < end
-    )
+    assert start < selected < end
+    opened.page.click("[data-do=next]")
+    assert opened.page.inner_text("#found") != said
+    assert opened.page.inner_text("#selected dd >> nth=-1").split()[0] in ("host_ops", "api_calls")
+
+
+def test_every_place_of_a_finding_has_a_row_of_its_own(opened):
+    rows = "pinchpointTimeline.findings.map(mark => [mark.key, mark.count])"
+    assert opened.page.evaluate(rows)[0] == ["finding sync-in-loop", 160]
+    opened.page.click("#canvas", position={"x": 700, "y": 30})
+    assert opened.page.inner_text("#found").startswith("1 · sync-in-loop: ")
+    opened.page.press("#canvas", "Escape")
+    assert opened.page.inner_text("#found") == ""
+
+
+@pytest.mark.parametrize("table", ["kernels", "operators", "idle", "steps", "transfers", "waits"])
+def test_rows_lead_to_their_events(opened, table):
+    opened.page.click(f"#table-{table} button.at >> nth=0")
+    assert " of " in opened.page.inner_text("#found")
+    start, end = opened.window()
+    place = "pinchpointTimeline.mark.places.starts[pinchpointTimeline.place]"
+    assert start <= opened.page.evaluate(place) <= end
+
+
+def test_parts_of_the_step_lead_to_their_time(opened):
+    opened.page.click("#breakdown button.at >> nth=0")
+    assert opened.page.inner_text("#found").startswith("idle: host dispatches operators")
 
 
 def test_a_kernel_leads_to_its_launch(opened):

@@ -26,9 +26,11 @@ def unpacked(text):
     body = gzip.decompress(base64.b64decode(text))
     length = int.from_bytes(body[:4], "little")
     head = json.loads(body[4 : 4 + length])
-    planes = np.frombuffer(body[4 + length :], np.uint8).reshape(5, 4, head["slices"])
+    planes = np.frombuffer(body[4 + length :], np.uint8).reshape(6, 4, head["slices"])
     columns = np.ascontiguousarray(planes.transpose(0, 2, 1)).view("<u4")[:, :, 0]
-    return head, dict(zip(("start", "duration", "name", "link", "count"), columns, strict=True))
+    return head, dict(
+        zip(("start", "duration", "name", "link", "count", "row"), columns, strict=True)
+    )
 
 
 def test_lanes_are_streams_and_then_threads():

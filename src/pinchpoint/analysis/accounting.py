@@ -117,7 +117,7 @@ def _device_columns(trace: Trace, windows: Steps) -> dict[Part, Times]:
     for category in ORDER:
         when = device_activity(trace).exclusive.get(category)
         if when is not None:
-            columns[_device_part(category)] = _within(when, windows)
+            columns[device_part(category)] = _within(when, windows)
     idle = gaps(trace)
     table = np.zeros((len(windows), max(GapKind) + 1), np.int64)
     np.add.at(table, (idle.step, idle.kind), idle.duration_ns)
@@ -126,7 +126,8 @@ def _device_columns(trace: Trace, windows: Steps) -> dict[Part, Times]:
     return columns
 
 
-def _device_part(category: Category) -> Part:
+def device_part(category: Category) -> Part:
+    """The part of a step that operations of a category make up."""
     if category == Category.COLLECTIVE:
         return Part("exposed-communication", "communication, not overlapped", "exposed")
     if category in COPIES:

@@ -55,7 +55,7 @@ def idle_causes(
         return ()
     n = int(chosen.sum())
     group = _groups(trace, found, pieces, by)
-    lasting = found.duration_ns[pieces]
+    lasting = found.end_ns[pieces] - found.start_ns[pieces]
     sums = np.zeros(int(group.max()) + 1, np.int64)
     np.add.at(sums, group, lasting)
     mean = share_out(sums, n, rounded_mean(int(sums.sum()), n))
@@ -94,7 +94,7 @@ def _cause(
 ) -> IdleCause:
     around, row = places(trace), found.row[pieces]
     shared = [_if_one(getattr(around, aspect)[row]) for aspect in _ASPECTS]
-    longest = int(pieces[np.argmax(found.duration_ns[pieces])])
+    longest = int(pieces[np.argmax(found.end_ns[pieces] - found.start_ns[pieces])])
     responsible = int(found.row[longest])
     named = responsible != NO_ROW
     return IdleCause(

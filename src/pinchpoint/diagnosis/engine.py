@@ -13,7 +13,7 @@ from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns, what_if
 from pinchpoint.diagnosis import rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Finding, NotChecked, Outcome
-from pinchpoint.trace import Trace
+from pinchpoint.trace import Trace, once_per_trace
 
 SPECIFIC_RATIO = 0.1  # of a generic cause's gain
 SURELY_MATERIAL_RATIO = 0.04  # a replayed saving of which three quarters are material
@@ -69,6 +69,7 @@ def ask(id_: str, rule: ModuleType, trace: Trace) -> Outcome:
     return Outcome(id_, "found" if findings else "clear", findings)
 
 
+@once_per_trace
 def diagnose(trace: Trace) -> Diagnosis:
     """Run all rules, predict each finding's gain, drop what adds nothing, rank the rest.
 

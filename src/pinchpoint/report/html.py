@@ -27,6 +27,7 @@ _GROUPS = (
 class _Part:
     """One part of the step, ready to draw; ``left`` and ``width`` in percent of the step."""
 
+    id: str
     label: str
     group: str
     time: str
@@ -44,19 +45,23 @@ class _Cell:
 
 def render(report: Report) -> str:
     """The whole page as text."""
-    return template("report.html").render(shown(clean(report)), interactive=False)
+    return template("report.html").render(shown(clean(report)), interactive=False, marked=())
 
 
 def shown(safe: Report) -> dict[str, object]:
     """What the template shows of a report that went through ``clean``."""
     return {
         "report": safe,
+        "name": safe.source.path.replace("\\", "/").rstrip("/").rpartition("/")[2],
         "source": wording.source_line(safe),
+        "about_memory": "",
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
         "step": wording.step_sentence(safe),
         "spread": wording.spread_sentence(safe),
         "breakdown_title": wording.breakdown_title(safe),
         "parts": _parts(safe),
+        "shown_parts": len(_large_parts(safe)),
+        "small_parts": _small_parts(safe),
         "device_work": wording.device_work(safe),
         "groups": [g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
         "unit": _unit(safe),
@@ -95,9 +100,21 @@ def _parts(report: Report) -> list[_Part]:
     for part, ns in parts:
         left, width = round(100 * before / total, 3), round(100 * ns / total, 3)
         time, share = in_unit(ns, unit), percent(ns / total)
-        drawn.append(_Part(part.label, part.group, time, share, left, width))
+        drawn.append(_Part(part.part, part.label, part.group, time, share, left, width))
         before += ns
     return drawn
+
+
+def _large_parts(report: Report) -> list[int]:
+    """Those that an overview has room for, largest first."""
+    parts = [ns for _, ns in wording.all_parts(report)]
+    least = wording.SMALL_PART_RATIO * sum(parts)
+    return [ns for ns in parts if ns >= least][: wording.MOST_PARTS]
+
+
+def _small_parts(report: Report) -> str:
+    rest = [ns for _, ns in wording.all_parts(report)][len(_large_parts(report)) :]
+    return in_unit(sum(rest), _unit(report))
 
 
 def _finding(report: Report, finding: FindingItem) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """The memory view as HTML: a page of its own, or a part of the big report."""
 
+from collections.abc import Collection
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,10 @@ from pinchpoint.report.memory_svg import ORDER, css_class, curves, flame, heap_m
 from pinchpoint.report.memory_words import (
     CATEGORY_WORDS,
     FAILURE_CAUSES,
-    MOMENT_WORDS,
     device_name,
     holder_words,
     layers_sentence,
+    moment_title,
     peak_sentence,
     where,
 )
@@ -39,17 +40,22 @@ def render_page(trace: Trace, report: MemoryReport) -> str:
     return _template("memory_page.html").render(
         title=plain(report.source.path.rsplit("/", 1)[-1]),
         fragment=render_fragment(trace, report),
-        style=_source("memory.css"),
+        style=_source("memory.css") + _source("memory_shapes.css"),
     )
 
 
-def render_fragment(trace: Trace, report: MemoryReport) -> str:
-    """The view without page and style, for the big report; its classes begin with ``m-``."""
+def render_fragment(
+    trace: Trace, report: MemoryReport, said: Collection[str] = (), *, verdict: bool = True
+) -> str:
+    """The view without page and style, for the big report; its classes begin with ``m-``.
+
+    Findings whose ids are in ``said``, and without ``verdict`` that sentence, stand elsewhere.
+    """
     found = histories(trace)
     return _template("memory.html").render(
-        verdict=plain(report.verdict, 600),
+        verdict=plain(report.verdict, 600) if verdict else "",
         complete=report.source.complete,
-        findings=[_finding(f) for f in report.findings],
+        findings=[_finding(f) for f in report.findings if f.id not in said],
         not_checked=", ".join(item.id for item in report.not_checked),
         devices=[_device(h, d) for h, d in zip(found, report.devices, strict=True)],
         legend=[(css_class(c), CATEGORY_WORDS[c]) for c in ORDER],
@@ -82,9 +88,8 @@ def _device(history: History, device: DeviceMemory) -> dict[str, object]:
 
 def _moment(moment: Moment) -> dict[str, object]:
     total = max(moment.requested, 1)
-    step = "" if moment.step is None else f", step {moment.step}"
     return {
-        "title": f"{MOMENT_WORDS[moment.what]} (in {moment.phase}{step})",
+        "title": moment_title(moment),
         "sentence": plain(peak_sentence(moment), 600) if moment.requested else "",
         "categories": [
             (c.category, size(c.bytes), percent(c.bytes / total), c.confidence or "")

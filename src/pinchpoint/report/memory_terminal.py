@@ -12,10 +12,10 @@ from pinchpoint.report.memory_document import (
 )
 from pinchpoint.report.memory_words import (
     FAILURE_CAUSES,
-    MOMENT_WORDS,
     device_name,
     holder_words,
     layers_sentence,
+    moment_title,
     peak_sentence,
 )
 from pinchpoint.report.plain import ascii_only, plain
@@ -112,8 +112,7 @@ def _peaks(device: DeviceMemory) -> str:
 
 
 def _moment(moment: Moment) -> Iterator[Line]:
-    step = "" if moment.step is None else f", step {moment.step}"
-    title = f"{MOMENT_WORDS[moment.what]} (in {moment.phase}{step})"
+    title = moment_title(moment)
     yield "", f"{title:{_LABEL_WIDTH + 2}}{'bytes':>12}{'%':>7}"
     total = max(moment.requested, 1)
     for item in sorted(moment.categories, key=lambda c: -c.bytes):

@@ -26,10 +26,25 @@ MOMENT_WORDS = {
     "time": "At the time asked for",
 }
 
+_PHASE_WORDS = {
+    "setup": "in setup",
+    "outside": "between passes",
+    "forward": "in forward",
+    "backward": "in backward",
+    "optimizer": "in the optimizer",
+}
+
 FAILURE_CAUSES = {
     True: "Enough was free, but in pieces that do not fit",
     False: "It needs more than there is",
 }
+
+
+def moment_title(moment: Moment) -> str:
+    """``At the peak, in backward of step 0``."""
+    step = "" if moment.step is None else f" of step {moment.step}"
+    phase = "" if moment.phase == "unknown" else f", {_PHASE_WORDS.get(moment.phase, moment.phase)}"
+    return f"{MOMENT_WORDS[moment.what]}{phase}{step}"
 
 
 def device_name(device: DeviceMemory) -> str:

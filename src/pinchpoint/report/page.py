@@ -18,33 +18,49 @@ from pinchpoint.report.clean import clean
 from pinchpoint.report.document import Report
 from pinchpoint.report.flame_svg import flame_svg
 from pinchpoint.report.html import shown, template
+from pinchpoint.report.memory_view import memory_view
 from pinchpoint.report.plain import plain
 from pinchpoint.report.timeline import timeline
+from pinchpoint.report.timeline_marks import marks
 from pinchpoint.report.timeline_pack import pack
 from pinchpoint.report.timeline_svg import timeline_svg
 from pinchpoint.trace import Trace
 
 MOST_FACTS = 200  # of the environment
 
-_SCRIPTS = ("tables.js", "timeline_data.js", "timeline_view.js", "timeline.js")
+_SCRIPTS = (
+    "tables.js",
+    "timeline_data.js",
+    "timeline_marks.js",
+    "timeline_view.js",
+    "timeline.js",
+)
 
 
-def render(trace: Trace, report: Report) -> str:
-    """The whole page as text."""
+def render(trace: Trace, report: Report, snapshot: Trace | None = None) -> str:
+    """The whole page as text; ``snapshot`` is one of memory that was taken beside the trace."""
     safe = clean(report)
+    memory = memory_view(trace, report, snapshot)
     drawn = timeline(trace)
+    marked = marks(trace, drawn, report) if drawn else {}
     flames = _flames(trace)
     environment = list(_environment(trace))[:MOST_FACTS]
     facts = shown(safe)
+    if memory is not None and memory.alone:
+        facts["about_memory"] = memory.verdict
     return template("page.html").render(
         facts,
         interactive=True,
-        packed=Markup(pack(trace, drawn, report)) if drawn else None,
+        marked=marked,
+        packed=Markup(pack(trace, drawn, report, marked)) if drawn else None,
         still=timeline_svg(drawn) if drawn else None,
         left_out=drawn.left_out if drawn else (),
         flames=flames,
+        memory=memory,
         environment=environment,
-        contents=_contents(safe, facts, drawn is not None, flames, bool(environment)),
+        contents=_contents(
+            safe, facts, drawn is not None, flames, bool(environment), memory is not None
+        ),
         scripts=[Markup(script) for script in _scripts()],
         script_sources=Markup(" ".join(_hashes())),
     )
@@ -95,13 +111,16 @@ def _contents(
     has_timeline: bool,
     flames: list[tuple[str, str, str, Markup]],
     has_environment: bool,
+    has_memory: bool,
 ) -> list[tuple[str, str]]:
     """Anchor and label of each view that the page has."""
     candidates = [
         ("overview", "Overview", True),
         ("breakdown", "Breakdown", bool(facts["parts"])),
+        ("findings", "Findings", bool(facts["findings"])),
         ("timeline", "Timeline", has_timeline),
         *((id_, title, True) for id_, title, _, _ in flames),
+        ("memory", "Memory", has_memory),
         ("roofline", "Roofline", facts["roofline"] is not None),
         *((f"table-{table.id}", table.title, True) for table in safe.tables.values()),
         ("environment", "Environment", has_environment),

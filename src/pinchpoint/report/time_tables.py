@@ -12,7 +12,7 @@ from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.transfers import TransferRow, transfers
 from pinchpoint.report.columns import Column, result_table
 from pinchpoint.report.document import ResultTable
-from pinchpoint.trace import MemoryKind, Trace
+from pinchpoint.trace import MemoryKind, Trace, once_per_trace
 
 _GROUPS = (
     ("device", "device works"),
@@ -63,6 +63,12 @@ def _group_column(group: str, label: str) -> Column[_StepRow]:
     return Column(f"{group}_ns", label, "ns", lambda row: row.by_group[group])
 
 
+@once_per_trace
+def idle_causes_shown(trace: Trace) -> tuple[IdleCause, ...]:
+    """The causes behind the rows of the table, in its order."""
+    return idle_causes(trace)
+
+
 def idle_table(trace: Trace) -> ResultTable:
     """Idle time of the typical step by cause and place."""
     whole = steps(trace).typical_ns or 0
@@ -78,7 +84,7 @@ def idle_table(trace: Trace) -> ResultTable:
         Column("at_ns", "longest: at", "ns", lambda c: c.at_ns),
     )
     note = "Rows add up to the idle time of the typical step as recorded."
-    return result_table("idle", "Idle time by cause", columns, idle_causes(trace), note)
+    return result_table("idle", "Idle time by cause", columns, idle_causes_shown(trace), note)
 
 
 def _place(cause: IdleCause) -> str | None:

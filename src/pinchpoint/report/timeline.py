@@ -5,6 +5,7 @@ recording only the longest slices stay; the others are folded into stretches tha
 events they stand for.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,9 @@ KEPT_SLICES = 300_000  # of a recording with more; the rest is folded
 FOLDED_STRETCHES = 200_000  # about; on top of those that kept slices separate
 MOST_LANES = 64  # more than a person looks through
 MOST_LEVELS = 64  # of calls inside calls
+MOST_COUNTED = 1 << 24  # entries of a table of counts: faster than a sort, within its memory
 NO_LINK = -1
+ROW_TABLES = ("device_ops", "host_ops", "api_calls")  # whose rows are drawn, in this order
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,9 @@ class Slices:
     name: Numbers
     link: Numbers
     count: Numbers
+    row: (
+        Numbers  # of device_ops, host_ops and api_calls one after the other; the first of a stretch
+    )
 
     def __len__(self) -> int:
         return len(self.lane)
@@ -60,6 +66,7 @@ class Timeline:
     start_ns: int
     end_ns: int
     left_out: tuple[str, ...]
+    place_of: Mapping[str, Numbers]  # by table: the slice that draws each row, or NO_LINK
 
 
 def timeline(trace: Trace) -> Timeline | None:
@@ -73,8 +80,7 @@ def timeline(trace: Trace) -> Timeline | None:
     keep = (lane >= 0) & (depth < MOST_LEVELS)
     if deeper := int(np.count_nonzero((lane >= 0) & (depth >= MOST_LEVELS))):
         left_out.append(f"{deeper:,} calls more than {MOST_LEVELS} levels deep")
-    order = np.lexsort((start, depth, lane))
-    order = order[keep[order]]
+    order = _order(lane * MOST_LEVELS + depth, start, keep)
     place = np.full(len(lane) + 1, NO_LINK, np.int64)
     place[order] = np.arange(len(order))
     slices = Slices(
@@ -85,18 +91,41 @@ def timeline(trace: Trace) -> Timeline | None:
         name[order],
         place[link[order]],
         np.zeros(len(order), np.int64),
+        order,
     )
-    folded, threshold_ns = fold(slices)
+    folded, place_in_folded, threshold_ns = fold(slices)
     if threshold_ns is not None:
         gone = len(slices) - int(np.count_nonzero(folded.count == 0))
         left_out.append(
             f"{gone:,} of {len(slices):,} events are shorter than {threshold_ns:,} ns and drawn as "
             "grey stretches that say how many they stand for"
         )
+        place = np.where(place == NO_LINK, NO_LINK, place_in_folded[place])
     end = int((start + duration).max())
-    return Timeline(
-        lanes, folded, int(start.min()), max(end, int(start.min()) + 1), tuple(left_out)
-    )
+    first = int(start.min())
+    where = _by_table(trace, place)
+    return Timeline(lanes, folded, first, max(end, first + 1), tuple(left_out), where)
+
+
+def _order(track: Numbers, start: Numbers, keep: NDArray[np.bool_]) -> Numbers:
+    """Rows to keep, by track and then start. Two stable sorts: tables come sorted by start, which
+    makes the first one a merge, and tracks are few, which makes the second one a count."""
+    by_start = np.argsort(start, kind="stable")
+    by_start = by_start[keep[by_start]]
+    few = track[by_start].astype(np.int16 if MOST_LANES * MOST_LEVELS < 1 << 15 else np.int64)
+    found: Numbers = by_start[np.argsort(few, kind="stable")]
+    return found
+
+
+def _by_table(trace: Trace, place: Numbers) -> dict[str, Numbers]:
+    """The place of each row, cut into the tables that were laid one after the other."""
+    found, begin = {}, 0
+    for name in ROW_TABLES:
+        table = getattr(trace, name)
+        rows = 0 if table is None else len(table)
+        found[name] = place[begin : begin + rows]
+        begin += rows
+    return found
 
 
 def _device(trace: Trace) -> list[Numbers] | None:
@@ -137,7 +166,7 @@ def _zeros(rows: Any) -> Numbers:
 
 def _lanes(trace: Trace, key: Numbers) -> tuple[tuple[Lane, ...], Numbers, list[str]]:
     """The lanes, devices first and then threads by events; the lane of each slice, -1 for none."""
-    keys, which, counts = np.unique(key, return_inverse=True, return_counts=True)
+    keys, which, counts = distinct(key)
     order = np.lexsort((-counts, keys >= 0))
     shown = order[:MOST_LANES]
     position = np.full(len(keys), -1, np.int64)
@@ -153,7 +182,22 @@ def _lanes(trace: Trace, key: Numbers) -> tuple[tuple[Lane, ...], Numbers, list[
     )
     rest = order[MOST_LANES:]
     said = f"{len(rest):,} lanes with the fewest events ({int(counts[rest].sum()):,} of them)"
-    return lanes, position[which.reshape(-1)], [said] if len(rest) else []
+    return lanes, position[which], [said] if len(rest) else []
+
+
+def distinct(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Distinct values in order, the position of each value among them, and how often they occur.
+
+    As ``np.unique``, without its sort where the values lie close together.
+    """
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if high - low > MOST_COUNTED:
+        found, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+        return found, which.reshape(-1), counts
+    counts = np.bincount(values - low, minlength=1)
+    present = np.flatnonzero(counts)
+    position = np.cumsum(counts > 0) - 1
+    return present + low, position[values - low], counts[present]
 
 
 def _device_labels(trace: Trace) -> dict[int, str]:
@@ -174,10 +218,11 @@ def _thread_label(trace: Trace, number: int) -> str:
     return thread.label or f"thread {thread.thread}"
 
 
-def fold(slices: Slices) -> tuple[Slices, int | None]:
-    """At most MOST_SLICES or so; and the duration below which events were folded, if any were."""
+def fold(slices: Slices) -> tuple[Slices, Numbers, int | None]:
+    """At most MOST_SLICES or so; where each slice went; and the duration below which events were
+    folded, if any were."""
     if len(slices) <= MOST_SLICES:
-        return slices, None
+        return slices, np.zeros(0, np.int64), None
     duration = slices.duration_ns
     threshold = int(np.partition(duration, len(duration) - KEPT_SLICES)[-KEPT_SLICES]) + 1
     kept = duration >= threshold
@@ -189,18 +234,17 @@ def fold(slices: Slices) -> tuple[Slices, int | None]:
     place = np.cumsum(begins) - 1
     linked = slices.link[first]
     target = np.where(linked == NO_LINK, NO_LINK, place[linked])
-    return (
-        Slices(
-            slices.lane[first],
-            slices.depth[first],
-            slices.start_ns[first],
-            np.where(small, end - slices.start_ns[first], duration[first]),
-            slices.name[first],
-            np.where(small, NO_LINK, target),
-            np.where(small, events, 0),
-        ),
-        threshold,
+    folded = Slices(
+        slices.lane[first],
+        slices.depth[first],
+        slices.start_ns[first],
+        np.where(small, end - slices.start_ns[first], duration[first]),
+        slices.name[first],
+        np.where(small, NO_LINK, target),
+        np.where(small, events, 0),
+        slices.row[first],
     )
+    return folded, place, threshold
 
 
 def _stretch_begins(slices: Slices, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -1,13 +1,14 @@
 """The timeline as text inside the page: columns of whole numbers, compressed, in base64.
 
-The bytes, once decompressed: length of the head (4 bytes), the head as JSON, then five columns of
+The bytes, once decompressed: length of the head (4 bytes), the head as JSON, then six columns of
 32-bit little-endian numbers, each split into four planes of bytes, because equal high bytes side by
-side compress well. Starts are differences within a track, links differences to the slice itself.
-Times are in ticks, of 1 ns unless the recording is longer than 2^32 ns.
+side compress well. Starts and rows are differences within a track, links differences to the slice
+itself. Times are in ticks, of 1 ns unless the recording is longer than 2^32 ns.
 """
 
 import base64
 import gzip
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +17,8 @@ import numpy as np
 from pinchpoint.analysis.steps import steps
 from pinchpoint.report.document import Report
 from pinchpoint.report.plain import plain
-from pinchpoint.report.timeline import NO_LINK, Numbers, Slices, Timeline
+from pinchpoint.report.timeline import NO_LINK, Numbers, Slices, Timeline, distinct
+from pinchpoint.report.timeline_marks import Mark
 from pinchpoint.trace import Trace
 
 NAME_LIMIT = 200  # characters
@@ -25,20 +27,23 @@ MOST_COUNTERS = 12
 _COMPRESSION = 6
 
 
-def pack(trace: Trace, drawn: Timeline, report: Report) -> str:
-    """The timeline in base64."""
+def pack(
+    trace: Trace, drawn: Timeline, report: Report, marked: Mapping[str, Mark] | None = None
+) -> str:
+    """The timeline in base64, with what the links of the page lead to."""
     slices = drawn.slices
     tick_ns = (drawn.end_ns - drawn.start_ns) // (1 << 32) + 1
-    names, name = np.unique(slices.name, return_inverse=True)
+    names, name, _ = distinct(slices.name)
     first = _track_begins(slices)
     start = (slices.start_ns - drawn.start_ns) // tick_ns
     own = np.arange(len(slices))
     columns = (
         np.diff(start, prepend=0) * ~first + start * first,
         slices.duration_ns // tick_ns,
-        name.reshape(-1),
+        name,
         np.where(slices.link == NO_LINK, 0, slices.link - own),
         slices.count,
+        np.diff(slices.row, prepend=0) * ~first + slices.row * first,
     )
     head = {
         "start_ns": drawn.start_ns,
@@ -48,9 +53,11 @@ def pack(trace: Trace, drawn: Timeline, report: Report) -> str:
         "names": [plain(trace.names[i], NAME_LIMIT) for i in names.tolist()],
         "lanes": [{"label": plain(lane.label, 60), "kind": lane.kind} for lane in drawn.lanes],
         "tracks": _tracks(slices, first),
+        "tables": [[table, len(place)] for table, place in drawn.place_of.items()],
         "steps": _steps(trace),
         "places": _places(trace, slices, report),
         "counters": _counters(trace),
+        "marks": _marks(trace, drawn, marked or {}, names, tick_ns),
     }
     text = msgspec.json.encode(head)
     body = len(text).to_bytes(4, "little") + text + b"".join(_planes(c) for c in columns)
@@ -107,6 +114,27 @@ def _places(trace: Trace, slices: Slices, report: Report) -> list[dict[str, Any]
                 }
             )
     return places
+
+
+def _marks(
+    trace: Trace, drawn: Timeline, marked: Mapping[str, Mark], shown: Numbers, tick_ns: int
+) -> list[dict[str, Any]]:
+    """Positions and times as differences from one to the next; names by their position."""
+    wanted = {name for mark in marked.values() for name in mark.names}
+    number = {trace.names[i]: n for n, i in enumerate(shown.tolist()) if trace.names[i] in wanted}
+    found = []
+    for key, mark in marked.items():
+        one: dict[str, Any] = {"key": key, "label": mark.label, "count": mark.count}
+        if mark.names:
+            one |= {"names": [number[n] for n in mark.names if n in number], "kind": mark.kind}
+        elif mark.slices:
+            one["slices"] = np.diff(mark.slices, prepend=0).tolist()
+        else:
+            starts = (np.array(mark.starts, np.int64) - drawn.start_ns) // tick_ns
+            one["starts"] = np.diff(starts, prepend=0).tolist()
+            one["lengths"] = (np.array(mark.lengths, np.int64) // tick_ns).tolist()
+        found.append(one)
+    return found
 
 
 def _counters(trace: Trace) -> list[dict[str, Any]]:

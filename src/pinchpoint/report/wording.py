@@ -37,6 +37,8 @@ def source_line(report: Report) -> tuple[str, ...]:
     concludes = report.health.verdict != CANNOT_CONCLUDE
     none = "CPU only: no device activity" if concludes else "no device activity recorded"
     devices = ", ".join(named) or none
+    if not report.source.events and not named:
+        return (report.source.path, report.source.format)
     rank = () if report.source.rank is None else (f"rank {report.source.rank}",)
     health = f"trace health: {report.health.verdict}"
     return (report.source.path, devices, *rank, steps_found(report), health)
@@ -245,7 +247,7 @@ def device_work(report: Report) -> str | None:
     device = report.device
     if device is None or device.idle_ratio is None:
         return None
-    said = f"Between its first and last operation the device is idle {percent(device.idle_ratio)} %"
+    said = _idle_shares(report, device.idle_ratio)
     parts = [(p.label, ns) for p, ns in all_parts(report) if p.group in ("device", "exposed")]
     total = sum(ns for _, ns in parts)
     large = [(label, ns / total) for label, ns in parts if ns >= SMALL_PART_RATIO * total]
@@ -253,6 +255,21 @@ def device_work(report: Report) -> str | None:
     more = len(parts) - len(shown)
     rest = f"; {more} more" if more else ""
     return f"{said}. Its work: {'; '.join(shown)}{rest}." if shown else f"{said}."
+
+
+def _idle_shares(report: Report, of_recording: float) -> str:
+    """Two shares that differ, each with what it is of: a recording is more than its steps."""
+    parts = all_parts(report)
+    whole = sum(ns for _, ns in parts)
+    recording = f"{percent(of_recording)} %"
+    if report.steps.how == "none" or not whole:
+        return f"The device is idle {recording} of the time from its first operation to its last"
+    idle = sum(ns for part, ns in parts if part.group == "idle")
+    step = "the step without the profiler" if _parts_are_corrected(report) else "the step"
+    return (
+        f"The device is idle {percent(idle / whole)} % of {step}, and {recording} of the whole"
+        " recording (with the profiler, from its first operation to its last)"
+    )
 
 
 def fatal_facts(report: Report) -> tuple[str, ...]:

@@ -39,6 +39,25 @@ function liveTimeline(view) {
     }
     view.show(view.from, view.to);
   };
+  const linksTo = (ids) => {
+    const links = document.createElement("span");
+    for (const id of new Set(ids)) {
+      const link = document.createElement("a");
+      link.href = `#finding-${id}`;
+      link.textContent = id;
+      links.append(link, " ");
+    }
+    return links;
+  };
+  // As the tables of the recording count them, from 0.
+  const rowOf = (i) => {
+    let row = view.row[i];
+    for (const [table, rows] of head.tables) {
+      if (row < rows) return `${table} ${row}`;
+      row -= rows;
+    }
+    return "";
+  };
   const describe = (i) => {
     const title = document.createElement("b"), list = document.createElement("dl");
     title.textContent = view.title(i);
@@ -63,11 +82,13 @@ function liveTimeline(view) {
       line(list, "started by", linkTo(call, `${view.title(call)}, ${inUnits(Math.max(after, 0))} before`));
     }
     const places = head.places.filter((place) => place.slice === i);
-    if (places.length) line(list, "finding", places.map((p) => `${p.finding + 1} · ${p.id}`).join(", "));
+    if (places.length) line(list, "finding", linksTo(places.map((place) => place.id)));
+    if (!view.count[i]) line(list, "row", rowOf(i));
   };
 
   const find = () => {
     const wanted = search.value.trim().toLowerCase();
+    if (wanted) view.mark = null;
     view.searching = wanted !== "";
     const hit = head.names.map((name) => view.searching && name.toLowerCase().includes(wanted));
     const matches = [];
@@ -81,6 +102,7 @@ function liveTimeline(view) {
     view.show(view.from, view.to);
   };
   const step = (by) => {
+    if (view.mark) return goTo(view.mark, view.place + by);
     if (!view.matches.length) return;
     const order = [...view.matches].sort((a, b) => view.start[a] - view.start[b]);
     const here = order.indexOf(view.selected);
@@ -110,23 +132,32 @@ function liveTimeline(view) {
     if (i < track.end && view.start[i] < view.start[view.selected] + view.duration[view.selected]) select(i);
   };
 
-  // A finding is shown with as much around it as an eighth of a step.
+  // A place is shown with as much around it as an eighth of a step, or as it takes itself.
   const context = head.steps.length
     ? (head.steps.at(-1)[2] - head.steps[0][1]) / head.steps.length / head.tick_ns / 8 : 0;
-  const goTo = (finding) => {
-    view.marked = finding;
-    const place = head.places.find((p) => p.finding === finding);
-    if (place.slice !== null) {
-      const [i, length] = [place.slice, Math.max(view.duration[place.slice] * 5, context)];
-      select(i);
-      const centre = view.start[i] + view.duration[i] / 2;
-      view.show(centre - length / 2, centre + length / 2);
-    } else {
-      const at = view.tickOf(place.at_ns), half = Math.max(context, 1000) / 2;
-      view.show(at - half, at + half);
+  const goTo = (mark, place) => {
+    const places = placesOf(mark, view), { starts, ends, slices } = places;
+    if (view.mark !== mark) {
+      [view.mark, view.matches, view.searching] = [mark, Int32Array.from(slices || []).sort(), slices !== null];
+      search.value = "";
     }
-    byId("timeline").scrollIntoView({ block: "start" });
-    canvas.focus({ preventScroll: true });
+    if (!starts.length) {
+      found.textContent = `${mark.label}: too short to be drawn one by one`;
+      view.show(view.from, view.to);
+      return;
+    }
+    view.place = (place + starts.length) % starts.length;
+    const from = starts[view.place], length = ends[view.place] - from;
+    select(slices ? slices[view.place] : -1);
+    const half = Math.max(length * 2.5, context, 20) / 2;
+    view.show(from + length / 2 - half, from + length / 2 + half);
+    const stretches = mark.count > starts.length ? ` (of ${mark.count.toLocaleString("en")}, near ones joined)` : "";
+    found.textContent = `${mark.label}: ${(view.place + 1).toLocaleString("en")} of `
+      + `${starts.length.toLocaleString("en")}${stretches}, ${inUnits(length * head.tick_ns)}`;
+  };
+  const clear = () => {
+    [view.mark, view.place, search.value] = [null, -1, ""];
+    find();
   };
 
   const commands = {
@@ -140,7 +171,7 @@ function liveTimeline(view) {
   };
   const arrows = {
     ArrowLeft: () => neighbour(-1), ArrowRight: () => neighbour(1), ArrowUp: up, ArrowDown: down,
-    Escape: () => { select(-1); search.value = ""; find(); },
+    Escape: () => { select(-1); clear(); },
     PageDown: () => view.scrollTo(view.scroll + view.shown / 2),
     PageUp: () => view.scrollTo(view.scroll - view.shown / 2),
     "/": () => search.focus(),
@@ -158,7 +189,7 @@ function liveTimeline(view) {
   search.addEventListener("input", find);
   search.addEventListener("keydown", (event) => {
     if (event.key === "Enter") step(event.shiftKey ? -1 : 1);
-    if (event.key === "Escape") { search.value = ""; find(); canvas.focus(); }
+    if (event.key === "Escape") { clear(); canvas.focus(); }
   });
 
   canvas.addEventListener("wheel", (event) => {
@@ -194,7 +225,13 @@ function liveTimeline(view) {
   canvas.addEventListener("pointerup", (event) => {
     if (drag && !drag.moved) {
       view.measure = null;
-      const lane = view.laneAt(event.offsetY);
+      const lane = view.laneAt(event.offsetY), finding = view.findingAt(event.offsetY);
+      if (finding) {
+        const places = placesOf(finding, view);
+        goTo(finding, event.offsetX < view.gutter ? longestPlace(places) : nearestPlace(places, view.tick(event.offsetX)));
+        drag = null;
+        return;
+      }
       if (event.offsetX < view.gutter && lane >= 0) {
         if (!view.folded.delete(lane)) view.folded.add(lane);
         view.layOut();
@@ -207,11 +244,16 @@ function liveTimeline(view) {
   });
   canvas.addEventListener("dblclick", () => commands.selected());
 
-  for (const button of document.querySelectorAll("button.show")) {
-    const finding = Number(button.dataset.finding);
-    if (!head.places.some((place) => place.finding === finding)) continue;
+  const byKey = new Map(head.marks.map((mark) => [mark.key, mark]));
+  for (const button of document.querySelectorAll("button.at")) {
+    const mark = byKey.get(button.dataset.mark);
+    if (!mark) continue;
     button.hidden = false;
-    button.addEventListener("click", () => goTo(finding));
+    button.addEventListener("click", () => {
+      goTo(mark, longestPlace(placesOf(mark, view)));
+      byId("timeline").scrollIntoView({ block: "start" });
+      canvas.focus({ preventScroll: true });
+    });
   }
   new ResizeObserver(() => view.resize()).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view.resize());

@@ -21,12 +21,16 @@ async function readTimeline(base64) {
   };
   const start = column(), duration = column(), name = column();
   const link = new Int32Array(column().buffer), count = column();
+  const row = new Int32Array(column().buffer);
   const track = new Int32Array(n);
   head.tracks.forEach(([, , first, slices], t) => {
     track.fill(t, first, first + slices);
-    for (let i = first + 1; i < first + slices; i++) start[i] += start[i - 1];
+    for (let i = first + 1; i < first + slices; i++) {
+      start[i] += start[i - 1];
+      row[i] += row[i - 1];
+    }
   });
-  return { head, start, duration, name, link, count, track };
+  return { head, start, duration, name, link, count, row, track };
 }
 
 // First position in [low, high) whose start is not before a time; high if there is none.

@@ -3,6 +3,7 @@ class TimelineView {
   static ROW = 17;
   static RULER = 24;
   static COUNTER = 44;
+  static FINDING = 15;
 
   constructor(canvas, data) {
     Object.assign(this, data);
@@ -16,7 +17,9 @@ class TimelineView {
     this.matches = new Int32Array(0);
     this.searching = false;
     this.measure = null;
-    this.marked = null;
+    this.mark = null;  // what a link chose
+    this.place = -1;  // which of its places
+    this.findings = this.head.marks.filter((mark) => mark.key.startsWith("finding "));
     this.lanes = this.head.lanes.map((lane) => ({ ...lane, tracks: [] }));
     this.head.tracks.forEach(([lane, depth, first, count]) => {
       this.lanes[lane].tracks.push({ depth, first, end: first + count });
@@ -30,7 +33,7 @@ class TimelineView {
   }
 
   layOut() {
-    let y = TimelineView.RULER;
+    let y = TimelineView.RULER + this.findings.length * TimelineView.FINDING + 6;
     this.counterTop = y;
     y += this.head.counters.length * TimelineView.COUNTER;
     this.lanes.forEach((lane, i) => {
@@ -127,7 +130,7 @@ class TimelineView {
     for (const track of lane.tracks) {
       if (this.folded.has(number) && track.depth > 0) continue;
       const y = top + track.depth * TimelineView.ROW;
-      if (y < this.shown && y > -TimelineView.ROW) this.drawTrack(track, y);
+      if (y < this.shown && y > this.counterTop - TimelineView.ROW) this.drawTrack(track, y);
     }
   }
 
@@ -166,9 +169,9 @@ class TimelineView {
     if (i === this.selected) this.outline(left, right, y, this.colours.ink);
   }
 
-  drawText(text, x, y, room) {
+  drawText(text, x, y, room, colour = this.colours.ink) {
     const fits = Math.floor(room / 6.4);
-    this.paint.fillStyle = this.colours.ink;
+    this.paint.fillStyle = colour;
     this.paint.fillText(text.length > fits ? text.slice(0, Math.max(fits - 1, 0)) + "…" : text,
       x, y + TimelineView.ROW / 2);
   }
@@ -185,7 +188,7 @@ class TimelineView {
       last = Math.max(x1, x0 + 2);
       this.paint.fillStyle = this.colours.exposed;
       this.paint.fillRect(x0, y, Math.max(x1 - x0, 2), TimelineView.ROW - 2);
-      if (x1 - x0 > 28) this.drawText(this.title(i), x0 + 3, y, x1 - x0 - 6);
+      if (x1 - x0 > 28) this.drawText(this.title(i), x0 + 3, y, x1 - x0 - 6, "#1d2125");
       if (i === this.selected) this.outline(x0, x1, y, this.colours.ink);
     }
   }
@@ -197,25 +200,47 @@ class TimelineView {
     this.paint.lineWidth = 1;
   }
 
+  // A row a finding, with everything that it is made of; and what a link chose, over all lanes.
   drawPlaces() {
-    for (const place of this.head.places) {
-      const x = this.pixel(this.tickOf(place.at_ns));
-      if (x < this.gutter || x > this.width) continue;
-      const strong = place.finding === this.marked;
-      this.paint.fillStyle = this.colours.idle;
-      this.paint.globalAlpha = strong ? 1 : 0.6;
-      this.paint.fillRect(x - (strong ? 1 : 0.5), TimelineView.RULER, strong ? 2 : 1, this.shown);
-      this.paint.beginPath();
-      this.paint.moveTo(x - 5, 14);
-      this.paint.lineTo(x + 5, 14);
-      this.paint.lineTo(x, TimelineView.RULER);
-      this.paint.fill();
-      this.paint.globalAlpha = 1;
-      if (!strong) continue;
-      const label = `${place.finding + 1} · ${place.id}`;
-      this.paint.fillStyle = this.colours.card;
-      this.paint.fillRect(x + 2, this.shown - 20, label.length * 6.4 + 8, 17);
-      this.drawText(label, x + 6, this.shown - 20, 400);
+    const { paint } = this;
+    if (this.mark) {
+      paint.globalAlpha = 0.16;
+      paint.fillStyle = this.colours.exposed;
+      this.drawStretches(this.mark, this.counterTop, this.shown);
+      const { starts, ends } = placesOf(this.mark, this);
+      if (this.place >= 0) {
+        const x0 = this.pixel(starts[this.place]), x1 = Math.max(this.pixel(ends[this.place]), x0 + 2);
+        paint.globalAlpha = 1;
+        paint.strokeStyle = this.colours.exposed;
+        if (x1 > this.gutter && x0 < this.width) {
+          paint.strokeRect(x0, TimelineView.RULER - 5, x1 - x0, this.shown);
+        }
+      }
+      paint.globalAlpha = 1;
+    }
+    this.findings.forEach((mark, i) => {
+      const top = TimelineView.RULER + i * TimelineView.FINDING;
+      paint.fillStyle = this.colours.card;
+      paint.fillRect(this.gutter, top, this.width - this.gutter, TimelineView.FINDING);
+      paint.fillStyle = mark === this.mark ? this.colours.exposed : this.colours.idle;
+      this.drawStretches(mark, top + 2, TimelineView.FINDING - 4);
+    });
+  }
+
+  // Places that touch on the screen are one rectangle.
+  drawStretches(mark, top, height) {
+    const { starts, ends } = placesOf(mark, this);
+    let left = -1, right = -1;
+    for (let k = 0; k <= starts.length; k++) {
+      const x0 = k < starts.length ? Math.max(this.pixel(starts[k]), this.gutter) : Infinity;
+      if (x0 <= right + 1 && k < starts.length) {
+        right = Math.max(right, Math.min(this.pixel(ends[k]), this.width));
+        continue;
+      }
+      if (right > this.gutter && left < this.width) this.paint.fillRect(left, top, right - left, height);
+      if (k === starts.length) break;
+      [left, right] = [x0, Math.max(Math.min(this.pixel(ends[k]), this.width), x0 + 1.5)];
+      if (this.pixel(ends[k]) < this.gutter) right = -1;
     }
   }
 
@@ -224,13 +249,16 @@ class TimelineView {
     paint.fillStyle = this.colours.card;
     paint.fillRect(0, 0, this.gutter - 4, this.shown);
     const room = this.gutter - 16;
+    this.findings.forEach((mark, i) => {
+      this.drawText(mark.label, 4, TimelineView.RULER + i * TimelineView.FINDING - 1, room);
+    });
     this.head.counters.forEach((counter, i) => {
       const top = this.counterTop + i * TimelineView.COUNTER - this.scroll;
       this.drawText(counter.label, 4, top + 4, room);
     });
     this.lanes.forEach((lane, i) => {
       const top = lane.top - this.scroll;
-      if (top > this.shown || top < 0) return;
+      if (top > this.shown || top < this.counterTop - 4) return;
       const sign = lane.tracks.length > 1 ? (this.folded.has(i) ? "▸ " : "▾ ") : "";
       this.drawText(sign + lane.label, 4, top, room);
     });
@@ -279,8 +307,13 @@ class TimelineView {
   // The lane under a y, or -1.
   laneAt(y) {
     const inside = y + this.scroll;
-    return y < TimelineView.RULER ? -1
+    return y < this.counterTop ? -1
       : this.lanes.findIndex((lane) => inside >= lane.top - 4 && inside < lane.bottom - 4);
+  }
+
+  // The finding whose row is under a y, or undefined.
+  findingAt(y) {
+    return this.findings[Math.floor((y - TimelineView.RULER) / TimelineView.FINDING)];
   }
 
   // The slice at a place, with three pixels of tolerance, or -1.
@@ -310,7 +343,7 @@ class TimelineView {
     const [lane, depth] = this.head.tracks[this.track[i]];
     if (depth > 0 && this.folded.delete(lane)) this.layOut();
     const y = this.lanes[lane].top + depth * TimelineView.ROW;
-    if (y < this.scroll + TimelineView.RULER || y > this.scroll + this.shown - 30) {
+    if (y < this.scroll + this.counterTop || y > this.scroll + this.shown - 30) {
       this.scrollTo(y - this.shown / 2);
     }
   }
