@@ -8,11 +8,11 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import show
 from pinchpoint.cli.progress import reading
-from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
 from pinchpoint.report import Report, diagnose, wording
 from pinchpoint.report.clean import clean
 from pinchpoint.report.document import FindingItem
+from pinchpoint.report.findings import chosen
 from pinchpoint.report.quantity import quantity
 
 Switch = Parameter(negative="")
@@ -39,22 +39,6 @@ def command(file: Path, finding: str, /, *, json: Annotated[bool, Switch] = Fals
     else:
         show("".join(f"{line}\n" for line in _lines(report, found)))
     return 0
-
-
-def chosen(report: Report, finding: str) -> FindingItem:
-    """The finding by id or number; UsageError that says why there is none."""
-    for number, item in enumerate(report.findings, 1):
-        if finding in (item.id, str(number)):
-            return item
-    for unanswered in (*report.not_checked, *report.crashed):
-        if unanswered.id == finding:
-            raise UsageError(f"{finding} was not checked: {unanswered.why}", hint=unanswered.record)
-    if finding in report.clear:
-        raise UsageError(f"{finding} was looked for and not found", hint="nothing to do")
-    ids = ", ".join(item.id for item in report.findings)
-    raise UsageError(
-        f"no finding {finding!r} in this recording", hint=f"findings: {ids}" if ids else ""
-    )
 
 
 def _lines(report: Report, found: FindingItem) -> list[str]:

@@ -5,7 +5,14 @@ from typing import TypedDict
 
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.rule import Evidence, Location, Outcome
-from pinchpoint.report.document import EvidenceItem, FindingItem, LocationInfo, NotCheckedItem
+from pinchpoint.errors import UsageError
+from pinchpoint.report.document import (
+    EvidenceItem,
+    FindingItem,
+    LocationInfo,
+    NotCheckedItem,
+    Report,
+)
 
 
 class Answers(TypedDict):
@@ -41,6 +48,22 @@ def answers(diagnosis: Diagnosis) -> Answers:
 def _unanswered(outcomes: Iterable[Outcome], answer: str) -> Iterable[NotCheckedItem]:
     return (
         NotCheckedItem(id=o.id, why=o.why, record=o.record) for o in outcomes if o.answer == answer
+    )
+
+
+def chosen(report: Report, finding: str) -> FindingItem:
+    """The finding by id or number; UsageError that says why there is none."""
+    for number, item in enumerate(report.findings, 1):
+        if finding in (item.id, str(number)):
+            return item
+    for unanswered in (*report.not_checked, *report.crashed):
+        if unanswered.id == finding:
+            raise UsageError(f"{finding} was not checked: {unanswered.why}", hint=unanswered.record)
+    if finding in report.clear:
+        raise UsageError(f"{finding} was looked for and not found", hint="nothing to do")
+    ids = ", ".join(item.id for item in report.findings)
+    raise UsageError(
+        f"no finding {finding!r} in this recording", hint=f"findings: {ids}" if ids else ""
     )
 
 

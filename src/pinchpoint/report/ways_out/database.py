@@ -5,7 +5,9 @@ position that ``parent``, ``api_call`` and ``host_op`` refer to.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +19,25 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What a query of somebody else may use."""
+
+    seconds: float
+    memory_mb: int
+    rows: int  # one more is fetched, so that the reader can tell that there are more
+
+
+_LOCKED = (
+    "temp_directory = ''",  # what does not fit in memory fails, and is not written to a disk
+    "python_enable_replacements = false",
+    "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false",
+    "enable_external_access = false",
+    "lock_configuration = true",
+)
+
+
 def tables_of(trace: Trace) -> dict[str, Table]:
     """The tables that the trace has, empty ones included."""
     found = {name: getattr(trace, name, None) for name in TABLES}
@@ -24,7 +45,7 @@ def tables_of(trace: Trace) -> dict[str, Table]:
 
 
 def database(trace: Trace) -> "DuckDBPyConnection":
-    """A database in memory that cannot reach files or the network; MissingExtra without DuckDB."""
+    """A database in memory; MissingExtra without DuckDB."""
     connection = _duckdb().connect(":memory:")
     _store_names(connection, trace)
     threads = [(i, t.process, t.thread, t.label) for i, t in enumerate(trace.threads)]
@@ -35,19 +56,42 @@ def database(trace: Trace) -> "DuckDBPyConnection":
         connection.executemany("INSERT INTO threads VALUES (?, ?, ?, ?)", threads)
     for name, rows in tables_of(trace).items():
         _store(connection, name, _columns(rows), ", ".join(_selected(rows)), _joins(rows))
-    connection.execute("SET enable_external_access = false")
     return connection
 
 
-def query(trace: Trace, statement: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+def query(
+    trace: Trace, statement: str, limits: Limits | None = None
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Column names and rows of a query; UsageError with DuckDB's words if it is wrong."""
     duckdb = _duckdb()
+    connection = database(trace)
+    _lock(connection, limits)
+    alarm = Timer(limits.seconds, connection.interrupt) if limits else None
     try:
-        result = database(trace).execute(statement)
-        return [column[0] for column in result.description or ()], result.fetchall()
+        if alarm:
+            alarm.start()
+        result = connection.execute(statement)
+        if result is None:
+            raise UsageError("sql: no statement", hint='"SELECT count(*) FROM device_ops"')
+        header = [column[0] for column in result.description or ()]
+        return header, result.fetchmany(limits.rows + 1) if limits else result.fetchall()
+    except duckdb.InterruptException:
+        raise UsageError("sql: the query takes too long", hint="aggregate or filter it") from None
     except duckdb.Error as error:
         text = " ".join(str(error).split())
         raise UsageError(f"sql: {text}", hint="tables: docs/reference/tables.md") from None
+    finally:
+        if alarm:
+            alarm.cancel()
+        connection.close()
+
+
+def _lock(connection: "DuckDBPyConnection", limits: Limits | None) -> None:
+    """From here on a statement reaches no file, network, extension or variable of this program."""
+    if limits:
+        connection.execute(f"SET memory_limit = '{limits.memory_mb}MB'")
+    for setting in _LOCKED:
+        connection.execute(f"SET {setting}")
 
 
 def write_parquet(trace: Trace, folder: Path) -> list[Path]:
