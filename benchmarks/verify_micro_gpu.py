@@ -2,129 +2,191 @@
 
     python benchmarks/verify_micro_gpu.py [--json OUT]
 
-1. A handful of operations, timed by ``pp.time``, ``triton.testing.do_bench`` and
-   ``torch.utils.benchmark``. Where those are right the medians must agree within 2 %; where they
-   are not (launch-bound, another cache state) the difference must have the sign that theory says.
+1. Each operation by ``pp.time``, by ``triton.testing.do_bench`` and by ``torch.utils.benchmark``,
+   several times in alternating order, like against like:
+
+   - ``do_bench`` overwrites 256 MB, then times one call between two events, with the queue full.
+     Once for 20 ms after a rest, which is what *cold* does; and as users call it, for 500 ms.
+   - ``Timer.blocked_autorange`` runs calls back to back for a second and waits once, which is what
+     *sustained* does. Where a call costs the host more than the device, it sees the host.
+
+   The SM clock comes from the device itself: a kernel that spins for a known number of cycles is
+   timed right after each timer. Where two timers differ by more than 2 %, the clocks and the rest
+   of the table say why, or the row says "not explained".
 2. A/A: the same operation timed again and again; intervals must cover the overall median.
 3. Planted: a kernel with 5 % more work must be seen as slower, with intervals that do not touch.
-
-What each timer measures: ``do_bench`` flushes a 256 MB buffer before each call and reads events
-around it, so it is compared with ``cold``; for kernels of a few microseconds its events also
-catch the launch gap. ``torch.utils.benchmark`` times blocks of calls with a host clock and a
-synchronisation, caches hot, so it is compared with ``batched``; for launch-bound calls it sees
-the host, which is compared with ``issue_ns``.
 """
 
 import argparse
 import json
+import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 
-from pinchpoint.bench.micro.document import document
 from pinchpoint.bench.micro.stopping import StoppingRule
 from pinchpoint.bench.micro.time_function import time_function
-from pinchpoint.bench.micro.timing import Timing
 
 AGREE = 0.02
+ROUNDS = 3
 REPEATS = 20
-RULE = StoppingRule(precision=0.002, most_seconds=1.5)
+REST_S = 0.15  # lets power and clock recover before a timer that is meant to be short
+RULE = StoppingRule(precision=0.002, most_seconds=0.4)
+SUSTAINED = replace(RULE, sustained_seconds=1.0)
+SPIN_CYCLES = 400_000  # 0.2 ms: the resolution of events is a quarter of a per cent of it
+EVENT_NS = 1_000.0  # what a pair of events around one short kernel adds, and how well it is known
+
+Operation = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One operation by the three timers; microseconds."""
+class Reading:
+    """Times of one timer over the rounds, microseconds, and the SM clock right after each."""
 
-    name: str
-    batched_us: float
-    hot_us: float
-    cold_us: float
-    issue_us: float
-    host_bound: bool
-    do_bench_us: float | None
-    torch_timer_us: float
-    cold_against_do_bench: float | None
-    batched_against_torch_timer: float
-    remarks: list[str]
+    us: float
+    lowest_us: float
+    highest_us: float
+    sm_mhz: float
+
+    @property
+    def cycles(self) -> float:
+        """Clock cycles of a call: what is left when the clock is divided out."""
+        return self.us * self.sm_mhz
+
+
+@dataclass(frozen=True)
+class Against:
+    """Ours against another timer that does the same."""
+
+    what: str
+    ratio: float  # ours / theirs - 1, by time
+    cycles_ratio: float  # the same by clock cycles
     verdict: str
 
 
-def operations() -> dict[str, Callable[[], Any]]:
-    """Compute-bound, memory-bound larger and smaller than the L2, and launch-bound."""
+def operations() -> dict[str, Operation]:
+    """Compute-bound, memory-bound beyond and within the L2, and launch-bound; random data."""
     half = {"device": "cuda", "dtype": torch.bfloat16}
     a, b = torch.randn(4096, 4096, **half), torch.randn(4096, 4096, **half)
-    large = torch.randn(256 << 20, **half)
-    small = torch.randn(4 << 20, **half)
-    tiny = torch.randn(64, 64, **half)
-    rows = torch.randn(8192, 4096, **half)
+    large, small = torch.randn(256 << 20, **half), torch.randn(4 << 20, **half)
+    tiny, rows = torch.randn(64, 64, **half), torch.randn(8192, 4096, **half)
     q = torch.randn(4, 16, 2048, 128, **half)
+    attention = torch.nn.functional.scaled_dot_product_attention
     return {
         "gemm 4096^3 bf16": lambda: torch.mm(a, b),
+        "attention 4x16x2048x128": lambda: attention(q, q, q),
         "add 512 MiB (beyond L2)": lambda: torch.add(large, 1.0),
-        "add 8 MiB (inside L2)": lambda: torch.add(small, 1.0),
         "softmax 8192x4096": lambda: torch.softmax(rows, -1),
-        "attention 4x16x2048x128": lambda: torch.nn.functional.scaled_dot_product_attention(
-            q, q, q
-        ),
-        "mm 64x64 (launch-bound)": lambda: torch.mm(tiny, tiny),
-        "add 64x64 (launch-bound)": lambda: torch.add(tiny, 1.0),
+        "add 8 MiB (inside L2)": lambda: torch.add(small, 1.0),
+        "mm 64x64": lambda: torch.mm(tiny, tiny),
     }
 
 
-def do_bench_us(fn: Callable[[], Any]) -> float | None:
+def sm_clock_mhz() -> float:
+    """Cycles over time of a spinning kernel, queued behind whatever was just measured."""
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    torch.cuda._sleep(SPIN_CYCLES)
+    stop.record()
+    torch.cuda.synchronize()
+    return SPIN_CYCLES / (1e3 * float(start.elapsed_time(stop)))
+
+
+def do_bench_us(fn: Operation, milliseconds: int) -> float | None:
     """Median by triton, None if triton is not installed."""
     try:
         from triton.testing import do_bench
     except ImportError:
         return None
-    return 1e3 * float(do_bench(fn, warmup=100, rep=500, return_mode="median"))
+    warm = min(25, milliseconds)
+    return 1e3 * float(do_bench(fn, warmup=warm, rep=milliseconds, return_mode="median"))
 
 
-def torch_timer_us(fn: Callable[[], Any]) -> float:
-    """Median by torch.utils.benchmark."""
+def torch_timer_us(fn: Operation) -> float:
+    """Median by torch.utils.benchmark, after as long a warm-up as *sustained* has."""
     from torch.utils.benchmark import Timer
 
     timer = Timer("fn()", globals={"fn": fn})
-    return 1e6 * float(timer.blocked_autorange(min_run_time=1.0).median)
+    timer.blocked_autorange(min_run_time=0.3)
+    return 1e6 * float(timer.blocked_autorange(min_run_time=0.5).median)
 
 
-def compare(name: str, fn: Callable[[], Any]) -> Row:
-    """Time one operation three ways."""
-    timing = time_function(fn, name=name, rule=RULE)
-    triton_us, host_us = do_bench_us(fn), torch_timer_us(fn)
-    cold_us, batched_us = timing.cold.median_ns / 1e3, timing.batched.median_ns / 1e3
-    against_triton = None if triton_us is None else cold_us / triton_us - 1
-    against_torch = batched_us / host_us - 1
-    return Row(
-        name=name,
-        batched_us=batched_us,
-        hot_us=timing.hot.median_ns / 1e3,
-        cold_us=cold_us,
-        issue_us=timing.batched.issue_ns / 1e3,
-        host_bound=timing.host_bound,
-        do_bench_us=triton_us,
-        torch_timer_us=host_us,
-        cold_against_do_bench=against_triton,
-        batched_against_torch_timer=against_torch,
-        remarks=[r.id for r in timing.remarks] + list(timing.invalid_reasons),
-        verdict=_verdict(timing, against_triton, against_torch, host_us),
-    )
+def readings(fn: Operation) -> dict[str, Reading]:
+    """All timers in turn, the order reversed every other round."""
+    seen: dict[str, list[tuple[float, float]]] = {}
+    timers: list[Callable[[], None]] = []
+
+    def note(name: str, us: float | None) -> None:
+        if us is not None:
+            seen.setdefault(name, []).append((us, sm_clock_mhz()))
+
+    def ours() -> None:
+        timing = time_function(fn, rule=RULE)
+        note("batched", timing.batched.median_ns / 1e3)
+        for samples in (timing.hot, timing.cold):
+            note(samples.mode, samples.median_ns / 1e3)
+        seen.setdefault("issue", []).append((timing.batched.issue_ns / 1e3, 1.0))
+
+    def ours_sustained() -> None:
+        quick = replace(SUSTAINED, most_seconds=0.02, least_seconds=0.0)
+        timing = time_function(fn, rule=quick, cold=False)
+        note("sustained", timing.sustained.median_ns / 1e3)
+
+    timers = [
+        ours,
+        lambda: note("do_bench 20 ms", do_bench_us(fn, 20)),
+        lambda: note("do_bench 500 ms", do_bench_us(fn, 500)),
+        ours_sustained,
+        lambda: note("torch timer", torch_timer_us(fn)),
+    ]
+    for i in range(ROUNDS):
+        for timer in timers if i % 2 == 0 else reversed(timers):
+            time.sleep(REST_S)
+            timer()
+    return {name: _reading(values) for name, values in seen.items()}
 
 
-def _verdict(timing: Timing, triton: float | None, torch_ratio: float, host_us: float) -> str:
-    if timing.host_bound:
-        paced = abs(timing.batched.issue_ns / 1e3 / host_us - 1)
-        return f"launch-bound: the host timer sees the host ({paced:.0%} from our issue time)"
-    parts = []
-    if triton is not None:
-        parts.append("do_bench " + ("agrees" if abs(triton) <= AGREE else f"differs {triton:+.1%}"))
-    agrees = abs(torch_ratio) <= AGREE
-    parts.append("torch timer " + ("agrees" if agrees else f"differs {torch_ratio:+.1%}"))
-    return ", ".join(parts)
+def _reading(values: list[tuple[float, float]]) -> Reading:
+    us = [u for u, _ in values]
+    return Reading(median(us), min(us), max(us), median(mhz for _, mhz in values))
+
+
+def judged(found: dict[str, Reading]) -> list[Against]:
+    """Like against like, and why where they differ."""
+    pairs = [
+        ("cold", "do_bench 20 ms"),
+        ("cold", "do_bench 500 ms"),
+        ("sustained", "torch timer"),
+        ("batched", "torch timer"),
+    ]
+    return [_against(found, ours, other) for ours, other in pairs if other in found]
+
+
+def _against(found: dict[str, Reading], ours: str, other: str) -> Against:
+    a, b = found[ours], found[other]
+    ratio, cycles = a.us / b.us - 1, a.cycles / b.cycles - 1
+    return Against(f"{ours} / {other}", ratio, cycles, _why(found, ours, a, b, ratio, cycles))
+
+
+def _why(
+    found: dict[str, Reading], ours: str, a: Reading, b: Reading, ratio: float, cycles: float
+) -> str:
+    if abs(ratio) <= AGREE:
+        return "agrees"
+    issue = found["issue"].us
+    if ours in ("sustained", "batched") and issue > found["batched"].us:
+        paced = abs(b.us / issue - 1)
+        return f"launch-bound: it sees the host, {paced:.0%} from the issue time {issue:.2f} us"
+    if ours == "cold" and abs(a.us - b.us) * 1e3 <= EVENT_NS:
+        return f"{abs(a.us - b.us):.2f} us apart, within what a pair of events can tell"
+    if abs(cycles) <= AGREE:
+        return f"clock: {a.sm_mhz:.0f} against {b.sm_mhz:.0f} MHz; in cycles they agree"
+    return "not explained"
 
 
 def again_and_again() -> dict[str, Any]:
@@ -133,29 +195,32 @@ def again_and_again() -> dict[str, Any]:
     timings = [time_function(torch.mm, a, a, rule=RULE, cold=False) for _ in range(REPEATS)]
     medians = np.array([t.median_ns for t in timings])
     middle = float(np.median(medians))
-    covered = [t.batched.ci95_ns[0] <= middle <= t.batched.ci95_ns[1] for t in timings]
-    within = np.abs(medians / middle - 1)
+    intervals = [t.batched.ci95_ns or (0.0, 0.0) for t in timings]
     return {
         "repeats": REPEATS,
         "median_us": middle / 1e3,
-        "intervals_that_cover": int(sum(covered)),
-        "worst_deviation": float(within.max()),
+        "intervals_that_cover": sum(low <= middle <= high for low, high in intervals),
+        "worst_deviation": float(np.abs(medians / middle - 1).max()),
+        "median_half_width": float(
+            np.median([(h / m - 1) for (_, h), m in zip(intervals, medians, strict=True)])
+        ),
+        "samples": [len(t.batched.call_ns) for t in timings],
     }
 
 
 def planted() -> dict[str, Any]:
-    """5 % more rows in a product, and in a memory-bound kernel: both must be seen."""
+    """5 % more of the inner dimension of a product, and of the elements of an add."""
     half = {"device": "cuda", "dtype": torch.bfloat16}
-    weight = torch.randn(4096, 4096, **half)
     results = {}
-    for name, base in (("gemm", 20 * 1024), ("add", 20 * 8192)):
-        first, second = (torch.randn(n, 4096, **half) for n in (base, base * 21 // 20))
-        run = (lambda x: x @ weight) if name == "gemm" else (lambda x: x + 1.0)
-        a, b = (time_function(run, x, rule=RULE, cold=False) for x in (first, second))
-        results[name] = {
-            "ratio": b.median_ns / a.median_ns - 1,
-            "found": b.batched.ci95_ns[0] > a.batched.ci95_ns[1],
-        }
+    for name in ("gemm", "add"):
+        runs: list[Operation] = []
+        for n in (4096, 4304) if name == "gemm" else (163_840, 172_032):
+            x = torch.randn(n, 4096, **half)
+            runs.append((lambda x=x: x.T @ x) if name == "gemm" else (lambda x=x: x + 1.0))
+        a, b = (time_function(run, rule=RULE, cold=False) for run in runs)
+        intervals = (a.batched.ci95_ns, b.batched.ci95_ns)
+        found = None not in intervals and intervals[1][0] > intervals[0][1]
+        results[name] = {"ratio": b.median_ns / a.median_ns - 1, "found": found}
     return results
 
 
@@ -164,23 +229,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    begin = time.time()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    rows = [compare(name, fn) for name, fn in operations().items()]
-    for row in rows:
-        print(
-            f"{row.name:26} batched {row.batched_us:9.2f}  hot {row.hot_us:9.2f}  cold "
-            f"{row.cold_us:9.2f}  issue {row.issue_us:7.2f}  do_bench "
-            f"{row.do_bench_us or float('nan'):9.2f}  torch {row.torch_timer_us:9.2f} us | "
-            f"{row.verdict} | {', '.join(row.remarks)}"
-        )
+    rows = {}
+    for name, fn in operations().items():
+        found = readings(fn)
+        verdicts = judged(found)
+        rows[name] = {
+            "readings": {k: asdict(r) for k, r in found.items()},
+            "against": [asdict(v) for v in verdicts],
+        }
+        print(f"\n{name}")
+        for timer, r in found.items():
+            clock = "" if timer == "issue" else f"  SM {r.sm_mhz:5.0f} MHz"
+            print(f"  {timer:16} {r.us:9.2f} us  ({r.lowest_us:.2f} to {r.highest_us:.2f}){clock}")
+        for v in verdicts:
+            print(f"  {v.what:28} {v.ratio:+7.1%}  cycles {v.cycles_ratio:+7.1%}  {v.verdict}")
     repeated, slower = again_and_again(), planted()
-    print(f"A/A: {repeated}")
-    print(f"planted 5 %: {slower}")
-    one = document(time_function(operations()["gemm 4096^3 bf16"], name="gemm", rule=RULE))
+    print(f"\nA/A: {repeated}\nplanted 5 %: {slower}\n{time.time() - begin:.0f} s")
     if options.json:
-        text = {"rows": [asdict(r) for r in rows], "aa": repeated, "planted": slower}
+        text = {"rows": rows, "aa": repeated, "planted": slower}
         options.json.write_text(json.dumps(text, indent=1) + "\n")
-    print(f"clock of a document: {one.modes['batched'].sm_clock_mhz} MHz, {one.unknown}")
 
 
 if __name__ == "__main__":

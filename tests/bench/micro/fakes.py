@@ -34,6 +34,10 @@ class FakeGpu:
     def wait(self):
         self.host_ns = max(self.host_ns, self.device_free_ns)
 
+    def happened(self, event):
+        self.host_ns += 100
+        return event["at"] <= self.host_ns
+
     def flush(self):
         self.flushes += 1
         self.flushed = True
@@ -44,7 +48,7 @@ class FakeGpu:
         return Device(
             new_event=lambda: {},
             record=lambda e: e.update(at=self._run(0)),
-            happened=lambda e: e["at"] <= self.host_ns,
+            happened=self.happened,
             between_ms=lambda a, b: (b["at"] - a["at"]) / 1e6,
             spin_ns=self._run,
             flush=self.flush,
@@ -67,6 +71,7 @@ class FakeBackend:
     resolution_ns: float = 500.0
     cache_bytes: int = 1 << 20
     made: int = 0
+    order: list = field(default_factory=list)
 
     def finish(self, result):
         pass
@@ -77,14 +82,20 @@ class FakeBackend:
 
     def block(self, call, calls, *, issue_ns):
         call()
+        self.order.append("block")
         each = self._one()
         return Block(each * calls, self.issue_each_ns * calls, True)
 
     def isolated(self, call, count, *, cold, issue_ns):
+        self.order.append("cold" if cold else "hot")
         return [
             Block(self.cold_ns if cold else self._one(), self.issue_each_ns, True)
             for _ in range(count)
         ]
+
+    def sustained(self, call, calls, *, seconds):
+        for _ in range(int(100 * seconds)):
+            yield self.block(call, calls, issue_ns=0)
 
     def clock_state(self):
         return self.clocks.pop(0) if self.clocks else None

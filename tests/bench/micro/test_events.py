@@ -2,7 +2,7 @@ import pytest
 
 from bench.micro.fakes import FakeGpu
 from pinchpoint.bench.micro.backends import events
-from pinchpoint.bench.micro.backends.events import time_block, time_isolated
+from pinchpoint.bench.micro.backends.events import time_block, time_isolated, time_sustained
 
 
 @pytest.fixture
@@ -45,3 +45,16 @@ def test_a_block_too_long_for_the_spin_is_measured_all_the_same(gpu):
     gpu.issue_ns = 1e9
     block = time_block(gpu.device(), gpu.call, 2, gpu.issue_ns)
     assert block.queue_full is False
+
+
+def test_sustained_work_leaves_no_pause(gpu):
+    gpu.work_ns = 20_000
+    blocks = list(time_sustained(gpu.device(), gpu.call, 10, 0.01))
+    assert [b.device_ns for b in blocks[1:]] == pytest.approx([200_000] * (len(blocks) - 1))
+    assert all(b.queue_full for b in blocks[1:])
+
+
+def test_sustained_work_that_the_host_paces(gpu):
+    blocks = list(time_sustained(gpu.device(), gpu.call, 10, 0.001))
+    assert blocks[0].device_ns == pytest.approx(50_000, rel=0.05)
+    assert not any(b.queue_full for b in blocks)

@@ -4,7 +4,12 @@ import pytest
 from bench.micro.fakes import FakeBackend
 from pinchpoint.bench.micro import sampling
 from pinchpoint.bench.micro.backends.base import ClockState
-from pinchpoint.bench.micro.sampling import calls_a_block, sample, warm_up
+from pinchpoint.bench.micro.sampling import (
+    calls_a_block,
+    sample_modes,
+    sample_sustained,
+    warm_up,
+)
 from pinchpoint.bench.micro.stopping import StoppingRule
 from pinchpoint.monitor.reasons import HARDWARE_THERMAL
 
@@ -39,34 +44,60 @@ def test_a_block_is_a_thousand_resolutions_long_and_fits_the_queue():
     assert calls_a_block(backend, 10.0) == sampling.MOST_CALLS_A_BLOCK
 
 
-def test_sampling_stops_when_the_median_is_known():
+def sample(backend, mode, rule=None):
     warm = warm_up(FakeBackend(), _nothing)
-    samples = sample(FakeBackend(), _nothing, warm, "batched", StoppingRule())
+    return sample_modes(backend, _nothing, warm, [mode], rule or StoppingRule(least_seconds=0))[
+        mode
+    ]
+
+
+def test_sampling_stops_when_the_median_is_known():
+    samples = sample(FakeBackend(), "batched")
     assert samples.precise
-    assert len(samples.call_ns) == 30
+    assert len(samples.call_ns) == 100
     assert samples.median_ns == 1_000.0
-    assert samples.ci95_ns == (1_000.0, 1_000.0)
+    # 500 calls a block: the clock's resolution of 500 ns is 1 ns a call
+    assert samples.ci95_ns == pytest.approx((999.0, 1_001.0), abs=0.01)
+
+
+def test_looks_come_after_twice_as_many_samples():
+    rng = np.random.default_rng(0)
+    backend = FakeBackend(call_ns=lambda n: float(rng.normal(1_000, 30)))
+    samples = sample(backend, "batched")
+    assert samples.precise
+    assert len(samples.call_ns) in (200, 400, 800)
 
 
 def test_sampling_stops_when_the_time_is_up():
     rng = np.random.default_rng(0)
     backend = FakeBackend(call_ns=lambda n: float(rng.uniform(500, 5_000)))
-    warm = warm_up(FakeBackend(), _nothing)
-    samples = sample(backend, _nothing, warm, "batched", StoppingRule(most_seconds=1.0))
+    samples = sample(backend, "batched", StoppingRule(most_seconds=1.0))
     assert not samples.precise
-    assert 3 <= len(samples.call_ns) <= 110
+    assert 3 <= len(samples.call_ns) <= 1_010
 
 
-def test_modes_take_their_own_times():
+def test_modes_take_turns_and_their_own_times():
     warm = warm_up(FakeBackend(), _nothing)
-    cold = sample(FakeBackend(cold_ns=3_000.0), _nothing, warm, "cold", StoppingRule())
-    assert (cold.median_ns, cold.calls) == (3_000.0, 1)
+    backend = FakeBackend(cold_ns=3_000.0)
+    rule = StoppingRule(least_seconds=0)
+    modes = sample_modes(backend, _nothing, warm, ("batched", "hot", "cold"), rule)
+    assert (modes["cold"].median_ns, modes["cold"].calls) == (3_000.0, 1)
+    assert {len(m.call_ns) for m in modes.values()} == {100}
+    assert backend.order[:4] == ["block"] * 4
+    assert backend.order[10:13] == ["hot", "cold", "block"]
 
 
 def test_disturbed_samples_are_counted_not_dropped():
     good, hot = ClockState(1980, 0), ClockState(1300, HARDWARE_THERMAL)
-    backend = FakeBackend(clocks=[good] * 15 + [hot] * 15)
-    warm = warm_up(FakeBackend(), _nothing)
-    samples = sample(backend, _nothing, warm, "batched", StoppingRule())
-    assert len(samples.call_ns) == 30
+    samples = sample(FakeBackend(clocks=[good] * 50 + [hot] * 50), "batched")
+    assert len(samples.call_ns) == 100
     assert samples.disturbed_ratio == 0.5
+
+
+def test_sustained_drops_the_time_until_the_device_is_hot():
+    warm = warm_up(FakeBackend(), _nothing)
+    backend = FakeBackend(call_ns=lambda n: 1_000.0 if n <= 40 else 1_100.0)
+    samples = sample_sustained(backend, _nothing, warm, StoppingRule(sustained_seconds=1.0))
+    assert samples.mode == "sustained"
+    assert samples.median_ns == 1_100.0
+    assert len(samples.call_ns) < 60

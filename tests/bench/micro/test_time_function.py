@@ -13,7 +13,7 @@ from pinchpoint.bench.micro.mistakes import explain_claim
 from pinchpoint.bench.micro.stopping import StoppingRule
 from pinchpoint.errors import MissingExtra, UsageError
 
-QUICK = StoppingRule(precision=0.5, least_samples=20, most_seconds=0.05)
+QUICK = StoppingRule(precision=0.5, least_samples=20, least_seconds=0, most_seconds=0.05)
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def timed(monkeypatch):
     monkeypatch.setattr(sampling, "LEAST_WARMUP_S", 0.0)
     monkeypatch.setattr(sampling, "MOST_WARMUP_S", 0.1)
 
-    def arrange(fn=lambda: None, *, backend=None, **more):
+    def arrange(fn=lambda: None, *, backend=None, rule=QUICK, **more):
         place = backend or FakeBackend()
         monkeypatch.setattr(time_function, "backend_named", lambda name: place)
-        return time_function.time_function(fn, rule=QUICK, **more)
+        return time_function.time_function(fn, rule=rule, **more)
 
     return arrange
 
@@ -86,6 +86,16 @@ def test_a_bandwidth_above_the_memorys_names_the_cache(timed):
 def test_two_speeds_and_slowing_down(timed):
     steps = FakeBackend(call_ns=lambda n: 50_000.0 if n % 2 else 60_000.0, cold_ns=5e4)
     assert "two-speeds" in _ids(timed(backend=steps))
+
+
+def test_a_device_at_its_power_limit(timed):
+    rule = StoppingRule(0.5, 20, least_seconds=0, most_seconds=0.05, sustained_seconds=1.0)
+    backend = FakeBackend(call_ns=lambda n: 50_000.0 if n < 60 else 54_000.0, cold_ns=5e4)
+    timing = timed(backend=backend, rule=rule)
+    assert timing.sustained.median_ns == 54_000.0
+    assert "slows-down" in _ids(timing)
+    assert "sustained" in str(timing)
+    assert "sustained" in document(timing).modes
 
 
 def test_what_the_function_raises_goes_through(timed):

@@ -3,7 +3,7 @@
 import msgspec
 
 from pinchpoint.bench.micro.timing import Samples, Timing
-from pinchpoint.bench.statistics.intervals import BATCH_METHOD
+from pinchpoint.bench.statistics.intervals import WIDEST_METHOD
 
 SCHEMA = "bench.timing/1"
 
@@ -52,7 +52,7 @@ class TimingDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def document(timing: Timing, *, with_samples: bool = False) -> TimingDocument:
     """The document; raw samples only if asked for (up to 5000 numbers a mode)."""
-    modes = {s.mode: s for s in (timing.batched, timing.hot, timing.cold) if s is not None}
+    modes = {s.mode: s for s in timing.every_mode}
     return TimingDocument(
         name=timing.name,
         backend=timing.backend,
@@ -84,7 +84,7 @@ def _mode(samples: Samples, with_samples: bool) -> ModeDocument:
         count=len(samples.call_ns),
         median_ns=samples.median_ns,
         median_ci95_ns=interval,
-        ci_method=BATCH_METHOD if interval else None,
+        ci_method=WIDEST_METHOD if interval else None,
         mad_ns=samples.mad_ns,
         min_ns=float(samples.call_ns.min()),
         max_ns=float(samples.call_ns.max()),
@@ -114,7 +114,7 @@ def _unknown(timing: Timing) -> dict[str, str]:
     few = "needs 20 samples"
     return reasons | {
         f"modes.{s.mode}.{field}": few
-        for s in (timing.batched, timing.hot, timing.cold)
-        if s is not None and s.ci95_ns is None
+        for s in timing.every_mode
+        if s.ci95_ns is None
         for field in ("median_ci95_ns", "ci_method", "lag1_autocorr")
     }

@@ -64,9 +64,22 @@ def _doubts(timing: Timing) -> Iterator[Remark]:
             "the device could not be kept ahead of the host: the function waits for the device "
             "inside, or launches more than the queue holds",
         )
-    for samples in (timing.batched, timing.hot, timing.cold):
-        if samples is not None:
-            yield from _doubts_of(samples, timing.resolution_ns)
+    yield from _limited_by_power(timing)
+    for samples in timing.every_mode:
+        yield from _doubts_of(samples, timing.resolution_ns)
+
+
+def _limited_by_power(timing: Timing) -> Iterator[Remark]:
+    sustained = timing.sustained
+    if sustained is None or sustained.median_ns < SLOWS_DOWN * timing.median_ns:
+        return
+    clocks = (timing.batched.sm_clock_mhz, sustained.sm_clock_mhz)
+    said = f" (SM clock {clocks[0]:.0f}, then {clocks[1]:.0f} MHz)" if all(clocks) else ""
+    yield Remark(
+        "slows-down",
+        f"without a pause a call takes {nanoseconds(sustained.median_ns)}, after one "
+        f"{nanoseconds(timing.median_ns)}{said}: heat or power",
+    )
 
 
 def _doubts_of(samples: Samples, resolution_ns: float) -> Iterator[Remark]:

@@ -1,8 +1,9 @@
 """When enough has been measured: the interval of the median is narrow, or the time is up.
 
 Precision, not spread: a criterion on the standard deviation never ends on noisy operations and
-says nothing about the median. The interval comes from batch medians, which autocorrelation
-between samples does not fool.
+says nothing about the median. Each look is a chance to stop on an interval that is narrow by
+luck, so looks are few: each comes after twice as many samples as the one before, and the first one
+not before the samples have seen some of the machine's slow changes.
 """
 
 from dataclasses import dataclass
@@ -10,31 +11,45 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.statistics.intervals import batch_median_interval
+from pinchpoint.bench.statistics.intervals import Interval, widest_batch_interval
 
 PRECISION = 0.005  # half width of the 95 % interval over the median
-LEAST_SAMPLES = 30
+LEAST_SAMPLES = 100  # before the first look: 10 a batch
+SHORT_SAMPLES = 30  # the least for a verdict on the precision when the time is up
+LEAST_SECONDS = 0.3  # before the first look, all modes together
 MOST_SAMPLES = 5_000
 FLOOR = 3  # even a slow operation gets these, whatever the time
 
 
+def median_interval(samples: NDArray[np.float64], least_ratio: float) -> Interval | None:
+    """The interval of the median of a timing; None below 20 samples."""
+    return widest_batch_interval(samples, least_ratio=least_ratio)
+
+
 @dataclass(frozen=True)
 class StoppingRule:
-    """Stop at this precision, not before the least samples, and at the latest at the others."""
+    """Stop at this precision, not before the least samples, and at the latest at the others.
+
+    ``most_seconds`` are for each mode, ``least_seconds`` for all of them; ``sustained_seconds`` is
+    how long the mode without pauses runs, 0 to leave it out.
+    """
 
     precision: float = PRECISION
     least_samples: int = LEAST_SAMPLES
     most_samples: int = MOST_SAMPLES
+    least_seconds: float = LEAST_SECONDS
     most_seconds: float = 2.0
+    sustained_seconds: float = 0.0
 
     def reached(self, samples: NDArray[np.float64]) -> bool:
         """Whether the median is known well enough."""
-        if len(samples) < self.least_samples:
+        if len(samples) < min(self.least_samples, SHORT_SAMPLES):
             return False
-        interval = batch_median_interval(samples)
+        interval = median_interval(samples, 0.0)
         middle = float(np.median(samples))
         return interval is not None and interval[1] - middle <= self.precision * middle
 
-    def out_of_budget(self, count: int, seconds: float) -> bool:
+    def out_of_budget(self, count: int, seconds: float, modes: int = 1) -> bool:
         """Whether to stop without the precision."""
-        return count >= self.most_samples or (seconds >= self.most_seconds and count >= FLOOR)
+        late = seconds >= modes * self.most_seconds
+        return count >= self.most_samples or (late and count >= FLOOR)

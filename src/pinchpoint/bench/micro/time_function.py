@@ -14,7 +14,7 @@ from pinchpoint.bench.micro.ceilings import (
     spec_of,
 )
 from pinchpoint.bench.micro.mistakes import judged
-from pinchpoint.bench.micro.sampling import sample, warm_up
+from pinchpoint.bench.micro.sampling import sample_modes, sample_sustained, warm_up
 from pinchpoint.bench.micro.stopping import StoppingRule
 from pinchpoint.bench.micro.timing import Timing
 
@@ -42,9 +42,10 @@ def time_function(
 
     Warm-up goes on until calls are steady. On a GPU, events time the device while its queue is kept
     full; elsewhere the host's clock does. Sampling stops when the median is known to half a per
-    cent, or after two seconds a mode (``rule``). ``flop`` and ``moved_bytes`` of a call are
-    counted for torch if not given, and results faster than the device can be are refused with a
-    reason in ``invalid_reasons``.
+    cent, or after two seconds a mode (``rule``). With ``rule.sustained_seconds``
+    there is also a figure for that long without a pause, which is what a device at its power limit
+    gives. ``flop`` and ``moved_bytes`` of a call are counted for torch if not given, and results
+    faster than the device can be are refused with a reason in ``invalid_reasons``.
 
     >>> x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     >>> print(pp.time(torch.mm, x, x))
@@ -87,9 +88,10 @@ def _measured(
 ) -> Timing:
     warm = warm_up(place, call)
     before = _compilations()
-    batched = sample(place, call, warm, "batched", rule)
-    hot = sample(place, call, warm, "hot", rule)
-    cold_samples = sample(place, call, warm, "cold", rule) if cold else None
+    names = ("batched", "hot", "cold") if cold else ("batched", "hot")
+    modes = sample_modes(place, call, warm, names, rule)
+    batched = modes["batched"]
+    sustained = sample_sustained(place, call, warm, rule) if rule.sustained_seconds else None
     return Timing(
         name="",
         backend=place.name,
@@ -97,8 +99,9 @@ def _measured(
         clock=place.clock,
         resolution_ns=place.resolution_ns,
         batched=batched,
-        hot=hot,
-        cold=cold_samples,
+        hot=modes["hot"],
+        cold=modes.get("cold"),
+        sustained=sustained,
         first_call_ns=first_ns,
         warmup_calls=warm.calls,
         warmup_s=warm.seconds,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.statistics.intervals import batch_median_interval
+from pinchpoint.bench.micro.stopping import median_interval
 from pinchpoint.bench.statistics.series import Modes, lag1_autocorrelation, mad, two_modes
 
 
@@ -13,8 +13,9 @@ from pinchpoint.bench.statistics.series import Modes, lag1_autocorrelation, mad,
 class Samples:
     """Times of one call, one sample a block of ``calls`` calls; nanoseconds.
 
-    ``mode``: ``batched`` (back to back, caches hot), ``hot`` (single calls, caches hot) or ``cold``
-    (single calls after the last-level cache was overwritten).
+    ``mode``: ``batched`` (some calls back to back, caches hot, the device rested), ``hot`` (single
+    calls, caches hot), ``cold`` (single calls after the last-level cache was overwritten) or
+    ``sustained`` (back to back for a second or more, the device hot and at its power limit).
     """
 
     mode: str
@@ -27,6 +28,7 @@ class Samples:
     disturbed_ratio: float | None  # share of samples with a slowed clock; None: clock not known
     sm_clock_mhz: float | None  # median
     precise: bool  # the stopping rule's precision was reached
+    clock_step_ns: float = 0.0  # what the clock cannot tell of a call of a block
     modes: Modes | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -40,7 +42,7 @@ class Samples:
     @property
     def ci95_ns(self) -> tuple[float, float] | None:
         """Interval of the median from batch medians; None below 20 samples."""
-        return batch_median_interval(self.call_ns)
+        return median_interval(self.call_ns, self.clock_step_ns / self.median_ns)
 
     @property
     def mad_ns(self) -> float:
@@ -90,11 +92,18 @@ class Timing:
     remarks: tuple[Remark, ...] = ()
     flop: float | None = None
     moved_bytes: float | None = None
+    sustained: Samples | None = None
     unknown: dict[str, str] = field(default_factory=dict)
 
     @property
+    def every_mode(self) -> tuple[Samples, ...]:
+        """The modes that were measured."""
+        modes = (self.batched, self.hot, self.cold, self.sustained)
+        return tuple(samples for samples in modes if samples is not None)
+
+    @property
     def median_ns(self) -> float:
-        """The headline: batched, which is what a busy stream sees."""
+        """The headline: batched, which is what a stream sees that does not stay at full load."""
         return self.batched.median_ns
 
     def flop_per_s(self) -> float | None:

@@ -8,9 +8,7 @@ _UNITS = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
 def in_words(timing: Timing) -> str:
     """For ``print``."""
     lines = [f"{timing.name} on {timing.device} ({timing.backend}, {timing.clock})"]
-    for samples in (timing.batched, timing.hot, timing.cold):
-        if samples is not None:
-            lines.append(_line(samples))
+    lines += [_line(samples) for samples in timing.every_mode]
     if (rate := timing.flop_per_s()) is not None:
         lines.append(f"  {rate / 1e12:.3g} TFLOP/s")
     if (moved := timing.bytes_per_s()) is not None:
@@ -28,7 +26,7 @@ def nanoseconds(ns: float) -> str:
 
 def _line(samples: Samples) -> str:
     interval = samples.ci95_ns
-    text = f"  {samples.mode:8} {nanoseconds(samples.median_ns):>10}"
+    text = f"  {samples.mode:9} {nanoseconds(samples.median_ns):>10}"
     if interval:
         text += f"  (95 %: {nanoseconds(interval[0])} to {nanoseconds(interval[1])})"
     text += f"  {len(samples.call_ns)} samples"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Protocol
 
 Call = Callable[[], Any]
@@ -52,6 +53,10 @@ class Backend(Protocol):
         """Time single calls, each on its own; with a flushed cache if ``cold``."""
         ...
 
+    def sustained(self, call: Call, calls: int, *, seconds: float) -> Iterator[Block]:
+        """Blocks of ``calls`` calls for that long, without a pause between them."""
+        ...
+
     def clock_state(self) -> ClockState | None:
         """The device's clock now; None if nobody tells."""
         ...
@@ -59,6 +64,17 @@ class Backend(Protocol):
     def quiet(self) -> Any:
         """A context in which the host does nothing else (garbage collection off)."""
         ...
+
+
+def one_block_after_another(
+    block: Callable[[], Block], seconds: float, now: Callable[[], float] = perf_counter
+) -> Iterator[Block]:
+    """``sustained`` where a block ends when its work does."""
+    begin = now()
+    while True:
+        yield block()
+        if now() - begin >= seconds:
+            return
 
 
 @contextmanager

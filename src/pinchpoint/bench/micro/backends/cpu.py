@@ -1,6 +1,7 @@
 """Work on the CPU: NumPy, PyTorch on the CPU, plain Python. The clock is the host's."""
 
 import re
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from itertools import repeat
 from pathlib import Path
@@ -9,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pinchpoint.bench.micro.backends.base import Block, Call, ClockState, no_garbage_collection
+from pinchpoint.bench.micro.backends.base import (
+    Block,
+    Call,
+    ClockState,
+    no_garbage_collection,
+    one_block_after_another,
+)
 from pinchpoint.monitor.environment.host import cpu_model
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -52,6 +59,10 @@ class CpuBackend:
             taken = perf_counter_ns() - begin
             blocks.append(Block(taken, taken))
         return blocks
+
+    def sustained(self, call: Call, calls: int, *, seconds: float) -> Iterator[Block]:
+        """Block after block."""
+        return one_block_after_another(lambda: self.block(call, calls, issue_ns=0.0), seconds)
 
     def clock_state(self) -> ClockState | None:
         """CPU clocks move too fast to be read beside a sample."""

@@ -1,5 +1,6 @@
 """Work on a CUDA device through CuPy."""
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -10,6 +11,7 @@ from pinchpoint.bench.micro.backends.events import (
     Device,
     time_block,
     time_isolated,
+    time_sustained,
 )
 
 _SPIN = """
@@ -62,6 +64,10 @@ class CupyBackend:
     def isolated(self, call: Call, count: int, *, cold: bool, issue_ns: float) -> list[Block]:
         """One by one; a flush writes exactly the L2's size before the start event."""
         return time_isolated(self._events, call, count, cold=cold, issue_ns=issue_ns)
+
+    def sustained(self, call: Call, calls: int, *, seconds: float) -> Iterator[Block]:
+        """Events between blocks, and never an empty queue."""
+        return time_sustained(self._events, call, calls, seconds)
 
     def clock_state(self) -> ClockState | None:
         """From NVML."""

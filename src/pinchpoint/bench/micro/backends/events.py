@@ -6,7 +6,8 @@ for the host. Whether that succeeded is checked: if the start event has already 
 last thing is queued, the spin was too short, and it is tried again with a longer one.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
@@ -18,6 +19,7 @@ SPIN_FACTOR = 1.5  # over the expected time to queue a block
 SPIN_EXTRA_NS = 50_000.0
 SPIN_MOST_NS = 300_000_000.0
 TRIES = 4
+BLOCKS_AHEAD = 8  # of at least half a millisecond each: a pause of the host does not show
 ISOLATED_AT_ONCE = 16  # pairs of events behind one spin; well under the launch queue's depth
 
 
@@ -74,6 +76,34 @@ def time_isolated(
             Block(device.between_ms(a, b) * 1e6, issued_ns / several, full) for a, b in pairs
         ]
     return blocks
+
+
+def time_sustained(device: Device, call: Call, calls: int, seconds: float) -> Iterator[Block]:
+    """Blocks between events that follow one another in the stream; the host stays some blocks
+    ahead and waits only for the oldest of them."""
+    waiting: deque[tuple[Any, Any, float, bool]] = deque()
+    device.synchronize()
+    last = device.new_event()
+    device.record(last)
+    begin = now = perf_counter_ns()
+    while now - begin < seconds * 1e9:
+        asked = perf_counter_ns()
+        for _ in range(calls):
+            call()
+        now, mark = perf_counter_ns(), device.new_event()
+        device.record(mark)
+        waiting.append((last, mark, now - asked, not device.happened(last)))
+        last = mark
+        if len(waiting) > BLOCKS_AHEAD:
+            yield _ended(device, *waiting.popleft())
+    for one in waiting:
+        yield _ended(device, *one)
+
+
+def _ended(device: Device, start: Any, stop: Any, issue_ns: float, full: bool) -> Block:
+    while not device.happened(stop):
+        pass
+    return Block(device.between_ms(start, stop) * 1e6, issue_ns, full)
 
 
 def _queued(

@@ -5,11 +5,18 @@ once; the time of a block is what the host's clock shows between the first hand-
 the last result. For isolated calls it contains one dispatch, which the result says.
 """
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from time import perf_counter_ns
 from typing import Any
 
-from pinchpoint.bench.micro.backends.base import Block, Call, ClockState, no_garbage_collection
+from pinchpoint.bench.micro.backends.base import (
+    Block,
+    Call,
+    ClockState,
+    no_garbage_collection,
+    one_block_after_another,
+)
 
 _FLUSH_BYTES = 256 << 20  # JAX does not tell the cache size; no cache today is larger
 
@@ -55,6 +62,10 @@ class JaxBackend:
             self._jax.block_until_ready(result)
             blocks.append(Block(perf_counter_ns() - begin, issued - begin))
         return blocks
+
+    def sustained(self, call: Call, calls: int, *, seconds: float) -> Iterator[Block]:
+        """Block after block."""
+        return one_block_after_another(lambda: self.block(call, calls, issue_ns=0.0), seconds)
 
     def clock_state(self) -> ClockState | None:
         """Not known through JAX."""
