@@ -71,6 +71,7 @@ class FakeBackend:
     resolution_ns: float = 500.0
     cache_bytes: int = 1 << 20
     made: int = 0
+    sustained_ns: float | None = None
     order: list = field(default_factory=list)
 
     def finish(self, result):
@@ -95,7 +96,8 @@ class FakeBackend:
 
     def sustained(self, call, calls, *, seconds):
         for _ in range(int(100 * seconds)):
-            yield self.block(call, calls, issue_ns=0)
+            each = self._one() if self.sustained_ns is None else self.sustained_ns
+            yield Block(each * calls, self.issue_each_ns * calls, True)
 
     def clock_state(self):
         return self.clocks.pop(0) if self.clocks else None

@@ -54,7 +54,7 @@ def sample(backend, mode, rule=None):
 def test_sampling_stops_when_the_median_is_known():
     samples = sample(FakeBackend(), "batched")
     assert samples.precise
-    assert len(samples.call_ns) == 100
+    assert len(samples.call_ns) == 200
     assert samples.median_ns == 1_000.0
     # 500 calls a block: the clock's resolution of 500 ns is 1 ns a call
     assert samples.ci95_ns == pytest.approx((999.0, 1_001.0), abs=0.01)
@@ -65,7 +65,7 @@ def test_looks_come_after_twice_as_many_samples():
     backend = FakeBackend(call_ns=lambda n: float(rng.normal(1_000, 30)))
     samples = sample(backend, "batched")
     assert samples.precise
-    assert len(samples.call_ns) in (200, 400, 800)
+    assert len(samples.call_ns) in (400, 800, 1_600)
 
 
 def test_sampling_stops_when_the_time_is_up():
@@ -82,15 +82,15 @@ def test_modes_take_turns_and_their_own_times():
     rule = StoppingRule(least_seconds=0)
     modes = sample_modes(backend, _nothing, warm, ("batched", "hot", "cold"), rule)
     assert (modes["cold"].median_ns, modes["cold"].calls) == (3_000.0, 1)
-    assert {len(m.call_ns) for m in modes.values()} == {100}
+    assert {len(m.call_ns) for m in modes.values()} == {200}
     assert backend.order[:4] == ["block"] * 4
     assert backend.order[10:13] == ["hot", "cold", "block"]
 
 
 def test_disturbed_samples_are_counted_not_dropped():
     good, hot = ClockState(1980, 0), ClockState(1300, HARDWARE_THERMAL)
-    samples = sample(FakeBackend(clocks=[good] * 50 + [hot] * 50), "batched")
-    assert len(samples.call_ns) == 100
+    samples = sample(FakeBackend(clocks=[good] * 100 + [hot] * 100), "batched")
+    assert len(samples.call_ns) == 200
     assert samples.disturbed_ratio == 0.5
 
 

@@ -90,7 +90,7 @@ def test_two_speeds_and_slowing_down(timed):
 
 def test_a_device_at_its_power_limit(timed):
     rule = StoppingRule(0.5, 20, least_seconds=0, most_seconds=0.05, sustained_seconds=1.0)
-    backend = FakeBackend(call_ns=lambda n: 50_000.0 if n < 60 else 54_000.0, cold_ns=5e4)
+    backend = FakeBackend(call_ns=5e4, cold_ns=5e4, sustained_ns=54_000.0)
     timing = timed(backend=backend, rule=rule)
     assert timing.sustained.median_ns == 54_000.0
     assert "slows-down" in _ids(timing)

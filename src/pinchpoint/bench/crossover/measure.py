@@ -23,7 +23,9 @@ from pinchpoint.errors import MissingExtra
 
 SCHEMA = "bench.crossover/1"
 
-RULE = StoppingRule(precision=0.02, least_samples=20, most_samples=500, most_seconds=0.3)
+RULE = StoppingRule(
+    precision=0.02, least_samples=20, most_samples=500, least_seconds=0.05, most_seconds=0.3
+)
 
 # Times a function of no arguments on a backend.
 Stopwatch = Callable[[Callable[[], Any], str], Time]

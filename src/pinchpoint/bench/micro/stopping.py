@@ -2,8 +2,9 @@
 
 Precision, not spread: a criterion on the standard deviation never ends on noisy operations and
 says nothing about the median. Each look is a chance to stop on an interval that is narrow by
-luck, so looks are few: each comes after twice as many samples as the one before, and the first one
-not before the samples have seen some of the machine's slow changes.
+luck, so looks are few: each comes after twice as many samples as the one before, and none counts
+while neighbouring batches of samples are alike, which means that the machine changes more slowly
+than was looked.
 """
 
 from dataclasses import dataclass
@@ -11,12 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.statistics.intervals import Interval, widest_batch_interval
+from pinchpoint.bench.statistics.intervals import (
+    Interval,
+    neighbouring_batches_alike,
+    widest_batch_interval,
+)
 
 PRECISION = 0.005  # half width of the 95 % interval over the median
-LEAST_SAMPLES = 100  # before the first look: 10 a batch
+LEAST_SAMPLES = 200  # before the first look: 20 a batch
 SHORT_SAMPLES = 30  # the least for a verdict on the precision when the time is up
-LEAST_SECONDS = 0.3  # before the first look, all modes together
+LEAST_SECONDS = 0.5  # before the first look, all modes together
 MOST_SAMPLES = 5_000
 FLOOR = 3  # even a slow operation gets these, whatever the time
 
@@ -47,7 +52,8 @@ class StoppingRule:
             return False
         interval = median_interval(samples, 0.0)
         middle = float(np.median(samples))
-        return interval is not None and interval[1] - middle <= self.precision * middle
+        narrow = interval is not None and interval[1] - middle <= self.precision * middle
+        return narrow and not neighbouring_batches_alike(samples)
 
     def out_of_budget(self, count: int, seconds: float, modes: int = 1) -> bool:
         """Whether to stop without the precision."""

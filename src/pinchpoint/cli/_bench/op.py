@@ -30,6 +30,8 @@ class Sampling:
         Stop when the median is known to this.
     seconds
         Most time a mode.
+    sustained
+        Seconds of a further mode without pauses: what a device at its power limit gives.
     no_cold
         Leave out the mode with flushed caches.
     """
@@ -37,6 +39,7 @@ class Sampling:
     backend: Literal["cpu", "cuda", "cupy", "jax"] | None = None
     precision: str = "0.5%"
     seconds: float = 2.0
+    sustained: float = 0.0
     no_cold: Annotated[bool, Switch] = False
 
 
@@ -92,7 +95,11 @@ def _timed(expression: str, setup: str, how: Sampling) -> "Timing":
     from pinchpoint.bench.micro.time_function import time_function
     from pinchpoint.bench.thresholds import parse_percent
 
-    rule = StoppingRule(precision=parse_percent(how.precision), most_seconds=how.seconds)
+    rule = StoppingRule(
+        precision=parse_percent(how.precision),
+        most_seconds=how.seconds,
+        sustained_seconds=how.sustained,
+    )
     names: dict[str, Any] = {}
     try:
         exec(compile(setup, "<setup>", "exec"), names)
