@@ -1,11 +1,16 @@
 """The commands around many ranks: what is printed, where, and exit codes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pinchpoint.cli import main as cli
+from pinchpoint.importers import load
+from pinchpoint.report import diagnose
+from pinchpoint.report.page import render
+from pinchpoint.report.ranks import diagnose_ranks
 
 DATA = Path(__file__).parents[1] / "data" / "ranks"
 
@@ -31,6 +36,25 @@ def test_a_page(uneven, capsys, tmp_path):
     assert cli(["ranks", *uneven, "--html", str(tmp_path / "r.html")]) == 0
     assert (tmp_path / "r.html").read_text("utf-8").startswith("<!doctype html>")
     assert "wrote" in capsys.readouterr().err
+
+
+def test_the_report_of_a_folder_of_ranks_is_that_page(uneven, capsys, tmp_path):
+    for path in uneven:
+        shutil.copy(path, tmp_path)
+    assert cli(["ranks", str(tmp_path), "--html", str(tmp_path / "a.html")]) == 0
+    assert cli(["report", str(tmp_path), "-o", str(tmp_path / "b.html")]) == 0
+    assert (tmp_path / "a.html").read_text("utf-8") == (tmp_path / "b.html").read_text("utf-8")
+
+
+def test_the_report_of_a_recording_can_show_its_job(uneven):
+    trace = load(uneven[0])
+    page = render(trace, diagnose(trace), job=diagnose_ranks(uneven))
+    assert '<a href="#ranks">Ranks</a>' in page
+    assert "Rank 1 holds up the others" in page
+    assert ".r-late" in page
+    alone = render(trace, diagnose(trace))
+    assert "Rank 1 holds up the others" not in alone
+    assert ".r-late" not in alone
 
 
 def test_shards_and_merge_say_the_same(uneven, capsys, tmp_path):

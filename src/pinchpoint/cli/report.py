@@ -1,17 +1,20 @@
 """One HTML file to look at and pass on: findings, timeline, tables, flame graphs, roofline."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import note, write_file
 from pinchpoint.cli.progress import reading
-from pinchpoint.errors import UnreadableFile
+from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers import load
-from pinchpoint.monitor.run_folder import MEMORY
+from pinchpoint.monitor.run_folder import MEMORY, RUN_FILE
 from pinchpoint.report import diagnose
 from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.report.ranks.document import RanksReport
 
 _OUTPUT = Path("report.html")
 
@@ -21,22 +24,47 @@ def command(
 ) -> int:
     """Write the whole report of one recording as one HTML file that needs no network.
 
+    Of a run with several ranks it also shows all of them together; of a folder with nothing but
+    their recordings, that is the report.
+
     Parameters
     ----------
     file
-        A recording of any known format, or a run folder.
+        A recording of any known format, a run folder, or a folder with one recording a rank.
     output
         The file to write.
     """
     from pinchpoint.report import page
 
+    job = _all_ranks(file)
+    if job is not None and not (file / RUN_FILE).is_file():
+        from pinchpoint.report.ranks.html import render_page
+
+        return _written(output, render_page(job))
     with reading(file) as progress:
         trace = load(file, progress)
         snapshot = _snapshot(file, trace)
-    text = page.render(trace, diagnose(trace), snapshot)
+    return _written(output, page.render(trace, diagnose(trace), snapshot, job))
+
+
+def _written(output: Path, text: str) -> int:
     write_file(output, text)
     note(f"wrote {output} ({len(text.encode()) / 1e6:.1f} MB)")
     return 0
+
+
+def _all_ranks(folder: Path) -> "RanksReport | None":
+    """What the ranks of a folder say together; None where it does not hold several."""
+    from pinchpoint.importers.rank_files import find_rank_files
+    from pinchpoint.report.ranks.run import diagnose_ranks
+
+    if not folder.is_dir():
+        return None
+    try:
+        several = len(find_rank_files([folder]).files) > 1
+    except UsageError:  # no recordings: what it holds is said when it is read
+        return None
+    return diagnose_ranks([folder]) if several else None
 
 
 def _snapshot(folder: Path, trace: Trace) -> Trace | None:

@@ -20,6 +20,8 @@ from pinchpoint.report.flame_svg import flame_svg
 from pinchpoint.report.html import shown, template
 from pinchpoint.report.memory_view import memory_view
 from pinchpoint.report.plain import plain
+from pinchpoint.report.ranks.document import RanksReport
+from pinchpoint.report.ranks.html import render_view
 from pinchpoint.report.timeline import timeline
 from pinchpoint.report.timeline_marks import marks
 from pinchpoint.report.timeline_pack import pack
@@ -37,8 +39,14 @@ _SCRIPTS = (
 )
 
 
-def render(trace: Trace, report: Report, snapshot: Trace | None = None) -> str:
-    """The whole page as text; ``snapshot`` is one of memory that was taken beside the trace."""
+def render(
+    trace: Trace, report: Report, snapshot: Trace | None = None, job: RanksReport | None = None
+) -> str:
+    """The whole page as text.
+
+    ``snapshot`` is one of memory that was taken beside the trace, ``job`` what all ranks of the
+    run say together.
+    """
     safe = clean(report)
     memory = memory_view(trace, report, snapshot)
     drawn = timeline(trace)
@@ -57,9 +65,16 @@ def render(trace: Trace, report: Report, snapshot: Trace | None = None) -> str:
         left_out=drawn.left_out if drawn else (),
         flames=flames,
         memory=memory,
+        ranks=None if job is None else Markup(render_view(job)),
         environment=environment,
         contents=_contents(
-            safe, facts, drawn is not None, flames, bool(environment), memory is not None
+            safe,
+            facts,
+            drawn is not None,
+            flames,
+            bool(environment),
+            memory is not None,
+            job is not None,
         ),
         scripts=[Markup(script) for script in _scripts()],
         script_sources=Markup(" ".join(_hashes())),
@@ -112,12 +127,14 @@ def _contents(
     flames: list[tuple[str, str, str, Markup]],
     has_environment: bool,
     has_memory: bool,
+    has_ranks: bool,
 ) -> list[tuple[str, str]]:
     """Anchor and label of each view that the page has."""
     candidates = [
         ("overview", "Overview", True),
         ("breakdown", "Breakdown", bool(facts["parts"])),
         ("findings", "Findings", bool(facts["findings"])),
+        ("ranks", "Ranks", has_ranks),
         ("timeline", "Timeline", has_timeline),
         *((id_, title, True) for id_, title, _, _ in flames),
         ("memory", "Memory", has_memory),

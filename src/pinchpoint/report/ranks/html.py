@@ -1,7 +1,7 @@
 """The job as one self-contained page: no network, no script, every name escaped."""
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pinchpoint.report.clean import cleaned
 from pinchpoint.report.document import ResultTable
@@ -19,28 +19,46 @@ _MOST_RANK_ROWS = 500  # of the table of all ranks; the JSON document has every 
 def render_page(report: RanksReport) -> str:
     """The page as text."""
     safe = cleaned(report)
-    return _template().render(
+    return _template("ranks.html").render(
+        _shown(safe),
         title=", ".join(words.source_line(safe)[:1]),
         source=words.source_line(safe),
-        sentences=[s for s in (words.step_sentence(safe), words.clock_sentence(safe)) if s],
+        said=(),
+        sentences=_sentences(safe),
         doubts=words.doubts(safe),
-        verdict=safe.verdict,
-        parts=_parts(safe),
-        findings=[_finding(safe, f) for f in safe.findings],
-        closing=words.closing(safe),
-        stragglers=[words.straggler_sentence(s) for s in safe.stragglers],
-        incidents=[words.incident_sentence(i) for i in safe.incidents],
-        mismatches=[words.mismatch_sentence(m) for m in safe.mismatches],
-        heat=None if safe.heat_map is None else heat_svg(safe.heat_map),
-        timeline=None if safe.timeline is None else timeline_svg(safe.timeline),
-        timeline_step=None if safe.timeline is None else safe.timeline.step,
-        scaling=words.scaling_sentence(safe),
-        what_if=[(w.label, duration(w.step_ns)) for w in safe.what_if],
-        buckets=[words.bucket_sentence(b) for b in safe.buckets],
-        tables=[_table(t) for t in safe.tables.values()],
-        not_checked=safe.not_checked,
-        crashed=safe.crashed,
     )
+
+
+def render_view(report: RanksReport) -> str:
+    """The job as a part of another page, whose style includes ``ranks_shapes.css``."""
+    safe = cleaned(report)
+    said = [" · ".join(words.source_line(safe)), *_sentences(safe), *words.doubts(safe)]
+    return _template("ranks_view.html").render(_shown(safe), said=said)
+
+
+def _sentences(report: RanksReport) -> list[str]:
+    return [s for s in (words.step_sentence(report), words.clock_sentence(report)) if s]
+
+
+def _shown(safe: RanksReport) -> dict[str, object]:
+    return {
+        "verdict": safe.verdict,
+        "parts": _parts(safe),
+        "findings": [_finding(safe, f) for f in safe.findings],
+        "closing": words.closing(safe),
+        "stragglers": [words.straggler_sentence(s) for s in safe.stragglers],
+        "incidents": [words.incident_sentence(i) for i in safe.incidents],
+        "mismatches": [words.mismatch_sentence(m) for m in safe.mismatches],
+        "heat": None if safe.heat_map is None else heat_svg(safe.heat_map),
+        "timeline": None if safe.timeline is None else timeline_svg(safe.timeline),
+        "timeline_step": None if safe.timeline is None else safe.timeline.step,
+        "scaling": words.scaling_sentence(safe),
+        "what_if": [(w.label, duration(w.step_ns)) for w in safe.what_if],
+        "buckets": [words.bucket_sentence(b) for b in safe.buckets],
+        "tables": [_table(t) for t in safe.tables.values()],
+        "not_checked": safe.not_checked,
+        "crashed": safe.crashed,
+    }
 
 
 def _parts(report: RanksReport) -> list[dict[str, object]]:
@@ -83,7 +101,7 @@ def _table(table: ResultTable) -> dict[str, object]:
         "columns": [(c.label, bool(c.unit)) for c in table.columns],
         "rows": [
             [
-                (words.cell(value, column.unit), bool(column.unit))
+                (_cell(column.id, value, column.unit), bool(column.unit))
                 for value, column in zip(row, table.columns, strict=True)
             ]
             for row in shown
@@ -94,8 +112,12 @@ def _table(table: ResultTable) -> dict[str, object]:
     }
 
 
+def _cell(column: str, value: Any, unit: str) -> str:
+    return words.file_name(str(value)) if column == "path" else words.cell(value, unit)
+
+
 @cache
-def _template() -> "Template":
+def _template(name: str) -> "Template":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -105,4 +127,4 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("ranks.html")
+    return environment.get_template(name)

@@ -76,7 +76,7 @@ def doubts(report: RanksReport) -> tuple[str, ...]:
         said.append(f"{_counted(len(job.missing), 'rank')} without a usable recording: "
                     f"{spans(job.missing)}")  # fmt: skip
     for note in job.unreadable[:MOST_NOTES]:
-        why = note.why.replace(note.path, _file_name(note.path), 1) if note.path else note.why
+        why = note.why.replace(note.path, file_name(note.path), 1) if note.path else note.why
         said.append(f"cannot be used: {why}")
     if len(job.unreadable) > MOST_NOTES:
         said.append(f"and {len(job.unreadable) - MOST_NOTES:,} more that cannot be used")
@@ -98,7 +98,7 @@ def doubts(report: RanksReport) -> tuple[str, ...]:
 def _left_out(job: JobInfo) -> str:
     first = job.left_out[0]
     more = f" and {len(job.left_out) - 1:,} more" if len(job.left_out) > 1 else ""
-    return f"left out: {_file_name(first.path)}{more} ({first.why})"
+    return f"left out: {file_name(first.path)}{more} ({first.why})"
 
 
 def _counted(count: int, what: str) -> str:
@@ -161,10 +161,11 @@ def shown_on(finding: JobFindingItem) -> str | None:
     if finding.on_ranks is None:
         return None
     some = "" if finding.on_ranks == len(finding.ranks) else f"{finding.on_ranks:,} ranks, such as "
-    return f"{some}{_ranks(finding.ranks)}; best seen in {_file_name(finding.shown_by or '')}"
+    return f"{some}{_ranks(finding.ranks)}; best seen in {file_name(finding.shown_by or '')}"
 
 
-def _file_name(path: str) -> str:
+def file_name(path: str) -> str:
+    """The last part of a path or URL."""
     return path.rpartition("/")[2]
 
 
