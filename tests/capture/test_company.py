@@ -40,6 +40,11 @@ def test_a_shared_device_is_said_with_what_others_hold():
     ]
 
 
+def test_a_program_that_was_just_leaving_the_device_is_no_company():
+    leaving = {"device": "0", "other_process_count": {"mean": 0.05, "min": 0, "max": 1}}
+    assert company([leaving], {})["sentences"] == []
+
+
 def test_what_was_not_sampled_is_unknown_and_not_zero():
     found = company([{"device": "0"}], {})
     assert found["gpu"][0]["most_processes"] is None

@@ -150,6 +150,11 @@ def test_refusals_in_plain_words():
             ["--top", "3", "--", "RUN", "python", "t.py", "-o"],
         ),
         (["RUN", "--", "python"], ["--", "RUN", "python"]),
+        (["RUN", "--top", "3"], ["--top", "3", "--", "RUN"]),
+        (
+            ["RUN", "--top=3", "python", "t.py", "--top", "9"],
+            ["--top=3", "--", "RUN", "python", "t.py", "--top", "9"],
+        ),
     ],
 )
 def test_the_commands_words_stay_its_own(words, separated):

@@ -108,16 +108,63 @@ def test_stalls_of_our_own_are_in_no_figure(session, clock):
     assert ordinary == {10 * MS}
 
 
-def test_a_loaders_queue_is_emptied_before_recording(session, clock):
-    class Iterator:
-        _num_workers, _prefetch_factor = 4, 2
+class Workers:
+    _num_workers, _prefetch_factor = 4, 2
 
-    session.fetched(0, 1, Iterator())
+
+@pytest.mark.parametrize(
+    ("stall_ms", "drained"),
+    [
+        pytest.param(2000, 9, id="a long stall fills the queue"),
+        pytest.param(35, 5, id="a short one gives time for some batches"),
+        pytest.param(0, 2, id="none"),
+    ],
+)
+def test_what_a_stall_put_into_a_loaders_queue_is_used_up_before_recording(
+    tmp_path, clock, stall_ms, drained
+):
+    class Stalling(CountingWindow):
+        def prime(self):
+            clock.now += stall_ms * MS
+
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock)
+    session._make_window = Stalling
+    session.fetched(0, 1, Workers())
     run(session, clock, *[10] * 13)
-    run(session, clock, *[10] * 8)
+    run(session, clock, *[10] * (drained - 1))
     assert session.stage is Stage.DRAINING
     run(session, clock, 10)
     assert session.stage is Stage.RECORDING
+
+
+@pytest.mark.parametrize(
+    ("workers", "whole_round", "steps"),
+    [(12, True, 12), (4, True, 6), (40, True, 32), (12, False, 6)],
+)
+def test_a_round_of_workers_is_recorded_unless_a_number_was_given(
+    tmp_path, clock, workers, whole_round, steps
+):
+    class Iterator:
+        _num_workers, _prefetch_factor = workers, 2
+
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, whole_round=whole_round)
+    session.fetched(0, 1, Iterator())
+    run(session, clock, *[10] * 120)
+    assert [r.steps for r in session.recordings] == [steps]
+
+
+@pytest.mark.parametrize(("batches", "steps"), [(10, 11), (100, 6)])
+def test_a_short_epoch_is_recorded_whole(tmp_path, clock, batches, steps):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, whole_round=True)
+    for batch in range(220):
+        if batch % batches == 0:
+            session.iterator_built(MS)
+        session.fetched(0, 1, object())
+        run(session, clock, 10)
+    assert [r.steps for r in session.recordings] == [steps]
 
 
 def test_batches_without_optimizer_steps_are_the_steps(session, clock):

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import threading
 
 from pinchpoint.monitor.host import HostSource
@@ -45,6 +47,14 @@ def test_the_host_knows_its_memory_and_the_run():
 
 def test_a_run_that_has_ended_has_no_processes():
     assert HostSource(2**22 + 1).run_processes() == []
+
+
+def test_a_process_of_the_run_stays_one_after_its_end():
+    host = HostSource(os.getpid())
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert {os.getpid(), child.pid} <= host.run_pids()
+    child.communicate(b"\n")
+    assert child.pid in host.run_pids()
 
 
 def test_prometheus_gets_only_what_is_known(tmp_path):

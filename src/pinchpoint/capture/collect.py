@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean as mean
 from statistics import median
 from typing import Any
 
@@ -130,6 +131,7 @@ def _steps(steps: Mapping[str, Any]) -> dict[str, Any]:
             "clock": steps["clock"],
             "count": len(unprofiled),
             "median": _ms(median(unprofiled)) if unprofiled else None,
+            "mean": _ms(mean(unprofiled)) if unprofiled else None,
             "before_median": _ms(median(steps["before_ns"])) if steps["before_ns"] else None,
             "after_median": _ms(median(steps["after_ns"])) if steps["after_ns"] else None,
         },

@@ -9,6 +9,7 @@ from typing import Any
 
 BUSY_CORES_RATIO = 0.85  # below, a thread of the program finds a free core nearly always
 OTHERS_RATIO = 0.25  # of all cores: less hardly shifts a median
+PRESENT_RATIO = 0.25  # of the looks, on average; the last program may still be leaving the device
 GIB = 1024.0**3
 
 
@@ -31,6 +32,7 @@ def _on_device(device: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "device": device["device"],
         "most_processes": _of(device, "other_process_count", "max"),
+        "mean_processes": _of(device, "other_process_count", "mean"),
         "most_memory_bytes": _of(device, "other_memory_bytes", "max"),
     }
 
@@ -43,7 +45,7 @@ def _on_host(host: Mapping[str, Any], cores: int) -> dict[str, Any]:
 
 def _about_device(seen: Mapping[str, Any]) -> str | None:
     count, held = seen["most_processes"], seen["most_memory_bytes"]
-    if not count:
+    if not count or seen["mean_processes"] < PRESENT_RATIO:
         return None
     memory = "" if held is None else f", holding {held / GIB:.1f} GiB"
     return (

@@ -22,7 +22,7 @@ from pinchpoint.capture.launcher import Ended
 from pinchpoint.capture.policy import AtSteadyState, Policy, WhenSlower
 from pinchpoint.capture.process_facts import save_facts
 from pinchpoint.capture.session import Session
-from pinchpoint.capture.settings import FOLDER_VARIABLE, Settings
+from pinchpoint.capture.settings import FOLDER_VARIABLE, STEPS, Settings
 from pinchpoint.capture.telemetry import Telemetry
 from pinchpoint.capture.window import Window, new_window
 from pinchpoint.monitor.environment import environment
@@ -128,14 +128,14 @@ class Capture:
 
     def _iterator_built(self, duration_ns: int, loader: Any) -> None:
         if self._session is not None:
-            self._session.waited(duration_ns)
+            self._session.iterator_built(duration_ns)
         loader_watch.count_iterator(self._loaders, duration_ns, loader)
 
 
 def capture(  # noqa: PLR0913 - one argument an option, as in the command
     out: str | Path | None = None,
     *,
-    steps: int = 6,
+    steps: int | None = None,
     after_steps: int | None = None,
     stacks: bool = False,
     shapes: bool = False,
@@ -146,12 +146,15 @@ def capture(  # noqa: PLR0913 - one argument an option, as in the command
 ) -> Capture:
     """Record ``steps`` steps into the folder ``out``: at steady state, or after ``after_steps``.
 
+    Six steps by default; up to 32 if the loader has more workers or an epoch is that short.
+
     The other arguments are those of ``pinchpoint run``. The run folder is complete when the block
     ends; ``pinchpoint.load(cap.folder)`` reads it.
     """
     settings = Settings(
         folder="",
-        steps=steps,
+        steps=steps or STEPS,
+        whole_round=steps is None,
         after_steps=after_steps,
         stacks=stacks,
         shapes=shapes,
@@ -168,7 +171,7 @@ def watch(
     out: str | Path | None = None,
     *,
     slower_ratio: float = 1.3,
-    steps: int = 6,
+    steps: int | None = None,
     stacks: bool = False,
     shapes: bool = False,
 ) -> Capture:
@@ -178,7 +181,14 @@ def watch(
     last steps take ``slower_ratio`` times as long as the two hundred before, ``steps`` of them are
     recorded, at most five times in a program. Used like ``capture``.
     """
-    settings = Settings(folder="", steps=steps, stacks=stacks, shapes=shapes, only_when_slower=True)
+    settings = Settings(
+        folder="",
+        steps=steps or STEPS,
+        whole_round=steps is None,
+        stacks=stacks,
+        shapes=shapes,
+        only_when_slower=True,
+    )
     where = None if out is None else Path(out)
     return Capture(settings, where, WhenSlower(slower_ratio))
 

@@ -131,7 +131,7 @@ class Program:
         loader_watch.watch_consumer(module, fetched, self._iterator_built)
 
     def _iterator_built(self, duration_ns: int, loader: Any) -> None:
-        self.session.waited(duration_ns)
+        self.session.iterator_built(duration_ns)
         loader_watch.count_iterator(self.loaders, duration_ns, loader)
 
     def _on_fetch(self, module: Any) -> None:

@@ -4,8 +4,8 @@
 
 Steps are timed with nothing but the hooks on before the recording (WAITING) and after it (TIMING).
 First use of the profiler and the export stall the program, and a stall lets a data loader fill
-its queue; so as many steps as the queue may hold pass (DRAINING, RECOVERING) before what follows
-counts as ordinary again.
+its queue; so as many steps pass (DRAINING, RECOVERING) as batches may have been made meanwhile
+before what follows counts as ordinary again.
 """
 
 import threading
@@ -18,6 +18,7 @@ from typing import Any
 from pinchpoint.capture.agreement import AHEAD, Agreement
 from pinchpoint.capture.completion_clock import CompletionClock
 from pinchpoint.capture.identity import Identity, identity
+from pinchpoint.capture.loader_rhythm import LoaderRhythm
 from pinchpoint.capture.marking_optimizer import MarkingOptimizer
 from pinchpoint.capture.memory_use import resident_bytes
 from pinchpoint.capture.policy import AtSteadyState, Policy
@@ -30,8 +31,6 @@ from pinchpoint.monitor.run_folder import REQUEST_FILE
 
 TIMED_STEPS = 20  # unprofiled steps kept on each side of the recording
 TIMED_NS = 30_000_000_000  # long enough for a figure when steps are slow
-LEAST_DRAIN_STEPS = 2
-MOST_DRAIN_STEPS = 64
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
 LOADER_NS = 2_000_000_000
 REQUEST_EVERY_NS = 1_000_000_000
@@ -68,7 +67,7 @@ class Session:
         self._request = Path(settings.folder) / REQUEST_FILE
         self._asked_ns, self._answered_request = 0, 0
         self.clock, self.completion = StepClock(), CompletionClock()
-        self.fetches, self._outstanding = 0, 0
+        self._loader = LoaderRhythm()
         self.fetch_clock = StepClock()
         self.steps_by: str | None = None  # optimizer, loader, annotation, call
         self.stage = Stage.WAITING
@@ -84,6 +83,11 @@ class Session:
         self._resident_at_open = 0
         self._timing_since_ns = 0
         self._on_termination = OnTermination(self.finish)
+
+    @property
+    def fetches(self) -> int:
+        """Batches that the program got."""
+        return self._loader.fetches
 
     # What the hooks tell
 
@@ -103,6 +107,11 @@ class Session:
         """The program waited for data in another way."""
         self.clock.waited(wait_ns)
         self.fetch_clock.waited(wait_ns)
+
+    def iterator_built(self, wait_ns: int) -> None:
+        """A loader made an iterator, and started its workers if it has any: an epoch begins."""
+        self._loader.epoch_begins()
+        self.waited(wait_ns)
 
     def step(self, by: str) -> None:
         """A step ended, as seen by an optimizer, a loader, an annotation or a direct call."""
@@ -158,10 +167,7 @@ class Session:
     # Steps
 
     def _fetched(self, wait_ns: int, iterator: Any) -> None:
-        self.fetches += 1
-        workers = getattr(iterator, "_num_workers", 0) or 0
-        ahead = workers * (getattr(iterator, "_prefetch_factor", 0) or 0)
-        self._outstanding = min(max(self._outstanding, ahead), MOST_DRAIN_STEPS)
+        self._loader.fetched(iterator)
         self.clock.waited(wait_ns)
         if self.steps_by == "loader":
             self.step("loader")
@@ -225,9 +231,10 @@ class Session:
             self._save(self)
             return
         self._on_termination.arm()
+        began_ns = self.clock.now_ns()
         self.window.prime()
         self._save(self)  # a program that is killed from now on has left its figures
-        self._countdown = max(LEAST_DRAIN_STEPS, self._outstanding + 1)
+        self._countdown = self._drain_steps(self.clock.now_ns() - began_ns)
         self.stage = Stage.DRAINING
 
     def _count_down(self, then: Callable[[], None]) -> None:
@@ -243,29 +250,37 @@ class Session:
 
     def _record_step(self) -> None:
         assert self.window is not None
-        if self.window.steps == self.settings.steps - 1:
+        if self.window.steps == self._wanted_steps() - 1:
             self._close(step_ended=True)  # the next step is not begun
             return
         self.window.step()
         grown = (resident_bytes() or 0) - self._resident_at_open
         if self.window.steps > 0 and grown > self.settings.max_bytes:
             self.problems.append(
-                f"the recording ended after {self.window.steps} of {self.settings.steps} steps: "
+                f"the recording ended after {self.window.steps} of {self._wanted_steps()} steps: "
                 f"the program had grown by {grown >> 20} MiB, the limit of --max-size"
             )
             self._close()
 
+    def _wanted_steps(self) -> int:
+        asked = self.settings.steps
+        return max(asked, self._loader.round_steps()) if self.settings.whole_round else asked
+
     def _close(self, *, step_ended: bool = False) -> None:
         window, self.window = self.window, None
+        began_ns = self.clock.now_ns()
         if window is not None:
             self.keep(window.close(step_ended=step_ended))
         self._on_termination.disarm()
         self._save(self)
-        self._recover()
+        self._recover(self.clock.now_ns() - began_ns)
 
-    def _recover(self) -> None:
-        self._countdown = max(LEAST_DRAIN_STEPS, self._outstanding + 1)
+    def _recover(self, stalled_ns: int = 0) -> None:
+        self._countdown = self._drain_steps(stalled_ns)
         self.stage = Stage.RECOVERING
+
+    def _drain_steps(self, stalled_ns: int) -> int:
+        return self._loader.drain_steps(stalled_ns, self.clock.interval_ns)
 
     def _start_timing(self) -> None:
         first = len(self.clock.interval_ns)

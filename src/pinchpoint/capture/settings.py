@@ -8,6 +8,7 @@ from typing import Any, Literal
 FOLDER_VARIABLE = "PINCHPOINT_RUN"
 SETTINGS_VARIABLE = "PINCHPOINT_CAPTURE"
 
+STEPS = 6
 Tool = Literal["torch", "nsys", "none"]
 
 
@@ -16,7 +17,8 @@ class Settings:
     """Choices of one capture. Everything that adds cost is off unless asked for."""
 
     folder: str
-    steps: int = 6  # complete steps in the recording
+    steps: int = STEPS  # complete steps in the recording
+    whole_round: bool = False  # more if a loader has more workers than that
     stacks: bool = False
     shapes: bool = False
     memory: bool = False

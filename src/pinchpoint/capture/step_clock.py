@@ -28,6 +28,10 @@ class StepClock:
         self.interval_ns, self.wait_ns = array("q"), array("q")
         self.disturbed: set[int] = set()
 
+    def now_ns(self) -> int:
+        """The present time of this clock."""
+        return self._clock_ns()
+
     def waited(self, wait_ns: int) -> None:
         """The program waited for data in the present step."""
         self._waited_ns += wait_ns

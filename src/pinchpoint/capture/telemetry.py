@@ -62,7 +62,7 @@ class Telemetry:
 def device_source(host: HostSource) -> NvmlSource | str:
     """The devices, or why there are none to look at."""
     try:
-        return NvmlSource(own_pids=lambda: {p.pid for p in host.run_processes()})
+        return NvmlSource(own_pids=host.run_pids)
     except NoDevices as why:
         return str(why)
 

@@ -17,17 +17,26 @@ WITH_VALUE = frozenset({"--top", "--out", "-o"})
 
 
 def separate(words: Sequence[str]) -> list[str]:
-    """``pinchpoint ncu [options] RUN [command …]``: the words after RUN are the command's own."""
-    position = 0
+    """``pinchpoint ncu [options] RUN [options] [command …]``: the command's words are its own."""
+    position, recording = 0, None
+    ours: list[str] = []
     while position < len(words):
         word = words[position]
-        if word == "--":
-            return list(words)
-        if not word.startswith("-"):
-            rest = list(words[position + 1 :])
-            return [*words[:position], "--", word, *(rest[1:] if rest[:1] == ["--"] else rest)]
-        position += 2 if word in WITH_VALUE else 1
-    return list(words)
+        if word.partition("=")[0] in WITH_VALUE:
+            taken = 1 if "=" in word else 2
+            ours += words[position : position + taken]
+            position += taken
+        elif recording is None and not word.startswith("-"):
+            recording, position = word, position + 1
+        elif recording is None and word != "--":
+            ours.append(word)
+            position += 1
+        else:
+            break
+    if recording is None:
+        return list(words)
+    rest = list(words[position:])
+    return [*ours, "--", recording, *(rest[1:] if rest[:1] == ["--"] else rest)]
 
 
 def command(

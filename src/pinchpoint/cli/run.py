@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Switch = Parameter(negative="")
 MEBIBYTE = 1 << 20
+BURST_RATIO = 1.5
 # Options that are followed by a value; a test compares them with the signature below.
 WITH_VALUE = frozenset(
     {
@@ -47,7 +48,7 @@ def separate(words: Sequence[str]) -> list[str]:
 def command(  # noqa: PLR0913 - one argument an option
     *program: Annotated[str, Parameter(allow_leading_hyphen=True)],
     out: Annotated[Path | None, Parameter(alias="-o")] = None,
-    steps: int = 6,
+    steps: int | None = None,
     stacks: Annotated[bool, Switch] = False,
     shapes: Annotated[bool, Switch] = False,
     memory: Annotated[bool, Switch] = False,
@@ -78,7 +79,8 @@ def command(  # noqa: PLR0913 - one argument an option
     out
         The run folder (default: a new one below pinchpoint-runs).
     steps
-        Complete steps to record once they are steady.
+        Complete steps to record once they are steady (default: 6, or up to 32 where many loader
+        workers or short epochs ask for them).
     stacks
         Also record Python stacks: findings name source lines; costs time where the host limits.
     shapes
@@ -112,13 +114,14 @@ def command(  # noqa: PLR0913 - one argument an option
     no_diagnose
         Record only.
     """
-    from pinchpoint.capture.settings import Settings
+    from pinchpoint.capture.settings import STEPS, Settings
 
-    if steps < 1 or seconds <= 0 or max_size < 1:
+    if (steps is not None and steps < 1) or seconds <= 0 or max_size < 1:
         raise UsageError("--steps, --seconds and --max-size must be positive")
     settings = Settings(
         folder="",
-        steps=steps,
+        steps=steps or STEPS,
+        whole_round=steps is None,
         stacks=stacks,
         shapes=shapes,
         memory=memory,
@@ -201,9 +204,16 @@ def _say(folder: Path, problems: Sequence[str]) -> None:
         unprofiled = steps["unprofiled_ms"]
         note(
             f"pinchpoint: {steps['count']} steps; {unprofiled['median']:.4g} ms a step without the "
-            f"profiler (median of {unprofiled['count']})"
+            f"profiler (median of {unprofiled['count']}){_in_bursts(unprofiled)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
+
+
+def _in_bursts(unprofiled: Mapping[str, float]) -> str:
+    """Where most steps are short and some are long, the median alone would mislead."""
+    if unprofiled["mean"] < BURST_RATIO * unprofiled["median"]:
+        return ""
+    return f"; in bursts: the mean is {unprofiled['mean']:.4g} ms"
 
 
 def _diagnose(folder: Path, said: Sequence[str]) -> None:

@@ -37,6 +37,7 @@ class HostSource:
         self._root_pid = root_pid
         self._run_cpu_by_pid: dict[int, float] = {}
         self._tree: list[psutil.Process] = []
+        self._pids_seen: set[int] = set()
         self._tree_at_s = float("-inf")
         self._last = self._totals([])
 
@@ -58,8 +59,22 @@ class HostSource:
         """The processes of the run, as of a second ago at most."""
         now_s = time.monotonic()
         if self._root_pid is not None and now_s - self._tree_at_s >= TREE_EVERY_S:
-            self._tree, self._tree_at_s = _tree(self._root_pid), now_s
+            self._look_at_tree(now_s)
         return self._tree
+
+    def run_pids(self) -> set[int]:
+        """Every process that the run has had so far, the newest ones included.
+
+        The driver still lists a process for a moment after it has ended.
+        """
+        if self._root_pid is not None:
+            self._look_at_tree(time.monotonic())
+        return self._pids_seen
+
+    def _look_at_tree(self, now_s: float) -> None:
+        assert self._root_pid is not None
+        self._tree, self._tree_at_s = _tree(self._root_pid), now_s
+        self._pids_seen.update(process.pid for process in self._tree)
 
     def follow(self, root_pid: int) -> None:
         """From now on, the run is the process tree below this process."""

@@ -102,7 +102,8 @@ class NvmlSource:
         self._nvml.nvmlShutdown()
 
     def _count_processes(self) -> dict[str, dict[str, float]]:
-        own, running = self._own_pids(), self.processes()
+        running = self.processes()  # first, so that none of them is younger than our own list
+        own = self._own_pids()
         counts: dict[str, dict[str, float]] = {}
         for number in {d.facts.device for d in self._devices} - self._without_processes:
             here = [p for p in running if p.device == number]
