@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import note, write_file
 from pinchpoint.cli.progress import reading
-from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.monitor.run_folder import MEMORY, RUN_FILE
 from pinchpoint.report import diagnose
@@ -55,16 +55,10 @@ def _written(output: Path, text: str) -> int:
 
 def _all_ranks(folder: Path) -> "RanksReport | None":
     """What the ranks of a folder say together; None where it does not hold several."""
-    from pinchpoint.importers.rank_files import find_rank_files
+    from pinchpoint.importers.rank_files import several_ranks
     from pinchpoint.report.ranks.run import diagnose_ranks
 
-    if not folder.is_dir():
-        return None
-    try:
-        several = len(find_rank_files([folder]).files) > 1
-    except UsageError:  # no recordings: what it holds is said when it is read
-        return None
-    return diagnose_ranks([folder]) if several else None
+    return diagnose_ranks([folder]) if several_ranks(folder) else None
 
 
 def _snapshot(folder: Path, trace: Trace) -> Trace | None:

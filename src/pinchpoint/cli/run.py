@@ -217,11 +217,22 @@ def _in_bursts(unprofiled: Mapping[str, float]) -> str:
 
 
 def _diagnose(folder: Path, said: Sequence[str]) -> None:
-    """Print the diagnosis on standard error: standard output belongs to the program."""
+    """Print the diagnosis on standard error: standard output belongs to the program.
+
+    Where several ranks were recorded it is that of the job: one of them cannot tell who is late.
+    """
     from pinchpoint.importers import load
+    from pinchpoint.importers.rank_files import several_ranks
     from pinchpoint.report import diagnose, terminal
 
     try:
+        if several_ranks(folder):
+            from pinchpoint.report.ranks import diagnose_ranks
+            from pinchpoint.report.ranks.terminal import render_ranks
+
+            note("")
+            print(render_ranks(diagnose_ranks([folder]), look(verbose=False)), file=sys.stderr)
+            return
         report = diagnose(load(folder))
     except PinchpointError as error:
         if not any(error.message.endswith(problem) for problem in said):

@@ -71,6 +71,16 @@ def find_rank_files(places: Sequence[str | Path]) -> RankFiles:
     return RankFiles(tuple(single), (*others, *repeated))
 
 
+def several_ranks(folder: Path) -> bool:
+    """Whether a folder holds the recordings of more than one rank."""
+    if not folder.is_dir():
+        return False
+    try:
+        return len(find_rank_files([folder]).files) > 1
+    except UsageError:  # no recordings
+        return False
+
+
 def rank_in_name(path: str) -> RankFile:
     """What the name of a file, or of the folders around it, says about its rank."""
     if ours := _OURS.search(path):
@@ -215,4 +225,12 @@ def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts)
 
 
-__all__ = ["LeftOut", "RankFile", "RankFiles", "find_rank_files", "local_copy", "rank_in_name"]
+__all__ = [
+    "LeftOut",
+    "RankFile",
+    "RankFiles",
+    "find_rank_files",
+    "local_copy",
+    "rank_in_name",
+    "several_ranks",
+]

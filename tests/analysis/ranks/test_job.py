@@ -100,6 +100,13 @@ def test_ranks_that_take_turns():
     assert {i.rank for i in job.late.incidents} == {0, 1, 2, 3}
 
 
+def test_two_ranks_that_are_late_by_chance_are_not_called_stragglers():
+    extra = ((3.7, 0.0), (3.9, 0.0), (0.0, 0.0), (0.3, 0.0), (0.0, 2.7))  # ms of each rank
+    job = job_of(Job(ranks=2, steps=5, work_ms=lambda rank, step: 10.0 + extra[step][rank]))
+    assert not job.late.stragglers
+    assert [i.rank for i in job.late.incidents][:2] == [0, 1]
+
+
 def test_more_work_and_slower_clocks_are_told_apart():
     more = job_of(
         Job(

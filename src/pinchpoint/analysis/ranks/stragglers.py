@@ -25,6 +25,7 @@ SMALL_GROUP = 16  # up to here a rank is compared with the others only, without 
 RECORDING_DOUBT = 0.5
 DOUBT_OF_ONE_STEP = 2.0  # times the usual doubt
 LATE_RATIO = 0.5  # of a straggler's usual excess: in such a step it was late
+SURE_ERRORS = 2.0  # standard errors above nothing: ranks that share cores take turns by chance
 OFTEN_RATIO = 0.5  # of the steps; a rank that is late in fewer is not one that always is
 MOST_NAMED = 16
 MOST_INCIDENTS = 64
@@ -131,7 +132,7 @@ def lateness(facts: Facts, over: Excess) -> Lateness:
     by_step = sure.max(axis=0)
     cost = float(by_step.mean())
     mean = over.mean_ns
-    often = _often(sure, mean)
+    often = _often(sure, mean, over.ns)
     step_ns = mean_of_all(median_of_ranks(facts.window_ns))
     enough = max(LEAST_EXCESS_RATIO * step_ns, _usual(mean, over.peer_of))
     top = float(mean[often].max()) if often.any() else 0.0
@@ -157,14 +158,30 @@ def _usual(mean: Floats, peer_of: Ints) -> float:
     return middle + SPREAD_DEVIATIONS * MAD_TO_SIGMA * away
 
 
-def _often(sure: Floats, mean: Floats) -> Mask:
-    """Ranks that are late in most steps from some step on."""
+def _often(sure: Floats, mean: Floats, signed: Floats) -> Mask:
+    """Ranks that are late in most steps from some step on, and more than chance makes them.
+
+    ``signed`` is the excess of each step, below zero where the others were later.
+    """
     late = sure > LATE_RATIO * np.maximum(mean, 1)[:, None]
     steps = late.shape[1]
     first = late.argmax(axis=1)
     count = late.sum(axis=1)
     often: Mask = (count >= OFTEN_RATIO * (steps - first)) & (count >= min(2, steps))
-    return often
+    return often & _more_than_chance(signed, first)
+
+
+def _more_than_chance(signed: Floats, first: Ints) -> Mask:
+    """Whether the mean from the first late step on stands out of its standard error."""
+    since = np.arange(signed.shape[1]) >= first[:, None]
+    known = since & ~np.isnan(signed)
+    count = np.maximum(known.sum(axis=1), 1)
+    values = np.where(known, signed, 0.0)
+    mean = values.sum(axis=1) / count
+    away = np.where(known, values - mean[:, None], 0.0)
+    error = np.sqrt((away**2).sum(axis=1) / np.maximum(count - 1, 1) / count)
+    sure: Mask = mean > SURE_ERRORS * error
+    return sure
 
 
 def _straggler(rank: int, own: Floats) -> Straggler:
