@@ -37,6 +37,7 @@ _BUS_FACTORS: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType(
         "broadcast": np.ones_like,
         "reduce": np.ones_like,
         "sendrecv": np.ones_like,
+        "send and receive": np.ones_like,
         "send": np.ones_like,
         "recv": np.ones_like,
     }
@@ -55,6 +56,7 @@ class Arguments:
     group_ranks: str | None = None  # as written; long lists are cut by the writer
     group_size: int | None = None
     sequence: int | None = None  # of the group; the same on all ranks
+    peer: int | None = None  # other rank of a send or receive, by its number in the whole job
 
 
 @once_per_trace
@@ -87,6 +89,7 @@ def _arguments(trace: Trace, kind: int, text: int) -> Arguments:
         group_ranks=_text(given.get("Process Group Ranks")),
         group_size=_number(given.get("Group size")),
         sequence=_number(given.get("Seq")),
+        peer=_number(given.get({"send": "Dst Rank", "recv": "Src Rank"}.get(verb, ""))),
     )
 
 

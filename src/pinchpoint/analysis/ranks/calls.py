@@ -15,7 +15,8 @@ from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 
-POINT_TO_POINT = ("send", "recv", "sendrecv")
+POINT_TO_POINT = ("send", "recv", "sendrecv")  # as recorded
+PAIR = "send and receive"  # the two ends of one transfer, once both ranks are known
 AT_ONCE_NS = 20_000  # from the end of one collective to the start of the next on a busy stream
 _BY_THE_HOST = ("gloo:", "mpi:", "ucc:")
 
@@ -31,15 +32,16 @@ class RankCalls:
     step: Ints  # position of the step that issued it; -1 outside the steps
     asked: tuple[Arguments, ...]
     kernel: tuple[str, ...]
-    point_to_point: int  # transfers between two ranks, which are left out
+    point_to_point: int  # transfers whose other rank is not known, which are left out
 
 
 @once_per_trace
 def rank_calls(trace: Trace) -> RankCalls:
     """All collectives that were issued inside a step, or the whole recording without steps."""
     found = [*_on_device(trace), *_by_the_host(trace)]
-    pairs = sum(asked.kind in POINT_TO_POINT for *_, asked, _ in found)
+    found = [(*f[:5], _as_pair(trace, f[5]), f[6]) for f in found]
     kept = [f for f in found if f[5].kind not in POINT_TO_POINT]
+    pairs = len(found) - len(kept)
     order = np.argsort([f[0] for f in kept], kind="stable").tolist() if kept else []
     kept = [kept[i] for i in order]
     numbers = np.array([f[:5] for f in kept], np.int64).reshape(-1, 5)
@@ -53,6 +55,25 @@ def rank_calls(trace: Trace) -> RankCalls:
         asked=tuple(f[5] for f in kept),
         kernel=tuple(f[6] for f in kept),
         point_to_point=pairs,
+    )
+
+
+def _as_pair(trace: Trace, asked: Arguments) -> Arguments:
+    """A send or receive as what both of its ranks do together; others as they are.
+
+    Sequence numbers of these count what each rank did, so they differ between the two.
+    """
+    if asked.kind not in ("send", "recv") or asked.peer is None or trace.rank is None:
+        return asked
+    ends = (trace.rank, asked.peer) if asked.kind == "send" else (asked.peer, trace.rank)
+    return Arguments(
+        kind=PAIR,
+        bytes=asked.bytes,
+        dtype=asked.dtype,
+        group=f"{asked.group or ''} {ends[0]} to {ends[1]}".strip(),
+        group_description="point to point",
+        group_ranks=f"[{ends[0]}, {ends[1]}]",
+        group_size=2,
     )
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.collective_arguments import bus_factor
 from pinchpoint.analysis.ranks.facts import Facts
-from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, synchronises
+from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, meets
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import Occurrences, Rendezvous, Split, split
 from pinchpoint.trace.intervals import covered_before, flatten
@@ -173,7 +173,7 @@ def _row(
     took_part, shortest = columns
     members = sum(len(found.members[g]) for g in alike.groups)
     rank_steps = max(members * max(len(facts.step_numbers), 1), 1)
-    met = (took_part > 1) & synchronises(kind)
+    met = (took_part > 1) & meets(kind)
     transfer = round(float(np.median(shortest[met]))) if met.any() else None
     best = int(shortest[met].min()) if met.any() else None
     count, waited, exposed_waiting, exposed_transfer = sums[:, alike.numbers].sum(axis=1).tolist()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.clocks import Clocks
 from pinchpoint.analysis.ranks.facts import Facts
-from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, by_group, synchronises
+from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, by_group, meets
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack, unpack_small
 from pinchpoint.analysis.ranks.waits import Rendezvous
 from pinchpoint.trace.intervals import covered_before, flatten
@@ -164,7 +164,7 @@ def _met(
 ) -> tuple[Ints, Ints]:
     """The rank's calls of those steps in which it met others, and the numbers of the meetings."""
     step = unpack_small(summary.calls.step)
-    together = np.array([synchronises(k.kind) for k in summary.call_kinds], np.bool_)
+    together = np.array([meets(k.kind) for k in summary.call_kinds], np.bool_)
     at, number = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for calls in by_group(summary):
         keys = matching.keys(summary, calls)

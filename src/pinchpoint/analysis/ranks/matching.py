@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.ranks.calls import PAIR
 from pinchpoint.analysis.ranks.summary import (
     UNKNOWN,
     CallKind,
@@ -62,6 +63,15 @@ class GroupName:
 def synchronises(kind: str) -> bool:
     """Whether all ranks leave a collective of this kind at the same time."""
     return kind.split(":")[-1] in SYNCHRONISING
+
+
+def meets(kind: str) -> bool:
+    """Whether ranks wait for each other in a call of this kind.
+
+    The two ends of a transfer do; but the sender may be done before the receiver is, so clocks
+    are not told by it.
+    """
+    return kind == PAIR or synchronises(kind)
 
 
 @dataclass(frozen=True, eq=False)

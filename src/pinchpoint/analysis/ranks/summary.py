@@ -146,7 +146,7 @@ class RankSummary(_Part, frozen=True, kw_only=True):
     groups: tuple[Group, ...] = ()
     call_kinds: tuple[CallKind, ...] = ()
     calls: Calls = Calls()
-    point_to_point: int = 0  # sends and receives, which are not matched
+    point_to_point: int = 0  # sends and receives whose other rank is not known, which are left out
     causes: tuple[Cause, ...] = ()
     kernels: tuple[Kernel, ...] = ()
 

@@ -20,7 +20,7 @@ from pinchpoint.analysis.ranks.matching import (
     Matching,
     Source,
     by_group,
-    synchronises,
+    meets,
 )
 from pinchpoint.analysis.ranks.summary import CallKind, RankSummary, unpack, unpack_small
 
@@ -169,7 +169,7 @@ def split(
     """One rank's collectives, a group at a time."""
     duration, exposed = unpack(summary.calls.duration_ns), unpack(summary.calls.exposed_ns)
     step = unpack_small(summary.calls.step)
-    together = np.array([synchronises(k.kind) for k in summary.call_kinds], np.bool_)
+    together = np.array([meets(k.kind) for k in summary.call_kinds], np.bool_)
     for calls in by_group(summary):
         keys = matching.keys(summary, calls)
         if keys is None or calls.group not in found.groups:

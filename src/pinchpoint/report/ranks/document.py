@@ -38,7 +38,7 @@ class JobInfo(_Part, frozen=True, kw_only=True):
     devices: dict[str, int] = {}  # ranks by name of their device
     backends: tuple[str, ...] = ()
     events: int = 0
-    point_to_point: int = 0  # sends and receives of all ranks, which are not matched
+    point_to_point: int = 0  # sends and receives that do not say their other rank: left out
     missing: tuple[int, ...] = ()  # ranks without a usable recording
     truncated: tuple[int, ...] = ()
     unreadable: tuple[FileNote, ...] = ()
