@@ -182,6 +182,12 @@ class Report(_Part, frozen=True, kw_only=True):
     roofline: RooflineDocument | None = None  # null: no work that could be placed on it
     next_command: str | None = None
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from pinchpoint.report import notebook
+
+        return notebook.render(self)
+
 
 class Reports(_Part, frozen=True, kw_only=True):
     """The reports of several recordings, in the order they were given."""

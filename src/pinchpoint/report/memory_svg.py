@@ -179,7 +179,7 @@ def _draw(node: Node, left: float, depth: int, total: int, parts: list[str]) -> 
     width = node.bytes * WIDTH / max(total, 1)
     name = escape(plain(node.name))
     title = escape(plain(f"{node.name}: {size(node.bytes)} in {node.blocks} blocks"))
-    shade = sum(node.name.encode()) % 5
+    shade = sum(map(ord, node.name)) % 5
     parts.append(
         f'<g><title>{title}</title><rect class="m-flame m-flame-{shade}" x="{left:.2f}" '
         f'y="{depth * ROW_HEIGHT}" width="{max(width - 0.5, 0.5):.2f}" height="{ROW_HEIGHT - 1}"/>'

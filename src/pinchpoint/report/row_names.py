@@ -46,7 +46,7 @@ def _functions(trace: Trace) -> dict[str, list[str]]:
     for text in _distinct(trace, trace.host_ops, HostKind.PYTHON):
         frame = frame_of(text)
         if frame is not None:
-            found.setdefault(f"{frame.file}:{frame.line}", []).append(text)
+            found.setdefault(f"{frame.file}:{frame.line}"[:LONGEST_NAME], []).append(text)
     return found
 
 

@@ -85,6 +85,12 @@ class Trace:
     snapshot: MemorySnapshot | None = None  # the allocator's own account
     health: Table | None = None
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from pinchpoint.trace import notebook
+
+        return notebook.render(self)
+
     def text(self, table: Table, column: str, row: int) -> str | None:
         """The name that a ``names`` column holds at a row, or None where it is null."""
         position = table.value(column, row)

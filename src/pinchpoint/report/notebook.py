@@ -1,0 +1,10 @@
+"""A report in a notebook: what bounds the step, what to change, where the time goes."""
+
+from pinchpoint.report.clean import clean
+from pinchpoint.report.document import Report
+from pinchpoint.report.html import shown, template
+
+
+def render(report: Report) -> str:
+    """A few lines of HTML with every name escaped; no script, no style sheet, no network."""
+    return template("notebook.html").render(shown(clean(report)))
