@@ -15,6 +15,7 @@ def command(
     *parts: Path,
     json: Annotated[bool, Switch] = False,
     html: Path | None = None,
+    parquet: Path | None = None,
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
     """Merge part files into the answer that pinchpoint ranks gives in one go.
@@ -27,9 +28,11 @@ def command(
         One JSON document on standard output and nothing else.
     html
         Also write one self-contained page to this file.
+    parquet
+        Also write steps and collectives of all ranks to this folder (needs pinchpoint[sql]).
     verbose
         Also show evidence, every late rank and every kind of collective.
     """
-    report = merge_parts(parts)
+    report = merge_parts(parts, parquet)
     present_ranks(report, json=json, html=html, verbose=verbose)
     return 0 if report.job.ranks else 2

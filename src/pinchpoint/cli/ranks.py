@@ -51,6 +51,7 @@ def command(
     *places: str,
     json: Annotated[bool, Switch] = False,
     html: Path | None = None,
+    parquet: Path | None = None,
     where: Annotated[Where, Parameter(name="*")] = _HERE,
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
@@ -67,6 +68,8 @@ def command(
         One JSON document on standard output and nothing else.
     html
         Also write one self-contained page to this file.
+    parquet
+        Also write steps and collectives of all ranks to this folder (needs pinchpoint[sql]).
     verbose
         Also show evidence, every late rank and every kind of collective.
     """
@@ -74,9 +77,13 @@ def command(
         raise UsageError("which recordings?", hint="pinchpoint ranks DIR")
     engine = _engine(where)
     if where.shard is not None or where.output is not None:
+        if json or html or parquet:
+            raise UsageError(
+                "a shard has no answer of its own", hint="pinchpoint merge *.part --html OUT"
+            )
         return _shard(places, where, engine)
     with counting() as progress:
-        report = diagnose_ranks(places, engine, progress)
+        report = diagnose_ranks(places, engine, progress, parquet)
     present_ranks(report, json=json, html=html, verbose=verbose)
     return 0 if report.job.ranks else 2
 

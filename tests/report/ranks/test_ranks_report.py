@@ -173,6 +173,23 @@ def test_ranks_that_never_met_are_not_called_healthy():
     assert "Nothing inside a single rank" in render_ranks(single)
 
 
+def test_what_is_kept_of_ranks_as_parquet(tmp_path, uneven):
+    duckdb = pytest.importorskip("duckdb", reason="the extra [sql] is not installed")
+    report = diagnose_ranks(both("uneven"), parquet=tmp_path / "tables")
+    assert encode_ranks(report) == encode_ranks(uneven)
+
+    def ask(statement):
+        return duckdb.sql(statement.format(f"{tmp_path}/tables")).fetchall()
+
+    steps = ask("SELECT rank, count(*), sum(complete::int) FROM '{}/steps-*.parquet' GROUP BY 1")
+    assert sorted(steps) == [(0, 4, 3), (1, 4, 3)]
+    (parts,) = ask("SELECT sum(ns) FROM '{}/step_parts-*.parquet'")
+    (windows,) = ask("SELECT sum(end_ns - start_ns) FROM '{}/steps-*.parquet'")
+    assert parts == windows
+    calls = ask("SELECT DISTINCT kind, bytes, sequence FROM '{}/collectives-*.parquet'")
+    assert calls == [("allreduce", 16_000_000, None)]
+
+
 def test_a_record_says_why_there_is_nothing(tmp_path):
     record = decode_record(read_rank(RankFile(str(tmp_path / "gone.json"), 4)))
     assert (record.rank, record.summary) == (4, None)

@@ -29,19 +29,23 @@ Engine = Executor | OnRay | None  # None: processes on this machine
 
 
 def diagnose_ranks(
-    places: Sequence[str | Path], engine: Engine = None, progress: Progress | None = None
+    places: Sequence[str | Path],
+    engine: Engine = None,
+    progress: Progress | None = None,
+    parquet: Path | None = None,
 ) -> RanksReport:
     """Everything that Pinchpoint has to say about the ranks in files, folders, globs or URLs.
 
     ``engine`` is any ``concurrent.futures.Executor``, Ray, or None for a pool of processes sized by
     cores and free memory. A file that cannot be read is reported and does not stop the rest.
-    Raises UsageError where there are no recordings.
+    ``parquet`` is a folder for the tables of all ranks (extra ``[sql]``). Raises UsageError where
+    there are no recordings.
     """
     found = find_rank_files(places)
     with tempfile.TemporaryDirectory(prefix="pinchpoint-ranks-") as folder:
         part = Path(folder) / "all.part"
         _write(part, found, found.files, None, engine, progress)
-        return report_on(read_parts([part]))
+        return _reported([part], parquet)
 
 
 def write_shard(
@@ -68,11 +72,20 @@ def write_shard(
         ) from None
 
 
-def merge_parts(parts: Sequence[Path]) -> RanksReport:
+def merge_parts(parts: Sequence[Path], parquet: Path | None = None) -> RanksReport:
     """The report from the part files of all shards; missing shards are said in it."""
     if not parts:
         raise UsageError("which parts?", hint="pinchpoint merge PART...")
-    return report_on(read_parts(parts))
+    return _reported(parts, parquet)
+
+
+def _reported(parts: Sequence[Path], parquet: Path | None) -> RanksReport:
+    records = read_parts(parts)
+    if parquet is not None:
+        from pinchpoint.report.ranks.parquet import write_rank_tables
+
+        write_rank_tables(records.summaries(), parquet)
+    return report_on(records)
 
 
 def _write(

@@ -46,7 +46,7 @@ def tables_of(trace: Trace) -> dict[str, Table]:
 
 def database(trace: Trace) -> "DuckDBPyConnection":
     """A database in memory; MissingExtra without DuckDB."""
-    connection = _duckdb().connect(":memory:")
+    connection = duckdb_module().connect(":memory:")
     _store_names(connection, trace)
     threads = [(i, t.process, t.thread, t.label) for i, t in enumerate(trace.threads)]
     connection.execute(
@@ -63,7 +63,7 @@ def query(
     trace: Trace, statement: str, limits: Limits | None = None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Column names and rows of a query; UsageError with DuckDB's words if it is wrong."""
-    duckdb = _duckdb()
+    duckdb = duckdb_module()
     connection = database(trace)
     _lock(connection, limits)
     alarm = Timer(limits.seconds, connection.interrupt) if limits else None
@@ -96,7 +96,7 @@ def _lock(connection: "DuckDBPyConnection", limits: Limits | None) -> None:
 
 def write_parquet(trace: Trace, folder: Path) -> list[Path]:
     """One file a table that has rows, in an existing folder; the files that were written."""
-    connection = _duckdb().connect(":memory:")
+    connection = duckdb_module().connect(":memory:")
     _store_names(connection, trace)
     written = []
     for name, rows in tables_of(trace).items():
@@ -116,7 +116,8 @@ def _store_names(connection: "DuckDBPyConnection", trace: Trace) -> None:
     _store(connection, "names", {"id": np.arange(len(names)), "text": names}, "id, text")
 
 
-def _duckdb() -> Any:
+def duckdb_module() -> Any:
+    """DuckDB; MissingExtra without it."""
     try:
         import duckdb
     except ImportError:
