@@ -55,7 +55,7 @@ def test_a_slow_link_is_no_straggler():
     said = diagnosed(Job(ranks=2, transfer_ms=30.0))
     assert [f.id for f in said.found] == ["nccl-slow-transport"]
     # 64 MiB at 225 GB/s of bus bandwidth between two ranks
-    assert said.found[0].predicted.range_ns[0] == near(10 + 0.3)
+    assert said.found[0].predicted.range_ns[0] == near(10 + 0.3 * 0.625)
 
 
 def test_waiting_is_no_slow_link():

@@ -75,7 +75,7 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
         for id_, module in rule_modules().items()
         if hasattr(module, "check_job")
     )
-    base = job.replay.base_ns if job.replay else round(job.step_ns)
+    base = job.base_ns
     answered = {o.id for o in outcomes if o.answer in ("found", "clear")}
     candidates = [_of_job(o.id, f, base) for o in outcomes for f in o.findings]
     candidates = _without_parents(candidates)

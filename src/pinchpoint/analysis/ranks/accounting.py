@@ -14,6 +14,9 @@ Floats = NDArray[np.float64]
 
 WAITING = Part(id="waiting-for-ranks", label="waiting for the last rank", group="exposed")
 TRANSFER = Part(id="exposed-transfer", label="transfer between ranks, not hidden", group="exposed")
+UNSPLIT = Part(
+    id="between-ranks", label="between ranks: waiting or transfer", group="exposed"
+)  # where no call of one rank could be matched with one of another
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,16 @@ def breakdown(job: Job) -> tuple[Share, ...]:
     between = np.array([p.id in BETWEEN_RANKS for p in job.facts.parts], np.bool_)
     parts = [p for p, b in zip(job.facts.parts, between.tolist(), strict=True) if not b]
     shared = float(mean[between].sum())
+    if not job.met:
+        return _shares((*parts, UNSPLIT), np.append(mean[~between], shared))
     waited = np.where(np.isnan(job.facts.window_ns), np.nan, job.between.waiting_ns)
     waiting = min(mean_of_all(waited[usable]), shared)
     values = np.append(mean[~between], (waiting, shared - waiting))
-    shares = zip((*parts, WAITING, TRANSFER), _whole(values).tolist(), strict=True)
+    return _shares((*parts, WAITING, TRANSFER), values)
+
+
+def _shares(parts: tuple[Part, ...], values: Floats) -> tuple[Share, ...]:
+    shares = zip(parts, _whole(values).tolist(), strict=True)
     kept = [Share(part, ns) for part, ns in shares if ns]
     return tuple(sorted(kept, key=lambda s: -s.ns_per_step))
 
@@ -61,7 +70,7 @@ def scaling(job: Job) -> Scaling | None:
     if not total:
         return None
     waiting = sum(s.ns_per_step for s in shares if s.part is WAITING)
-    transfer = sum(s.ns_per_step for s in shares if s.part is TRANSFER)
+    transfer = sum(s.ns_per_step for s in shares if s.part in (TRANSFER, UNSPLIT))
     own = (total - waiting - transfer) / total
     limit = "waiting" if waiting > transfer else "transfer"
     return Scaling(own, waiting, transfer, "nothing" if own >= NEARLY_ALL_RATIO else limit)

@@ -35,7 +35,7 @@ class KindOfCall:
     transfer_ns: int | None
     best_transfer_ns: int | None
     waiting_ns: int | None  # mean of one call and rank
-    exposed_waiting_ns_per_step: int  # mean over the ranks that take part
+    exposed_waiting_ns_per_step: int | None  # mean over the ranks that take part
     exposed_transfer_ns_per_step: int
     algorithm_bytes_per_s: float | None
     bus_bytes_per_s: float | None
@@ -156,7 +156,9 @@ def _kinds(facts: Facts, found: Rendezvous, sums: Floats) -> tuple[KindOfCall, .
         alike.numbers.append(number)
         alike.groups.add(group)
     table = [_row(facts, found, sums, key, alike) for key, alike in rows.items()]
-    table.sort(key=lambda k: -(k.exposed_waiting_ns_per_step + k.exposed_transfer_ns_per_step))
+    table.sort(
+        key=lambda k: -((k.exposed_waiting_ns_per_step or 0) + k.exposed_transfer_ns_per_step)
+    )
     return tuple(table)
 
 
@@ -189,7 +191,7 @@ def _row(
         transfer_ns=transfer,
         best_transfer_ns=best,
         waiting_ns=round(waited / max(count, 1)) if met.any() else None,
-        exposed_waiting_ns_per_step=round(exposed_waiting / rank_steps),
+        exposed_waiting_ns_per_step=round(exposed_waiting / rank_steps) if met.any() else None,
         exposed_transfer_ns_per_step=round(exposed_transfer / rank_steps),
         algorithm_bytes_per_s=_rate(size, transfer),
         bus_bytes_per_s=_bus_rate(kind, ranks, size, transfer),

@@ -59,6 +59,24 @@ class Job:
         """Mean step of the job, as recorded: the median over the ranks of each step."""
         return mean(median_of_ranks(self.facts.window_ns))
 
+    @property
+    def met(self) -> bool:
+        """Whether any collective of one rank could be matched with one of another."""
+        return int((self.over.peer_of >= 0).sum()) > 1
+
+    @property
+    def base_ns(self) -> int:
+        """The step without recording cost: by the replay, or as the ranks' own estimates say."""
+        if self.replay is not None:
+            return self.replay.base_ns
+        typical = [
+            (r.corrected_step_ns, r.typical_step_ns)
+            for r in self.facts.ranks
+            if r.corrected_step_ns and r.typical_step_ns and r.device
+        ]
+        ratios = [min(corrected / step, 1.0) for corrected, step in typical]
+        return round(self.step_ns * (float(np.median(ratios)) if ratios else 1.0))
+
     def peers(self, rank: int) -> Ints:
         """Positions of the ranks that a rank is compared with, without itself."""
         same = (self.over.peer_of == self.over.peer_of[rank]) & self.facts.usable

@@ -135,7 +135,7 @@ def _steps(job: Job, said: JobDiagnosis) -> JobSteps:
         numbers=tuple(job.facts.step_numbers.tolist()),
         duration_ns=tuple(median_of_ranks(window).round().astype(int).tolist()),
         typical_ns=typical or None,
-        unprofiled_ns_predicted=said.base_ns if job.replay else None,
+        unprofiled_ns_predicted=said.base_ns,
     )
 
 
@@ -152,7 +152,9 @@ def _verdict(job: Job) -> str:
     found = scaling(job)
     if found is None:
         return "No rank completed a step; nothing can be said about time."
-    if not _met(job):
+    if int(job.facts.usable.sum()) == 1:
+        return "Only one rank's recording is here: who waits for whom, all of them together show."
+    if not job.met:
         return (
             "No collective of one rank could be matched with one of another:"
             f" {percent(1 - found.efficiency_ratio)} % of each step lies between ranks, and"
@@ -174,11 +176,6 @@ def _verdict(job: Job) -> str:
         if ns >= WORTH_A_WORD_RATIO * total
     ]
     return f"{own}; it loses {' and '.join(lost)}."
-
-
-def _met(job: Job) -> bool:
-    """Whether any collective of one rank could be matched with one of another."""
-    return int((job.over.peer_of >= 0).sum()) > 1
 
 
 def _findings(records: Records, job: Job, said: JobDiagnosis) -> tuple[JobFindingItem, ...]:
@@ -301,7 +298,7 @@ def _mismatches(job: Job) -> tuple[MismatchItem, ...]:
 
 
 def _scaling(job: Job) -> ScalingItem | None:
-    found = scaling(job) if _met(job) else None
+    found = scaling(job) if job.met else None
     if found is None:
         return None
     return ScalingItem(
@@ -315,7 +312,7 @@ def _scaling(job: Job) -> ScalingItem | None:
 
 def _what_if(job: Job) -> tuple[WhatIfItem, ...]:
     replay = job.replay
-    if replay is None or not _met(job):
+    if replay is None or not job.met:
         return ()
     first = job.late_ranks[0].doing[:1] if job.late_ranks else ()
     shared = bool(first) and first[0].subject == MORE_WORK

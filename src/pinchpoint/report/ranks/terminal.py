@@ -191,9 +191,12 @@ def _advice(report: RanksReport) -> Iterator[Line]:
 def _silent(report: RanksReport, verbose: bool) -> Iterator[Line]:
     for item in report.crashed:
         yield "", f"Failed: {item.id} ({item.why})"
+    reasons: dict[str, list[str]] = {}
     for item in report.not_checked:
         if item.record:
-            yield "Not checked: ", f"{item.id}: {item.why}; {item.record}"
+            reasons.setdefault(f"{item.why}; {item.record}", []).append(item.id)
+    for why, ids in reasons.items():
+        yield "Not checked: ", f"{', '.join(ids)}: {why}"
     alike = [i for i in report.not_checked if not i.record]
     if verbose and alike:
         yield "Not checked: ", f"{', '.join(i.id for i in alike)}; {alike[0].why}"

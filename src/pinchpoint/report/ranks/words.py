@@ -27,12 +27,15 @@ def source_line(report: RanksReport) -> tuple[str, ...]:
     """What was read: ranks, devices, backend, steps."""
     job = report.job
     of = f" of {job.world_size:,}" if job.world_size and job.world_size != job.ranks else ""
+    ranks = f"{job.ranks:,}{of} ranks" if of else _counted(job.ranks, "rank")
     devices = ", ".join(f"{n:,} × {name}" for name, n in sorted(job.devices.items()))
     numbers = report.steps.numbers
-    steps = f"{len(numbers)} steps ({numbers[0]} to {numbers[-1]})" if numbers else "no steps"
-    return tuple(
-        p for p in (f"{job.ranks:,}{of} ranks", devices, ", ".join(job.backends), steps) if p
-    )
+    steps = "no steps"
+    if numbers:
+        steps = f"{len(numbers):,} steps ({numbers[0]} to {numbers[-1]})"
+    if len(numbers) == 1:
+        steps = f"1 step (number {numbers[0]})"
+    return tuple(p for p in (ranks, devices, ", ".join(job.backends), steps) if p)
 
 
 def clock_sentence(report: RanksReport) -> str | None:
