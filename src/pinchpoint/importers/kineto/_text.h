@@ -17,7 +17,13 @@ typedef __m128i pp_block;
 #define PP_LOAD(p) _mm_loadu_si128((const __m128i *)(p))
 #define PP_IS(block, c) _mm_cmpeq_epi8(block, _mm_set1_epi8(c))
 #define PP_OR(a, b) _mm_or_si128(a, b)
-#define PP_FOLD(block) _mm_or_si128(block, _mm_set1_epi8(32))
+/* Quotes, brackets, backslashes, and '|', which lies between the brackets. */
+#define PP_SIGNS(block)                                                                        \
+    PP_OR(PP_IS(block, '"'),                                                                   \
+          PP_IS(_mm_subs_epu8(_mm_sub_epi8(_mm_or_si128(block, _mm_set1_epi8(32)),             \
+                                           _mm_set1_epi8('{')),                                \
+                              _mm_set1_epi8(2)),                                               \
+                0))
 #define PP_BLANKS(block) PP_IS(_mm_subs_epu8(block, _mm_set1_epi8(32)), 0)
 #define PP_MASK(hits) ((unsigned)_mm_movemask_epi8(hits))
 #define PP_ALL 0xFFFFu
@@ -30,8 +36,12 @@ static __inline int pp_first(unsigned mask) {
     _BitScanForward(&at, mask);
     return (int)at;
 }
+static __inline int pp_first_of_64(uint64_t mask) {
+    return (unsigned)mask ? pp_first((unsigned)mask) : 32 + pp_first((unsigned)(mask >> 32));
+}
 #else
 #define pp_first(mask) __builtin_ctz(mask)
+#define pp_first_of_64(mask) __builtin_ctzll(mask)
 #endif
 
 typedef const uint8_t *pp_bytes;
@@ -107,29 +117,41 @@ static inline pp_bytes pp_skip_separators(pp_bytes p, pp_bytes e) {
    '[' and ']' differ from '{' and '}' by one bit. */
 static inline pp_bytes pp_skip_brackets(pp_bytes p, pp_bytes e) {
     int64_t depth = 0;
-    while (p < e) {
+    int in_string = 0;
+#ifdef PP_WIDE
+    while (e - p >= PP_WIDE) {
+        unsigned hits = PP_MASK(PP_SIGNS(PP_LOAD(p)));
+        int escaped = 0; /* the first byte of the next block */
+        while (hits) {
+            int at = pp_first(hits);
+            uint8_t c = p[at];
+            hits &= hits - 1;
+            if (c == '"') {
+                in_string = !in_string;
+            } else if (in_string) {
+                if (c != '\\') continue;
+                hits &= ~(2u << at);
+                escaped = at == PP_WIDE - 1;
+            } else if ((c | 32) == '{') {
+                depth++;
+            } else if ((c | 32) == '}' && --depth == 0) {
+                return p + at + 1;
+            }
+        }
+        p += PP_WIDE + escaped;
+    }
+#endif
+    for (; p < e; p++) {
         uint8_t c = *p;
         if (c == '"') {
-            p = pp_string_end(p + 1, e);
-            if (!p) return NULL;
+            in_string = !in_string;
+        } else if (in_string) {
+            p += c == '\\';
         } else if ((c | 32) == '{') {
             depth++;
-        } else if ((c | 32) == '}') {
-            if (--depth == 0) return p + 1;
+        } else if ((c | 32) == '}' && --depth == 0) {
+            return p + 1;
         }
-        p++;
-#ifdef PP_WIDE
-        while (e - p >= PP_WIDE) {
-            pp_block block = PP_LOAD(p), folded = PP_FOLD(block);
-            unsigned hits =
-                PP_MASK(PP_OR(PP_IS(block, '"'), PP_OR(PP_IS(folded, '{'), PP_IS(folded, '}'))));
-            if (hits) {
-                p += pp_first(hits);
-                break;
-            }
-            p += PP_WIDE;
-        }
-#endif
     }
     return NULL;
 }
@@ -235,21 +257,44 @@ static inline int64_t pp_number(pp_bytes p, pp_bytes e, int shift, int address, 
     return (int64_t)(negative ? 0 - size : size);
 }
 
+/* The digits at p, eight at most, as a number; their count. Eight bytes are read, least one first. */
+static inline int pp_eight_digits(pp_bytes p, uint64_t *out) {
+    uint64_t word = pp_word(p), digits = word - 0x3030303030303030ULL;
+    /* The top bit of the first byte that is no digit; those behind it may be wrong. */
+    uint64_t others = (digits | (word + 0x4646464646464646ULL)) & 0x8080808080808080ULL;
+    int count = others ? pp_first_of_64(others) >> 3 : 8;
+    *out = 0;
+    if (count == 0) return 0;
+    digits <<= 64 - 8 * count; /* zeros in front */
+    digits = digits * 10 + (digits >> 8); /* pairs, in every other byte */
+    *out = ((digits & 0x000000FF000000FFULL) * 0x000F424000000064ULL +
+            ((digits >> 16) & 0x000000FF000000FFULL) * 0x0000271000000001ULL) >> 32;
+    return count;
+}
+
 /* The usual spelling: up to 15 digits, up to `places` decimals, then the end of the value.
    *after is where reading goes on; 0 if the text is spelt otherwise. */
 static inline int pp_plain_number(pp_bytes p, pp_bytes e, int places, int64_t *out,
                                   pp_bytes *after) {
-    pp_bytes begin = p;
-    uint64_t value = 0;
-    while (p < e && pp_digit(*p)) value = value * 10 + (*p++ - '0');
-    if (p == begin || p - begin > 15 || p >= e) return 0;
+    uint64_t value, more;
+    int count;
+    if (e - p < 32) return 0; /* at the very end of a text */
+    count = pp_eight_digits(p, &value);
+    if (count == 0) return 0;
+    p += count;
+    if (count == 8) {
+        count = pp_eight_digits(p, &more);
+        if (count == 8) return 0;
+        value = value * PP_POWERS[count] + more;
+        p += count;
+    }
     if (places && *p == '.') {
         p++;
-        while (p < e && places && pp_digit(*p)) {
-            value = value * 10 + (*p++ - '0');
-            places--;
-        }
-        if (p >= e) return 0;
+        count = pp_eight_digits(p, &more);
+        if (count > places) return 0;
+        value = value * PP_POWERS[count] + more;
+        p += count;
+        places -= count;
     }
     if (!pp_ends_scalar(*p)) return 0;
     *out = (int64_t)(value * PP_POWERS[places]);
