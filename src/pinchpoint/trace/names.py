@@ -22,7 +22,8 @@ class Names:
 
     def ids_of(self, texts: Iterable[str]) -> list[int]:
         """Positions of several texts."""
-        return [self.id_of(text) for text in texts]
+        known, id_of = self._position, self.id_of
+        return [known[text] if text in known else id_of(text) for text in texts]
 
     def __len__(self) -> int:
         return len(self._text)

@@ -25,6 +25,8 @@ from pinchpoint.trace import Names
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 
+_MOST_ARE_SEEN_IN = 65_536  # rows: a step or more, and the next ones repeat it
+_BLANKS = b" \t\r\n"
 _NARROW_NULL = -(2**31)  # in columns that a scanner keeps in 32 bits
 _INTERNED_COLUMNS = {c for c, form in zip(COLUMNS, FORMS, strict=True) if form in INTERNED}
 
@@ -146,15 +148,15 @@ class Interned:
 
     def strings(self, column: Array) -> tuple[Array, Mask]:
         """A column of words as positions in names, and where it is null."""
-        return self._mapped(column, self.string)
+        return self._mapped(column, lambda used: [self.string(text) for text in used])
 
     def json(self, column: Array) -> tuple[Array, Mask]:
         """A column of JSON values as positions of their shortest spelling, and where null."""
-        return self._mapped(column, lambda text: _shortest(self.texts[text]))
+        return self._mapped(column, lambda used: _shortest_of([self.texts[t] for t in used]))
 
     def renamed(self, column: Array, rename: Callable[[str], str]) -> Array:
         """A column of words, each changed by ``rename``."""
-        return self._mapped(column, lambda text: rename(self.string(text)))[0]
+        return self._mapped(column, lambda used: [rename(self.string(t)) for t in used])[0]
 
     def chosen(self, column: Array, choose: Callable[[str], int]) -> Array:
         """For each row what ``choose`` says about its word; absent words are empty ones."""
@@ -182,15 +184,25 @@ class Interned:
     def _word(self, text: int) -> str:
         return "" if text == ABSENT else self.string(text)
 
-    def _mapped(self, column: Array, spell: Callable[[int], str]) -> tuple[Array, Mask]:
+    def _mapped(
+        self, column: Array, spell: Callable[[list[int]], list[str]]
+    ) -> tuple[Array, Mask]:
         table = np.zeros(len(self.texts) + 1, np.int32)
         used = used_in_order(column, len(self.texts))
-        table[used] = self._names.ids_of([spell(text) for text in used])
+        table[used] = self._names.ids_of(spell(used))
         return table[column], column == ABSENT
 
 
 def used_in_order(column: Array, values: int) -> list[int]:
     """Which of the numbers below ``values`` occur in a column, in order of their first row."""
+    order = _in_order(column[:_MOST_ARE_SEEN_IN], values)
+    seen = np.zeros(values + 1, np.bool_)
+    seen[[*order, ABSENT]] = True
+    later = column[_MOST_ARE_SEEN_IN:]
+    return order + _in_order(later[~seen[later]], values)
+
+
+def _in_order(column: Array, values: int) -> list[int]:
     first = np.full(values + 1, len(column), np.int32)
     rows = np.arange(len(column) - 1, -1, -1, dtype=np.int32)
     first[column[::-1]] = rows  # of equal places the last one stays
@@ -199,9 +211,19 @@ def used_in_order(column: Array, values: int) -> list[int]:
     return order
 
 
+def _shortest_of(tokens: list[bytes]) -> list[str]:
+    """The shortest spelling of each token: all at once if they are numbers and brackets."""
+    together = b"\0".join(tokens)
+    if b'"' not in together and together.count(b"\0") == len(tokens) - 1:
+        texts = together.translate(None, _BLANKS).decode("utf-8", "replace").split("\0")
+        if "".join(texts).isprintable():
+            return texts
+    return [_shortest(token) for token in tokens]
+
+
 def _shortest(token: bytes) -> str:
     if b'"' not in token:  # numbers and brackets
-        text = token.translate(None, b" \t\r\n").decode("utf-8", "replace")
+        text = token.translate(None, _BLANKS).decode("utf-8", "replace")
         if text.isprintable():
             return text
     try:

@@ -24,8 +24,11 @@ def launching_calls(correlation: Array, start: Array, api_calls: Table) -> Array
     order = np.argsort(ids, kind="stable")  # calls are in order of time already
     usable, ids = usable[order], ids[order]
     low = np.searchsorted(ids, correlation, "left")
+    nearest = np.minimum(low, len(ids) - 1)
+    call = np.where(ids[nearest] == correlation, usable[nearest], -1)
+    if (ids[1:] != ids[:-1]).all():
+        return np.asarray(call, np.int32)
     high = np.searchsorted(ids, correlation, "right")
-    call = np.where(high > low, usable[np.minimum(low, len(ids) - 1)], -1)
     begins = api_calls["start_ns"]
     for row in np.flatnonzero((high - low > 1) & (correlation > 0)).tolist():
         same = usable[low[row] : high[row]]
