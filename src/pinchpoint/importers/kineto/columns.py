@@ -184,9 +184,7 @@ class Interned:
     def _word(self, text: int) -> str:
         return "" if text == ABSENT else self.string(text)
 
-    def _mapped(
-        self, column: Array, spell: Callable[[list[int]], list[str]]
-    ) -> tuple[Array, Mask]:
+    def _mapped(self, column: Array, spell: Callable[[list[int]], list[str]]) -> tuple[Array, Mask]:
         table = np.zeros(len(self.texts) + 1, np.int32)
         used = used_in_order(column, len(self.texts))
         table[used] = self._names.ids_of(spell(used))
