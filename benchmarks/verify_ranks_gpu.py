@@ -36,6 +36,8 @@ WORKLOADS = (
     ("c56_straggler_rank", "fixed", 1000, "1"),
     ("c53_ddp_sync_every_microstep", "slow", 90, "0.6"),
 )
+# Here the planted cause is worth so little on H100s that no finding is right as well.
+OR_NOTHING = ("c55_comm_not_overlapped",)
 FLAGS = ["--ranks", "all", "--no-diagnose", "--after-seconds", "2.5"]
 
 ALL_REDUCE = """
@@ -103,8 +105,9 @@ def main() -> int:
         record = ["--seconds", seconds, *launcher(spelt)]
         found = judged(out, f"{name}.{variant}", record + words, end)
         found["truth"] = truth_of(script) if variant == "slow" else "healthy"
-        wanted = [] if found["truth"] == "healthy" else [found["truth"]]
-        found["first_is_right"] = found.get("findings", ["no answer"])[:1] == wanted
+        wanted = [[] if found["truth"] == "healthy" else [found["truth"]]]
+        wanted += [[]] if name in OR_NOTHING else []
+        found["first_is_right"] = found.get("findings", ["no answer"])[:1] in wanted
         report["workloads"][f"{name}.{variant}"] = found
         save(out, report)
     pack(out)

@@ -3,6 +3,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.collectives import collectives
+from pinchpoint.trace import DeviceKind
 from program import Program
 
 
@@ -27,6 +28,22 @@ def test_the_message_is_elements_of_a_type(dtype, size):
     found = collectives(reducing(ALL_REDUCE | {"dtype": dtype}))
     assert found.bytes.tolist() == [size] * 3
     assert found.group_size.tolist() == [4] * 3
+
+
+def test_what_was_launched_before_the_recording_is_of_no_step():
+    b = TraceBuilder()
+    args = '{"In msg nelems": 1000, "Group size": 2, "dtype": "Float"}'
+    collective = {
+        "kind": DeviceKind.COLLECTIVE, "collective": "allreduce", "collective_args": args,
+    }  # fmt: skip
+    for i in range(6):  # the device is three steps behind its host
+        b.step(i, 1_000_000 * i, 1_000_000)
+        done = {"start_ns": 1_000_000 * i + 500, "duration_ns": 900_000, "device": 0, "stream": 7}
+        if i < 3:
+            b.add("device_ops", name="nccl", correlation=900 + i, **done, **collective)
+        b.launch(1_000_000 * i, 5_000, "nccl", 1_000_000 * (i + 3), 900_000, **collective)
+    found = collectives(b.trace())
+    assert np.bincount(found.step).max() == 1
 
 
 def test_a_gather_moves_what_comes_out():

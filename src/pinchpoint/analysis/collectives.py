@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.collective_arguments import bus_factor, collective_arguments
-from pinchpoint.analysis.in_steps import judged_steps
+from pinchpoint.analysis.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.launches import issued
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.intervals import covered_before, flatten
@@ -44,7 +44,7 @@ def collectives(trace: Trace) -> Collectives | None:
     if ops is None or not len(ops):
         return None
     step = judged_steps(trace).step_of(issued(trace).start_ns)
-    rows = np.flatnonzero((ops["kind"] == DeviceKind.COLLECTIVE) & (step >= 0))
+    rows = np.flatnonzero((ops["kind"] == DeviceKind.COLLECTIVE) & device_ops_in_steps(trace))
     if not len(rows):
         return None
     computing = ops["kind"] == DeviceKind.KERNEL
