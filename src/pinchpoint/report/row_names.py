@@ -62,3 +62,11 @@ def _distinct(trace: Trace, rows: Table | None, kind: HostKind | None = None) ->
         return []
     names = rows["name"] if kind is None else rows["name"][rows["kind"] == kind]
     return [trace.names[i] for i in np.flatnonzero(np.bincount(names, minlength=1)).tolist()]
+
+
+def names_at(trace: Trace, rows: Table | None, at_ns: int | None) -> set[str]:
+    """Names of the events that begin at a time."""
+    if rows is None or at_ns is None:
+        return set()
+    first, end = np.searchsorted(rows["start_ns"], (at_ns, at_ns + 1))
+    return {trace.names[i] for i in rows["name"][first:end].tolist()}

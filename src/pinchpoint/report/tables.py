@@ -6,6 +6,7 @@ from pinchpoint.analysis.not_recorded import NotRecorded
 from pinchpoint.analysis.operators import OperatorRow, operators
 from pinchpoint.analysis.source_table import SourceRow, source_table
 from pinchpoint.report import time_tables
+from pinchpoint.report.collective_table import collective_table
 from pinchpoint.report.columns import Column, result_table
 from pinchpoint.report.document import ResultTable
 from pinchpoint.report.sampled_table import sampled_table
@@ -22,6 +23,7 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
         source_lines(trace),
         module_table(trace),
         time_tables.transfer_table(trace),
+        collective_table(trace),
         time_tables.launch_table(trace),
         time_tables.sync_table(trace),
         sampled_table(trace),

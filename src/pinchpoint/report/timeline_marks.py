@@ -16,10 +16,11 @@ from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.gaps import gaps
 from pinchpoint.analysis.steps import steps
 from pinchpoint.diagnosis import engine
+from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.report.document import Report
 from pinchpoint.report.occurrences import Occurrences, occurrences
 from pinchpoint.report.plain import plain
-from pinchpoint.report.row_names import names_of_rows
+from pinchpoint.report.row_names import names_at, names_of_rows
 from pinchpoint.report.time_tables import idle_causes_shown
 from pinchpoint.report.timeline import NO_LINK, Timeline
 from pinchpoint.trace import DeviceKind, MemoryKind, Table, Trace
@@ -74,9 +75,18 @@ def _findings(trace: Trace, drawn: Timeline, report: Report) -> Iterator[tuple[s
         if len(places):
             yield f"finding {ranked.id}", of_rows(trace, drawn, label, places)
             continue
-        at = [fact.at_ns for fact in ranked.finding.evidence if fact.at_ns is not None]
-        when = np.array(at, np.int64)
-        yield f"finding {ranked.id}", of_times(label, when, when + 1)
+        yield f"finding {ranked.id}", _of_evidence(trace, label, ranked.finding)
+
+
+def _of_evidence(trace: Trace, label: str, finding: Finding) -> Mark:
+    """Where no change says what a fix would touch: all events named as the one that shows it."""
+    shown = [fact for fact in finding.evidence if fact.at_ns is not None]
+    for fact in shown:
+        for kind, table in (("device", trace.device_ops), ("host", trace.host_ops)):
+            if fact.name in names_at(trace, table, fact.at_ns):
+                return Mark(f"{label} (events of this name)", 0, (str(fact.name),), kind)
+    when = np.array([fact.at_ns for fact in shown], np.int64)
+    return of_times(label, when, when + 1)
 
 
 def of_rows(trace: Trace, drawn: Timeline, label: str, places: Occurrences) -> Mark:

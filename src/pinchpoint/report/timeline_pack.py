@@ -18,12 +18,11 @@ from pinchpoint.analysis.steps import steps
 from pinchpoint.report.document import Report
 from pinchpoint.report.plain import plain
 from pinchpoint.report.timeline import NO_LINK, Numbers, Slices, Timeline, distinct
+from pinchpoint.report.timeline_counters import counters_of
 from pinchpoint.report.timeline_marks import Mark
 from pinchpoint.trace import Trace
 
 NAME_LIMIT = 200  # characters
-COUNTER_POINTS = 1000  # of one counter; of more, every n-th is drawn
-MOST_COUNTERS = 12
 _COMPRESSION = 6
 
 
@@ -56,7 +55,7 @@ def pack(
         "tables": [[table, len(place)] for table, place in drawn.place_of.items()],
         "steps": _steps(trace),
         "places": _places(trace, slices, report),
-        "counters": _counters(trace),
+        "counters": counters_of(trace, drawn.start_ns, drawn.end_ns),
         "marks": _marks(trace, drawn, marked or {}, names, tick_ns),
     }
     text = msgspec.json.encode(head)
@@ -135,25 +134,3 @@ def _marks(
             one["lengths"] = (np.array(mark.lengths, np.int64) // tick_ns).tolist()
         found.append(one)
     return found
-
-
-def _counters(trace: Trace) -> list[dict[str, Any]]:
-    rows = trace.counters
-    if rows is None or not len(rows):
-        return []
-    key = rows["name"].astype(np.int64) * 4096 + rows.filled("device", -1) % 4096
-    drawn = []
-    for one in np.unique(key)[:MOST_COUNTERS]:
-        mine = np.flatnonzero(key == one)
-        mine = mine[:: max(len(mine) // COUNTER_POINTS, 1)]
-        values = np.where(np.isfinite(rows["value"][mine]), rows["value"][mine], 0.0)
-        device = rows.value("device", int(mine[0]))
-        label = trace.text(rows, "name", int(mine[0])) or ""
-        drawn.append(
-            {
-                "label": plain(label if device is None else f"{label} · device {device}", 60),
-                "times_ns": rows["time_ns"][mine].tolist(),
-                "values": values.tolist(),
-            }
-        )
-    return drawn

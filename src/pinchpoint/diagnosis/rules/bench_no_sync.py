@@ -21,6 +21,7 @@ from pinchpoint.analysis.stopwatch import stopwatches
 from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops", "api_calls", "device_ops")
 RECORD = "Python stacks: with_stack=True"
@@ -45,7 +46,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     says = int(timed.end_ns[worst] - timed.start_ns[worst])
     yield Finding(
         summary=(
-            f"The program times launches, not work: a stopwatch says {says / 1e6:.2f} ms while the"
+            f"The program times launches, not work: a stopwatch says {duration(says)} while the"
             f" device is done {missed[worst] / 1e6:.2f} ms later"
         ),
         evidence=(

@@ -23,6 +23,7 @@ from pinchpoint.analysis.stopwatch import stopwatches
 from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops", "api_calls", "device_ops")
 RECORD = "the first calls of the measurement too, with Python stacks: with_stack=True"
@@ -43,7 +44,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"A measurement counts its first call: {length[0] / 1e6:.2f} ms against"
-            f" {usual / 1e6:.2f} ms of the others"
+            f" {duration(usual)} of the others"
         ),
         evidence=(
             Evidence("first", int(length[0]), "ns", int(timed.start_ns[0]), timed.name),

@@ -23,6 +23,7 @@ from pinchpoint.analysis.host_activity import activity
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops",)
 RECORD = "Python stacks, over steps that include a save: with_stack=True"
@@ -41,7 +42,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"The training thread writes a checkpoint{spans.where}, {how_often(trace, spans)},"
-            f" for {spans.ns_per_step / 1e6:.1f} ms of the mean step"
+            f" for {duration(spans.ns_per_step)} of the mean step"
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,

@@ -24,6 +24,7 @@ from pinchpoint.analysis.input_work import InputWork
 from pinchpoint.diagnosis.loading import Loads, loads, work_in_loader
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops", "device_ops")
 RECORD = "Python stacks: with_stack=True"
@@ -49,7 +50,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"The training thread collates its batches, {collating.ns_per_step / 1e6:.1f} of"
-            f" {found.spans.ns_per_step / 1e6:.1f} ms that each step spends on its batch"
+            f" {duration(found.spans.ns_per_step)} that each step spends on its batch"
         ),
         evidence=(*collating.evidence, *found.spans.evidence[:1]),
         cost_ns_per_step=collating.ns_per_step,
@@ -76,7 +77,7 @@ def _row_by_row(found: Loads) -> Iterator[Finding]:
         summary=(
             f"{who} batches of {found.samples} rows of {found.sample_bytes} bytes together,"
             f" {per_row / 1e3:.1f} µs a row; each step waits"
-            f" {found.spans.ns_per_step / 1e6:.1f} ms for them"
+            f" {duration(found.spans.ns_per_step)} for them"
         ),
         evidence=(
             *found.spans.evidence,

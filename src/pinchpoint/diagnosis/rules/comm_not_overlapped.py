@@ -27,6 +27,7 @@ from pinchpoint.analysis.workload import workload
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops", "api_calls")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
@@ -48,7 +49,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     exposed = round(per_step(trace, int(found.exposed_ns.sum())))
     yield Finding(
-        summary=f"Collectives take {exposed / 1e6:.1f} ms of each step while nothing is computed",
+        summary=f"Collectives take {duration(exposed)} of each step while nothing is computed",
         evidence=(Evidence("exposed communication", exposed, "ns per step"), *work.evidence),
         cost_ns_per_step=exposed,
         saving_ns_per_step=(round(LEAST_WON_RATIO * exposed), round(MOST_WON_RATIO * exposed)),

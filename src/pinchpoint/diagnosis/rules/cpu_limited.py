@@ -40,6 +40,7 @@ from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops",)
 RECORD = "CPU activity with Python stacks, or a run folder: pinchpoint run"
@@ -77,7 +78,7 @@ def _by_run_facts(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"The job may use {cores:g} of {there} cores for {workers} loader workers and itself;"
-            f" the step waits {wait / 1e6:.1f} ms for its batch"
+            f" the step waits {duration(wait)} for its batch"
         ),
         evidence=(
             Evidence("cores allowed", cores, "count"),
@@ -115,7 +116,7 @@ def _by_stalls(trace: Trace) -> Iterator[Finding]:
     )
     yield Finding(
         summary=(
-            f"The launching thread stands still for {total / 1e6:.1f} ms of the mean step:"
+            f"The launching thread stands still for {duration(total)} of the mean step:"
             " it loses its core, as when the job may use too few"
         ),
         evidence=(

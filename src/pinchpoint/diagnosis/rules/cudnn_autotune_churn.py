@@ -25,6 +25,7 @@ from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops", "api_calls", "device_ops")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
@@ -54,7 +55,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     tried = launched[_repeats(ops.filled("host_op", len(host))[launched])]
     yield Finding(
         summary=(
-            f"Convolutions search for their algorithm in every step: {mean / 1e6:.1f} ms of host"
+            f"Convolutions search for their algorithm in every step: {duration(mean)} of host"
             f" time each, with {len(own) / len(spans.rows):.1f} waits"
         ),
         evidence=(

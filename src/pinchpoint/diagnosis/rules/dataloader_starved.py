@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pinchpoint.diagnosis.loading import loads
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops", "device_ops")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
@@ -34,7 +35,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     doing = "waits for worker processes" if found.in_workers else "prepares the batch itself"
     yield Finding(
-        summary=f"The training thread {doing}, {found.spans.ns_per_step / 1e6:.2f} ms of each step",
+        summary=f"The training thread {doing}, {duration(found.spans.ns_per_step)} of each step",
         evidence=found.spans.evidence,
         cost_ns_per_step=found.spans.ns_per_step,
         changes=found.ready,

@@ -21,6 +21,7 @@ import numpy as np
 from pinchpoint.diagnosis.host_spans import host_spans, named, without
 from pinchpoint.diagnosis.rule import Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops",)
 RECORD = "the flag find_unused_parameters, or DDP's warning in the log of the run"
@@ -38,7 +39,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     if spans is None:
         raise NotChecked("the flag find_unused_parameters is in no trace")
     yield Finding(
-        summary=f"DDP searches for unused parameters, {spans.ns_per_step / 1e6:.2f} ms a step",
+        summary=f"DDP searches for unused parameters, {duration(spans.ns_per_step)} a step",
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,
         changes=without(trace, spans.rows),

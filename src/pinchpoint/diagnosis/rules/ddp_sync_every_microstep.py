@@ -27,6 +27,7 @@ from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops", "api_calls", "host_ops")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
@@ -54,7 +55,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"Each of {times} micro-steps reduces all gradients,"
-            f" {work.ns_per_step / 1e6:.1f} ms a step more than the last one needs"
+            f" {duration(work.ns_per_step)} a step more than the last one needs"
         ),
         evidence=(
             Evidence("forward passes", times, "per step", int(host["start_ns"][first]), _FORWARD),

@@ -23,6 +23,7 @@ from pinchpoint.analysis.input_work import InputWork
 from pinchpoint.diagnosis.loading import loads, work_in_loader
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops", "device_ops")
 RECORD = "Python stacks: with_stack=True"
@@ -41,7 +42,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"The training thread decodes its input{decoding.where},"
-            f" {decoding.ns_per_step / 1e6:.1f} of {found.spans.ns_per_step / 1e6:.1f} ms that each"
+            f" {duration(decoding.ns_per_step)} of {duration(found.spans.ns_per_step)} that each"
             " step spends on its batch"
         ),
         evidence=(*decoding.evidence, *found.spans.evidence[:1]),

@@ -28,6 +28,7 @@ from pinchpoint.analysis.workload import workload
 from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, without
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops", "device_ops")
 RECORD = "Python stacks over a few dozen tokens: with_stack=True"
@@ -53,7 +54,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"Text is made from all tokens again for each new one{spans.where},"
-            f" {spans.ns_per_step / 1e6:.1f} ms a step and growing"
+            f" {duration(spans.ns_per_step)} a step and growing"
         ),
         evidence=(
             *spans.evidence,

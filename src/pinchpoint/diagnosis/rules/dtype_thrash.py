@@ -27,6 +27,7 @@ from pinchpoint.analysis.replay import DropDeviceOps, ScaleDeviceOps
 from pinchpoint.diagnosis.device_work import device_time_per_step, device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops", "host_ops")
 RECORD = "shapes and types of inputs: record_shapes=True"
@@ -56,7 +57,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"{work.count:.0f} casts a step take tensors to a wider type and back around"
-            f" elementwise work, {work.ns_per_step / 1e6:.1f} ms of each step"
+            f" elementwise work, {duration(work.ns_per_step)} of each step"
         ),
         evidence=(
             *work.evidence,

@@ -31,6 +31,7 @@ from pinchpoint.diagnosis.attainable import attainable, scaled
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import DeviceKind, Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops",)
 RECORD = "device activity: ProfilerActivity.CUDA"
@@ -50,7 +51,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"{work.count:.0f} kernels and copies a step work in double precision,"
-            f" {work.ns_per_step / 1e6:.1f} ms of each step"
+            f" {duration(work.ns_per_step)} of each step"
         ),
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,

@@ -24,6 +24,7 @@ from pinchpoint.analysis.replay import MoveToOwnStream
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import MemoryKind, Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops", "api_calls")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
@@ -47,7 +48,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"{copies.count:.3g} copies a step wait for the kernels of their stream, and these for"
-            f" them, {copies.ns_per_step / 1e6:.2f} ms of each step"
+            f" them, {duration(copies.ns_per_step)} of each step"
         ),
         evidence=copies.evidence,
         cost_ns_per_step=copies.ns_per_step,

@@ -29,6 +29,7 @@ from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops",)
 RECORD = "device activity: ProfilerActivity.CUDA"
@@ -61,7 +62,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"{work.count:.0f} times a step, a convolution's operands or result are turned from one"
-            f" layout into the other, {work.ns_per_step / 1e6:.1f} ms of each step"
+            f" layout into the other, {duration(work.ns_per_step)} of each step"
         ),
         evidence=evidence,
         cost_ns_per_step=work.ns_per_step,

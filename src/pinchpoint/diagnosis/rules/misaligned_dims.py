@@ -35,6 +35,7 @@ from pinchpoint.diagnosis.attainable import Attainable, Estimate, attainable, sc
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops",)
 RECORD = "device activity: ProfilerActivity.CUDA; sizes: record_shapes=True"
@@ -57,8 +58,8 @@ def check(trace: Trace) -> Iterator[Finding]:
         evidence += (Evidence("sizes that forbid wide loads", ", ".join(sizes), ""),)
     yield Finding(
         summary=(
-            f"{work.count:.3g} products a step run in kernels for unaligned operands"
-            f"{_because(sizes)}, {work.ns_per_step / 1e6:.1f} ms of each step"
+            f"{_products(work.count)} in kernels for unaligned operands"
+            f"{_because(sizes)}, {duration(work.ns_per_step)} of each step"
         ),
         evidence=evidence,
         cost_ns_per_step=work.ns_per_step,
@@ -68,6 +69,11 @@ def check(trace: Trace) -> Iterator[Finding]:
         hint=_padding(sizes),
         confirm='pinchpoint bench ab -- "python train.py" "python train_padded.py"',
     )
+
+
+def _products(count: float) -> str:
+    said = f"{count:.3g}"
+    return "1 product a step runs" if said == "1" else f"{said} products a step run"
 
 
 def _unaligned(trace: Trace) -> NDArray[np.bool_]:

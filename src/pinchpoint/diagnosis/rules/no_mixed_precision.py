@@ -36,6 +36,7 @@ from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.rule import Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops",)
 RECORD = "device activity: ProfilerActivity.CUDA"
@@ -73,7 +74,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     yield Finding(
         summary=(
-            f"Matrix work runs in TF32 and float32, {work.ns_per_step / 1e6:.2f} ms of"
+            f"Matrix work runs in TF32 and float32, {duration(work.ns_per_step)} of"
             " each step; bfloat16 is usual in such networks"
         ),
         evidence=work.evidence,

@@ -26,6 +26,7 @@ from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Finding, NotChecked
 from pinchpoint.hardware.specs import find_spec
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops",)
 RECORD = "device activity: ProfilerActivity.CUDA"
@@ -49,7 +50,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     cost = work.ns_per_step
     yield Finding(
-        summary=f"float32 products run outside the tensor cores, {cost / 1e6:.1f} ms of each step",
+        summary=f"float32 products run outside the tensor cores, {duration(cost)} of each step",
         evidence=work.evidence,
         cost_ns_per_step=cost,
         changes=(ScaleDeviceOps(work.rows, 1 / _speedup(trace)),),

@@ -31,6 +31,7 @@ from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops", "host_ops")
 RECORD = "shapes and strides of inputs: record_shapes=True"
@@ -55,7 +56,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"{work.count:.3g} elementwise kernels a step read operands across their layout and"
-            f" reach {rate / 1e12:.2f} TB/s, {work.ns_per_step / 1e6:.2f} ms of each step"
+            f" reach {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)} of each step"
         ),
         evidence=(
             *work.evidence,

@@ -24,6 +24,7 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, named
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops",)
 RECORD = "Python stacks: with_stack=True"
@@ -41,7 +42,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"Garbage is collected {how_often(trace, spans)}{spans.where},"
-            f" for {spans.ns_per_step / 1e6:.1f} ms of the mean step"
+            f" for {duration(spans.ns_per_step)} of the mean step"
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,

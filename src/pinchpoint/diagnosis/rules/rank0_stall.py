@@ -30,6 +30,7 @@ from pinchpoint.diagnosis.late_ranks import (
 )
 from pinchpoint.diagnosis.rule import Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops",)
 RECORD = "all ranks of the same steps: pinchpoint ranks DIR"
@@ -55,7 +56,7 @@ def check_job(job: Job) -> Iterator[Finding]:
     if not by_the_host(doing):
         return
     yield Finding(
-        summary=f"All ranks wait {job.late.cost_ns / 1e6:.2f} ms a step for what only rank 0 does"
+        summary=f"All ranks wait {duration(job.late.cost_ns)} a step for what only rank 0 does"
         f"{since_in_words(job, named[0])}: {doing[0].what}",
         evidence=(*evidence_of(job, named[0].rank), waiting_of_others(job, [named[0].rank])),
         cost_ns_per_step=job.late.cost_ns,

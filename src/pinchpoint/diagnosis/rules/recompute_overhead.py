@@ -28,6 +28,7 @@ from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.host_spans import outermost
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops", "host_ops")
 RECORD = "memory as well: profile_memory=True"
@@ -49,7 +50,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"{work.count:.0f} kernels a step do the forward pass again in backward,"
-            f" {work.ns_per_step / 1e6:.1f} ms of each step, while {1 - used:.0%} of the memory is"
+            f" {duration(work.ns_per_step)} of each step, while {1 - used:.0%} of the memory is"
             " free at the peak"
         ),
         evidence=(*work.evidence, Evidence("memory in use at the peak", round(used, 3), "ratio")),

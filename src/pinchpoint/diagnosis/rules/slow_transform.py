@@ -23,6 +23,7 @@ from pinchpoint.analysis.shapes import Shape
 from pinchpoint.diagnosis.loading import loads
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops", "device_ops")
 RECORD = "a worker: py-spy record --pid WORKER"
@@ -49,8 +50,8 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     yield Finding(
         summary=(
-            f"{found.workers} workers take {per_sample / 1e6:.1f} ms for each sample, and each"
-            f" step waits {found.spans.ns_per_step / 1e6:.1f} ms for its batch"
+            f"{found.workers} workers take {duration(per_sample)} for each sample, and each"
+            f" step waits {duration(found.spans.ns_per_step)} for its batch"
         ),
         evidence=(
             *found.spans.evidence,

@@ -36,6 +36,7 @@ from pinchpoint.diagnosis.late_ranks import (
 )
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops",)
 RECORD = "all ranks of the same steps: pinchpoint ranks DIR"
@@ -69,7 +70,7 @@ def _always(job: Job) -> Finding:
     holds = "hold" if len(ranks) > 1 else "holds"
     return Finding(
         summary=f"{who[0].upper()}{who[1:]} {holds} up the others by"
-        f" {job.late.cost_ns / 1e6:.2f} ms a step{since_in_words(job, named[0])}"
+        f" {duration(job.late.cost_ns)} a step{since_in_words(job, named[0])}"
         f"{reasons_in_words(job, ranks)}",
         evidence=(
             *(fact for rank in ranks[:MOST_NAMED] for fact in evidence_of(job, rank)),
@@ -97,7 +98,7 @@ def _now_and_then(job: Job) -> Finding:
     ]
     reason = f"; the worst time: {doing[0].what}" if doing else ""
     return Finding(
-        summary=f"Ranks take turns at being late, {job.late.cost_ns / 1e6:.2f} ms a step{reason}",
+        summary=f"Ranks take turns at being late, {duration(job.late.cost_ns)} a step{reason}",
         evidence=(*steps, *evidence_of(job, worst[0].rank)[1:]),
         cost_ns_per_step=job.late.cost_ns,
         saving_ns_per_step=(job.late.cost_ns // 2, job.late.cost_ns),

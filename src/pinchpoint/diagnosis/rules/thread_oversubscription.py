@@ -32,6 +32,7 @@ from pinchpoint.analysis.run_facts import (
 from pinchpoint.analysis.telemetry import host_looks
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops",)
 RECORD = "a run folder: pinchpoint run"
@@ -62,7 +63,7 @@ def _workers(trace: Trace, cores: float) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"{workers} loader workers with {threads} compute threads each share {cores:g} cores;"
-            f" the step waits {wait / 1e6:.1f} ms for its batch"
+            f" the step waits {duration(wait)} for its batch"
         ),
         evidence=(
             Evidence("compute threads of the workers", workers * threads, "count"),

@@ -22,6 +22,7 @@ from pinchpoint.analysis.input_work import InputWork, input_work
 from pinchpoint.diagnosis.host_spans import host_spans, without
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops", "device_ops")
 RECORD = "Python stacks: with_stack=True"
@@ -37,7 +38,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"The training thread tokenises text{spans.where}, {spans.count:.3g} × and"
-            f" {spans.ns_per_step / 1e6:.1f} ms a step"
+            f" {duration(spans.ns_per_step)} a step"
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,

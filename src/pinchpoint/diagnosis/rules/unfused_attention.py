@@ -28,6 +28,7 @@ from pinchpoint.diagnosis.attainable import attainable
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops", "host_ops")
 RECORD = "shapes of inputs: record_shapes=True"
@@ -52,7 +53,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"Attention stores {queries} × {keys} scores for each of {batch} heads, and"
-            f" {work.count:.0f} kernels a step pass over them, {work.ns_per_step / 1e6:.1f} ms of"
+            f" {work.count:.0f} kernels a step pass over them, {duration(work.ns_per_step)} of"
             " each step"
         ),
         evidence=(*work.evidence, Evidence("one tensor of scores", scores.bytes, "bytes")),

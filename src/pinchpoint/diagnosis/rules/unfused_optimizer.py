@@ -26,6 +26,7 @@ from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops", "api_calls", "device_ops")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
@@ -54,7 +55,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"The optimizer launches {launches:.0f} kernels a step, parameter by parameter,"
-            f" {spans.ns_per_step / 1e6:.2f} ms on the host"
+            f" {duration(spans.ns_per_step)} on the host"
         ),
         evidence=(
             Evidence("launches in the optimizer", round(launches, 1), "per step"),

@@ -29,6 +29,7 @@ from pinchpoint.diagnosis.attainable import Attainable, attainable
 from pinchpoint.diagnosis.device_work import device_time_per_step, device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("device_ops", "host_ops")
 RECORD = "shapes and types of inputs: record_shapes=True"
@@ -55,7 +56,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"{work.count:.0f} elementwise kernels a step pass over large tensors one after the"
-            f" other, up to {longest} in a row, {work.ns_per_step / 1e6:.1f} ms of each step"
+            f" other, up to {longest} in a row, {duration(work.ns_per_step)} of each step"
         ),
         evidence=(*work.evidence, Evidence("longest chain", longest, "kernels")),
         cost_ns_per_step=work.ns_per_step,

@@ -25,6 +25,7 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops",)
 RECORD = "Python stacks, over an epoch's end: with_stack=True"
@@ -55,7 +56,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"The loader starts {starts.count:.3g} worker processes a step{spans.where},"
-            f" {spans.ns_per_step / 1e6:.1f} ms of each step with the first wait"
+            f" {duration(spans.ns_per_step)} of each step with the first wait"
         ),
         evidence=(*starts.evidence[1:], *spans.evidence[:1]),
         cost_ns_per_step=spans.ns_per_step,

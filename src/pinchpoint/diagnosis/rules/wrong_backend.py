@@ -25,6 +25,7 @@ from pinchpoint.analysis.replay import RemoveHostTime, ScaleDeviceOps
 from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import MemoryKind, Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops", "device_ops", "api_calls")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
@@ -54,7 +55,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield Finding(
         summary=(
             f"Collectives of the {backend} backend run on the host,"
-            f" {spans.ns_per_step / 1e6:.1f} ms of each step"
+            f" {duration(spans.ns_per_step)} of each step"
         ),
         evidence=(
             *spans.evidence,

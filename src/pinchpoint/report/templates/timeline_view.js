@@ -113,8 +113,8 @@ class TimelineView {
   drawCounter(counter, i) {
     const top = this.counterTop + i * TimelineView.COUNTER - this.scroll;
     if (top > this.shown || top + TimelineView.COUNTER < 0) return;
-    const most = Math.max(...counter.values, 0) || 1;
-    const y = (value) => top + TimelineView.COUNTER - 6 - Math.max(value, 0) / most * (TimelineView.COUNTER - 12);
+    const { least, most } = counter;
+    const y = (value) => top + TimelineView.COUNTER - 6 - (value - least) / (most - least) * (TimelineView.COUNTER - 12);
     const { paint } = this;
     paint.strokeStyle = this.colours.device;
     paint.beginPath();
@@ -255,6 +255,7 @@ class TimelineView {
     this.head.counters.forEach((counter, i) => {
       const top = this.counterTop + i * TimelineView.COUNTER - this.scroll;
       this.drawText(counter.label, 4, top + 4, room);
+      this.drawText(counter.range, 4, top + 18, room, this.colours.soft);
     });
     this.lanes.forEach((lane, i) => {
       const top = lane.top - this.scroll;
