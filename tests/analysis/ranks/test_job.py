@@ -55,6 +55,22 @@ def test_the_late_rank_whatever_the_clocks_say(late, shift):
     assert job.clocks.offset_ns[1] == pytest.approx(shift * MS, abs=20 * US)
 
 
+@pytest.mark.parametrize("shift", [-50, -3, 12, 50])
+def test_calls_of_unmarked_steps_find_each_other_whatever_the_clocks_say(shift):
+    job = job_of(
+        Job(
+            ranks=2,
+            steps=24,
+            markers=False,
+            work_ms=lambda rank, step: 10.0 + 0.02 * (step * step % 11) + 2.0 * (rank == 1),
+            shift_ns=lambda rank: rank * shift * MS,
+            drift=lambda rank: rank * 20e-6,
+        )
+    )
+    assert [s.rank for s in job.late.stragglers] == [1]
+    assert job.clocks.offset_ns[1] == pytest.approx(shift * MS, abs=20 * US)
+
+
 def test_a_straggler_among_many():
     job = job_of(Job(ranks=24, steps=4, work_ms=lambda rank, step: 14.0 if rank == 17 else 10.0))
     (straggler,) = job.late.stragglers

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.ranks.matching import GroupName, Matching, by_group, synchronises, thinned
+from pinchpoint.analysis.ranks.matching import (
+    MOST_DRIFT,
+    GroupName,
+    Matching,
+    by_group,
+    synchronises,
+    thinned,
+)
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 
 Ints = NDArray[np.int64]
@@ -22,7 +29,6 @@ Floats = NDArray[np.float64]
 ANCHORS = 64  # collectives of a group that fix a rank's clock
 ROUNDS = 3
 FEWEST_FOR_DRIFT = 12
-MOST_DRIFT = 150e-6  # crystal clocks stay within 100 ppm; beyond this the fit is at fault
 SURE_RATIO = 3.0  # a drift must move the ends by this many times what they scatter
 
 

@@ -31,7 +31,8 @@ MIDDLE = 1 << 20  # key of the reference's first call where lists are slid along
 MOST_SLID = 256  # calls by which the beginnings of two recordings may differ
 LEAST_OVERLAP = 0.5  # of the shorter list
 ALIKE_FACTOR = 2.0  # between scatters that are as good as each other
-SAME_END_NS = 20_000  # ranks leave a collective within microseconds: less scatter means nothing
+SAME_END_NS = 2_000  # ranks leave a collective within microseconds: less scatter means nothing
+MOST_DRIFT = 150e-6  # crystal clocks stay within 100 ppm; beyond this, calls do not belong together
 MOST_APART_NS = 250_000_000  # of clocks; beyond it, recordings were made at different times
 MOST_DIFFERENT = 0.02  # calls of another kind in lists that belong together
 _MASK = (1 << 40) - 1
@@ -180,13 +181,24 @@ def slid(reference: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> int | None:
         if different > MOST_DIFFERENT * (first.stop - first.start):
             continue
         apart = other[0][second] - reference[0][first]
-        middle = float(np.median(apart))
-        fits.append((float(np.median(np.abs(apart - middle))), abs(middle), shift))
+        fits.append((_scatter(reference[0][first], apart), abs(float(np.median(apart))), shift))
     if not fits:
         return None
     good = max(ALIKE_FACTOR * min(fits)[0], SAME_END_NS)
     distance, shift = min((d, s) for scatter, d, s in fits if scatter <= good)
     return shift if distance <= MOST_APART_NS else None
+
+
+def _scatter(times: Ints, apart: Ints) -> float:
+    """Median distance of the values from their trend: clocks drift."""
+    half = len(apart) // 2
+    middle = float(np.median(apart))
+    if not half:
+        return 0.0
+    early, late = (float(np.median(part)) for part in (apart[:half], apart[half:]))
+    between = float(np.median(times[half:]) - np.median(times[:half]))
+    slope = np.clip((late - early) / max(between, 1.0), -MOST_DRIFT, MOST_DRIFT)
+    return float(np.median(np.abs(apart - middle - slope * (times - np.median(times)))))
 
 
 def _overlap(reference: int, other: int, shift: int) -> tuple[slice, slice]:
