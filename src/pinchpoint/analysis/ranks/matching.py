@@ -29,6 +29,7 @@ Source = Callable[[], Iterator[RankSummary]]  # every rank once, in order of ran
 STEP_SHIFT = 24  # a key is the step's number and, in the low bits, the position in it
 MIDDLE = 1 << 20  # key of the reference's first call where lists are slid along each other
 MOST_SLID = 256  # calls by which the beginnings of two recordings may differ
+MOST_COMPARED = 256  # calls, evenly spread, for one place
 LEAST_OVERLAP = 0.5  # of the shorter list
 ALIKE_FACTOR = 2.0  # between scatters that are as good as each other
 SAME_END_NS = 2_000  # ranks leave a collective within microseconds: less scatter means nothing
@@ -123,6 +124,7 @@ class Matching:
     """Gives every call a key that is the same on all ranks of its group."""
 
     groups: dict[GroupName, _Seen] = field(default_factory=dict)
+    slid_by: dict[tuple[GroupName, int], int | None] = field(default_factory=dict)  # by rank
 
     def look_at(self, summary: RankSummary) -> None:
         """Learn from one rank; every rank once, before the first key is asked for."""
@@ -149,7 +151,11 @@ class Matching:
             return (step << STEP_SHIFT) + unpack_small(summary.calls.place)[calls.at]
         if not seen.one_stride or seen.reference is None:
             return None
-        shift = slid(seen.reference, (_ends(summary)[calls.at], calls.alike))
+        place = (calls.group, UNKNOWN if summary.rank is None else summary.rank)
+        if place not in self.slid_by or summary.rank is None:
+            mine = (_ends(summary)[calls.at], calls.alike)
+            self.slid_by[place] = slid(seen.reference, mine)
+        shift = self.slid_by[place]
         return None if shift is None else np.arange(len(calls.at)) - shift + MIDDLE
 
     def how(self, group: GroupName) -> str:
@@ -180,8 +186,10 @@ def slid(reference: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> int | None:
         different = np.count_nonzero(reference[1][first] != other[1][second])
         if different > MOST_DIFFERENT * (first.stop - first.start):
             continue
-        apart = other[0][second] - reference[0][first]
-        fits.append((_scatter(reference[0][first], apart), abs(float(np.median(apart))), shift))
+        every = 1 + (first.stop - first.start) // MOST_COMPARED
+        times = reference[0][first][::every]
+        apart = other[0][second][::every] - times
+        fits.append((_scatter(times, apart), abs(float(np.median(apart))), shift))
     if not fits:
         return None
     good = max(ALIKE_FACTOR * min(fits)[0], SAME_END_NS)
