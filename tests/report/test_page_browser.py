@@ -152,6 +152,49 @@ def test_tables_are_sorted_by_their_values_and_filtered(opened):
     assert opened.page.locator("#table-kernels tr:visible").count() == 1
 
 
+def test_a_table_is_copied_as_csv_as_it_is_filtered(opened):
+    opened.page.fill("#table-kernels input", "gemm")
+    opened.page.evaluate(
+        "navigator.clipboard.writeText = async (text) => { window.copied = text; }"
+    )
+    opened.page.click("#table-kernels .tabletools button")
+    opened.page.wait_for_function("window.copied !== undefined")
+    head, *rows = opened.page.evaluate("window.copied").splitlines()
+    assert head.startswith("kernel,total,share,calls")
+    assert len(rows) == opened.page.locator("#table-kernels tbody tr:visible").count() > 0
+    assert all("gemm" in row for row in rows)
+    assert int(rows[0].split(",")[1]) > 1000  # nanoseconds, not what is shown of them
+
+
+def test_it_is_used_with_the_keyboard_alone(opened):
+    press = opened.page.keyboard.press
+    opened.page.focus("nav a >> nth=0")
+    order = []
+    for _ in range(60):
+        order.append(opened.page.evaluate("document.activeElement.closest('nav, [id]')?.id"))
+        press("Tab")
+        if opened.page.evaluate("document.activeElement.id") == "canvas":
+            break
+    assert order.index("finding-sync-in-loop") < order.index("search")  # as on the page
+    press("/")
+    assert opened.page.evaluate("document.activeElement.id") == "search"
+    opened.page.keyboard.type("aten::mm")
+    press("Enter")
+    assert opened.page.inner_text("#selected b") == "aten::mm"
+    press("Escape")
+    assert opened.page.evaluate("document.activeElement.id") == "canvas"
+    press("ArrowUp")
+    assert opened.page.inner_text("#selected b") != "aten::mm"
+
+
+def test_printed_it_is_what_it_is_without_scripts(opened):
+    opened.page.emulate_media(media="print")
+    assert opened.page.locator("#still").is_visible()
+    assert not opened.page.locator("#live").is_visible()
+    assert not opened.page.locator("nav").is_visible()
+    assert opened.page.locator(".tabletools:visible, button.at:visible").count() == 0
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_sticks_out_of_the_window(browser, report_file, width, scheme):

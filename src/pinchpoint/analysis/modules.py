@@ -27,6 +27,8 @@ from pinchpoint.trace import HostKind, Table, Trace
 
 Times = NDArray[np.int64]
 
+MODULE_PREFIX = "nn.Module: "  # of a module's name, as PyTorch's tracer writes it
+
 
 @dataclass(frozen=True)
 class ModuleRow:
@@ -137,7 +139,7 @@ def _rows(
     open_paths = [(module, "") for module in reversed(inside.get(-1, []))]
     while open_paths:
         module, prefix = open_paths.pop()
-        name = trace.names[module].removeprefix("nn.Module: ")
+        name = trace.names[module].removeprefix(MODULE_PREFIX)
         path = f"{prefix}/{name}" if prefix else name
         yield ModuleRow(
             name=name,

@@ -76,6 +76,11 @@ def peak_sentence(moment: Moment) -> str:
     total = max(moment.requested, 1)
     largest = max(moment.categories, key=lambda c: c.bytes)
     first = MOMENT_WORDS[moment.what]
+    if largest.category == CATEGORY_WORDS[Category.UNKNOWN]:
+        rest = [c for c in moment.categories if c is not largest]
+        text = f"{first}, what holds {100 * largest.bytes / total:.0f} % is not known"
+        known = max(rest, key=lambda c: c.bytes, default=None)
+        return text + (f"; of the rest, most are {known.category}." if known else ".")
     text = f"{first}, {100 * largest.bytes / total:.0f} % are {largest.category}"
     mine = [h for h in moment.holders if h.category == largest.category]
     if mine and len(mine) > 1:
@@ -112,4 +117,7 @@ def verdict(device: DeviceMemory, found: Sequence[MemoryFinding]) -> str:
         return f"{material[0].summary}."
     peak = next(m for m in device.moments if m.what == "peak")
     sentence = peak_sentence(peak) if peak.requested else "Nothing is live."
+    unknown = next((c.bytes for c in peak.categories if c.category == "unknown"), 0)
+    if 2 * unknown > peak.requested:
+        return f"{sentence} No cause shows in what is known."
     return f"{sentence} Nothing worth fixing here."

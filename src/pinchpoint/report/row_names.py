@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from pinchpoint.analysis.frames import frame_of
+from pinchpoint.analysis.modules import MODULE_PREFIX
 from pinchpoint.report.columns import LONGEST_NAME
 from pinchpoint.report.document import Report, ResultTable
 from pinchpoint.trace import HostKind, Table, Trace
@@ -53,7 +54,7 @@ def _functions(trace: Trace) -> dict[str, list[str]]:
 def _modules(trace: Trace) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for text in _distinct(trace, trace.host_ops, HostKind.MODULE):
-        found.setdefault(text.removeprefix("nn.Module: "), []).append(text)
+        found.setdefault(text.removeprefix(MODULE_PREFIX), []).append(text)
     return found
 
 

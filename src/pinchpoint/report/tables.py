@@ -1,6 +1,7 @@
 """The tables of the document: what operators, kernels, functions and modules cost."""
 
 from pinchpoint.analysis.kernels import KernelRow, kernels
+from pinchpoint.analysis.module_memory import kept_bytes_per_call
 from pinchpoint.analysis.modules import ModuleRow, modules
 from pinchpoint.analysis.not_recorded import NotRecorded
 from pinchpoint.analysis.operators import OperatorRow, operators
@@ -93,11 +94,17 @@ def module_table(trace: Trace) -> ResultTable | None:
     answer = modules(trace)
     if isinstance(answer, NotRecorded):
         return None
+    kept = kept_bytes_per_call(trace)
+    memory: tuple[Column[ModuleRow], ...] = ()
+    if kept is not None:
+        known = kept
+        memory = (Column("kept_bytes", "kept a call", "bytes", lambda r: round(known[r.name])),)
     columns: tuple[Column[ModuleRow], ...] = (
         Column("module", "module", "", lambda r: "  " * r.depth + r.name),
         Column("device_forward_ns", "forward", "ns", lambda r: r.device_forward_ns),
         Column("device_backward_ns", "backward", "ns", lambda r: r.device_backward_ns),
         Column("host_total_ns", "host", "ns", lambda r: r.host_total_ns),
+        *memory,
         Column("calls", "calls", "count", lambda r: r.calls),
         Column("forward_self_ns", "forward self", "ns", lambda r: r.device_forward_self_ns),
         Column("backward_self_ns", "backward self", "ns", lambda r: r.device_backward_self_ns),
@@ -105,4 +112,6 @@ def module_table(trace: Trace) -> ResultTable | None:
         Column("path", "path", "", lambda r: r.path),
     )
     note = "Whole recording. Inside a module come the modules that it calls."
+    if memory:
+        note += " Kept a call: device memory that is still allocated when the call returns, mean."
     return result_table("modules", "Modules", columns, answer.rows, note)

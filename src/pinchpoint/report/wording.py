@@ -261,14 +261,19 @@ def _idle_shares(report: Report, of_recording: float) -> str:
     """Two shares that differ, each with what it is of: a recording is more than its steps."""
     parts = all_parts(report)
     whole = sum(ns for _, ns in parts)
-    recording = f"{percent(of_recording)} %"
-    if report.steps.how == "none" or not whole:
-        return f"The device is idle {recording} of the time from its first operation to its last"
+    recorded = f"{percent(of_recording)} %"
+    if not whole:
+        return f"The device is idle {recorded} of the time from its first operation to its last"
     idle = sum(ns for part, ns in parts if part.group == "idle")
-    step = "the step without the profiler" if _parts_are_corrected(report) else "the step"
+    step, all_of_it = (
+        ("step", "the whole recording")
+        if report.steps.how != "none"
+        else ("recording", "it as recorded")
+    )
+    without = " without the profiler" if _parts_are_corrected(report) else ""
     return (
-        f"The device is idle {percent(idle / whole)} % of {step}, and {recording} of the whole"
-        " recording (with the profiler, from its first operation to its last)"
+        f"The device is idle {percent(idle / whole)} % of the {step}{without}, and {recorded} of"
+        f" {all_of_it} (with the profiler, from its first operation to its last)"
     )
 
 
