@@ -97,11 +97,13 @@ def align(anchors: Anchors) -> Clocks:
             offset[rank] += float(np.median(residual[rows.at]))
             if turn == ROUNDS - 1:
                 drift[rank] = _slope(residual[rows.at], rows.end)
+    first = int(np.argmax(aligned)) if aligned.any() else 0
+    too_much = np.abs(drift - drift[first]) > MOST_DRIFT  # of two ranks each has half of it
+    drift[too_much] = drift[first]
     wide = np.concatenate([g.widen for g in groups]) if groups else np.zeros(0)
     left = np.abs(_residuals(groups, offset, drift)) * wide
     for rank, rows in mine.items():
         spread[rank] = float(np.median(left[rows.at]))
-    first = int(np.argmax(aligned)) if aligned.any() else 0
     offset, drift = offset - offset[first], drift - drift[first]
     count = np.array([len(mine[r].at) if r in mine else 0 for r in range(n)], np.int64)
     return Clocks(aligned, np.rint(offset).astype(np.int64), drift, spread, count, middle)
