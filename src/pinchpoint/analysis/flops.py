@@ -19,6 +19,7 @@ from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.analysis.work import Work, operator_work, peak_type
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.named import rows_named
 
 Mask = NDArray[np.bool_]
 
@@ -198,8 +199,7 @@ def _named(trace: Trace, wanted: Mask, names: tuple[str, ...]) -> list[tuple[int
     """Distinct shapes of wanted rows with these names, with their counts."""
     host = trace.host_ops
     assert host is not None
-    places = [i for i, text in enumerate(trace.names) if text in names]
-    rows = np.flatnonzero(wanted & np.isin(host["name"], places))
+    rows = np.flatnonzero(wanted & rows_named(trace, host, names.__contains__))
     if not len(rows):
         return []
     pairs, counts = np.unique(host["shapes"][rows], return_counts=True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.frames import Owner, frame_of, owners
 from pinchpoint.trace import Table, Trace, once_per_trace
+from pinchpoint.trace.named import rows_named
 
 Mask = NDArray[np.bool_]
 
@@ -50,11 +51,13 @@ def numeric_on_host(trace: Trace) -> Mask:
     """Rows of ``host_ops`` in which numeric packages compute on the CPU."""
     if trace.host_ops is None:
         return np.zeros(0, np.bool_)
-    frames = (frame_of(n) for n in trace.names)
-    numeric = [f is not None and f.file.startswith(_NUMERIC_PACKAGES) for f in frames]
-    spelt = [any(w in n for w in _NUMERIC_BUILT_INS) for n in trace.names]
-    found: Mask = (np.array(numeric) | np.array(spelt))[trace.host_ops["name"]]
-    return found
+    return rows_named(trace, trace.host_ops, _is_numeric)
+
+
+def _is_numeric(name: str) -> bool:
+    frame = frame_of(name)
+    in_package = frame is not None and frame.file.startswith(_NUMERIC_PACKAGES)
+    return in_package or any(built_in in name for built_in in _NUMERIC_BUILT_INS)
 
 
 @once_per_trace
@@ -62,6 +65,4 @@ def copies_to_host(trace: Trace) -> Mask:
     """Rows of ``host_ops`` that by their name may copy tensors to the host."""
     if trace.host_ops is None:
         return np.zeros(0, np.bool_)
-    spelt = np.array([any(w in n for w in _TO_HOST) for n in trace.names])
-    found: Mask = spelt[trace.host_ops["name"]]
-    return found
+    return rows_named(trace, trace.host_ops, lambda name: any(to in name for to in _TO_HOST))

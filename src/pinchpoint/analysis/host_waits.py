@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.in_steps import rows_in_steps
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, Table, Trace, once_per_trace
+from pinchpoint.trace.named import rows_named
 
 Rows = NDArray[np.intp]
 Ints = NDArray[np.int64]
@@ -110,7 +111,7 @@ def _surroundings(trace: Trace, calls: Table, rows: Rows) -> _Around:
     operator = np.append(nearest(chain, is_operator), none)
 
     def inside(names: tuple[str, ...]) -> Mask:
-        wanted = np.isin(host["name"], [i for i, n in enumerate(trace.names) if n in names])
+        wanted = rows_named(trace, host, names.__contains__)
         hit: Mask = np.append(nearest(chain, wanted & is_operator) < none, False)
         return hit
 

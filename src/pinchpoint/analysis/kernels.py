@@ -177,6 +177,6 @@ def _volume(grid: str) -> int:
         sizes = _SIZES.decode(grid)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return 0
-    if not sizes or not all(0 < size < 1 << 31 for size in sizes):
+    if not sizes or min(sizes) <= 0 or max(sizes) >= 1 << 31:
         return 0
-    return min(math.prod(sizes), np.iinfo(np.int64).max)
+    return min(math.prod(sizes), 2**63 - 1)

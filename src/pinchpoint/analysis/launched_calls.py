@@ -14,6 +14,7 @@ from pinchpoint.analysis.attribution import launching_operators
 from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.shapes import Shape, input_dtypes, input_shapes, parsed
 from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.distinct import distinct_rows
 
 Rows = NDArray[np.intp]
 
@@ -65,10 +66,10 @@ def launched_calls(trace: Trace) -> LaunchedCalls:
     if ops is None or host is None or not len(host):
         return LaunchedCalls((), np.zeros(len(operator), np.intp), operator)
     rows = np.unique(operator[operator < len(host)])
-    given = np.stack([host.filled(column, -1)[rows] for column in _GIVEN], axis=1)
-    distinct, member = np.unique(given, axis=0, return_inverse=True)
+    given = (host.filled(column, -1)[rows].astype(np.int64) for column in _GIVEN)
+    distinct, member = distinct_rows(*given)
     which_of_row = np.full(len(host) + 1, len(distinct), np.intp)
-    which_of_row[rows] = member.reshape(-1)
+    which_of_row[rows] = member
     texts = [[None if at < 0 else trace.names[at] for at in row] for row in distinct.tolist()]
     return LaunchedCalls(tuple(_call(*row) for row in texts), which_of_row[operator], operator)
 

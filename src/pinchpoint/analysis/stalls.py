@@ -19,6 +19,7 @@ from pinchpoint.analysis.host_timeline import NO_ROW, host_rows, look_up, timeli
 from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.launches import main_thread
 from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.named import rows_named
 
 Rows = NDArray[np.intp]
 Ints = NDArray[np.int64]
@@ -90,8 +91,8 @@ def _known_work(trace: Trace) -> NDArray[np.bool_]:
     """Rows whose length says something: operators and built-ins, not the program's own code."""
     host = trace.host_ops
     assert host is not None
-    built_in = np.array([n.startswith("<built-in") for n in trace.names])
-    known: NDArray[np.bool_] = (host["kind"] == HostKind.OPERATOR) | built_in[host["name"]]
+    built_in = rows_named(trace, host, lambda name: name.startswith("<built-in"))
+    known: NDArray[np.bool_] = (host["kind"] == HostKind.OPERATOR) | built_in
     return known
 
 
@@ -127,8 +128,8 @@ def busy_python_threads(trace: Trace, least_ratio: float) -> list[int]:
     if host is None or not len(steps):
         return []
     inside = nearest(parents(host), telling_frames(trace)) < len(host)
-    waits = np.array([_WAITS.search(n) is not None for n in trace.names])
-    runs = np.append(inside & ~waits[host["name"]], False)
+    waits = rows_named(trace, host, lambda name: _WAITS.search(name) is not None)
+    runs = np.append(inside & ~waits, False)
     window = int((steps.end_ns - steps.start_ns).sum())
     busy = []
     for thread, line in timelines(trace).items():

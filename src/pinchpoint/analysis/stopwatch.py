@@ -9,11 +9,13 @@ from pinchpoint.analysis.called_rows import called_by_program
 from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.launches import issued, main_thread
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
+from pinchpoint.trace.named import rows_named
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")
+_READINGS = {f"<built-in function {clock}>" for clock in _CLOCKS}
 _SYNCS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT)
 
 
@@ -36,8 +38,8 @@ def stopwatches(trace: Trace) -> Stopwatches | None:
     host, calls, ops = trace.host_ops, trace.api_calls, trace.device_ops
     if host is None or calls is None or ops is None:
         return None
-    spelt = np.array([n in {f"<built-in function {c}>" for c in _CLOCKS} for n in trace.names])
-    reading = spelt[host["name"]] & (host["thread"] == main_thread(trace))
+    reading = rows_named(trace, host, _READINGS.__contains__)
+    reading &= host["thread"] == main_thread(trace)
     reading &= called_by_program(trace)[:-1] == np.arange(len(host))  # not by a library for itself
     rows = np.flatnonzero(reading & rows_in_steps(trace, host))
     step = judged_steps(trace).step_of(host["start_ns"][rows])

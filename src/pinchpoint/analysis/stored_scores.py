@@ -14,6 +14,7 @@ from pinchpoint.analysis.in_steps import device_ops_in_steps
 from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
 from pinchpoint.analysis.shapes import Shape, elements
 from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.named import rows_named
 
 LEAST_LENGTH = 128  # of queries and keys; with fewer, scores fit into caches and launches decide
 
@@ -93,7 +94,7 @@ def _preparing(trace: Trace, of_product: NDArray[np.bool_]) -> NDArray[np.bool_]
     """Operations of the same ``matmul``: copies of operands that a batched product needs dense."""
     host, operator = trace.host_ops, launched_calls(trace).operator
     assert host is not None
-    whole = np.isin(host["name"], [i for i, n in enumerate(trace.names) if n in _WHOLE])
+    whole = rows_named(trace, host, _WHOLE.__contains__)
     around = np.append(nearest(parents(host), whole), len(host))[operator]
     found: NDArray[np.bool_] = np.isin(around, np.unique(around[of_product]))
     found &= around < len(host)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.shapes import Shape, input_shapes
 from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.named import rows_named
 
 Rows = NDArray[np.intp]
 
@@ -46,7 +47,7 @@ def workload(trace: Trace) -> Workload:
     grads = _starting(trace, ("torch::autograd::AccumulateGrad",)) & inside
     attention = _containing(trace, _ATTENTION) & (host["kind"] == HostKind.OPERATOR)
     query, key = _lengths(trace, np.flatnonzero(attention & inside))
-    products = np.isin(host["name"], [i for i, n in enumerate(trace.names) if n in _PRODUCTS])
+    products = rows_named(trace, host, _PRODUCTS.__contains__)
     steps = max(len(judged_steps(trace)), 1)
     return Workload(
         trains=bool((backward | optimizer).any()),
@@ -59,13 +60,16 @@ def workload(trace: Trace) -> Workload:
 
 def _starting(trace: Trace, prefixes: tuple[str, ...]) -> NDArray[np.bool_]:
     assert trace.host_ops is not None
-    return np.array([n.startswith(prefixes) for n in trace.names])[trace.host_ops["name"]]
+    return rows_named(trace, trace.host_ops, lambda name: name.startswith(prefixes))
 
 
 def _containing(trace: Trace, words: tuple[str, ...]) -> NDArray[np.bool_]:
     assert trace.host_ops is not None
-    spelt = [any(w in n for w in words) and "backward" not in n.lower() for n in trace.names]
-    return np.array(spelt)[trace.host_ops["name"]]
+
+    def forward(name: str) -> bool:
+        return any(word in name for word in words) and "backward" not in name.lower()
+
+    return rows_named(trace, trace.host_ops, forward)
 
 
 def _lengths(trace: Trace, rows: Rows) -> tuple[tuple[int, ...], tuple[int, ...]]:

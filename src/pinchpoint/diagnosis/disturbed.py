@@ -14,6 +14,7 @@ from pinchpoint.analysis.replay import Change, ScaleHostSpans
 from pinchpoint.analysis.stalls import Stalls
 from pinchpoint.diagnosis.host_spans import outermost
 from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.named import rows_named
 
 # Host time of a small eager operator with one launch, without the profiler: 8 to 11 µs on the
 # hosts of H100s, by the unprofiled times of programs that do nothing else.
@@ -42,7 +43,7 @@ def _operator_calls(trace: Trace) -> Mask:
     host = trace.host_ops
     assert host is not None
     operators: Mask = host["kind"] == HostKind.OPERATOR
-    built_in = np.array([n.startswith("<built-in") for n in trace.names])[host["name"]]
+    built_in = rows_named(trace, host, lambda name: name.startswith("<built-in"))
     above = parents(host)[operators]
     callers = np.zeros(len(host), np.bool_)
     callers[above[above < len(host)]] = True

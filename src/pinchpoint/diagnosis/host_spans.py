@@ -1,5 +1,6 @@
 """What rules about host work say alike: how often, how long, where, and the longest span."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from pinchpoint.analysis.replay import (
 from pinchpoint.diagnosis.locate import busiest_place
 from pinchpoint.diagnosis.rule import Evidence, Location
 from pinchpoint.trace import Trace
+from pinchpoint.trace.named import rows_named
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -126,9 +128,7 @@ def outermost(trace: Trace, wanted: Mask) -> Mask:
     return alone
 
 
-def named(trace: Trace, test: NDArray[np.bool_]) -> Mask:
-    """Rows of ``host_ops`` whose name passes; ``test`` has one element for each trace name."""
-    host = trace.host_ops
-    assert host is not None
-    hit: Mask = test[host["name"]]
-    return hit
+def named(trace: Trace, test: Callable[[str], bool]) -> Mask:
+    """Rows of ``host_ops`` whose name passes."""
+    assert trace.host_ops is not None
+    return rows_named(trace, trace.host_ops, test)

@@ -66,7 +66,7 @@ def loads(trace: Trace) -> Loads | None:
     host = trace.host_ops
     if host is None:
         return None
-    ranges = named(trace, np.array([LOADER in name for name in trace.names]))
+    ranges = named(trace, lambda name: LOADER in name)
     ranges &= host["kind"] == HostKind.ANNOTATION
     spans = host_spans(trace, ranges, "time in the loader's next()")
     if spans is None:
@@ -112,8 +112,7 @@ def _workers(trace: Trace) -> int | None:
     """Worker processes, by the threads that feed them; most at one time."""
     host = trace.host_ops
     assert host is not None
-    feeding = [n.startswith(_FEEDER) and n.endswith(": _feed") for n in trace.names]
-    rows = np.flatnonzero(np.array(feeding, np.bool_)[host["name"]])
+    rows = np.flatnonzero(named(trace, lambda n: n.startswith(_FEEDER) and n.endswith(": _feed")))
     if not len(rows):
         return None
     start, end = host["start_ns"][rows], host.end_ns[rows]

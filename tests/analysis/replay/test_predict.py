@@ -16,6 +16,7 @@ from pinchpoint.analysis.replay import (
 )
 from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.predict import replayable, what_if
+from pinchpoint.analysis.replay.simulate import PASSES, _Run, simulate
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind
 
 US = 1_000
@@ -50,6 +51,19 @@ def test_replay_without_changes_gives_the_recording():
     base = replayable(turns())
     assert base.identity_error == 0
     assert base.recorded_ns == 210 * US
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize(("host_us", "device_us"), [(100, 100), (20, 300), (300, 20)])
+def test_passes_that_are_not_run_would_repeat_the_last(host_us, device_us, sync):
+    trace = turns(host_us, device_us, sync)
+    base = replayable(trace)
+    for graph in (base.graph, apply(trace, base.graph, [ScaleDeviceOps(base.graph.op_rows, 0.5)])):
+        run = _Run(graph, 0)
+        for number in range(PASSES):
+            run.one_pass(number)
+        periods = np.diff([run.before, *run.completions])
+        assert simulate(graph).durations_ns == tuple(periods.tolist())
 
 
 @pytest.mark.parametrize(

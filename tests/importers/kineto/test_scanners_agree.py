@@ -114,6 +114,19 @@ PIECES = [
     b"9" * 25, b'"name": "', b'"cat": "kernel"', b'"tid": -5', b"1.5e-3", b"Infinity", b"N/A",
 ]  # fmt: skip
 
+
+@needs_native
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text('a "\\[]{}|,', max_size=40), st.integers(0, 20))
+def test_on_brackets_and_quotes_inside_brackets(tmp_path, text, blanks):
+    value = " " * blanks + json.dumps([text, {"key": [[text]]}, []])
+    body = (
+        f'{{"ph": "X", "name": "a", "cat": "cpu_op", "ts": 1, "dur": 2, "args": {{"x": {value}}}}}'
+    )
+    trace = read_both(written(tmp_path, f'{{"traceEvents": [{body}, {body}]}}'))
+    assert len(trace.host_ops) == 2
+
+
 VALUES = [
     "5", "-5", "5.0", "5.25", "0.0005", "5e2", "5E-2", "1e400", "-0", "007", "1.", ".5", "+5",
     "--5",
@@ -122,7 +135,8 @@ VALUES = [
     "9223372036854775807", "9223372036854775808", "18446744073709551615", "18446744073709551616",
     "12345678901234567890.123", "1712169113264587.123", "1712169113264587.1234", "4999999.9999",
     "1" * 400, "0." + "0" * 30 + "1", "1" + "0" * 30 + "e-25", "1e-0000000000000000000000001",
-    "unquoted text", "", "   ",
+    "1234567", "12345678", "12345678.", "123456789.12", "123456789012345", "1234567890123456",
+    "12345678x", "1234567.\xe9", "12345678/", "1234:", "unquoted text", "", "   ",
 ]  # fmt: skip
 
 

@@ -158,10 +158,20 @@ def _graph_kept(history: History, event: int) -> bool:
 
 def pass_of(history: History, event: int) -> tuple[int, int]:
     """Events of the forward pass around an event: its run, cut where a step begins or ends."""
-    run = history.phases.runs[_run_of(history, event)]
-    cuts = [c for c in (*history.steps.first, *history.steps.end) if run.first < c < run.end]
-    first = max((c for c in cuts if c <= event), default=run.first)
-    return first, min((c for c in cuts if c > event), default=run.end)
+    return passes_of(history, np.array([event])).pop()
+
+
+def passes_of(history: History, events: Index) -> set[tuple[int, int]]:
+    """The same for each of many events; each pass once."""
+    runs = history.phases.runs
+    begins, ends = np.array([(r.first, r.end) for r in runs]).T
+    run = np.searchsorted(begins, events, "right") - 1
+    begin, end = begins[run], ends[run]
+    cuts = np.unique([-1, *history.steps.first, *history.steps.end, np.iinfo(np.int64).max])
+    before = cuts[np.searchsorted(cuts, np.minimum(events, end - 1), "right") - 1]
+    after = cuts[np.searchsorted(cuts, np.maximum(events, begin), "right")]
+    passes = np.maximum(begin, before), np.minimum(end, after)
+    return set(zip(*(side.tolist() for side in passes), strict=True))
 
 
 def _run_of(history: History, event: int) -> int:
@@ -172,11 +182,10 @@ def _run_of(history: History, event: int) -> int:
 def _lines_that_leave_nothing(history: History, leaking: Index) -> set[Frame]:
     """Lines of the program that allocate in passes of which nothing stays."""
     blocks, signs = history.blocks, history.signs
-    passes = [pass_of(history, event) for event in np.unique(blocks.birth[leaking]).tolist()]
     step = step_of(history, blocks.birth)
     judged = (step > 0) & (step + 1 < len(history.steps))  # another step shows what stays
     innocent = judged & blocks.has_stack
-    for first, end in set(passes):
+    for first, end in passes_of(history, blocks.birth[leaking]):
         innocent[blocks.born_within(first, end)] = False
     return {
         frame

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.launches import main_thread
 from pinchpoint.trace import ApiKind, MemoryKind, Table, Trace
 from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
+from pinchpoint.trace.named import rows_named
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -81,8 +82,8 @@ def loader_waits(trace: Trace) -> Intervals:
     host = trace.host_ops
     if host is None or not len(host):
         return NONE
-    is_wait = np.array([_WORKER_WAIT.search(name) is not None for name in trace.names])
-    rows = is_wait[host["name"]] & (host["thread"] == main_thread(trace))
+    rows = rows_named(trace, host, lambda name: _WORKER_WAIT.search(name) is not None)
+    rows &= host["thread"] == main_thread(trace)
     rows &= host["duration_ns"] > LEAST_BATCH_WAIT_NS
     return flatten(host["start_ns"][rows], host.end_ns[rows])
 

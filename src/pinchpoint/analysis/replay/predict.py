@@ -10,7 +10,7 @@ from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.changes import Change, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, made_of, range_ns
-from pinchpoint.analysis.replay.simulate import simulate
+from pinchpoint.analysis.replay.simulate import all_passes, simulate
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.trace import Trace, once_per_trace
 
@@ -40,6 +40,7 @@ class Replayable:
     recorded_ns: float  # their mean period as recorded
     identity_ns: float  # as replayed once, unchanged, from the recorded state
     settled_ns: float  # as replayed unchanged until the window repeats itself
+    settled_every_ns: float  # the same for all replayed steps
 
     @property
     def identity_error(self) -> float:
@@ -70,10 +71,9 @@ def replayable(trace: Trace) -> Replayable | None:
     counted = _counted(found.typical[chosen])
     periods = (found.end_ns - found.start_ns)[chosen]
     before = int(found.start_ns[chosen.start])
-    once = np.array(simulate(graph, passes=1, before_ns=before).durations_ns)
-    settled = np.array(simulate(graph).durations_ns)
-    means = (float(of[counted].mean()) for of in (periods, once, settled))
-    return Replayable(graph, counted, *means)
+    first, *_, last = (np.array(done.durations_ns) for done in all_passes(graph, before))
+    recorded, identity, settled = (float(of[counted].mean()) for of in (periods, first, last))
+    return Replayable(graph, counted, recorded, identity, settled, float(last.mean()))
 
 
 def _counted(typical: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -104,7 +104,6 @@ class _Clean:
     graph: Graph
     mean_ns: float  # of the counted steps
     every_ns: float  # of all replayed steps
-    recorded_every_ns: float  # of all, with recording cost
 
 
 @once_per_trace
@@ -117,7 +116,7 @@ def _clean(trace: Trace) -> _Clean | None:
     counted, every = float(periods[base.counted].mean()), float(periods.mean())
     if not counted or not every:
         return None
-    return _Clean(graph, counted, every, base.mean_ns(base.graph, every_step=True))
+    return _Clean(graph, counted, every)
 
 
 @once_per_trace
@@ -207,6 +206,6 @@ def _mean_step_ns(trace: Trace, base: Replayable, clean: _Clean) -> float:
         return float(np.mean(timed))
     lasting = steps(trace).durations_ns
     recorded = float(lasting.mean()) if len(lasting) else base.recorded_ns
-    if not clean.recorded_every_ns:
+    if not base.settled_every_ns:
         return recorded
-    return recorded * min(clean.every_ns / clean.recorded_every_ns, 1.0)
+    return recorded * min(clean.every_ns / base.settled_every_ns, 1.0)

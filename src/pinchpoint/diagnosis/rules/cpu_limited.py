@@ -106,14 +106,13 @@ def _by_stalls(trace: Trace) -> Iterator[Finding]:
     held = stalls(trace)
     total = per_step(trace, int(held.excess_ns.sum()))
     length = float(np.mean(steps.end_ns - steps.start_ns))
-    workers = any(w in n for n in trace.names for w in _WORKERS)
-    if not len(held.rows) or not workers or total < LEAST_STALL_RATIO * length:
+    if not len(held.rows) or total < LEAST_STALL_RATIO * length:
+        return
+    if not any(w in n for n in trace.names for w in _WORKERS):
         return
     longest = int(np.argmax(held.excess_ns))
     row = int(held.rows[longest])
-    loads = host_spans(
-        trace, named(trace, np.array([n.startswith("enumerate(Data") for n in trace.names])), "wait"
-    )
+    loads = host_spans(trace, named(trace, lambda name: name.startswith("enumerate(Data")), "wait")
     yield Finding(
         summary=(
             f"The launching thread stands still for {duration(total)} of the mean step:"

@@ -39,8 +39,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     host, ops = trace.host_ops, trace.device_ops
     if host is None or ops is None:
         return
-    spelt = [n.startswith("aten::") and "conv" in n for n in trace.names]
-    convolutions = named(trace, np.array(spelt)) & (host["kind"] == HostKind.OPERATOR)
+    convolutions = named(trace, lambda name: name.startswith("aten::") and "conv" in name)
+    convolutions &= host["kind"] == HostKind.OPERATOR
     spans = host_spans(trace, convolutions, "host time of convolutions")
     if spans is None:
         return

@@ -16,8 +16,6 @@ Models that leave different parameters unused from step to step.
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from pinchpoint.diagnosis.host_spans import host_spans, named, without
 from pinchpoint.diagnosis.rule import Finding, NotChecked
 from pinchpoint.trace import Trace
@@ -34,8 +32,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     """DDP's search, where it is recorded."""
     if not any(_DDP in name for name in trace.names):
         return
-    spelt = np.array([any(word in name for word in _SEARCH) for name in trace.names])
-    spans = host_spans(trace, named(trace, spelt), "searching for unused parameters")
+    searching = named(trace, lambda name: any(word in name for word in _SEARCH))
+    spans = host_spans(trace, searching, "searching for unused parameters")
     if spans is None:
         raise NotChecked("the flag find_unused_parameters is in no trace")
     yield Finding(

@@ -40,7 +40,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     found, host, ops = collectives(trace), trace.host_ops, trace.device_ops
     if found is None or host is None or ops is None:
         return
-    forward = named(trace, np.array([n == _FORWARD for n in trace.names]))
+    forward = named(trace, lambda name: name == _FORWARD)
     rows = np.flatnonzero(forward & rows_in_steps(trace, host))
     times = round(per_step(trace, len(rows)))
     if times < 2 or not _repeats(found, times):

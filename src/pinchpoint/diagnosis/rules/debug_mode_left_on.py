@@ -16,6 +16,8 @@ While hunting a NaN.
 """
 
 from collections.abc import Iterator
+from functools import partial
+from operator import eq
 
 import numpy as np
 
@@ -40,10 +42,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     host = trace.host_ops
     if host is None:
         return
-    nodes = named(trace, np.array([n.startswith("autograd::engine::") for n in trace.names]))
+    nodes = named(trace, lambda name: name.startswith("autograd::engine::"))
     inside = nearest(parents(host), nodes) < len(host)
     judged = rows_in_steps(trace, host)
-    names = {name: named(trace, np.array([n == name for n in trace.names])) for name in _CHECKS}
+    names = {check: named(trace, partial(eq, check)) for check in _CHECKS}
     nan = names["aten::isnan"] | names["aten::ne"]
     checks = np.flatnonzero(nan & inside & judged)
     count = per_step(trace, int((nodes & judged).sum()))

@@ -28,6 +28,7 @@ from pinchpoint.analysis.telemetry import device_looks
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import DeviceKind, Trace
+from pinchpoint.trace.distinct import distinct_rows
 
 NEEDS = ("device_ops",)
 RECORD = "device activity with shapes (record_shapes=True), or a run folder: pinchpoint run"
@@ -93,8 +94,8 @@ def _usual(trace: Trace, *, with_shapes: bool) -> tuple[NDArray[np.int64], Mask]
     ops = trace.device_ops
     assert ops is not None
     shapes = _shapes(trace)
-    keys = np.stack((ops["name"], ops.filled("grid", -1), ops.filled("block", -1), shapes))
-    group = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    given = (ops["name"], ops.filled("grid", -1), ops.filled("block", -1), shapes)
+    group = distinct_rows(*(column.astype(np.int64) for column in given))[1]
     took = ops["duration_ns"].astype(np.int64)
     order = np.lexsort((took, group))
     first = np.searchsorted(group[order], np.arange(group.max() + 1))

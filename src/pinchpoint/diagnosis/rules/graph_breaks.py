@@ -40,7 +40,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     host = trace.host_ops
     if host is None:
         return
-    regions = named(trace, np.array([n.startswith(_REGION) for n in trace.names]))
+    regions = named(trace, lambda name: name.startswith(_REGION))
     spans = host_spans(trace, regions, "time in compiled regions")
     if spans is None:
         return

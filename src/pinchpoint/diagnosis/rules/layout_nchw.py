@@ -30,6 +30,7 @@ from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.named import rows_named
 
 NEEDS = ("device_ops",)
 RECORD = "device activity: ProfilerActivity.CUDA"
@@ -48,8 +49,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     ops = trace.device_ops
     if ops is None:
         return
-    spelt = np.array([any(c in name for c in _CONVERSIONS) for name in trace.names], np.bool_)
-    work = device_work(trace, spelt[ops["name"]], "layout conversions around convolutions")
+    converting = rows_named(trace, ops, lambda name: any(c in name for c in _CONVERSIONS))
+    work = device_work(trace, converting, "layout conversions around convolutions")
     if work is None:
         return
     norms = device_work(trace, _channels_first_norms(trace), "batch normalisation in this layout")

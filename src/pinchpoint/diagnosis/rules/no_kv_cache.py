@@ -27,6 +27,7 @@ from pinchpoint.analysis.workload import workload
 from pinchpoint.diagnosis.host_spans import Rows, beyond_usual, outermost
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.named import rows_named
 
 NEEDS = ("host_ops", "device_ops")
 RECORD = "shapes: record_shapes=True"
@@ -52,7 +53,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
     assert ops is not None
-    attention = np.array(["scaled_dot_product" in n for n in trace.names])[host["name"]]
+    attention = rows_named(trace, host, lambda name: "scaled_dot_product" in name)
     rows = np.flatnonzero(outermost(trace, attention) & rows_in_steps(trace, host))
     usual = float(np.mean(host["duration_ns"][rows])) if len(rows) else 0.0
     first = int(rows[0])

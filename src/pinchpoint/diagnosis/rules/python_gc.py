@@ -18,8 +18,6 @@ Collections between epochs.
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, named
 from pinchpoint.diagnosis.rule import Finding
@@ -35,7 +33,7 @@ _COLLECTOR = ("<built-in function collect>", "Python GC", "gc.collect")
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Collections inside the steps."""
-    collects = named(trace, np.array([n.startswith(_COLLECTOR) for n in trace.names]))
+    collects = named(trace, lambda name: name.startswith(_COLLECTOR))
     spans = host_spans(trace, collects, "garbage collection")
     if spans is None:
         return

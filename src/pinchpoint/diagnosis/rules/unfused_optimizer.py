@@ -42,7 +42,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     host, ops = trace.host_ops, trace.device_ops
     if host is None or ops is None:
         return
-    steps = named(trace, np.array([n.startswith("Optimizer.step#") for n in trace.names]))
+    steps = named(trace, lambda name: name.startswith("Optimizer.step#"))
     steps &= host["kind"] == HostKind.ANNOTATION
     spans = host_spans(trace, steps, "host time of the optimizer")
     if spans is None:

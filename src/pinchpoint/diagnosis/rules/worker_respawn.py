@@ -18,8 +18,6 @@ Once per long epoch.
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.host_spans import host_spans, named
@@ -42,14 +40,13 @@ def check(trace: Trace) -> Iterator[Finding]:
     host = trace.host_ops
     if host is None:
         return
-    starts = host_spans(trace, named(trace, _names(trace, _START)), "starting worker processes")
+    starts = host_spans(
+        trace, named(trace, lambda name: name.startswith(_START)), "starting worker processes"
+    )
     if starts is None or starts.count * max(len(judged_steps(trace)), 1) < 2:
         return
-    around = named(
-        trace,
-        np.array(["utils/data/dataloader.py(" in n and n.endswith(_LOADER) for n in trace.names]),
-    )
-    waits = named(trace, np.array([_WAIT in n and "MultiProcessing" in n for n in trace.names]))
+    around = named(trace, lambda n: "utils/data/dataloader.py(" in n and n.endswith(_LOADER))
+    waits = named(trace, lambda name: _WAIT in name and "MultiProcessing" in name)
     spans = host_spans(trace, around | waits, "starting, stopping and first waiting for workers")
     if spans is None:
         return
@@ -66,7 +63,3 @@ def check(trace: Trace) -> Iterator[Finding]:
         hint="DataLoader(..., persistent_workers=True)",
         confirm="pinchpoint try --knob persistent_workers -- python train.py",
     )
-
-
-def _names(trace: Trace, starts: tuple[str, ...]) -> np.ndarray:
-    return np.array([n.startswith(starts) for n in trace.names])

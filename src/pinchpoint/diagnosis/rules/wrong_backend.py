@@ -39,7 +39,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     host, ops = trace.host_ops, trace.device_ops
     if host is None or ops is None or collectives(trace) is not None:
         return
-    spelt = named(trace, np.array([n.startswith(_HOST_BACKENDS) for n in trace.names]))
+    spelt = named(trace, lambda name: name.startswith(_HOST_BACKENDS))
     spans = host_spans(trace, spelt, "collectives on the host")
     if spans is None:
         return
