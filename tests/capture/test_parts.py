@@ -137,6 +137,9 @@ def test_the_profiler_is_primed_before_a_graph_only_where_it_must_be(cuda, prime
         def __enter__(self):
             return "captures"
 
+        def __exit__(self, *raised):
+            return False
+
     program = Program(Settings("/run"))
     program._on_cuda_graphs(SimpleNamespace(graph=Graph))
     assert [Graph().__enter__(), Graph().__enter__()] == ["captures", "captures"]

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.catch_up import let_the_device_catch_up
 from pinchpoint.capture.recording import NOT_BEGUN, Recording
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.torch_window import OWN, USED, write_trace
@@ -81,8 +82,7 @@ class GlobalWindow:
         torch = sys.modules["torch"]
         file, problem = None, None
         try:
-            # No synchronisation: it would break a graph capture of the program. Kernels that
-            # have not run yet are missing at the end.
+            let_the_device_catch_up()  # else kernels that have not run yet are missing at the end
             result = torch.autograd.profiler._disable_profiler()
             torch.autograd.profiler._run_on_profiler_stop()
             file = write_trace(result.save, self._folder, self._stem)

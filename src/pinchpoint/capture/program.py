@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture import loader_watch
+from pinchpoint.capture.catch_up import watch_captures
 from pinchpoint.capture.fork_exit import leave_before_static_destructors
 from pinchpoint.capture.identity import identity
 from pinchpoint.capture.late_patch import AfterImport
@@ -159,6 +160,7 @@ class Program:
         The program then crashes or hangs in the recording; torch itself works around that below
         CUDA 12.6. First use takes seconds, so that it is left for later where it can be.
         """
+        watch_captures(module)
         enter = module.graph.__enter__
 
         def __enter__(context: Any) -> Any:  # noqa: N807
