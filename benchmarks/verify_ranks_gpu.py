@@ -24,12 +24,11 @@ from verify_capture_gpu import bundle_runs, save, started, truth_of
 RANKS = 2
 CASE_SECONDS = 25  # what one more workload may take
 WORST_BANDWIDTH_ERROR = 0.05
-# Variant, steps that fill about ten seconds on H100s, and seconds to record: where a step has few
-# launches the device is up to two seconds behind its host. Most telling first; the last one has no
-# optimizer, so that its micro-steps cannot be told from steps.
+# Variant, steps that fill about ten seconds on H100s, and seconds to record. Most telling first;
+# the last one has no optimizer, so that its micro-steps cannot be told from steps.
 WORKLOADS = (
     ("c56_straggler_rank", "slow", 700, "1"),
-    ("c58_nccl_slow_transport", "slow", 190, "4"),
+    ("c58_nccl_slow_transport", "slow", 230, "2"),
     ("c55_comm_not_overlapped", "slow", 240, "0.6"),
     ("h08_healthy_ddp", "healthy", 150, "0.6"),
     ("c54_small_collectives", "slow", 250, "0.6"),
