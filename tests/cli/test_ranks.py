@@ -108,6 +108,18 @@ def test_diagnosing_all_ranks_answers_as_a_job(uneven, capsys):
     assert not said & {"straggler-rank", "rank0-stall", "nccl-slow-transport"}
 
 
+def test_a_folder_of_ranks_is_diagnosed_as_a_job(uneven, capsys, tmp_path):
+    for path in uneven:
+        shutil.copy(path, tmp_path)
+    assert cli(["diagnose", str(tmp_path), "--html", str(tmp_path / "job.html")]) == 0
+    assert "Rank 1 holds up the others" in capsys.readouterr().out
+    assert (tmp_path / "job.html").read_text("utf-8").startswith("<!doctype html>")
+    assert cli(["diagnose", str(tmp_path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["reports"] == []
+    assert document["job"]["findings"][0]["id"] == "straggler-rank"
+
+
 def test_one_rank_alone_is_not_called_healthy(uneven, capsys):
     assert cli(["diagnose", uneven[1]]) == 0
     text = " ".join(capsys.readouterr().out.split())

@@ -14,6 +14,8 @@ from pinchpoint.cli.output import look, note, show, write_file
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import PinchpointError, UsageError
 from pinchpoint.importers import load
+from pinchpoint.importers.rank_files import several_ranks
+from pinchpoint.monitor.run_folder import RUN_FILE
 from pinchpoint.report import Report, diagnose
 from pinchpoint.report.document import encode, encode_many
 from pinchpoint.report.fit import fitted
@@ -73,12 +75,17 @@ def command(
     if max_chars is not None and (chosen != "json" or len(files) > 1):
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
     reports, job, code = _diagnosed(files)
-    if max_chars is not None:
+    if max_chars is not None and reports:
         show(fitted(reports[0], max_chars) + "\n")
     else:
         present(reports, chosen, job, verbose=verbose)
     if html and reports:
         write_page(html, reports[0])
+    elif html and job is not None:
+        from pinchpoint.report.ranks.html import render_page
+
+        write_file(html, render_page(job))
+        note(f"wrote {html}")
     rulings = [] if limit is None else [judge(report, limit) for report in reports]
     if limit is not None and job is not None:  # what one rank could save, the job may not
         rulings = [judge_job(job, limit)]
@@ -99,8 +106,10 @@ def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:
 def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], RanksReport | None, int]:
     """The reports of all readable files; of several files one bad one does not stop the rest.
 
-    Files that are ranks of one job are also answered together.
+    Files that are ranks of one job are also answered together, and so is a folder of them.
     """
+    if len(files) == 1 and several_ranks(files[0]):
+        return _of_folder(files[0])
     reports, records, code = [], [], 0
     for file in files:
         try:
@@ -118,6 +127,18 @@ def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], RanksReport | None,
     if job is not None:
         reports = [without_guesses(report) for report in reports]
     return reports, job, code
+
+
+def _of_folder(folder: Path) -> tuple[list[Report], RanksReport, int]:
+    """The job, and of a run its first rank, beside what else the run knows."""
+    from pinchpoint.report.ranks import diagnose_ranks
+
+    job = diagnose_ranks([folder])
+    reports = []
+    if (folder / RUN_FILE).is_file():
+        with reading(folder) as progress:
+            reports.append(without_guesses(diagnose(load(folder, progress))))
+    return reports, job, 0 if job.job.ranks else 2
 
 
 def present(
