@@ -11,11 +11,12 @@ from pinchpoint.cli.progress import reading
 from pinchpoint.importers import load
 from pinchpoint.report import Report, diagnose, wording
 from pinchpoint.report.clean import clean
-from pinchpoint.report.document import FindingItem
+from pinchpoint.report.document import FindingItem, RowsItem
 from pinchpoint.report.findings import chosen
 from pinchpoint.report.quantity import quantity
 
 Switch = Parameter(negative="")
+_ROWS_SHOWN = 10  # --json names more
 
 
 def command(file: Path, finding: str, /, *, json: Annotated[bool, Switch] = False) -> int:
@@ -48,7 +49,14 @@ def _lines(report: Report, found: FindingItem) -> list[str]:
     for fact in found.evidence:
         where = "" if fact.at_ns is None else f" (at {fact.at_ns} ns: {fact.name or 'event'})"
         lines.append(f"  {fact.what}: {quantity(fact.value, fact.unit)}{where}")
+    lines += [_rows(rows) for rows in found.rows]
     lines += [f"fix: {found.fix}"] if found.fix else []
     lines += [f"  {line}" for line in (found.hint or "").splitlines()]
     lines += [f"confirm: {found.confirm}"] if found.confirm else []
     return [line for line in lines if line]
+
+
+def _rows(rows: RowsItem) -> str:
+    named = ", ".join(map(str, rows.rows[:_ROWS_SHOWN]))
+    more = f" and {rows.count - _ROWS_SHOWN:,} more" if rows.count > _ROWS_SHOWN else ""
+    return f"  rows of {rows.table}: {named}{more}"

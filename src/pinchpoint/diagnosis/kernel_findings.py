@@ -19,6 +19,7 @@ from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("kernel_counters",)
 RECORD = "hardware counters: ncu --set full -o report python train.py"
@@ -112,7 +113,7 @@ def _changes(trace: Trace, affected: list[tuple[Examined, Issue]]) -> list[Scale
 def _evidence(affected: list[tuple[Examined, Issue]], advice: Advice) -> Iterator[Evidence]:
     for examined, issue in affected[:_MOST_LAUNCHES_SHOWN]:
         yield Evidence(
-            f"launch {examined.launch.number}, {(examined.facts.duration_ns or 0) / 1e3:.1f} us",
+            f"launch {examined.launch.number}, {duration(examined.facts.duration_ns or 0)}",
             issue.text,
             "",
             name=examined.launch.name,

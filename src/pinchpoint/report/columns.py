@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pinchpoint.report.document import ResultTable, TableColumn
+from pinchpoint.report.quantity import quantity
 
 MOST_ROWS = 100  # of a table in the document; how many are left out is said
 LONGEST_NAME = 1000  # characters; C++ names of kernels are long, and hostile ones longer
@@ -39,3 +40,22 @@ def result_table(
 
 def _bounded(value: Any) -> Any:
     return value[:LONGEST_NAME] if isinstance(value, str) else value
+
+
+def shown_value(table: ResultTable, row: Sequence[Any], position: int) -> str:
+    """A cell for people: in the unit of its column, or of its row where rows have units."""
+    value, unit = row[position], table.columns[position].unit
+    if value is None or isinstance(value, str):
+        return value or ""
+    own = next((i for i, column in enumerate(table.columns) if column.id == "unit"), None)
+    if not unit and own is not None:
+        unit = str(row[own] or "").replace("bytes/s", "bytes a second")
+    return quantity(value, unit)
+
+
+def numeric(table: ResultTable) -> list[bool]:
+    """Which columns are of numbers, so that their digits can stand below each other."""
+    return [
+        bool(column.unit) or any(isinstance(row[i], (int, float)) for row in table.rows)
+        for i, column in enumerate(table.columns)
+    ]

@@ -116,6 +116,17 @@ class LocationInfo(_Part, frozen=True, kw_only=True):
     operator: str | None = None
 
 
+class RowsItem(_Part, frozen=True, kw_only=True):
+    """Rows of a table of the trace that a finding is made of: what its fix would change.
+
+    Positions as ``pinchpoint sql`` and the timeline count them; the first ones, of ``count``.
+    """
+
+    table: str  # device_ops, host_ops, api_calls
+    rows: tuple[int, ...]
+    count: int
+
+
 class FindingItem(_Part, frozen=True, kw_only=True):
     """One cause, what it costs, what fixing it gives."""
 
@@ -133,6 +144,7 @@ class FindingItem(_Part, frozen=True, kw_only=True):
     confirm: str = ""
     consequence: str | None = None
     confidence: str = "high"
+    rows: tuple[RowsItem, ...] = ()  # empty where no rows say it all: memory, stretches of time
 
 
 class NotCheckedItem(_Part, frozen=True, kw_only=True):

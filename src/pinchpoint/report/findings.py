@@ -12,7 +12,11 @@ from pinchpoint.report.document import (
     LocationInfo,
     NotCheckedItem,
     Report,
+    RowsItem,
 )
+from pinchpoint.report.occurrences import occurrences
+
+MOST_ROWS = 20  # named one by one in the document; the timeline of the report has all of them
 
 
 class Answers(TypedDict):
@@ -84,6 +88,10 @@ def finding_item(ranked: Ranked) -> FindingItem:
         confirm=finding.confirm,
         consequence=finding.consequence,
         confidence=finding.confidence,
+        rows=tuple(
+            RowsItem(table=table, rows=tuple(rows[:MOST_ROWS].tolist()), count=len(rows))
+            for table, rows in occurrences(finding).rows.items()
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
+from pinchpoint.report.columns import numeric, shown_value
 from pinchpoint.report.document import FindingItem, Report, ResultTable
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 from pinchpoint.report.roofline_svg import roofline_svg
@@ -68,7 +69,7 @@ def shown(safe: Report) -> dict[str, object]:
         "findings": [_finding(safe, finding) for finding in safe.findings],
         "together": wording.together(safe),
         "closing": wording.closing(safe),
-        "tables": [(table, _rows(table)) for table in safe.tables.values()],
+        "tables": [(table, _rows(table), numeric(table)) for table in safe.tables.values()],
         "arithmetic": _arithmetic(safe),
         "roofline": _roofline(safe),
     }
@@ -131,14 +132,15 @@ def _finding(report: Report, finding: FindingItem) -> dict[str, object]:
 
 
 def _rows(table: ResultTable) -> list[list[_Cell]]:
+    of_numbers = numeric(table)
     return [
         [
             _Cell(
-                "" if value is None else quantity(value, column.unit),
-                bool(column.unit),
+                shown_value(table, row, position),
+                of_numbers[position],
                 "" if value is None else value,
             )
-            for value, column in zip(row, table.columns, strict=True)
+            for position, value in enumerate(row)
         ]
         for row in table.rows
     ]

@@ -10,6 +10,7 @@ from pinchpoint.report import time_tables
 from pinchpoint.report.collective_table import collective_table
 from pinchpoint.report.columns import Column, result_table
 from pinchpoint.report.document import ResultTable
+from pinchpoint.report.profiled_table import profiled_table
 from pinchpoint.report.sampled_table import sampled_table
 from pinchpoint.trace import Trace
 
@@ -25,6 +26,7 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
         module_table(trace),
         time_tables.transfer_table(trace),
         collective_table(trace),
+        profiled_table(trace),
         time_tables.launch_table(trace),
         time_tables.sync_table(trace),
         sampled_table(trace),

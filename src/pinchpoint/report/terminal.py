@@ -10,6 +10,7 @@ from rich.text import Text
 
 from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
+from pinchpoint.report.columns import numeric, shown_value
 from pinchpoint.report.document import FindingItem, Report, ResultTable
 from pinchpoint.report.plain import ascii_only
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
@@ -148,17 +149,17 @@ def _silent(report: Report, verbose: bool) -> Iterator[_Block]:
 
 
 def _table(table: ResultTable, width: int) -> Iterator[_Block]:
-    numeric = [bool(column.unit) for column in table.columns]
+    of_numbers = numeric(table)
     labels = [column.label for column in table.columns]
     rows = [
-        ["-" if v is None else quantity(v, c.unit) for v, c in zip(row, table.columns, strict=True)]
+        [shown_value(table, row, i) if value is not None else "-" for i, value in enumerate(row)]
         for row in table.rows[:_TABLE_ROWS]
     ]
-    widths = _column_widths([labels, *rows], numeric, width)
+    widths = _column_widths([labels, *rows], of_numbers, width)
     yield _BLANK
     yield _line(table.title, "bold")
     for style, row in [("dim", labels), *(("", row) for row in rows)]:
-        cells = map(_cell, row[: len(widths)], widths, numeric)
+        cells = map(_cell, row[: len(widths)], widths, of_numbers)
         yield _line("  ".join(cells).rstrip(), style, lead="  ")
     left_out = table.rows_left_out + len(table.rows) - len(rows)
     if left_out:

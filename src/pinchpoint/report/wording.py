@@ -158,10 +158,10 @@ def place_unless_said(finding: FindingItem) -> str | None:
 
 
 def closing(report: Report) -> str | None:
-    """What the absence of further findings means; None if no rule looked."""
+    """What the absence of further findings means; None if no rule looked at a step."""
     if not (report.findings or report.clear):
         return None
-    if report.findings and report.steps.typical_ns is None:  # launches alone, held against no step
+    if report.steps.typical_ns is None:  # launches or samples alone: no step to hold them against
         return None
     worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step."
     if report.source.one_of is not None:
