@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -132,3 +133,14 @@ def test_a_trace_without_events_has_no_window():
     found = steps(TraceBuilder().trace())
     assert len(found) == 0
     assert found.typical_ns is None
+
+
+def test_of_a_file_cut_off_only_steps_with_all_their_device_work_are_complete():
+    spans = [(10 * i, 10) for i in range(5)]
+    work = [
+        (10 * i + k, 10 * i + k + 1, 1) for i, n in enumerate([4, 4, 2, 4, 4]) for k in range(n)
+    ]
+    whole = marked(*spans, work=work)
+    assert steps(whole).complete.tolist() == [False, True, True, True, True]
+    cut = replace(whole, source=Source("broken", "test", truncated=True))
+    assert steps(cut).complete.tolist() == [False, True, False, True, False]

@@ -30,7 +30,7 @@ FEWEST_TO_SETTLE = 6  # steps that show a trend
 SETTLING_TREND = -0.75  # rank correlation of duration and order
 SETTLED_RATIO = 0.9  # later half against the earlier one
 LOST_LAUNCHES_RATIO = 0.05  # more launches without device work than this: the step is incomplete
-
+WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
 
 _ENCLOSING = (HostKind.PYTHON, HostKind.MODULE, HostKind.OVERHEAD)
 
@@ -163,7 +163,7 @@ def _lost_work(trace: Trace, start_ns: Times, end_ns: Times) -> Mask:
     calls = trace.api_calls
     by = issued(trace)
     if trace.source.truncated:
-        lost[-1:] = True
+        lost = _cut_work(trace, start_ns, end_ns)
     if calls is None or not by.linked.any():
         return lost
     launch = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
@@ -175,6 +175,23 @@ def _lost_work(trace: Trace, start_ns: Times, end_ns: Times) -> Mask:
     missing = np.bincount(which[launch & ~answered], minlength=len(start_ns))
     ratio = missing / np.maximum(asked, 1)
     return lost | (ratio > LOST_LAUNCHES_RATIO + np.median(ratio))
+
+
+def _cut_work(trace: Trace, start_ns: Times, end_ns: Times) -> Mask:
+    """Spans of a file that was cut off with clearly less device work than the fullest; the last.
+
+    Files are not in order of time, so what is missing may be of any step, calls included.
+    """
+    by = issued(trace)
+    lost = np.zeros(len(start_ns), np.bool_)
+    lost[-1:] = True
+    if by.linked.any():
+        at = by.start_ns[by.linked & own_work(trace)]
+        which = np.searchsorted(start_ns, at, "right") - 1
+        inside = (which >= 0) & (at < end_ns[which])
+        count = np.bincount(which[inside], minlength=len(start_ns))
+        lost |= count < WHOLE_STEP_RATIO * count.max()
+    return lost
 
 
 def _typical(lasting: Times, complete: Mask) -> tuple[Mask, str]:

@@ -30,6 +30,7 @@ class HostWork:
     place: Location | None
     evidence: tuple[Evidence, ...]
     dropped: tuple[Change, ...]
+    shown: bool  # whether the recording shows the work, or only copies
 
     @property
     def where(self) -> str:
@@ -55,7 +56,9 @@ def host_work_after_copy(trace: Trace, reason: WaitReason) -> HostWork | None:
     doing = functions_doing(trace, copies_to_host(trace), numeric_on_host(trace), COPYING_RATIO)
     spans = host_spans(trace, doing & copying[:-1], "copying to the host and working on it")
     if spans is None:
-        return HostWork(moved, copies.waited_ns, copies.place, copies.evidence, copies.dropped)
+        return HostWork(
+            moved, copies.waited_ns, copies.place, copies.evidence, copies.dropped, False
+        )
     evidence = (*copies.evidence, *spans.evidence)
     dropped = (*without(trace, spans.rows), *copies.dropped)
-    return HostWork(moved, spans.ns_per_step, spans.place, evidence, dropped)
+    return HostWork(moved, spans.ns_per_step, spans.place, evidence, dropped, True)

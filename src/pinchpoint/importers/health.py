@@ -50,6 +50,11 @@ FACTS: dict[str, FactKind] = {
     "cut-off": FactKind(
         Severity.WARNING, "the file is cut off; what stands before the cut was read"
     ),
+    "cut-off-steps": FactKind(
+        Severity.FATAL,
+        "the file is cut off so early that no step has all its device work",
+        record="copy the file again, after the profiler has written all of it",
+    ),
     "broken-text": FactKind(
         Severity.WARNING, "stretches of the file are no valid events and were left out"
     ),

@@ -214,3 +214,14 @@ def test_a_scaled_span_keeps_its_share_of_what_recording_left(factor):
     gone = step_ns(trace, RemoveRecordingCost(), ScaleHostSpans(rows, 0.0))
     left = step_ns(trace, RemoveRecordingCost(), ScaleHostSpans(rows, factor)) - gone
     assert left == pytest.approx(factor * (clean - gone), abs=2)
+
+
+def test_what_is_first_in_the_window_waited_for_the_step_before():
+    """A device that is always behind: a faster one is faster in the first replayed step too."""
+    b = TraceBuilder()
+    for i in range(STEPS):
+        b.step(i, i * 20 * US, 20 * US)
+        b.launch(i * 20 * US, 5 * US, "work", (10 + i * 1_000) * US, 1_000 * US)
+    trace = b.trace()
+    faster = what_if(trace, (ScaleDeviceOps(np.arange(STEPS), 0.1),))
+    assert faster.step_ns == pytest.approx(100 * US, rel=0.05)

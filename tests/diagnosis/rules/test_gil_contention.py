@@ -61,3 +61,16 @@ def test_between_stalls_operators_are_slow_as_well(predicted):
     thread = p.builder.thread("helper")
     p.builder.python(HELPER, 0, p.at, thread=thread)
     assert predicted(p.trace(), "gil-contention") < 24 * 20e3
+
+
+def test_without_stacks_the_stalls_themselves_tell(outcome):
+    p = Program()
+    for i in range(6):
+        begin = p.at
+        for _ in range(4):
+            p.host("aten::add", SWITCH_US, kind=HostKind.OPERATOR)
+            p.kernel("elementwise", 100)
+        p.builder.step(i, begin, p.at - begin)
+    (finding,) = outcome("gil-contention", p.trace()).findings
+    assert "as if another thread held the interpreter's lock" in finding.summary
+    assert finding.confidence == "medium"

@@ -124,3 +124,23 @@ def test_broken_text_and_twice_the_same_key(tmp_path):
 def test_what_the_profiler_logged(tmp_path):
     log = ["INFO:x] Record counts: Out-of-range = 41, Blocklisted = 3, CUPTI stopped early? = 1"]
     assert facts(tmp_path, *GOOD, INFO=log) == {"outside-window": 41, "stopped-early": 1}
+
+
+def broken_off(launches):
+    """Steps with this many launches whose device work the file still has; then it ends."""
+    events = [step(n, 100 * n, 90) for n in range(len(launches))]
+    for n, count in enumerate(launches):
+        for i in range(count):
+            at = 100 * n + 10 * i + 1
+            events += launched("k", at, at + 3, 2, 100 * n + i + 1)
+    return document(*events, deviceProperties=H100).removesuffix("]}")
+
+
+def test_a_file_that_breaks_off_before_any_whole_step_forbids_conclusions(tmp_path):
+    assert "cut-off-steps" in facts(tmp_path, text=broken_off([5, 2, 1, 0]))
+    assert "cut-off-steps" not in facts(tmp_path, text=broken_off([5, 5, 3, 0]))
+
+
+def test_a_file_that_breaks_off_before_the_device_work(tmp_path):
+    text = document(op("aten::mm", 0, 100), deviceProperties=H100).removesuffix("]}")
+    assert facts(tmp_path, text=text).keys() == {"cut-off", "cut-off-steps"}

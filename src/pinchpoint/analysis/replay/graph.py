@@ -31,6 +31,7 @@ MAIN_LANE = 0  # the thread that runs the steps, and the autograd threads it wai
 NO_DEPENDENCY = -1  # local to the arrays of this graph; the tables never hold it
 BLOCKED_CALL_RATIO = 8  # a launch this much longer than the median waited for a full queue
 BLOCKED_CALL_LEAST_NS = 100_000  # and at least this long
+LONGEST_LAUNCH_LATENCY_NS = 10_000  # 3 to 8 µs on H100 and A100, recorded, with an empty stream
 SLACK_NS = 2_000  # host and device clocks agree to about this much in Kineto traces
 OTHER_STREAM_WAIT_NS = 5_000  # a longer bubble is looked up for a cause on another stream
 BLOCKING_H2D_BYTES = 64 * 1024  # CUDA: smaller copies from pageable memory return once staged
@@ -92,7 +93,7 @@ def typical_launch_latency_ns(trace: Trace) -> int:
     """Time from the start of a launch call to the start of its kernel on an empty stream.
 
     The lower quartile of such launches; where every launch found work before it, the shortest
-    time of all.
+    time of all, unless that is longer than a launch takes: then all of them waited in the queue.
     """
     ops, calls = trace.device_ops, trace.api_calls
     if ops is None or calls is None or not len(ops):
@@ -103,7 +104,7 @@ def typical_launch_latency_ns(trace: Trace) -> int:
     on_empty = (_previous_end(ops)[known] <= called) & (latency > 0)
     if on_empty.any():
         return int(np.percentile(latency[on_empty], 25))
-    return int(max(latency.min(), 0)) if len(latency) else 0
+    return min(int(max(latency.min(), 0)), LONGEST_LAUNCH_LATENCY_NS) if len(latency) else 0
 
 
 def _previous_end(ops: Table) -> Ints:
@@ -119,18 +120,18 @@ def _previous_end(ops: Table) -> Ints:
     return out
 
 
-def _left_over_before(ops: Table, rows: Rows) -> Ints:
-    """End of the operation before each row on its stream, if nobody in the recording launched it.
+def _ran_before(ops: Table, rows: Rows) -> Ints:
+    """End of the operation before each row on its stream, whoever launched it; 0 where none was.
 
-    A recording that began while the device had work queued shows such operations, and what was
-    launched first waited for them and not for its launch. Zero elsewhere.
+    What is first in the window may have waited for it and not for its launch: device work of the
+    step before, or what was queued when the recording began.
     """
     order = np.lexsort((ops["start_ns"], _stream_ids(ops)))
     place = np.empty(len(ops), np.intp)
     place[order] = np.arange(len(ops))
     before = order[place[rows] - 1]
     same = (place[rows] > 0) & (_stream_ids(ops)[before] == _stream_ids(ops)[rows])
-    return np.where(same & ~ops.known("api_call")[before], ops.end_ns[before], 0)
+    return np.where(same, ops.end_ns[before], 0)
 
 
 def _stream_ids(ops: Table) -> Rows:
@@ -363,6 +364,7 @@ class _Assembly:
         for node in np.flatnonzero(self._may_wait(took, usual)).tolist():
             dependency = self._dependency(node, op_end, op_node, first_op)
             if dependency == NO_DEPENDENCY:
+                own[node] = self._own_of_blocked(node, int(took[node]), usual, first_op)
                 continue
             ended = int(op_end[dependency])
             if ended <= nodes.start_ns[node] and nodes.kind[node] != ApiKind.COPY:
@@ -399,10 +401,19 @@ class _Assembly:
         if self.nodes.kind[node] == ApiKind.COPY:
             return self._copied_last(node, op_end, first_op)
         limit = int(self.nodes.end_ns[node]) + SLACK_NS
-        issued = int(first_op[node + 1])
-        recent = np.arange(max(0, issued - 256), issued)
-        ended = recent[op_end[recent] <= limit]
+        ended = np.flatnonzero(op_end[: int(first_op[node + 1])] <= limit)
         return int(ended[op_end[ended].argmax()]) if len(ended) else NO_DEPENDENCY
+
+    def _own_of_blocked(self, node: int, took: int, usual: int, first_op: Rows) -> int:
+        """Time of a launch that waited for a place in a queue which work before the window filled.
+
+        A queue holds about a thousand launches, so what made place for it may be steps ago.
+        """
+        if self.nodes.kind[node] not in (ApiKind.LAUNCH, ApiKind.MEMSET):
+            return took
+        ops = self.op_start[int(first_op[node]) : int(first_op[node + 1])]
+        queued = len(ops) > 0 and int(ops[0]) > int(self.nodes.end_ns[node]) + self.latency
+        return min(took, usual) if queued else took
 
     def _copied_last(self, node: int, op_end: Ints, first_op: Rows) -> int:
         """The copy that a copying call waits for: its own, if it began before the call ended.
@@ -426,9 +437,9 @@ class _Assembly:
         stream = _stream_ids(self.ops)[op_rows]
         previous, has_previous = _previous_in_stream(stream, start, end)
         first = np.flatnonzero(~has_previous)
-        left_over = _left_over_before(self.ops, op_rows[first])
-        known = (left_over > 0) & (left_over <= start[first])
-        previous[first[known]], has_previous[first[known]] = left_over[known], True
+        before = _ran_before(self.ops, op_rows[first])
+        known = (before > 0) & (before <= start[first])
+        previous[first[known]], has_previous[first[known]] = before[known], True
         since_issue = np.maximum(start - issued, 0)
         queued = has_previous & (previous - issued > self.latency)
         latency = np.where(queued, np.minimum(since_issue, self.latency), since_issue)

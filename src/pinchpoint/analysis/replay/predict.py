@@ -109,12 +109,12 @@ class _Clean:
 @once_per_trace
 def _clean(trace: Trace) -> _Clean | None:
     base = replayable(trace)
-    if base is None or not base.settled_ns:
+    if base is None or base.settled_ns <= 0:
         return None
     graph = apply(trace, base.graph, (RemoveRecordingCost(),))
     periods = np.array(simulate(graph).durations_ns)
     counted, every = float(periods[base.counted].mean()), float(periods.mean())
-    if not counted or not every:
+    if counted <= 0 or every <= 0:  # steps without work of their own
         return None
     return _Clean(graph, counted, every)
 

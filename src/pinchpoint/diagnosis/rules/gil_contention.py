@@ -3,7 +3,8 @@
 ## What it looks for
 A second thread of the process that runs Python all the time, without waiting for anything, while
 the launching thread stands still again and again for about the interpreter's switch interval (5
-milliseconds unless changed) between two steps of its own work.
+milliseconds unless changed) between two steps of its own work. In a recording without Python
+stacks such stalls are enough, if they fill most of the step.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
@@ -25,12 +26,13 @@ from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.stalls import busy_python_threads, lock_waits
 from pinchpoint.diagnosis.disturbed import undisturbed_operators
 from pinchpoint.diagnosis.rule import Evidence, Finding
-from pinchpoint.trace import Trace
+from pinchpoint.trace import HostKind, Trace
 
 NEEDS = ("host_ops",)
 RECORD = "CPU activity with Python stacks of all threads: with_stack=True"
 
 LEAST_STALL_RATIO = 0.1  # of the step
+MOSTLY_RATIO = 0.5  # of the step: enough without stacks, which would show the other thread
 BUSY_RATIO = 0.5  # a thread in Python this much of the time competes
 
 
@@ -43,17 +45,19 @@ def check(trace: Trace) -> Iterator[Finding]:
     held = lock_waits(trace)
     length = float(np.mean(steps.end_ns - steps.start_ns))
     total = per_step(trace, int(held.excess_ns.sum()))
-    if not len(rivals) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
+    unseen = not _shows_python(trace) and total >= MOSTLY_RATIO * length
+    if not (rivals or unseen) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
         return
     longest = int(np.argmax(held.excess_ns))
-    rival = _name(trace, rivals[0])
+    rival = _name(trace, rivals[0]) if rivals else None
     host = trace.host_ops
     assert host is not None
     row = int(held.rows[longest])
     yield Finding(
         summary=(
-            f"The launching thread stands still {total / length:.0%} of the time while {rival}"
-            " runs Python"
+            f"The launching thread stands still {min(total / length, 1):.0%} of the time"
+            + (f" while {rival} runs Python" if rival else ", a switch interval each time,")
+            + ("" if rival else " as if another thread held the interpreter's lock")
         ),
         evidence=(
             Evidence("stalls", round(per_step(trace, len(held.rows)), 1), "per step"),
@@ -71,10 +75,16 @@ def check(trace: Trace) -> Iterator[Finding]:
             RemoveHostTime(held.end_ns - held.excess_ns, held.end_ns),
             *undisturbed_operators(trace, held),
         ),
+        confidence="high" if rival else "medium",
         fix="Move the other thread's work into a process of its own",
         hint="multiprocessing.Process(target=helper)  # instead of threading.Thread",
         confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
+
+
+def _shows_python(trace: Trace) -> bool:
+    host = trace.host_ops
+    return host is not None and bool((host["kind"] == HostKind.PYTHON).any())
 
 
 def _name(trace: Trace, thread: int) -> str:

@@ -34,8 +34,8 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     yield Finding(
         summary=(
-            f"{work.bytes_per_step / 1e6:.3g} MB a step are copied to the host and worked on"
-            f" there{work.where}"
+            f"{work.bytes_per_step / 1e6:.3g} MB a step are copied to the host"
+            f"{' and worked on there' if work.shown else ', which waits for them'}{work.where}"
         ),
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,

@@ -32,7 +32,7 @@ from pinchpoint.trace.named import rows_named
 NEEDS = ("host_ops", "device_ops")
 RECORD = "shapes: record_shapes=True"
 
-FEWEST_STEPS = 3
+FEWEST_STEPS = 2
 SHORTEST_PREFIX = 16
 ATTENTION_HOST_NS = 100_000  # host time of one attention call whose shape is known already
 CACHE_WRITE_NS = 20_000  # host time of writing a token's key and value, two eager operators

@@ -21,6 +21,7 @@ Array = NDArray[Any]
 MOST_LOST_RATIO = 0.5  # of launches without a device operation: the device side is unusable
 OVERHEAD_RATIO = 0.01  # of the recording: below this, nobody needs to know
 PARTIAL_STEP_RATIO = 0.5  # of the median launches of a step
+WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
 CLOCK_SLACK_NS = 10_000  # CUPTI converts device clocks to within a few microseconds
 MANY_BEFORE_LAUNCH_RATIO = 0.01
 AFTER_WINDOW_NS = 10**9  # buffers are flushed and kernels end within a second
@@ -63,13 +64,13 @@ class Recording:
 
 def recording_facts(recording: Recording) -> list[Fact]:
     """Every fact that the recording shows."""
-    parts = (_text, _times, _activity, _links, _streams, _host, _steps, _metadata)
+    parts = (_text, _times, _activity, _links, _streams, _host, _steps, _cut_steps, _metadata)
     return [fact for part in parts for fact in part(recording)]
 
 
 def _text(recording: Recording) -> Iterator[Fact]:
     scanned = recording.scanned
-    if recording.damage or not scanned.ended:
+    if _is_cut(recording):
         why = recording.damage or "the list of events does not end"
         yield Fact("cut-off", detail=f"the file is cut off: {why}")
     if scanned.skipped:
@@ -80,6 +81,10 @@ def _text(recording: Recording) -> Iterator[Fact]:
         yield Fact("duplicate-keys", count, f"keys occur twice: {keys}; the last one counts")
     if recording.columns.unread:
         yield Fact("phases-unread", recording.columns.unread)
+
+
+def _is_cut(recording: Recording) -> bool:
+    return bool(recording.damage) or not recording.scanned.ended
 
 
 def _times(recording: Recording) -> Iterator[Fact]:
@@ -109,7 +114,9 @@ def _activity(recording: Recording) -> Iterator[Fact]:
             yield Fact("no-host-activity")
         return
     launches = int(np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH)).sum())
-    if launches:
+    if _is_cut(recording) and recording.devices:  # device work stands at the end of a file
+        yield Fact("cut-off-steps")
+    elif launches:
         yield Fact("kernels-not-recorded", launches)
     elif len(recording.host_ops):
         yield Fact("cpu-only")
@@ -245,6 +252,19 @@ def _steps(recording: Recording) -> Iterator[Fact]:
     if partial:
         detail = f"the {' and '.join(partial)} step holds far fewer launches than the others"
         yield Fact("steps-partial", len(partial), detail)
+
+
+def _cut_steps(recording: Recording) -> Iterator[Fact]:
+    """Of a file that is cut off, whether any step but the first has all its device work."""
+    steps, calls, operations = recording.steps, recording.api_calls, recording.device_ops
+    if not _is_cut(recording) or len(steps) < 3 or not len(operations):
+        return
+    called = operations["api_call"][operations.known("api_call")]
+    asked = np.sort(calls["start_ns"][called])
+    counts = np.searchsorted(asked, steps.end_ns) - np.searchsorted(asked, steps["start_ns"])
+    whole = counts >= WHOLE_STEP_RATIO * counts.max()
+    if not whole[1:-1].any():
+        yield Fact("cut-off-steps")
 
 
 def _metadata(recording: Recording) -> Iterator[Fact]:
