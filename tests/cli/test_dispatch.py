@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,13 @@ def test_every_command_has_a_summary_and_help(name, capsys):
     assert commands()[name]
     assert cli([name, "--help"]) == 0
     assert f"pinchpoint {name}" in capsys.readouterr().out
+
+
+def test_started_programs_find_the_environment_as_the_user_left_it(monkeypatch, capsys):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    assert cli(["diagnose", "--help"]) == 0
+    assert dict(os.environ) == before
 
 
 @pytest.mark.parametrize(

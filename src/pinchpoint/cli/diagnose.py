@@ -1,11 +1,10 @@
 """Where the time of a step goes, why, and what fixing it would give."""
 
 import os
-import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -19,14 +18,9 @@ from pinchpoint.monitor.run_folder import RUN_FILE
 from pinchpoint.report import Report, diagnose
 from pinchpoint.report.document import encode, encode_many
 from pinchpoint.report.fit import fitted
-from pinchpoint.report.ranks.document import RanksReport, encode_ranks
-from pinchpoint.report.ranks.of_reports import (
-    is_rank_of_a_job,
-    job_of,
-    record_from,
-    without_guesses,
-)
-from pinchpoint.report.ranks.terminal import render_ranks
+
+if TYPE_CHECKING:  # what serves many files is imported when there are some
+    from pinchpoint.report.ranks.document import RanksReport
 
 Format = Literal["terminal", "json", "markdown", "github"]
 Switch = Parameter(negative="")
@@ -103,24 +97,40 @@ def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:
     return wanted[0] if wanted else "terminal"
 
 
-def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], RanksReport | None, int]:
-    """The reports of all readable files; of several files one bad one does not stop the rest.
+def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], "RanksReport | None", int]:
+    """The reports of all readable files, and that about their job if they are its ranks.
 
-    Files that are ranks of one job are also answered together, and so is a folder of them.
+    A folder of ranks is answered together as well.
     """
-    if len(files) == 1 and several_ranks(files[0]):
+    if len(files) > 1:
+        return _diagnosed_together(files)
+    if several_ranks(files[0]):
         return _of_folder(files[0])
+    with reading(files[0]) as progress:
+        trace = load(files[0], progress)
+    return [diagnose(trace)], None, 0
+
+
+def _diagnosed_together(
+    files: Sequence[Path],
+) -> tuple[list[Report], "RanksReport | None", int]:
+    """The same for several files, of which one bad one does not stop the rest."""
+    from pinchpoint.report.ranks.of_reports import (
+        is_rank_of_a_job,
+        job_of,
+        record_from,
+        without_guesses,
+    )
+
     reports, records, code = [], [], 0
     for file in files:
         try:
             with reading(file) as progress:
                 trace = load(file, progress)
             reports.append(diagnose(trace))
-            if len(files) > 1 and is_rank_of_a_job(reports[-1]):
+            if is_rank_of_a_job(reports[-1]):
                 records.append(record_from(trace, reports[-1]))
         except PinchpointError as error:
-            if len(files) == 1:
-                raise
             note(f"error: {error.message}")
             code = error.exit_code
     job = job_of(records) if len(records) == len(reports) else None
@@ -129,9 +139,10 @@ def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], RanksReport | None,
     return reports, job, code
 
 
-def _of_folder(folder: Path) -> tuple[list[Report], RanksReport, int]:
+def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", int]:
     """The job, and of a run its first rank, beside what else the run knows."""
     from pinchpoint.report.ranks import diagnose_ranks
+    from pinchpoint.report.ranks.of_reports import without_guesses
 
     job = diagnose_ranks([folder])
     reports = []
@@ -144,15 +155,13 @@ def _of_folder(folder: Path) -> tuple[list[Report], RanksReport, int]:
 def present(
     reports: Sequence[Report],
     chosen: Format,
-    job: RanksReport | None = None,
+    job: "RanksReport | None" = None,
     *,
     verbose: bool = False,
 ) -> None:
     """Write the reports to standard output, that about their job first."""
     if chosen == "json":
-        many = len(reports) != 1
-        together = None if job is None else encode_ranks(job)
-        text = encode_many(reports, together) if many else encode(reports[0])
+        text = _together(reports, job) if len(reports) != 1 else encode(reports[0])
         show(text.decode() + "\n")
     elif chosen == "markdown":
         from pinchpoint.report import markdown
@@ -165,11 +174,21 @@ def present(
 
         texts = [terminal.render(report, look(verbose=verbose)) for report in reports]
         if job is not None:
+            from pinchpoint.report.ranks.terminal import render_ranks
+
             texts.insert(0, render_ranks(job, look(verbose=verbose)))
         show("\n".join(texts))
 
 
+def _together(reports: Sequence[Report], job: "RanksReport | None") -> bytes:
+    from pinchpoint.report.ranks.document import encode_ranks
+
+    return encode_many(reports, None if job is None else encode_ranks(job))
+
+
 def _present_to_github(reports: Sequence[Report]) -> None:
+    import secrets
+
     from pinchpoint.report import github
 
     for report in reports:

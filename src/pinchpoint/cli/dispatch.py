@@ -29,6 +29,8 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader went away, for example ``| h
 # Modules, tables and reports live until a command ends. Looking for garbage among them after every
 # 700 new objects, as Python does by itself, takes a twentieth of the time of ``diagnose``.
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+_TIME_NUMPY = ("bench", "crossover")  # how fast it is on all cores is what they are asked
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -92,7 +94,20 @@ def _call(name: str, words: list[str]) -> int:
 
 
 def _module(name: str) -> ModuleType:
-    return import_module(f"pinchpoint.cli.{name.replace('-', '_')}")
+    """The module of a command.
+
+    Most import NumPy, whose BLAS starts a thread a core, and these then spin for a tenth of a
+    second beside the reading of files. No analysis multiplies matrices, so they get one thread.
+    Programs that a command starts find the environment as the user left it.
+    """
+    module = f"pinchpoint.cli.{name.replace('-', '_')}"
+    if name in _TIME_NUMPY or _BLAS_THREADS in os.environ:
+        return import_module(module)
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        return import_module(module)
+    finally:
+        del os.environ[_BLAS_THREADS]
 
 
 def _app(name: str) -> "App":

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pinchpoint.errors import UsageError
 from pinchpoint.report import Report
 from pinchpoint.report.document import FindingItem
-from pinchpoint.report.ranks.document import RanksReport
 from pinchpoint.report.wording import CANNOT_CONCLUDE, base_ns
+
+if TYPE_CHECKING:
+    from pinchpoint.report.ranks.document import RanksReport
 
 PASS, OVER, INCONCLUSIVE = 0, 1, 4
 
@@ -43,7 +46,7 @@ def judge(report: Report, limit_ratio: float) -> Ruling:
     return _ruling(base, report.findings, limit_ratio)
 
 
-def judge_job(job: RanksReport, limit_ratio: float) -> Ruling:
+def judge_job(job: "RanksReport", limit_ratio: float) -> Ruling:
     """The same for the ranks of a job together."""
     base = job.steps.unprofiled_ns_predicted or job.steps.typical_ns
     if not base:
