@@ -166,6 +166,18 @@ def test_a_table_is_copied_as_csv_as_it_is_filtered(opened):
     assert int(rows[0].split(",")[1]) > 1000  # nanoseconds, not what is shown of them
 
 
+def test_long_tables_begin_short_and_are_whole_on_paper(opened):
+    rows = opened.page.locator("#table-operators tbody tr")
+    assert rows.count() > 20
+    visible = opened.page.locator("#table-operators tbody tr:visible")
+    assert visible.count() == 12
+    opened.page.emulate_media(media="print")
+    assert visible.count() == rows.count()
+    opened.page.emulate_media(media="screen")
+    opened.page.click("#table-operators .scroll + button")
+    assert visible.count() == rows.count()
+
+
 def test_it_is_used_with_the_keyboard_alone(opened):
     press = opened.page.keyboard.press
     opened.page.focus("nav a >> nth=0")

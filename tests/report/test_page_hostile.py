@@ -90,7 +90,7 @@ def test_names_stay_text_in_every_view(browser, tmp_path):
     opened.wait_for_selector("#timeline[data-ready]")
     for table in ("kernels", "operators", "source", "modules", "transfers"):
         for button in opened.locator(f"#table-{table} button.at").all():
-            button.click()
+            button.evaluate("button => button.click()")
     opened.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
     for name in NAMES.values():
         opened.fill("#search", name[:60])

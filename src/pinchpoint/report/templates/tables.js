@@ -1,10 +1,12 @@
 "use strict";
 // Sorting, filtering and copying of the tables; without this script they are complete as they are.
 (() => {
+  const FIRST_ROWS = 12;  // of a long table, until the reader asks for more
   for (const table of document.querySelectorAll("section .scroll > table")) {
     const rows = [...table.rows].slice(1);
     if (rows.length < 2) continue;
     const body = table.tBodies[0];
+    let refresh = () => {};
     const value = (row, column) => {
       const cell = row.cells[column];
       return cell ? (cell.dataset.value ?? cell.textContent) : "";
@@ -22,6 +24,7 @@
       for (const other of table.rows[0].cells) other.removeAttribute("aria-sort");
       header.setAttribute("aria-sort", descending ? "descending" : "ascending");
       body.append(...rows);
+      refresh();
     };
     [...table.rows[0].cells].forEach((header, column) => {
       const button = document.createElement("button");
@@ -37,16 +40,24 @@
     filter.type = "search";
     filter.placeholder = "filter rows";
     filter.setAttribute("aria-label", "Filter rows");
-    filter.addEventListener("input", () => {
-      const wanted = filter.value.toLowerCase();
-      for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
-    });
+    const more = document.createElement("button");
+    more.type = "button";
+    more.textContent = `show all ${rows.length} rows`;
+    let all = rows.length <= FIRST_ROWS + 3;
+    const matching = () => rows.filter((row) => row.textContent.toLowerCase().includes(filter.value.toLowerCase()));
+    refresh = () => {
+      const shown = new Set(all || filter.value ? matching() : rows.slice(0, FIRST_ROWS));
+      for (const row of rows) row.hidden = !shown.has(row);
+      more.hidden = all || filter.value !== "";
+    };
+    filter.addEventListener("input", refresh);
+    more.addEventListener("click", () => { all = true; refresh(); rows[FIRST_ROWS].scrollIntoView({ block: "nearest" }); });
     const copy = document.createElement("button");
     copy.type = "button";
     copy.textContent = "copy as CSV";
     copy.addEventListener("click", async () => {
       const quoted = (text) => /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-      const shown = [table.rows[0], ...rows.filter((row) => !row.hidden)];
+      const shown = [table.rows[0], ...matching()];
       const csv = shown.map((row) =>
         [...row.cells].map((cell, column) => quoted(value(row, column))).join(",")).join("\n");
       try {
@@ -63,5 +74,7 @@
     });
     tools.append(filter, copy);
     table.parentElement.before(tools);
+    table.parentElement.after(more);
+    refresh();
   }
 })();
