@@ -134,6 +134,20 @@ def test_parts_of_the_step_lead_to_their_time(opened):
     assert opened.page.inner_text("#found").startswith("idle: host dispatches operators")
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
+def test_the_first_screen_says_what_bounds_the_step_and_what_to_change(
+    browser, report_file, width, height
+):
+    opened = Opened(browser, report_file, viewport={"width": width, "height": height})
+    said = opened.page.inner_text("#overview")
+    assert "The host bounds this step" in said
+    assert "Change this first" in said
+    assert "total += loss.detach()" in said  # the fix, as code
+    box = opened.page.locator("#overview").bounding_box()
+    assert box["y"] + box["height"] <= height
+    opened.page.close()
+
+
 def test_a_kernel_leads_to_its_launch(opened):
     opened.page.fill("#search", "elementwise_kernel")
     opened.page.press("#search", "Enter")

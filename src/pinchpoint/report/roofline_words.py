@@ -6,8 +6,6 @@ from pinchpoint.report.quantity import duration, number, percent
 from pinchpoint.report.rates import rate
 from pinchpoint.report.roofline_document import UtilisationInfo
 
-_MASK_SAYS_NOTHING = 1.005  # below this ratio, counting causal attention whole changes no digit
-
 
 def utilisation_sentences(used: UtilisationInfo) -> Iterator[str]:
     """The step, then MFU and HFU, throughput, and what has no cost model; only what is known."""
@@ -33,6 +31,6 @@ def _share_of_peak(used: UtilisationInfo, mfu: float, hfu: float) -> str:
     if used.recomputed_flops_per_step:
         words += f", HFU {percent(hfu)} % with recomputation"
     unmasked = used.mfu_unmasked
-    if unmasked is not None and unmasked > mfu * _MASK_SAYS_NOTHING:
+    if unmasked is not None and percent(unmasked) != percent(mfu):
         words += f"; {percent(unmasked)} % if causal attention counts whole"
     return words
