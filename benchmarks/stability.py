@@ -1,6 +1,6 @@
 """Does the answer survive another cut of the same recording?
 
-    python benchmarks/stability.py CORPUS [--only TEXT] [--rows]
+    python benchmarks/stability.py CORPUS [--only TEXT] [--rows] [--document docs/stability.md]
 
 Every labelled and own Kineto recording is written again with less in it: the first or the second
 half of its steps, without Python stacks, without shapes, or broken off. Its first finding should be
@@ -168,6 +168,7 @@ def main() -> int:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--document", type=Path)
     options = parser.parse_args()
     found: list[Variant] = []
     paths = [
@@ -183,7 +184,57 @@ def main() -> int:
                         print(_row(variant))
     for line in summary(found):
         print(line)
+    if options.document:
+        options.document.write_text(_document(found), "utf-8")
     return 0
+
+
+_PAGE = """# Does the answer survive another cut?
+
+{recordings} recordings, labelled and own, were written again with less in them and diagnosed again:
+
+```
+python benchmarks/stability.py CORPUS --document docs/stability.md
+```
+
+*Same* is the same first finding, or none in both. *Less* is silence, or the more general cause:
+right where the evidence is gone (a file without shapes cannot show a prefix that grows; a file that
+breaks off before its device work is refused). *Other* is another cause, and should not be.
+
+| cut | recordings | same | less | other |
+|---|---|---|---|---|
+{table}
+Of {silent} cuts of recordings without a finding, {stay} have none either.
+
+## Another cause
+
+| recording | cut | before | after |
+|---|---|---|---|
+{others}"""
+
+
+def _document(found: list[Variant]) -> str:
+    silent = [v for v in found if not v.before]
+    others = "".join(
+        f"| {v.name.removesuffix('.json.gz')} | {v.cut} | {v.before[0] if v.before else 'nothing'}"
+        f" | {v.after[0]} |\n"
+        for v in found
+        if v.verdict == "other"
+    )
+    table = ""
+    for cut, count in _counts(found):
+        shares = " | ".join(f"{count[v] / max(count.total(), 1):.0%}" for v in VERDICTS)
+        table += f"| {cut} | {count.total()} | {shares} |\n"
+    stay = sum(not v.after for v in silent)
+    recordings = len({v.name for v in found})
+    return _PAGE.format(
+        recordings=recordings, table=table, silent=len(silent), stay=stay, others=others
+    )
+
+
+def _counts(found: list[Variant]) -> Iterator[tuple[str, Counter[str]]]:
+    for cut in [*CUTS, "broken off", "all"]:
+        yield cut, Counter(v.verdict for v in found if cut in ("all", v.cut))
 
 
 def _row(v: Variant) -> str:
@@ -193,8 +244,7 @@ def _row(v: Variant) -> str:
 
 def summary(found: list[Variant]) -> Iterator[str]:
     """What became of the first findings, by cut and over all."""
-    for cut in [*CUTS, "broken off", "all"]:
-        count = Counter(v.verdict for v in found if cut in ("all", v.cut))
+    for cut, count in _counts(found):
         total = max(count.total(), 1)
         shares = (f"{verdict} {count[verdict] / total:.0%}" for verdict in VERDICTS)
         yield f"{cut:16s} {total:4d}: {', '.join(shares)}"

@@ -5,7 +5,7 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.report import decode, diagnose, encode
 from pinchpoint.report.columns import MOST_ROWS
-from pinchpoint.trace import ApiKind, Device, HostKind, MemoryKind, RunFacts, Severity
+from pinchpoint.trace import ApiKind, Device, HostKind, MemoryKind, RunFacts, Severity, Source
 
 
 @pytest.fixture
@@ -174,3 +174,9 @@ def test_source_and_module_tables(builder):
     tables = diagnose(builder.trace()).tables
     assert tables["source"].rows[0][:3] == ("train_step", "train.py:12", 60_000)
     assert tables["modules"].rows[0][:2] == ("Linear_0", 60_000)
+
+
+def test_a_recorder_without_calibration_is_not_corrected(builder):
+    steps = diagnose(builder.trace(source=Source("a", "xplane"))).steps
+    assert steps.unprofiled_ns_predicted is None
+    assert steps.unprofiled_how == "not corrected: no calibration for this recorder"

@@ -20,6 +20,15 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
+# Recorders whose cost nobody has measured against runs without them; the others are PyTorch's.
+UNCALIBRATED_FORMATS = ("xplane", "nsys")
+
+
+def calibrated(trace: Trace) -> bool:
+    """Whether the costs below are those of what made this recording."""
+    return trace.source.format not in UNCALIBRATED_FORMATS
+
+
 @dataclass(frozen=True)
 class EventCosts:
     """Host time that recording adds, in nanoseconds an event."""
@@ -45,8 +54,11 @@ def cost_in_windows(
     """Recording cost on ``threads`` inside each window ``[start, end)``; windows do not overlap.
 
     Half of an event's cost falls at its start and half at its end; that of a call at its end.
+    Zero for a recorder without calibration.
     """
     end_ns = np.maximum(end_ns, start_ns)
+    if not calibrated(trace):
+        return np.zeros(len(start_ns), np.int64)
     between = profiler_steps(trace) if _marks(trace, threads) else NONE
     whole = covered_before(between, end_ns) - covered_before(between, start_ns)
     total = np.zeros(len(start_ns))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.accounting import Breakdown, Part, breakdown
 from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.recording_cost import calibrated
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.trace import Trace, once_per_trace
 
@@ -41,6 +42,8 @@ def unprofiled_breakdown(trace: Trace) -> Breakdown | None:
     is not known, is longer than the recorded one, or shorter than the device's work in it, so
     that the cost cannot have come out of idle time.
     """
+    if not calibrated(trace) and not (trace.run and trace.run.unprofiled_step_ns):
+        return None
     recorded, corrected = breakdown(trace), corrected_step_ns(trace)
     if corrected is None or recorded.typical_ns is None or corrected > recorded.typical_ns:
         return None

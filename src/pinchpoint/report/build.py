@@ -9,6 +9,7 @@ import numpy as np
 from pinchpoint.analysis.accounting import breakdown
 from pinchpoint.analysis.device_activity import device_activity
 from pinchpoint.analysis.ranks.one_of_many import one_of_many
+from pinchpoint.analysis.recording_cost import calibrated
 from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
 from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
@@ -28,7 +29,7 @@ from pinchpoint.report.findings import answers
 from pinchpoint.report.roofline_build import roofline_document
 from pinchpoint.report.roofline_document import RooflineDocument
 from pinchpoint.report.tables import tables
-from pinchpoint.report.wording import CANNOT_CONCLUDE
+from pinchpoint.report.wording import CANNOT_CONCLUDE, NOT_CORRECTED
 from pinchpoint.trace import DeviceKind, Severity, Trace
 
 _RECORD_AGAIN = "export after the profiler has stopped"
@@ -164,7 +165,8 @@ def _steps(trace: Trace) -> StepsInfo:
     found = steps(trace)
     lasting = found.end_ns - found.start_ns
     timed = trace.run.unprofiled_step_ns if trace.run else ()
-    predicted = corrected_step_ns(trace)
+    known = calibrated(trace) or bool(timed)
+    predicted = corrected_step_ns(trace) if known else None
     return StepsInfo(
         how=found.how,
         basis=found.basis,
@@ -177,8 +179,8 @@ def _steps(trace: Trace) -> StepsInfo:
             {"step": int(found.number[i]), "duration_ns": int(lasting[i])} for i in found.outliers
         ),
         unprofiled_ns_predicted=predicted,
-        unprofiled_ns_range=corrected_range_ns(trace),
-        unprofiled_how=_how(timed) if predicted is not None else None,
+        unprofiled_ns_range=corrected_range_ns(trace) if known else None,
+        unprofiled_how=_how(timed) if predicted is not None else None if known else NOT_CORRECTED,
     )
 
 

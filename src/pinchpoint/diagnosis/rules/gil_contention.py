@@ -23,7 +23,7 @@ import numpy as np
 
 from pinchpoint.analysis.in_steps import judged_steps, per_step
 from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.stalls import busy_python_threads, lock_waits
+from pinchpoint.analysis.stalls import SWITCH_INTERVAL_NS, Stalls, busy_python_threads, lock_waits
 from pinchpoint.diagnosis.disturbed import undisturbed_operators
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import HostKind, Trace
@@ -33,6 +33,8 @@ RECORD = "CPU activity with Python stacks of all threads: with_stack=True"
 
 LEAST_STALL_RATIO = 0.1  # of the step
 MOSTLY_RATIO = 0.5  # of the step: enough without stacks, which would show the other thread
+# What single long calls do not make: many stalls, nearly all of them a few switch intervals long.
+FEWEST_STALLS, FEW_TURNS, NEARLY_ALL = 20, 5.5, 0.9
 BUSY_RATIO = 0.5  # a thread in Python this much of the time competes
 
 
@@ -45,7 +47,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     held = lock_waits(trace)
     length = float(np.mean(steps.end_ns - steps.start_ns))
     total = per_step(trace, int(held.excess_ns.sum()))
-    unseen = not _shows_python(trace) and total >= MOSTLY_RATIO * length
+    unseen = not _shows_python(trace) and _in_turns(held) and total >= MOSTLY_RATIO * length
     if not (rivals or unseen) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
         return
     longest = int(np.argmax(held.excess_ns))
@@ -80,6 +82,12 @@ def check(trace: Trace) -> Iterator[Finding]:
         hint="multiprocessing.Process(target=helper)  # instead of threading.Thread",
         confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
+
+
+def _in_turns(held: Stalls) -> bool:
+    """Many stalls of one switch interval or a few, as no single long call makes."""
+    short = held.excess_ns < FEW_TURNS * SWITCH_INTERVAL_NS
+    return len(short) >= FEWEST_STALLS and float(short.mean()) >= NEARLY_ALL
 
 
 def _shows_python(trace: Trace) -> bool:
