@@ -15,7 +15,12 @@ from pinchpoint.analysis.replay import (
     ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.apply import apply
-from pinchpoint.analysis.replay.predict import replayable, what_if
+from pinchpoint.analysis.replay.predict import (
+    _clean,
+    corrected_step_ns,
+    replayable,
+    what_if,
+)
 from pinchpoint.analysis.replay.simulate import PASSES, _Run, simulate
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind
 
@@ -225,3 +230,19 @@ def test_what_is_first_in_the_window_waited_for_the_step_before():
     trace = b.trace()
     faster = what_if(trace, (ScaleDeviceOps(np.arange(STEPS), 0.1),))
     assert faster.step_ns == pytest.approx(100 * US, rel=0.05)
+
+
+def test_recording_takes_no_part_of_the_work_of_the_device():
+    """Work whose launches are not in the file keeps the device busy for 80 of 100 µs."""
+    b = TraceBuilder()
+    for i in range(STEPS):
+        at = i * 100 * US
+        b.step(i, at, 100 * US)
+        for k in range(9):
+            b.op("aten::add", at + k * 10 * US, 9 * US)
+            b.launch(at + (k * 10 + 5) * US, 1 * US, "add", at + (k * 10 + 7) * US, US)
+        b.add("device_ops", name="unknown", start_ns=at + 10 * US, duration_ns=80 * US,
+              kind=DeviceKind.KERNEL, device=0, stream=8)  # fmt: skip
+    trace = b.trace()
+    assert _clean(trace).mean_ns < 60 * US
+    assert 79 * US <= corrected_step_ns(trace) <= 100 * US

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.changes import Change, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
@@ -13,6 +14,7 @@ from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, made_of, ra
 from pinchpoint.analysis.replay.simulate import all_passes, simulate
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.intervals import covered_before, flatten
 
 MOST_NODES = 12_000  # calls of a replayed window; more steps are left out beyond it
 
@@ -143,13 +145,32 @@ def _recording_ns(trace: Trace) -> float:
 
 @once_per_trace
 def corrected_step_ns(trace: Trace) -> int | None:
-    """The step without the profiler's own work: measured in the same run, else estimated."""
+    """The step without the profiler's own work: measured in the same run, else estimated.
+
+    An estimate is no shorter than the device's work, of which recording takes no part.
+    """
     if timed := _timed(trace):
         return int(np.median(timed))
     base, clean, typical = replayable(trace), _clean(trace), steps(trace).typical_ns
     if base is None or clean is None or typical is None:
         return None
-    return int(typical * min(clean.mean_ns / base.settled_ns, 1.0))
+    estimate = int(typical * min(clean.mean_ns / base.settled_ns, 1.0))
+    return max(estimate, min(_device_busy_ns(trace), typical))
+
+
+def _device_busy_ns(trace: Trace) -> int:
+    """Time of the typical step in which the device works.
+
+    Replay does not know operations whose launching call is not in the file.
+    """
+    ops, found = trace.device_ops, steps(trace)
+    if ops is None or not len(ops):
+        return 0
+    mine = ops.take(own_work(trace))
+    busy = flatten(mine["start_ns"], mine.end_ns)
+    start, end = found.start_ns[found.typical], found.end_ns[found.typical]
+    inside = covered_before(busy, end) - covered_before(busy, start)
+    return int(inside.mean())
 
 
 def what_if(
