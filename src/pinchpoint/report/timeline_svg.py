@@ -1,7 +1,7 @@
 """The timeline without a script: how busy each lane is over time, as SVG."""
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from pinchpoint.report.plain import plain
 from pinchpoint.report.timeline import Timeline
@@ -33,11 +33,15 @@ def _lane(drawn: Timeline, lane: int, top: int) -> Markup:
         f"M{i} {_HEIGHT}v-{share[i] * _HEIGHT:.1f}h1V{_HEIGHT}z" for i in np.flatnonzero(share)
     )
     return Markup(
-        '<text x="0" y="{}" class="lane">{}</text><svg x="{}%" y="{}" width="{}%" height="{}" '
+        '<svg width="{}%" y="{}" height="{}"><title>{}</title><text x="0" y="16">{}</text></svg>'
+        '<svg x="{}%" y="{}" width="{}%" height="{}" '
         'viewBox="0 0 {} {}" preserveAspectRatio="none"><path class="{}" d="{}"/></svg>'
     ).format(
-        top + 16,
-        escape(plain(drawn.lanes[lane].label, 22)),
+        _LABEL - 1,
+        top,
+        _HEIGHT,
+        plain(drawn.lanes[lane].label),
+        plain(drawn.lanes[lane].label, 22),
         _LABEL,
         top,
         100 - _LABEL,
