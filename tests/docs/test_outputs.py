@@ -25,7 +25,7 @@ outputs = load()
 def test_printed_outputs_are_current(path):
     text = path.read_text("utf-8")
     if "pinchpoint sql" in text:
-        pytest.importorskip("duckdb", reason="needs pinchpoint[sql]")
+        pytest.importorskip("duckdb", reason="duckdb is not installed")
     new = outputs.refreshed(text)
     assert text == new, "run: .venv/bin/python docs/refresh_outputs.py"
 

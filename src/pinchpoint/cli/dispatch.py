@@ -113,13 +113,19 @@ def _module(name: str) -> ModuleType:
 def _app(name: str) -> "App":
     from cyclopts import App
 
+    from pinchpoint.cli.examples import epilogue
+    from pinchpoint.cli.help_text import HelpText
+
     module = _module(name)
     app = App(
         name=f"pinchpoint {name}",
         version_flags=(),
-        help_formatter="plain",
+        help_formatter=HelpText(),
+        help_format="plaintext",
+        help_epilogue=epilogue(name),
         suppress_keyboard_interrupt=False,
     )
+    app["--help"].show = False  # who reads this has found it
     if hasattr(module, "command"):
         app.default(module.command)
     for subcommand, function in getattr(module, "SUBCOMMANDS", {}).items():

@@ -8,7 +8,7 @@ import pkgutil
 from functools import cache
 from pathlib import Path
 
-_NOT_COMMANDS = {"dispatch", "listing", "output", "gate", "progress"}
+_NOT_COMMANDS = {"dispatch", "examples", "help_text", "listing", "output", "gate", "progress"}
 _FIRST = ("demo", "diagnose", "run", "explain")
 
 _HEAD = """\

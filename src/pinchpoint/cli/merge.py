@@ -29,7 +29,7 @@ def command(
     html
         Also write one self-contained page to this file.
     parquet
-        Also write steps and collectives of all ranks to this folder (needs pinchpoint[sql]).
+        Also write steps and collectives of all ranks to this folder (needs DuckDB).
     verbose
         Also show evidence, every late rank and every kind of collective.
     """

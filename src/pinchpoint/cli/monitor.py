@@ -8,8 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import note, show
-from pinchpoint.errors import MissingExtra, UsageError
+from pinchpoint.cli.output import has_unicode, note, show, show_plainly
+from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.monitor.board import Board
 from pinchpoint.monitor.sample import Sample
 from pinchpoint.monitor.sampler import SHORTEST_S
@@ -82,11 +82,19 @@ def _once(board: Board, *, as_json: bool, prometheus: Path | None) -> int:
 
         show(json.dumps(board.document(), indent=1, allow_nan=False) + "\n")
         return 0
+    import io
+
     from rich.console import Console
 
     from pinchpoint.cli._monitor_view import draw
 
-    Console().print(draw(board))
+    if has_unicode() and sys.stdout.isatty():
+        Console().print(draw(board))
+        return 0
+    console = Console(file=io.StringIO(), width=80)
+    with console.capture() as drawn:
+        console.print(draw(board))
+    show_plainly(drawn.get())
     return 0
 
 
@@ -145,7 +153,7 @@ def _app(board: Board, interval_s: float, seconds: float | None, tick: Callable[
         from pinchpoint.cli._monitor_app import MonitorApp
     except ImportError:
         raise MissingExtra(
-            "--interactive needs Textual", hint="pip install 'pinchpoint[tui]'"
+            "--interactive needs Textual", hint=install_hint("tui", "textual")
         ) from None
     MonitorApp(board, tick, interval_s=interval_s, seconds=seconds).run()
 

@@ -1,0 +1,117 @@
+"""Help with examples that mean something, on terminals of any width and kind."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pinchpoint.cli import dispatch
+from pinchpoint.cli import main as cli
+from pinchpoint.cli.examples import EXAMPLES
+from pinchpoint.cli.formats import FILES
+from pinchpoint.cli.listing import commands
+from pinchpoint.diagnosis.pages import related
+from pinchpoint.importers import formats
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "src/pinchpoint/data/item_sync.json.gz"
+
+
+def test_every_command_has_examples():
+    assert set(EXAMPLES) == set(commands())
+
+
+@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
+def test_examples_are_understood(line):
+    _, name, *words = shlex.split(line)
+    module = dispatch._module(name)
+    words = module.separate(words) if hasattr(module, "separate") else words
+    dispatch._app(name).parse_args(words, exit_on_error=False, print_error=False)
+
+
+def test_help_ends_with_examples(capsys):
+    assert cli(["open", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "options:\n" in text
+    assert text.splitlines()[-1] == "  pinchpoint open trace.json.gz --steps 3-5 --no-browser"
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_help_of_subcommands(capsys):
+    assert cli(["bench", "ab", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "usage: pinchpoint bench ab" in text
+    assert "--pairs" in text
+
+
+def test_formats_name_their_files(capsys):
+    assert set(FILES) == set(formats())
+    assert cli(["formats"]) == 0
+    assert ".ncu-rep" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "suggested"),
+    [
+        ("nonsense", []),
+        ("zzz", []),
+        ("", []),
+        ("sinc-in-lop", ["sync-in-loop"]),
+        ("SYNC_IN_LOOP", ["sync-in-loop"]),
+        ("activation", ["activation-memory"]),
+    ],
+)
+def test_only_related_rules_are_suggested(text, suggested):
+    assert related(text)[:1] == suggested
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"COLUMNS": "20"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"},
+        {"NO_COLOR": "1", "TERM": "dumb", "HOME": None},
+    ],
+)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["open", "--help"],
+        ["explain", "sync-in-loop"],
+        ["formats"],
+        ["show", str(DEMO), "1"],
+        ["monitor", "--once"],
+    ],
+)
+def test_no_surroundings_end_in_a_traceback(environment, words):
+    surroundings = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
+    run = subprocess.run(
+        [sys.executable, "-m", "pinchpoint", *words],
+        capture_output=True,
+        env={name: value for name, value in surroundings.items() if value is not None},
+    )
+    assert run.returncode == 0, run.stderr
+    assert b"Traceback" not in run.stderr
+    if "PYTHONIOENCODING" in environment and words[0] in ("formats", "monitor"):
+        assert run.stdout.isascii()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", str(DEMO), "-o", "/dev/full"],
+        ["diagnose", str(DEMO), "--html", "/dev/full"],
+        ["export", str(DEMO), "--to", "chrome", "-o", "/dev/full"],
+        ["export", str(DEMO), "--to", "csv", "-o", "/dev/full"],
+        ["export", str(DEMO), "--to", "parquet", "-o", "/dev/full"],
+    ],
+)
+def test_a_full_disk_is_one_line(words, capsys):
+    assert cli(words) == 2
+    errors = [e for e in capsys.readouterr().err.splitlines() if e.startswith("error: ")]
+    assert len(errors) == 1
+    assert "/dev/full" in errors[0]
