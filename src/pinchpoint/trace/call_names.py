@@ -30,6 +30,8 @@ _PATTERNS: tuple[tuple[str, ApiKind], ...] = (
      ApiKind.COPY),
     (r"HostAlloc|MallocHost|HostMalloc|HostRegister|MemAllocHost|USMHostAlloc", ApiKind.HOST_ALLOC),
     (r"FreeHost|HostFree|HostUnregister", ApiKind.OTHER),
+    # In order with the work of a stream: the host waits for nothing.
+    (r"^(Malloc|Free|MemAlloc|MemFree)(FromPool)?Async", ApiKind.OTHER),
     (r"^Malloc|^MemAlloc|^MemCreate|^MemMap$|^MemAllocDevice|^ExtMalloc|USMDeviceAlloc",
      ApiKind.MALLOC),
     (r"^Free|^MemFree|^MemRelease|^MemUnmap|USMFree", ApiKind.FREE),
