@@ -409,6 +409,13 @@ together:
 Loader workers run in processes of their own that a trace of the training process does not show, so
 what they do (transforms, decoding, many small files) cannot be told apart from it: the answer is
 their parent, `dataloader-starved`, and says what to record.
+
+Which tokens are padding is in the values of a mask, and no recording has values: `padding-waste`
+answers *not checked* and says what to log.
+
+The fixed recording of `c19_launch_blocking_env` still names its cause, and its label is doubtful:
+half of its launches return only after their kernel has ended, as in the slow one, and the two
+programs take the same time without the profiler.
 """
 
 

@@ -91,8 +91,9 @@ def diagnose(trace: Trace) -> Diagnosis:
             kept.append(on_top)
     kept.sort(key=lambda r: (-r.saving_ns, r.id))
     kept = sorted(_specific_first(trace, kept), key=lambda r: len(r.given))
-    together = what_if(trace, [c for r in kept for c in r.finding.changes])
-    return Diagnosis(tuple(kept), together if len(kept) > 1 else None, outcomes)
+    timed = [r for r in kept if r.finding.changes]
+    together = what_if(trace, [c for r in timed for c in r.finding.changes])
+    return Diagnosis(tuple(kept), together if len(timed) > 1 else None, outcomes)
 
 
 def _specific_first(trace: Trace, ranked: list[Ranked]) -> list[Ranked]:

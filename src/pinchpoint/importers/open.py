@@ -15,6 +15,7 @@ from pinchpoint.trace import Trace
 
 HEAD_BYTES = 4096
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b'{\x00"\x00', b"{\x00\n\x00", b"[\x00{\x00")
+_ZIP = b"PK\x03\x04"
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
 _NOT_IMPORTERS = {"open", "health", "rank_files"}
 
@@ -65,7 +66,9 @@ def load(path: str | Path, progress: Progress | None = None) -> Trace:
         return _read(importer, where, progress)
     raise UnreadableFile(
         f"{where}: {_what_it_looks_like(head)}, not a recording that Pinchpoint reads",
-        hint=f"formats: {', '.join(formats())}",
+        hint="unpack it, and give the recording in it"
+        if head.startswith(_ZIP)
+        else f"formats: {', '.join(formats())}",
     )
 
 
@@ -143,6 +146,8 @@ def _gunzip_head(path: Path, head: bytes) -> bytes:
 
 
 def _what_it_looks_like(head: bytes) -> str:
+    if head.startswith(_ZIP):
+        return "a zip archive"
     start = head.lstrip()[:200].lower()
     if not head:
         return "a folder"

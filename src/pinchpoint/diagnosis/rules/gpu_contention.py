@@ -61,7 +61,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     ratio = float(usual[work.rows].sum() / took[work.rows].sum())
     yield Finding(
         summary=(
-            f"{work.count:.1f} kernels a step lose the device for"
+            f"{work.count:.3g} kernels a step lose the device for"
             f" {np.median(lost[work.rows]) / 1e6:.1f} ms each: another process takes turns on it"
         ),
         evidence=(

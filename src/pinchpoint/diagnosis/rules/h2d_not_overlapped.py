@@ -47,8 +47,8 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     yield Finding(
         summary=(
-            f"{copies.count:.3g} copies a step wait for the kernels of their stream, and these for"
-            f" them, {duration(copies.ns_per_step)} of each step"
+            "Copies to the device wait for the kernels of their stream, and these for them:"
+            f" {copies.count:.3g} a step, {duration(copies.ns_per_step)} of each step"
         ),
         evidence=copies.evidence,
         cost_ns_per_step=copies.ns_per_step,
