@@ -69,3 +69,8 @@ def test_parquet_files_open_again(tmp_path):
     ]
     rows = duckdb.read_parquet(str(files[2])).fetchall()
     assert [row[3] for row in rows] == ["gemm", "gemm"]
+
+
+def test_a_folder_that_takes_nothing_is_one_line(tmp_path):
+    with pytest.raises(UsageError, match=r"device_ops|host_ops"):
+        write_parquet(small(), tmp_path / "absent")

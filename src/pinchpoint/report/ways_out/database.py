@@ -28,6 +28,7 @@ class Limits:
     rows: int  # one more is fetched, so that the reader can tell that there are more
 
 
+_ROOM = "free space, or name another folder"
 _LOCKED = (
     "temp_directory = ''",  # what does not fit in memory fails, and is not written to a disk
     "python_enable_replacements = false",
@@ -95,8 +96,12 @@ def _lock(connection: "DuckDBPyConnection", limits: Limits | None) -> None:
 
 
 def write_parquet(trace: Trace, folder: Path) -> list[Path]:
-    """One file a table that has rows, in an existing folder; the files that were written."""
-    connection = duckdb_module().connect(":memory:")
+    """One file a table that has rows, in an existing folder; the files that were written.
+
+    UsageError where the folder does not take them.
+    """
+    duckdb = duckdb_module()
+    connection = duckdb.connect(":memory:")
     _store_names(connection, trace)
     written = []
     for name, rows in tables_of(trace).items():
@@ -105,9 +110,19 @@ def write_parquet(trace: Trace, folder: Path) -> list[Path]:
         _store(connection, name, _columns(rows), ", ".join(_selected(rows)), _joins(rows))
         file = folder / f"{name}.parquet"
         target = str(file).replace("'", "''")
-        connection.execute(f"COPY {name} TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+        try:
+            connection.execute(f"COPY {name} TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+        except duckdb.IOException as error:
+            raise UsageError(f"{file}: cannot be written ({_why(error)})", hint=_ROOM) from None
         written.append(file)
     return written
+
+
+def _why(error: Exception) -> str:
+    """The operating system's words in an error of DuckDB, which come last."""
+    reasons = ("No space left on device", "Permission denied", "Read-only file system")
+    text = str(error)
+    return next((reason for reason in reasons if reason in text), " ".join(text.split())[:200])
 
 
 def _store_names(connection: "DuckDBPyConnection", trace: Trace) -> None:

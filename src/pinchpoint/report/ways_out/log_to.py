@@ -50,7 +50,6 @@ def log_to(
 def _to_tensorboard(report: Report, folder: Path, step: int) -> None:
     try:
         from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError:
         raise _missing("tensorboard") from None
     summaries = [
@@ -61,14 +60,31 @@ def _to_tensorboard(report: Report, folder: Path, step: int) -> None:
         value = Summary.Value(tag="pinchpoint/recorded_steps_ms", simple_value=ms)
         summaries.append((step + number, Summary(value=[value])))
     summaries.append((step, _text(markdown.render(report))))
+    events = [_event(number, summary) for number, summary in summaries]
+    _write_events(folder, events)
+
+
+def _write_events(folder: Path, events: list[Any]) -> None:
+    """One event file, written at once: the library's writer loses what its thread cannot write."""
+    import io
+    import os
+    import time
+
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    records = io.BytesIO()
+    writer = RecordWriter(records)
+    for event in (Event(wall_time=time.time(), file_version="brain.Event:2"), *events):
+        writer.write(event.SerializeToString())
+    name = f"events.out.tfevents.{time.time_ns() // 10**9:010d}.pinchpoint.{os.getpid()}"
     try:
-        writer = EventFileWriter(str(folder))
-        for number, summary in summaries:
-            writer.add_event(_event(number, summary))
-        writer.close()
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / name).open("ab") as file:  # another report of the same second stays
+            file.write(records.getvalue())
     except OSError as error:
         raise UsageError(
-            f"{folder}: cannot be written ({error.strerror or error})", hint="name another folder"
+            f"{folder}: cannot be written ({error.strerror})", hint="name another folder"
         ) from None
 
 
