@@ -272,6 +272,10 @@ def _idle_shares(report: Report, of_recording: float) -> str:
         else ("recording", "it as recorded")
     )
     without = " without the profiler" if _parts_are_corrected(report) else ""
+    if report.steps.how == "none" and not without:
+        return (
+            f"The device is idle {recorded} of the recording, from its first operation to its last"
+        )
     return (
         f"The device is idle {percent(idle / whole)} % of the {step}{without}, and {recorded} of"
         f" {all_of_it} (with the profiler, from its first operation to its last)"

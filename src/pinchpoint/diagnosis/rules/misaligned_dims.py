@@ -118,7 +118,8 @@ def _odd_sizes(trace: Trace, rows: NDArray[np.intp]) -> list[str]:
 
 
 def _because(sizes: list[str]) -> str:
-    return f", because of the sizes {' and '.join(sizes)}" if sizes else ""
+    plural = "s" if len(sizes) > 1 else ""
+    return f", because of the size{plural} {' and '.join(sizes)}" if sizes else ""
 
 
 def _padding(sizes: list[str]) -> str:
