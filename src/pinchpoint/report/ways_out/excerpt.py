@@ -16,7 +16,7 @@ from pinchpoint.trace import Trace
 
 Times = NDArray[np.int64]
 
-MOST_EVENTS = 400_000  # about 60 MB of JSON, which opens in a few seconds
+MOST_EVENTS = 200_000  # 30 to 80 MB of JSON, depending on the names
 
 
 @dataclass(frozen=True)
