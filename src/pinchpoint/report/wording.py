@@ -105,9 +105,12 @@ def base_ns(report: Report) -> int | None:
 
 
 def gain(report: Report, finding: FindingItem) -> str:
-    """What fixing a finding gives: ``14.9 → 10.6 ms a step (10.1 to 11.3)``."""
+    """What fixing a finding gives: ``14.9 → 10.6 ms a step (10.1 to 11.3)``.
+
+    What falls into a few steps only leaves the typical one as it is; then its cost is said.
+    """
     base = base_ns(report)
-    if finding.predicted_step_ns is not None and base:
+    if finding.predicted_step_ns is not None and base and finding.predicted_step_ns < base:
         return change(base, finding.predicted_step_ns, finding.predicted_range_ns)
     if finding.cost_ns_per_step and (base or finding.consequence is None):
         unit = time_unit(base or finding.cost_ns_per_step)

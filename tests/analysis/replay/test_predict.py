@@ -152,6 +152,25 @@ def test_what_was_queued_before_the_recording_is_no_slow_launch():
     assert prediction.saving_ns < 0.05 * prediction.base_ns
 
 
+def test_launches_into_a_full_queue_wait_for_the_device_and_get_faster_with_it():
+    b = TraceBuilder()
+    ahead, per_step, took = 1000, 50, 150 * US
+    at = 0
+    for step in range(60):
+        begin = at
+        for i in range(step * per_step, (step + 1) * per_step):
+            released = 10 * US + (i - ahead + 1) * took
+            end = max(at + 5 * US, released)
+            b.launch(at, end - at, "work", 10 * US + i * took, took)
+            at = end + US
+        b.step(step, begin, at - begin)
+    trace = b.trace()
+    rows = np.arange(len(trace.device_ops))
+    base = replayable(trace)
+    assert base.recorded_ns == pytest.approx(per_step * took, rel=0.02)
+    assert step_ns(trace, ScaleDeviceOps(rows, 0.5)) == pytest.approx(per_step * 75, rel=0.1)
+
+
 def test_dropped_operations_take_their_launches_with_them():
     trace = small_kernels()
     half = np.arange(0, len(trace.device_ops), 2)

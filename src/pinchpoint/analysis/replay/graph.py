@@ -31,6 +31,9 @@ MAIN_LANE = 0  # the thread that runs the steps, and the autograd threads it wai
 NO_DEPENDENCY = -1  # local to the arrays of this graph; the tables never hold it
 BLOCKED_CALL_RATIO = 8  # a launch this much longer than the median waited for a full queue
 BLOCKED_CALL_LEAST_NS = 100_000  # and at least this long
+USUAL_CALL_NS = 5_000  # of a launch, profiled, where the recording has none that did not wait
+FULL_QUEUE_OPERATIONS = 900  # CUDA takes about 1022 launches ahead (an H100 with CUDA 13.0)
+QUEUE_OPERATIONS = 1100  # so far back lies what released a launch
 LONGEST_LAUNCH_LATENCY_NS = 10_000  # 3 to 8 µs on H100 and A100, recorded, with an empty stream
 SLACK_NS = 2_000  # host and device clocks agree to about this much in Kineto traces
 OTHER_STREAM_WAIT_NS = 5_000  # a longer bubble is looked up for a cause on another stream
@@ -360,7 +363,7 @@ class _Assembly:
         tail = np.zeros(len(took), np.int64)
         own = took.copy()
         op_end = self.ops.end_ns[op_rows]
-        usual = self._usual_call_ns(took)
+        usual = self._usual_call_ns(took, op_end, first_op)
         for node in np.flatnonzero(self._may_wait(took, usual)).tolist():
             dependency = self._dependency(node, op_end, op_node, first_op)
             if dependency == NO_DEPENDENCY:
@@ -374,9 +377,15 @@ class _Assembly:
             own[node] = min(int(took[node]), usual)
         return waits, tail, own
 
-    def _usual_call_ns(self, took: Ints) -> int:
-        launches = took[self.nodes.kind == ApiKind.LAUNCH]
-        return int(np.median(launches)) if len(launches) else 5_000
+    def _usual_call_ns(self, took: Ints, op_end: Ints, first_op: Rows) -> int:
+        """The median launch that did not wait; with a full queue, nearly all of them did."""
+        launches = self.nodes.kind == ApiKind.LAUNCH
+        usual = int(np.median(took[launches])) if launches.any() else USUAL_CALL_NS
+        if usual <= BLOCKED_CALL_LEAST_NS:
+            return usual
+        finished = np.searchsorted(np.sort(op_end), self.nodes.start_ns[launches], "right")
+        ahead = first_op[:-1][launches] - finished
+        return USUAL_CALL_NS if ahead.max() >= FULL_QUEUE_OPERATIONS else usual
 
     def _may_wait(self, took: Ints, usual: int) -> NDArray[np.bool_]:
         kind = self.nodes.kind

@@ -31,6 +31,7 @@ from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.distinct import distinct_rows
 
 NEEDS = ("device_ops",)
+PERIODIC = True  # where steps are short, a turn of another process falls into some of them
 RECORD = "device activity with shapes (record_shapes=True), or a run folder: pinchpoint run"
 
 LEAST_SLICE_NS = 500_000  # a turn of another process: time slices are 1 to 6 ms on NVIDIA devices
