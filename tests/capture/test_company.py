@@ -29,6 +29,7 @@ def test_cores_that_others_use(busy, ours, others, said):
 def test_a_shared_device_is_said_with_what_others_hold():
     shared = {
         "device": "1",
+        "process_count": spread(3),
         "other_process_count": spread(2),
         "other_memory_bytes": spread(3 * 2**30),
     }
@@ -38,6 +39,11 @@ def test_a_shared_device_is_said_with_what_others_hold():
         "GPU 1 was shared: up to 2 process(es) of others were on it, holding 3.0 GiB; "
         "steps may be longer than alone"
     ]
+
+
+def test_a_device_that_the_run_does_not_use_is_no_matter():
+    elsewhere = {"device": "0", "process_count": spread(1), "other_process_count": spread(1)}
+    assert company([elsewhere], {})["sentences"] == []
 
 
 def test_a_program_that_was_just_leaving_the_device_is_no_company():
