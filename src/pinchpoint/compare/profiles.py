@@ -1,7 +1,7 @@
 """Two profiles, A and B: what changed in a step, as a document (``pinchpoint.compare/1``).
 
-``parts`` and ``rows`` each add up to the change of the typical step, in integer nanoseconds.
-Positive means that B takes longer.
+``parts`` and ``rows`` each add up to the change of the typical step as it was recorded, in integer
+nanoseconds. Positive means that B takes longer.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from pinchpoint.analysis.accounting import Breakdown, breakdown
+from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.analysis.windows import sum_per_window
 from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows
@@ -29,8 +30,9 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...]
     steps: int
     step_how: str
-    step_ns: int | None
+    step_ns: int | None  # as recorded
     launches_per_step: float | None
+    unprofiled_step_ns: int | None = None  # measured without the profiler, or estimated
 
 
 class ChangedPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +139,7 @@ def _side(trace: Trace, windows: Steps) -> Side:
         step_how=windows.how,
         step_ns=windows.typical_ns,
         launches_per_step=_launches(trace, windows),
+        unprofiled_step_ns=corrected_step_ns(trace),
     )
 
 

@@ -5,13 +5,14 @@ from textwrap import wrap
 
 from pinchpoint.report.document import ResultTable
 from pinchpoint.report.kernels_document import KernelsDocument, LaunchInfo, MarkInfo
-from pinchpoint.report.plain import ascii_only, plain
+from pinchpoint.report.plain import ascii_only, middle_cut, plain
 from pinchpoint.report.quantity import duration, number, percent, quantity
 from pinchpoint.report.terminal import Look
 
 _ROWS = 20
 _QUOTE = 160  # characters of what a rule of NVIDIA says; --json has more
 _ID_WIDTH = 22  # the longest id of a rule about kernels
+_LEAST_NAME = 24  # columns of a name; two kernels must not look the same
 _TABLE_COLUMNS = 7  # of the kernel table; --json has all
 _PLAIN = Look()
 _SIGN = {"good": "+", "fair": "o", "poor": "-", None: " "}
@@ -103,8 +104,10 @@ def _summary(columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...], look: 
 
 def _aligned(head: list[str], rows: list[list[str]], width: int) -> Iterator[str]:
     widths = [max(len(r[i]) for r in [head, *rows]) for i in range(1, len(head))]
+    while len(widths) > 1 and width - sum(widths) - 2 * len(widths) < _LEAST_NAME:
+        del widths[-1]  # --json has all columns
     first = max(width - sum(widths) - 2 * len(widths), 20)
     for row in [head, *rows]:
-        name = row[0] if len(row[0]) <= first else row[0][: first - 1] + "…"
-        cells = "".join(f"  {cell:>{w}}" for cell, w in zip(row[1:], widths, strict=True))
-        yield f"{name:<{first}}{cells}"
+        name = middle_cut(row[0], first)
+        cells = "".join(f"  {cell:>{w}}" for cell, w in zip(row[1:], widths, strict=False))
+        yield f"{name:<{first}}{cells}".rstrip()

@@ -42,6 +42,15 @@ def plain(text: str, limit: int = LIMIT) -> str:
     return "".join(_visible(character) for character in cut)
 
 
+def middle_cut(text: str, limit: int) -> str:
+    """``text`` in at most ``limit`` characters, its middle left out: names of kernels differ at
+    their ends as often as at their beginnings."""
+    if len(text) <= limit:
+        return text
+    tail = (limit - 1) // 2
+    return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
+
+
 def ascii_only(text: str) -> str:
     """``text`` for a terminal that shows nothing but ASCII."""
     return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")

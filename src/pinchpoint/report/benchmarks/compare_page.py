@@ -33,11 +33,13 @@ def _name(path: str) -> str:
 def _headline(found: ProfileComparison) -> str:
     if found.a_step_ns is None or found.b_step_ns is None or found.change_ns is None:
         return "a side has no step: nothing to compare"
-    text = f"step {duration(found.a_step_ns)} in A, {duration(found.b_step_ns)} in B"
+    text = f"as recorded, a step takes {duration(found.a_step_ns)} in A"
+    text += f" and {duration(found.b_step_ns)} in B"
     if found.change_ratio is not None:
         text += f" ({100 * found.change_ratio:+.1f} %)"
     if found.sure is False:
         text += ", which is within what steps differ by themselves"
+    text += _unprofiled(found)
     if found.rows and found.rows[0].change_ns:
         text += f"; most of it: {_what(found.rows[0])} {_signed(found.rows[0].change_ns)}"
     elif found.parts and found.parts[0].change_ns:
@@ -45,27 +47,32 @@ def _headline(found: ProfileComparison) -> str:
     return text
 
 
+def _unprofiled(found: ProfileComparison) -> str:
+    a, b = found.a.unprofiled_step_ns, found.b.unprofiled_step_ns
+    if a is None or b is None:
+        return ""
+    return f"; without the profiler {duration(a)} and {duration(b)} ({100 * (b / a - 1):+.1f} %)"
+
+
 def _signed(ns: int) -> str:
     return f"{'+' if ns >= 0 else '-'}{duration(abs(ns))}"
 
 
-def _sure(sure: bool | None) -> str:
-    return {True: "yes", False: "no", None: "?"}[sure]
+def _marked(change_ns: int, sure: bool | None) -> str:
+    """The change, with a mark if steps differ as much by themselves."""
+    return f"{_signed(change_ns)} {'~' if sure is False else ' '}"
 
 
 def _parts(found: ProfileComparison) -> Table:
     rows = [_part(p) for p in found.parts if _shown(found, p.change_ns, p.a_ns + p.b_ns)]
     total = ("step", *(_time(t) for t in (found.a_step_ns, found.b_step_ns)))
-    change = "-" if found.change_ns is None else _signed(found.change_ns)
-    return Table(
-        "where the step goes",
-        ("", "A", "B", "change", "beyond step noise"),
-        (*rows, (*total, change, _sure(found.sure))),
-    )
+    change = "-" if found.change_ns is None else _marked(found.change_ns, found.sure)
+    title = "where the step goes, as recorded"
+    return Table(title, ("", "A", "B", "change  "), (*rows, (*total, change)))
 
 
 def _part(p: ChangedPart) -> tuple[str, ...]:
-    return (p.label, _time(p.a_ns), _time(p.b_ns), _signed(p.change_ns), _sure(p.sure))
+    return (p.label, _time(p.a_ns), _time(p.b_ns), _marked(p.change_ns, p.sure))
 
 
 def _time(ns: int | None) -> str:
@@ -85,28 +92,33 @@ def _rows(found: ProfileComparison) -> list[Table]:
     shown = rows[:ROWS]
     lines = [_row(r) for r in shown]
     rest = (found.change_ns or 0) - sum(r.change_ns for r in shown)
-    lines.append(("all others", "", "", _signed(rest), "", "", "", ""))
-    header = ("", "A", "B", "change", "appeared", "went", "same one", "a step")
+    lines.append(("all others", "", "", _marked(rest, None), ""))
+    header = ("", "A", "B", "change  ", "a step")
     return [Table("largest changes", header, tuple(lines))]
 
 
 def _row(r: ChangedRow) -> tuple[str, ...]:
     return (
-        _what(r),
+        _what(r) + _came_and_went(r),
         _time(r.a_ns),
         _time(r.b_ns),
-        _signed(r.change_ns),
-        _time(r.appeared_ns),
-        _time(r.went_ns),
-        _signed(r.moved_ns) if r.moved_ns else "-",
+        _marked(r.change_ns, r.sure),
         f"{r.a_count:.0f} -> {r.b_count:.0f}",
     )
+
+
+def _came_and_went(r: ChangedRow) -> str:
+    """What of an operation is new or gone; the rest of its change is the same ones' time."""
+    parts = [
+        f"{duration(ns)} {word}" for ns, word in ((r.appeared_ns, "new"), (r.went_ns, "gone")) if ns
+    ]
+    return f" ({', '.join(parts)})" if parts and r.a_ns and r.b_ns else ""
 
 
 def _what(r: ChangedRow) -> str:
     """``gemm: aten::mm``, or ``idle-sync in aten::item at train.py:17, step``."""
     if r.group != "idle":
-        return f"{r.part}: {r.what}"
+        return r.what if r.what.startswith(f"{r.part}: ") else f"{r.part}: {r.what}"
     text = f"{r.part} in {r.what}" if r.what else r.part
     if r.file:
         where = f"{_name(r.file)}:{r.line}" if r.line else _name(r.file)
@@ -121,11 +133,14 @@ def _findings(found: ProfileComparison) -> list[Table]:
         (f"{f.id}: {f.summary}", f.change, _time(f.a_cost_ns), _time(f.b_cost_ns))
         for f in found.findings
     )
-    return [Table("finding", ("", "B against A", "cost in A", "cost in B"), rows)]
+    return [Table("finding", ("", "in B it", "cost in A", "cost in B"), rows)]
 
 
 def _notes(found: ProfileComparison) -> tuple[str, ...]:
     notes = []
+    sure = (found.sure, *(p.sure for p in found.parts), *(r.sure for r in found.rows))
+    if False in sure:
+        notes.append("~ after a change: steps differ as much by themselves")
     m = found.matched
     if m:
         notes.append(
