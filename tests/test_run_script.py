@@ -66,7 +66,7 @@ def test_arguments_reach_pytest(run, monkeypatch):
     seen = []
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr(run, "prepare", lambda dev: None)
-    monkeypatch.setattr(run, "install_torch", lambda: seen.append("torch"))
+    monkeypatch.setattr(run, "install_real_libraries", lambda: seen.append("torch"))
     monkeypatch.setattr(run, "sections", lambda parts: seen.append(parts[-1][1]))
     run.test(["--with-torch", "-k", "cli"])
     assert seen == ["torch", ["pytest", "-k", "cli"]]
