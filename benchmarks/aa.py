@@ -27,6 +27,7 @@ from pathlib import Path
 from forked_programs import CLIENT, forking_server
 from pinchpoint.bench.ab import AbPlan, run_ab
 from pinchpoint.bench.ab_result import AbResult
+from pinchpoint.bench.folders import write_atomic
 from pinchpoint.bench.measurement import measurement
 from pinchpoint.bench.run import Arm, RunOptions
 from pinchpoint.bench.timed import TimingRules
@@ -46,13 +47,15 @@ for _ in range(40):
     "gpu": """
 import sys, time, torch, pinchpoint_step_recorder as r
 inner = 4304 if sys.argv[1] == "kernel" else 4096
-pause_s = 0.05 * 0.0036 if sys.argv[1] == "sleep" else 0.0
+pause = 0.05 if sys.argv[1] == "sleep" else 0.0
 x = torch.randn(4096, inner, device="cuda", dtype=torch.bfloat16)
 for _ in range(70):
+    begin = time.perf_counter()
     for _ in range(20):
         torch.mm(x, x.T)
     torch.cuda.synchronize()
-    end = time.perf_counter() + pause_s
+    now = time.perf_counter()
+    end = now + pause * (now - begin)
     while time.perf_counter() < end:
         pass
     r.mark()
@@ -117,10 +120,10 @@ def sessions(options: argparse.Namespace) -> Iterator[str]:
     yield from left
 
 
-def measure(options: argparse.Namespace, server: Path | None) -> dict[str, Series]:
-    """All sessions, until the time is up."""
+def measure(options: argparse.Namespace, server: Path | None) -> None:
+    """All sessions, until the time is up; what is known so far is written after each."""
     found: dict[str, Series] = {}
-    begin = time.time()
+    begin, load = time.time(), os.getloadavg()
     with tempfile.TemporaryDirectory() as folder:
         for i, work in enumerate(sessions(options)):
             if options.seconds and time.time() - begin > options.seconds:
@@ -131,7 +134,24 @@ def measure(options: argparse.Namespace, server: Path | None) -> dict[str, Serie
             found.setdefault(work, Series(work)).results.append(result)
             took = f"{time.time() - begin:.0f} s"
             print(f"{took} {options.program} {work}: {result.verdict} ({result.why})", flush=True)
-    return found
+            if options.json:
+                so_far = summary(options.program, found, load, time.time() - begin)
+                write_atomic(options.json, json.dumps(so_far, indent=1).encode() + b"\n")
+    print(json.dumps(summary(options.program, found, load, time.time() - begin)))
+
+
+def summary(
+    program: str, found: dict[str, Series], load: tuple[float, ...], seconds: float
+) -> dict[str, object]:
+    """Everything, for JSON."""
+    planted = {kind: series.summary() for kind, series in found.items() if kind != "1"}
+    return {
+        "program": program,
+        "identical": found.get("1", Series("1")).summary(),
+        "five_percent_slower": planted,
+        "load_before_and_after": [load, os.getloadavg()],
+        "seconds": round(seconds),
+    }
 
 
 @contextmanager
@@ -154,20 +174,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="begin no comparison after that long")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    begin, load = time.time(), os.getloadavg()
-    with server_for(options.program) as server:
-        found = measure(options, server)
-    same = found.pop("1", Series("1"))
-    result = {
-        "program": options.program,
-        "identical": same.summary(),
-        "five_percent_slower": {kind: series.summary() for kind, series in found.items()},
-        "load_before_and_after": [load, os.getloadavg()],
-        "seconds": round(time.time() - begin),
-    }
-    print(json.dumps(result))
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    try:
+        with server_for(options.program) as server:
+            measure(options, server)
+    except KeyboardInterrupt:
+        raise SystemExit("ended early; the comparisons so far are in the JSON file") from None
 
 
 if __name__ == "__main__":
