@@ -23,7 +23,8 @@ from pinchpoint.analysis.replay.changes import (
     ScaleDeviceOps,
     ScaleHostSpans,
 )
-from pinchpoint.analysis.replay.graph import MAIN_LANE, NO_DEPENDENCY, Graph
+from pinchpoint.analysis.replay.graph import Graph
+from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 

@@ -1,8 +1,7 @@
 """The dependency graph that replay runs: calls in lane order, device work in stream order.
 
-A *lane* is a set of host threads that hand work to each other and never run user work at the same
-time: the thread that launches, and the autograd threads it waits for. Within a lane each call
-starts a recorded time after the end of the one before it; that gap is host work.
+Within a lane (:mod:`~pinchpoint.analysis.replay.lanes`) each call starts a recorded time after the
+end of the one before it; that gap is host work.
 
 Every device operation starts at the latest of: its launch plus the launch latency; the end of its
 predecessor on the stream plus the bubble between them; the end of an operation of another stream
@@ -15,34 +14,24 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.launches import main_thread
-from pinchpoint.trace import ApiKind, MemoryKind, Table, Trace
+from pinchpoint.analysis.replay.blocking import Blocking
+from pinchpoint.analysis.replay.lanes import (
+    MAIN_LANE,
+    NO_DEPENDENCY,
+    Ints,
+    Nodes,
+    Rows,
+    lanes_of,
+)
+from pinchpoint.analysis.replay.streams import constraints, free_from, typical_launch_latency_ns
+from pinchpoint.trace import Trace
 from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
 from pinchpoint.trace.named import rows_named
 
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
-
-MOST_TURNS = 8  # changes between the two threads a step: forward, backward, optimizer, and again
-FEWEST_IN_A_TURN = 16  # launches: micro-steps take more turns, but each of them is long
-MAIN_LANE = 0  # the thread that runs the steps, and the autograd threads it waits for
-NO_DEPENDENCY = -1  # local to the arrays of this graph; the tables never hold it
-BLOCKED_CALL_RATIO = 8  # a launch this much longer than the median waited for a full queue
-BLOCKED_CALL_LEAST_NS = 100_000  # and at least this long
-USUAL_CALL_NS = 5_000  # of a launch, profiled, where the recording has none that did not wait
-FULL_QUEUE_OPERATIONS = 900  # CUDA takes about 1022 launches ahead (an H100 with CUDA 13.0)
-QUEUE_OPERATIONS = 1100  # so far back lies what released a launch
-LONGEST_LAUNCH_LATENCY_NS = 10_000  # 3 to 8 µs on H100 and A100, recorded, with an empty stream
-SLACK_NS = 2_000  # host and device clocks agree to about this much in Kineto traces
-OTHER_STREAM_WAIT_NS = 5_000  # a longer bubble is looked up for a cause on another stream
-BLOCKING_H2D_BYTES = 64 * 1024  # CUDA: smaller copies from pageable memory return once staged
 LEAST_BATCH_WAIT_NS = 500_000  # taking a ready batch from a queue costs less, profiled
 _WORKER_WAIT = re.compile(r"enumerate\(Data\w+\)#.*MultiProcessing.*__next__")
-_GIVES_WORK = (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH, ApiKind.COPY, ApiKind.MEMSET)
-_SYNCS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT, ApiKind.FREE)
-_ALLOCATION = (ApiKind.MALLOC, ApiKind.HOST_ALLOC, ApiKind.MODULE_LOAD)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,56 +81,6 @@ def loader_waits(trace: Trace) -> Intervals:
     return flatten(host["start_ns"][rows], host.end_ns[rows])
 
 
-def typical_launch_latency_ns(trace: Trace) -> int:
-    """Time from the start of a launch call to the start of its kernel on an empty stream.
-
-    The lower quartile of such launches; where every launch found work before it, the shortest
-    time of all, unless that is longer than a launch takes: then all of them waited in the queue.
-    """
-    ops, calls = trace.device_ops, trace.api_calls
-    if ops is None or calls is None or not len(ops):
-        return 0
-    known = ops.known("api_call")
-    called = calls["start_ns"][ops["api_call"][known]]
-    latency = ops["start_ns"][known] - called
-    on_empty = (_previous_end(ops)[known] <= called) & (latency > 0)
-    if on_empty.any():
-        return int(np.percentile(latency[on_empty], 25))
-    return min(int(max(latency.min(), 0)), LONGEST_LAUNCH_LATENCY_NS) if len(latency) else 0
-
-
-def _previous_end(ops: Table) -> Ints:
-    """End of the operation before each one on its device and stream (its own start if first)."""
-    group = _stream_ids(ops)
-    order = np.lexsort((ops["start_ns"], group))
-    end = ops.end_ns[order]
-    previous = np.concatenate(([0], end[:-1]))
-    first = np.concatenate(([True], group[order][1:] != group[order][:-1]))
-    previous[first] = ops["start_ns"][order][first]
-    out = np.empty(len(ops), np.int64)
-    out[order] = previous
-    return out
-
-
-def _ran_before(ops: Table, rows: Rows) -> Ints:
-    """End of the operation before each row on its stream, whoever launched it; 0 where none was.
-
-    What is first in the window may have waited for it and not for its launch: device work of the
-    step before, or what was queued when the recording began.
-    """
-    order = np.lexsort((ops["start_ns"], _stream_ids(ops)))
-    place = np.empty(len(ops), np.intp)
-    place[order] = np.arange(len(ops))
-    before = order[place[rows] - 1]
-    same = (place[rows] > 0) & (_stream_ids(ops)[before] == _stream_ids(ops)[rows])
-    return np.where(same, ops.end_ns[before], 0)
-
-
-def _stream_ids(ops: Table) -> Rows:
-    keys = ops["device"].astype(np.int64) * (1 << 40) + ops.filled("stream", 0)
-    return np.unique(keys, return_inverse=True)[1].astype(np.intp)
-
-
 def build(trace: Trace, step_start_ns: Ints, step_end_ns: Ints, chosen: slice) -> Graph | None:
     """The graph of the ``chosen`` steps, whose host spans are ``[step_start_ns, step_end_ns)``.
 
@@ -160,74 +99,10 @@ def build(trace: Trace, step_start_ns: Ints, step_end_ns: Ints, chosen: slice) -
     rows = np.flatnonzero(inside)
     if not len(rows):
         return None
-    lanes, lane_threads = _lanes(trace, rows, len(starts))
-    nodes = _Nodes.of(calls, rows, lanes, ends)
+    lanes, lane_threads = lanes_of(trace, rows, len(starts))
+    nodes = Nodes.of(calls, rows, lanes, ends)
     before = int(step_end_ns[chosen.start - 1]) if chosen.start else None
     return _Assembly(trace, nodes, starts, lane_threads, before).graph(finish - begin)
-
-
-def _lanes(trace: Trace, rows: Rows, steps: int) -> tuple[Rows, tuple[Rows, ...]]:
-    """Lane of each call, and the threads of each lane."""
-    calls = trace.api_calls
-    assert calls is not None
-    threads = calls["thread"][rows].astype(np.intp)
-    main = main_thread(trace)
-    joined = {main}
-    for other in np.unique(threads).tolist():
-        if other != main and _take_turns(trace, rows, main, other, steps):
-            joined.add(other)
-    lane_of: dict[int, int] = dict.fromkeys(joined, 0)
-    for thread in np.unique(threads).tolist():
-        lane_of.setdefault(thread, len(set(lane_of.values())))
-    lanes = np.array([lane_of[t] for t in threads.tolist()], np.intp)
-    count = max(lane_of.values()) + 1
-    members = tuple(
-        np.array(sorted(t for t, at in lane_of.items() if at == lane), np.intp)
-        for lane in range(count)
-    )
-    return lanes, members
-
-
-def _take_turns(trace: Trace, rows: Rows, main: int, other: int, steps: int) -> bool:
-    """Whether two threads launch in turn: backward, while its caller waits.
-
-    Threads that launch side by side change places all the time.
-    """
-    calls = trace.api_calls
-    assert calls is not None
-    launching = np.isin(calls["kind"][rows], _GIVES_WORK)
-    thread = calls["thread"][rows][launching]
-    if not (thread == other).any():
-        return False
-    order = np.argsort(calls["start_ns"][rows][launching], kind="stable")
-    pair = thread[order][np.isin(thread[order], (main, other))]
-    changes = int(np.count_nonzero(np.diff(pair)))
-    return changes <= max(MOST_TURNS * steps, len(pair) // FEWEST_IN_A_TURN)
-
-
-@dataclass(frozen=True, eq=False)
-class _Nodes:
-    """Calls and step ends in order of their start."""
-
-    api_rows: Rows
-    lane: Rows
-    start_ns: Ints
-    end_ns: Ints
-    kind: NDArray[np.uint8]
-
-    @staticmethod
-    def of(calls: Table, rows: Rows, lanes: Rows, step_ends: Ints) -> "_Nodes":
-        marks = np.full(len(step_ends), NO_DEPENDENCY, np.intp)
-        start = np.concatenate((calls["start_ns"][rows], step_ends))
-        end = np.concatenate((calls.end_ns[rows], step_ends))
-        order = np.argsort(start, kind="stable")
-        return _Nodes(
-            np.concatenate((rows, marks))[order],
-            np.concatenate((lanes, np.full(len(step_ends), MAIN_LANE, np.intp)))[order],
-            start[order],
-            end[order],
-            np.concatenate((calls["kind"][rows], np.zeros(len(step_ends), np.uint8)))[order],
-        )
 
 
 class _Assembly:
@@ -236,7 +111,7 @@ class _Assembly:
     def __init__(
         self,
         trace: Trace,
-        nodes: _Nodes,
+        nodes: Nodes,
         step_starts: Ints,
         lane_threads: tuple[Rows, ...],
         step_before_end_ns: int | None,
@@ -247,16 +122,15 @@ class _Assembly:
         self.calls, self.ops = trace.api_calls, trace.device_ops
         self.step_starts = step_starts
         self.step_before_end_ns = step_before_end_ns
-        self.latency = typical_launch_latency_ns(trace)
 
     def graph(self, window_ns: int) -> Graph:
         nodes = self.nodes
         op_rows, op_node, first_op = self._operations()
-        self.op_start = self.ops["start_ns"][op_rows].astype(np.int64)
         gap, previous_end = self._gaps()
         batch_wait, ready = self._batch_waits(previous_end)
-        waits_for, tail, own = self._waits(op_rows, op_node, first_op)
-        stream, latency, bubble, after, after_ns = self._device_constraints(op_rows, op_node)
+        latency = typical_launch_latency_ns(self.trace)
+        waits_for, tail, own = Blocking(nodes, self.ops, op_rows, first_op, latency).waits()
+        held = constraints(self.ops, op_rows, nodes.start_ns[op_node], latency)
         return Graph(
             api_rows=nodes.api_rows,
             lane=nodes.lane,
@@ -270,11 +144,11 @@ class _Assembly:
             after_batch_ns=np.where(ready > 0, nodes.start_ns - ready, 0),
             first_op=first_op,
             op_rows=op_rows,
-            op_stream=stream,
-            op_latency_ns=latency,
-            op_bubble_ns=bubble,
-            op_after=after,
-            op_after_ns=after_ns,
+            op_stream=held.stream,
+            op_latency_ns=held.latency_ns,
+            op_bubble_ns=held.bubble_ns,
+            op_after=held.after,
+            op_after_ns=held.after_ns,
             op_duration_ns=self.ops["duration_ns"][op_rows].astype(np.int64),
             op_node=op_node,
             node_step=self._steps_of_nodes(),
@@ -282,17 +156,8 @@ class _Assembly:
             window_ns=window_ns,
             lane_threads=self.lane_threads,
             previous_end_ns=previous_end,
-            stream_free_ns=self._streams_before(op_rows, stream),
+            stream_free_ns=free_from(self.ops, op_rows, held.stream),
         )
-
-    def _streams_before(self, op_rows: Rows, stream: Rows) -> Ints:
-        free = np.zeros(int(stream.max()) + 1 if len(stream) else 0, np.int64)
-        first = self.ops["start_ns"][op_rows].min() if len(op_rows) else 0
-        earlier = np.flatnonzero(self.ops["start_ns"] < first)
-        which = _stream_ids(self.ops)[earlier]
-        known = which < len(free)
-        np.maximum.at(free, which[known], self.ops.end_ns[earlier][known])
-        return free
 
     def _steps_of_nodes(self) -> Rows:
         at = np.searchsorted(self.step_starts, self.nodes.start_ns, "right") - 1
@@ -354,139 +219,3 @@ class _Assembly:
         ends = [int(self.calls.end_ns[rows[-1]])] if len(rows) else []
         ends += [] if mark is None else [mark]
         return min(start, max(ends, default=start))
-
-    def _waits(self, op_rows: Rows, op_node: Rows, first_op: Rows) -> tuple[Rows, Ints, Ints]:
-        """What each call waits for, the time after that, and its own time without the wait."""
-        nodes = self.nodes
-        took = nodes.end_ns - nodes.start_ns
-        waits = np.full(len(took), NO_DEPENDENCY, np.intp)
-        tail = np.zeros(len(took), np.int64)
-        own = took.copy()
-        op_end = self.ops.end_ns[op_rows]
-        usual = self._usual_call_ns(took, op_end, first_op)
-        for node in np.flatnonzero(self._may_wait(took, usual)).tolist():
-            dependency = self._dependency(node, op_end, op_node, first_op)
-            if dependency == NO_DEPENDENCY:
-                own[node] = self._own_of_blocked(node, int(took[node]), usual, first_op)
-                continue
-            ended = int(op_end[dependency])
-            if ended <= nodes.start_ns[node] and nodes.kind[node] != ApiKind.COPY:
-                continue
-            waits[node] = dependency
-            tail[node] = nodes.end_ns[node] - ended
-            own[node] = min(int(took[node]), usual)
-        return waits, tail, own
-
-    def _usual_call_ns(self, took: Ints, op_end: Ints, first_op: Rows) -> int:
-        """The median launch that did not wait; with a full queue, nearly all of them did."""
-        launches = self.nodes.kind == ApiKind.LAUNCH
-        usual = int(np.median(took[launches])) if launches.any() else USUAL_CALL_NS
-        if usual <= BLOCKED_CALL_LEAST_NS:
-            return usual
-        finished = np.searchsorted(np.sort(op_end), self.nodes.start_ns[launches], "right")
-        ahead = first_op[:-1][launches] - finished
-        return USUAL_CALL_NS if ahead.max() >= FULL_QUEUE_OPERATIONS else usual
-
-    def _may_wait(self, took: Ints, usual: int) -> NDArray[np.bool_]:
-        kind = self.nodes.kind
-        long = took > max(BLOCKED_CALL_LEAST_NS, BLOCKED_CALL_RATIO * usual)
-        sync = np.isin(kind, _SYNCS) | self._blocking_copies()
-        may: NDArray[np.bool_] = sync | (long & (kind != 0) & ~np.isin(kind, _ALLOCATION))
-        return may
-
-    def _blocking_copies(self) -> NDArray[np.bool_]:
-        """Copy calls that return only when their data has moved: see BLOCKING_H2D_BYTES."""
-        ops = self.ops
-        to, source = ops.filled("to_memory", 0), ops.filled("from_memory", 0)
-        large = ops.filled("bytes", 0) > BLOCKING_H2D_BYTES
-        blocking = (to == MemoryKind.PAGEABLE) | ((source == MemoryKind.PAGEABLE) & large)
-        calls = ops["api_call"][blocking & ops.known("api_call")]
-        waits: NDArray[np.bool_] = np.isin(self.nodes.api_rows, calls)
-        waits &= self.nodes.kind == ApiKind.COPY
-        return waits
-
-    def _dependency(self, node: int, op_end: Ints, op_node: Rows, first_op: Rows) -> int:
-        """The operation whose end released the call: the last to end before the call did."""
-        if self.nodes.kind[node] == ApiKind.COPY:
-            return self._copied_last(node, op_end, first_op)
-        limit = int(self.nodes.end_ns[node]) + SLACK_NS
-        ended = np.flatnonzero(op_end[: int(first_op[node + 1])] <= limit)
-        return int(ended[op_end[ended].argmax()]) if len(ended) else NO_DEPENDENCY
-
-    def _own_of_blocked(self, node: int, took: int, usual: int, first_op: Rows) -> int:
-        """Time of a launch that waited for a place in a queue which work before the window filled.
-
-        A queue holds about a thousand launches, so what made place for it may be steps ago.
-        """
-        if self.nodes.kind[node] not in (ApiKind.LAUNCH, ApiKind.MEMSET):
-            return took
-        ops = self.op_start[int(first_op[node]) : int(first_op[node + 1])]
-        queued = len(ops) > 0 and int(ops[0]) > int(self.nodes.end_ns[node]) + self.latency
-        return min(took, usual) if queued else took
-
-    def _copied_last(self, node: int, op_end: Ints, first_op: Rows) -> int:
-        """The copy that a copying call waits for: its own, if it began before the call ended.
-
-        The last piece of a large copy may still be on its way when the call returns, so that the
-        call can end a little before its operation does.
-        """
-        own = range(int(first_op[node]), int(first_op[node + 1]))
-        last = max(own, key=lambda i: int(op_end[i]), default=NO_DEPENDENCY)
-        if last == NO_DEPENDENCY or self.op_start[last] >= self.nodes.end_ns[node]:
-            return NO_DEPENDENCY
-        return last
-
-    def _device_constraints(
-        self, op_rows: Rows, op_node: Rows
-    ) -> tuple[Rows, Ints, Ints, Rows, Ints]:
-        """Stream, launch latency, bubble, and cross-stream dependency of each operation."""
-        start = self.ops["start_ns"][op_rows].astype(np.int64)
-        end = self.ops.end_ns[op_rows]
-        issued = self.nodes.start_ns[op_node]
-        stream = _stream_ids(self.ops)[op_rows]
-        previous, has_previous = _previous_in_stream(stream, start, end)
-        first = np.flatnonzero(~has_previous)
-        before = _ran_before(self.ops, op_rows[first])
-        known = (before > 0) & (before <= start[first])
-        previous[first[known]], has_previous[first[known]] = before[known], True
-        since_issue = np.maximum(start - issued, 0)
-        queued = has_previous & (previous - issued > self.latency)
-        latency = np.where(queued, np.minimum(since_issue, self.latency), since_issue)
-        idle = start - previous
-        usual = int(np.median(idle[queued])) if queued.any() else 1_000
-        bubble = np.where(queued, idle, np.minimum(idle, max(usual, 0)))
-        bubble = np.where(has_previous, bubble, 0)
-        after, after_ns = self._other_streams(start, end, stream, queued, idle)
-        bubble = np.where(after != NO_DEPENDENCY, np.minimum(bubble, usual), bubble)
-        return stream, latency, bubble, after, after_ns
-
-    def _other_streams(
-        self, start: Ints, end: Ints, stream: Rows, queued: NDArray[np.bool_], idle: Ints
-    ) -> tuple[Rows, Ints]:
-        """For operations that were issued in time and still started late: whom they waited for."""
-        after = np.full(len(start), NO_DEPENDENCY, np.intp)
-        after_ns = np.zeros(len(start), np.int64)
-        if len(np.unique(stream)) < 2:
-            return after, after_ns
-        order = np.argsort(end, kind="stable")
-        position = np.searchsorted(end[order], start, "right") - 1
-        for op in np.flatnonzero(queued & (idle > OTHER_STREAM_WAIT_NS)).tolist():
-            at = int(position[op])
-            while at >= 0 and start[op] - end[order[at]] < OTHER_STREAM_WAIT_NS:
-                other = int(order[at])
-                if stream[other] != stream[op] and other < op:
-                    after[op], after_ns[op] = other, start[op] - end[other]
-                    break
-                at -= 1
-        return after, after_ns
-
-
-def _previous_in_stream(stream: Rows, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """End of the operation before in the stream, and whether there is one (in issue order)."""
-    order = np.argsort(stream, kind="stable")
-    same = np.concatenate(([False], stream[order][1:] == stream[order][:-1]))
-    before = np.concatenate(([0], end[order][:-1]))
-    previous, has = np.empty_like(end), np.empty(len(end), np.bool_)
-    previous[order] = np.where(same, before, start[order])
-    has[order] = same
-    return previous, has

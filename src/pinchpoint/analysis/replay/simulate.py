@@ -12,7 +12,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.replay.graph import NO_DEPENDENCY, Graph
+from pinchpoint.analysis.replay.graph import Graph
+from pinchpoint.analysis.replay.lanes import NO_DEPENDENCY
 
 Ints = NDArray[np.int64]
 

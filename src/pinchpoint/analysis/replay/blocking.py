@@ -1,0 +1,118 @@
+"""Which calls waited for the device, for what, and how long they take without the wait."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.replay.lanes import NO_DEPENDENCY, Ints, Nodes, Rows
+from pinchpoint.trace import ApiKind, MemoryKind, Table
+
+BLOCKED_CALL_RATIO = 8  # a launch this much longer than the median waited for a full queue
+BLOCKED_CALL_LEAST_NS = 100_000  # and at least this long
+USUAL_CALL_NS = 5_000  # of a launch, profiled, where the recording has none that did not wait
+FULL_QUEUE_OPERATIONS = 900  # CUDA takes about 1022 launches ahead (an H100 with CUDA 13.0)
+SLACK_NS = 2_000  # host and device clocks agree to about this much in Kineto traces
+BLOCKING_H2D_BYTES = 64 * 1024  # CUDA: smaller copies from pageable memory return once staged
+_SYNCS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT, ApiKind.FREE)
+_ALLOCATION = (ApiKind.MALLOC, ApiKind.HOST_ALLOC, ApiKind.MODULE_LOAD)
+
+
+class Blocking:
+    """The waits of the calls of one window.
+
+    ``op_rows`` are the operations of all nodes in node order, those of node i at
+    ``first_op[i] .. first_op[i + 1]``; operations are named by their position there.
+    """
+
+    def __init__(
+        self, nodes: Nodes, ops: Table, op_rows: Rows, first_op: Rows, launch_latency_ns: int
+    ) -> None:
+        self.nodes, self.ops, self.first_op = nodes, ops, first_op
+        self.latency = launch_latency_ns
+        self.op_start = ops["start_ns"][op_rows].astype(np.int64)
+        self.op_end = ops.end_ns[op_rows]
+        self.by_end = np.argsort(self.op_end, kind="stable")
+        self.ends = self.op_end[self.by_end]
+        self.took = nodes.end_ns - nodes.start_ns
+        self.usual = self._usual_call_ns()
+
+    def waits(self) -> tuple[Rows, Ints, Ints]:
+        """What each call waits for, the time after that, and its own time without the wait."""
+        nodes, took = self.nodes, self.took
+        waits = np.full(len(took), NO_DEPENDENCY, np.intp)
+        tail = np.zeros(len(took), np.int64)
+        own = took.copy()
+        for node in np.flatnonzero(self._may_wait()).tolist():
+            dependency = self._dependency(node)
+            if dependency == NO_DEPENDENCY:
+                own[node] = self._own_of_blocked(node)
+                continue
+            ended = int(self.op_end[dependency])
+            if ended <= nodes.start_ns[node] and nodes.kind[node] != ApiKind.COPY:
+                continue
+            waits[node] = dependency
+            tail[node] = nodes.end_ns[node] - ended
+            own[node] = min(int(took[node]), self.usual)
+        return waits, tail, own
+
+    def _usual_call_ns(self) -> int:
+        """The median launch that did not wait; with a full queue, nearly all of them did."""
+        launches = self.nodes.kind == ApiKind.LAUNCH
+        usual = int(np.median(self.took[launches])) if launches.any() else USUAL_CALL_NS
+        if usual <= BLOCKED_CALL_LEAST_NS:
+            return usual
+        finished = np.searchsorted(self.ends, self.nodes.start_ns[launches], "right")
+        ahead = self.first_op[:-1][launches] - finished
+        return USUAL_CALL_NS if ahead.max() >= FULL_QUEUE_OPERATIONS else usual
+
+    def _may_wait(self) -> NDArray[np.bool_]:
+        kind = self.nodes.kind
+        long = self.took > max(BLOCKED_CALL_LEAST_NS, BLOCKED_CALL_RATIO * self.usual)
+        sync = np.isin(kind, _SYNCS) | self._blocking_copies()
+        may: NDArray[np.bool_] = sync | (long & (kind != 0) & ~np.isin(kind, _ALLOCATION))
+        return may
+
+    def _blocking_copies(self) -> NDArray[np.bool_]:
+        """Copy calls that return only when their data has moved: see BLOCKING_H2D_BYTES."""
+        ops = self.ops
+        to, source = ops.filled("to_memory", 0), ops.filled("from_memory", 0)
+        large = ops.filled("bytes", 0) > BLOCKING_H2D_BYTES
+        blocking = (to == MemoryKind.PAGEABLE) | ((source == MemoryKind.PAGEABLE) & large)
+        calls = ops["api_call"][blocking & ops.known("api_call")]
+        waits: NDArray[np.bool_] = np.isin(self.nodes.api_rows, calls)
+        waits &= self.nodes.kind == ApiKind.COPY
+        return waits
+
+    def _dependency(self, node: int) -> int:
+        """The operation whose end released the call: the last to end before the call did."""
+        if self.nodes.kind[node] == ApiKind.COPY:
+            return self._copied_last(node)
+        limit = int(self.nodes.end_ns[node]) + SLACK_NS
+        at = int(np.searchsorted(self.ends, limit, "right")) - 1
+        issued = int(self.first_op[node + 1])
+        while at >= 0 and self.by_end[at] >= issued:  # few: most of what ended was issued before
+            at -= 1
+        return int(self.by_end[at]) if at >= 0 else NO_DEPENDENCY
+
+    def _own_of_blocked(self, node: int) -> int:
+        """Time of a launch that waited for a place in a queue which work before the window filled.
+
+        A queue holds about a thousand launches, so what made place for it may be steps ago.
+        """
+        took = int(self.took[node])
+        if self.nodes.kind[node] not in (ApiKind.LAUNCH, ApiKind.MEMSET):
+            return took
+        ops = self.op_start[int(self.first_op[node]) : int(self.first_op[node + 1])]
+        queued = len(ops) > 0 and int(ops[0]) > int(self.nodes.end_ns[node]) + self.latency
+        return min(took, self.usual) if queued else took
+
+    def _copied_last(self, node: int) -> int:
+        """The copy that a copying call waits for: its own, if it began before the call ended.
+
+        The last piece of a large copy may still be on its way when the call returns, so that the
+        call can end a little before its operation does.
+        """
+        own = range(int(self.first_op[node]), int(self.first_op[node + 1]))
+        last = max(own, key=lambda i: int(self.op_end[i]), default=NO_DEPENDENCY)
+        if last == NO_DEPENDENCY or self.op_start[last] >= self.nodes.end_ns[node]:
+            return NO_DEPENDENCY
+        return last

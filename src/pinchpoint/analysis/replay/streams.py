@@ -1,0 +1,139 @@
+"""The device side of a window: order in streams, launch latency, waits between streams."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.replay.lanes import NO_DEPENDENCY, Ints, Rows
+from pinchpoint.trace import Table, Trace
+
+LONGEST_LAUNCH_LATENCY_NS = 10_000  # 3 to 8 µs on H100 and A100, recorded, with an empty stream
+OTHER_STREAM_WAIT_NS = 5_000  # a longer bubble is looked up for a cause on another stream
+
+
+def stream_ids(ops: Table) -> Rows:
+    """A number for each pair of device and stream, by row."""
+    keys = ops["device"].astype(np.int64) * (1 << 40) + ops.filled("stream", 0)
+    return np.unique(keys, return_inverse=True)[1].astype(np.intp)
+
+
+def typical_launch_latency_ns(trace: Trace) -> int:
+    """Time from the start of a launch call to the start of its kernel on an empty stream.
+
+    The lower quartile of such launches; where every launch found work before it, the shortest
+    time of all, unless that is longer than a launch takes: then all of them waited in the queue.
+    """
+    ops, calls = trace.device_ops, trace.api_calls
+    if ops is None or calls is None or not len(ops):
+        return 0
+    known = ops.known("api_call")
+    called = calls["start_ns"][ops["api_call"][known]]
+    latency = ops["start_ns"][known] - called
+    on_empty = (_previous_end(ops)[known] <= called) & (latency > 0)
+    if on_empty.any():
+        return int(np.percentile(latency[on_empty], 25))
+    return min(int(max(latency.min(), 0)), LONGEST_LAUNCH_LATENCY_NS) if len(latency) else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """What held each operation back, in the order of the rows asked for."""
+
+    stream: Rows
+    latency_ns: Ints
+    bubble_ns: Ints  # idle between the end of the one before in the stream and the start
+    after: Rows  # operation of another stream that had to end first, or NO_DEPENDENCY
+    after_ns: Ints  # and how long after its end this one started
+
+
+def constraints(ops: Table, op_rows: Rows, issued_ns: Ints, launch_latency_ns: int) -> Constraints:
+    """Stream, launch latency, bubble and cross-stream dependency of each operation."""
+    start = ops["start_ns"][op_rows].astype(np.int64)
+    end = ops.end_ns[op_rows]
+    stream = stream_ids(ops)[op_rows]
+    previous, has_previous = _previous_in_stream(stream, start, end)
+    first = np.flatnonzero(~has_previous)
+    before = _ran_before(ops, op_rows[first])
+    known = (before > 0) & (before <= start[first])
+    previous[first[known]], has_previous[first[known]] = before[known], True
+    since_issue = np.maximum(start - issued_ns, 0)
+    queued = has_previous & (previous - issued_ns > launch_latency_ns)
+    latency = np.where(queued, np.minimum(since_issue, launch_latency_ns), since_issue)
+    idle = start - previous
+    usual = int(np.median(idle[queued])) if queued.any() else 1_000
+    bubble = np.where(queued, idle, np.minimum(idle, max(usual, 0)))
+    bubble = np.where(has_previous, bubble, 0)
+    after, after_ns = _other_streams(start, end, stream, queued, idle)
+    bubble = np.where(after != NO_DEPENDENCY, np.minimum(bubble, usual), bubble)
+    return Constraints(stream, latency, bubble, after, after_ns)
+
+
+def _other_streams(
+    start: Ints, end: Ints, stream: Rows, queued: NDArray[np.bool_], idle: Ints
+) -> tuple[Rows, Ints]:
+    """For operations that were issued in time and still started late: whom they waited for."""
+    after = np.full(len(start), NO_DEPENDENCY, np.intp)
+    after_ns = np.zeros(len(start), np.int64)
+    if len(np.unique(stream)) < 2:
+        return after, after_ns
+    order = np.argsort(end, kind="stable")
+    position = np.searchsorted(end[order], start, "right") - 1
+    for op in np.flatnonzero(queued & (idle > OTHER_STREAM_WAIT_NS)).tolist():
+        at = int(position[op])
+        while at >= 0 and start[op] - end[order[at]] < OTHER_STREAM_WAIT_NS:
+            other = int(order[at])
+            if stream[other] != stream[op] and other < op:
+                after[op], after_ns[op] = other, start[op] - end[other]
+                break
+            at -= 1
+    return after, after_ns
+
+
+def _previous_in_stream(stream: Rows, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """End of the operation before in the stream, and whether there is one (in issue order)."""
+    order = np.argsort(stream, kind="stable")
+    same = np.concatenate(([False], stream[order][1:] == stream[order][:-1]))
+    before = np.concatenate(([0], end[order][:-1]))
+    previous, has = np.empty_like(end), np.empty(len(end), np.bool_)
+    previous[order] = np.where(same, before, start[order])
+    has[order] = same
+    return previous, has
+
+
+def _previous_end(ops: Table) -> Ints:
+    """End of the operation before each one on its device and stream (its own start if first)."""
+    group = stream_ids(ops)
+    order = np.lexsort((ops["start_ns"], group))
+    end = ops.end_ns[order]
+    previous = np.concatenate(([0], end[:-1]))
+    first = np.concatenate(([True], group[order][1:] != group[order][:-1]))
+    previous[first] = ops["start_ns"][order][first]
+    out = np.empty(len(ops), np.int64)
+    out[order] = previous
+    return out
+
+
+def _ran_before(ops: Table, rows: Rows) -> Ints:
+    """End of the operation before each row on its stream, whoever launched it; 0 where none was.
+
+    What is first in the window may have waited for it and not for its launch: device work of the
+    step before, or what was queued when the recording began.
+    """
+    order = np.lexsort((ops["start_ns"], stream_ids(ops)))
+    place = np.empty(len(ops), np.intp)
+    place[order] = np.arange(len(ops))
+    before = order[place[rows] - 1]
+    same = (place[rows] > 0) & (stream_ids(ops)[before] == stream_ids(ops)[rows])
+    return np.where(same, ops.end_ns[before], 0)
+
+
+def free_from(ops: Table, op_rows: Rows, stream: Rows) -> Ints:
+    """Recorded end of what each stream ran before the first of the operations."""
+    free = np.zeros(int(stream.max()) + 1 if len(stream) else 0, np.int64)
+    first = ops["start_ns"][op_rows].min() if len(op_rows) else 0
+    earlier = np.flatnonzero(ops["start_ns"] < first)
+    which = stream_ids(ops)[earlier]
+    known = which < len(free)
+    np.maximum.at(free, which[known], ops.end_ns[earlier][known])
+    return free
