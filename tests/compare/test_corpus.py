@@ -25,12 +25,17 @@ PLANTED = [
     ("c14_small_h2d_copies", "idle-dispatch", "aten::to"),
     ("c15_fp64_by_accident", "gemm", "884gemm"),
     ("c16_sync_in_loop", "idle-after-sync", "aten::item"),
+    ("c18_explicit_synchronize", "idle-after-sync", ""),
+    ("c20_empty_cache_in_loop", "idle-malloc", ""),
     ("c21_python_gc", "idle-gc", ""),
     ("c26_checkpoint_stall", "idle-checkpoint", ""),
+    ("c33_cudnn_autotune_churn", "idle-dispatch", "aten::conv2d"),
     ("c34_no_tensor_cores", "gemm", "sgemm"),
     ("c36_misaligned_dims", "gemm", "s1688gemm"),
     ("c38_non_contiguous", "elementwise", "aten::add"),
     ("c41_dtype_thrash", "data-movement", "aten::copy_"),
+    ("d01_decoy_item_in_starved_loop", "idle-data", ""),
+    ("d03_decoy_copies_in_fp32_gemm", "gemm", "sgemm"),
 ]
 
 
