@@ -22,6 +22,9 @@ from rule_pages import rule_pages
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 DOCS = ROOT / "docs"
+SHIM = HERE / "worker-in-a-frame.js"
+FETCHED = "https://unpkg.com/iframe-worker/shim"  # what zensical would load in its place
+OF_A_PAGE = re.compile(r'href="([./]*)site\.css"')  # the way from a page to the root
 OF_THE_PROJECT = {
     "contributing.md": ROOT / "CONTRIBUTING.md",
     "changelog.md": ROOT / "CHANGELOG.md",
@@ -53,7 +56,8 @@ def write_source(folder: Path) -> Path:
         path = folder / "pages" / page
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
-    shutil.copy(HERE / "site.css", folder / "pages")
+    for path in (HERE / "site.css", SHIM):
+        shutil.copy(path, folder / "pages")
     nav = as_toml(navigation({page: title(text) for page, text in texts.items()}))
     settings = (HERE / "zensical.toml").read_text("utf-8").replace("# NAVIGATION", nav)
     (folder / "zensical.toml").write_text(settings, "utf-8")
@@ -68,11 +72,12 @@ def build(folder: Path) -> Path:
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=plain)
     if done.returncode:
         raise SystemExit(f"zensical failed\n{done.stdout}{done.stderr}")
+    for path in (folder / "site").rglob("*.html"):
+        text = path.read_text("utf-8")
+        path.write_text(text.replace(FETCHED, f"{OF_A_PAGE.search(text)[1]}{SHIM.name}"), "utf-8")
     return folder / "site"
 
 
 if __name__ == "__main__":
     site = build(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "build/documentation")
-    sys.stderr.write(
-        f"{site}/index.html opens from disk; for the search: python -m http.server -d {site}\n"
-    )
+    sys.stderr.write(f"{site}/index.html\n")

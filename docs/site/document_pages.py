@@ -1,16 +1,21 @@
 """A page for each JSON document, from the structures that write it and their comments."""
 
+import ast
 import inspect
 import io
 import pkgutil
 import re
 import tokenize
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from importlib import import_module
+from typing import get_type_hints
 
 import msgspec
 
 _PACKAGES = ("report", "compare", "bench", "hardware", "monitor")
+_WORDS = {"str": "text", "int": "integer", "float": "number", "bool": "true or false"}
+_WORDS |= {"Any": "anything"}
 _SCHEMA = re.compile(r"[a-z][a-z.-]*/\d+")
 
 _INDEX = """\
@@ -19,6 +24,9 @@ _INDEX = """\
 What `--json` prints and what lies in folders has a schema with a version, in the field `schema`.
 A version's fields keep their names and meanings; a new field may come, and null means not known.
 Times are integer nanoseconds unless a name says otherwise.
+
+The documents of a run folder (`pinchpoint.run/1` and others) are described in [the run
+folder](../run-folder.md).
 
 | schema | what it is |
 |---|---|
@@ -33,7 +41,7 @@ def document_pages() -> dict[str, str]:
     return pages | {"reference/documents/index.md": _INDEX + rows}
 
 
-def _documents() -> Iterator[tuple[str, type[msgspec.Struct]]]:
+def _documents() -> Iterator[tuple[str, type]]:
     """Every structure with a ``schema`` field that has a default, by that default."""
     for package in _PACKAGES:
         home = import_module(f"pinchpoint.{package}")
@@ -47,51 +55,59 @@ def _documents() -> Iterator[tuple[str, type[msgspec.Struct]]]:
 
 
 def _is_struct(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, msgspec.Struct)
+    return isinstance(value, type) and (issubclass(value, msgspec.Struct) or is_dataclass(value))
 
 
-def _schema(struct: type[msgspec.Struct]) -> str:
-    fields = {field.name: field.default for field in msgspec.structs.fields(struct)}
-    default = fields.get("schema")
+def _fields(struct: type) -> dict[str, object]:
+    names = getattr(struct, "__struct_fields__", None) or [f.name for f in fields(struct)]
+    kinds = get_type_hints(struct)
+    return {name: kinds[name] for name in names}
+
+
+def _schema(struct: type) -> str:
+    if not issubclass(struct, msgspec.Struct):
+        return ""
+    defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
+    default = defaults.get("schema")
     return default if isinstance(default, str) and _SCHEMA.fullmatch(default) else ""
 
 
-def _page(schema: str, root: type[msgspec.Struct]) -> str:
+def _page(schema: str, root: type) -> str:
     parts = [f"# {schema}\n\n{_prose(root)}\n"]
     structs = _reachable(root)
     parts += [_table(struct, {s.__name__ for s in structs}, root) for struct in structs]
     return "\n".join(parts)
 
 
-def _reachable(root: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
+def _reachable(root: type) -> list[type]:
     """The root and the structures that its fields are made of, each once."""
     found, waiting = [], [root]
     while waiting:
         struct = waiting.pop(0)
         if struct not in found:
             found.append(struct)
-            waiting += [part for f in msgspec.structs.fields(struct) for part in _parts(f.type)]
+            waiting += [part for kind in _fields(struct).values() for part in _parts(kind)]
     return found
 
 
-def _parts(kind: object) -> Iterator[type[msgspec.Struct]]:
+def _parts(kind: object) -> Iterator[type]:
     if _is_struct(kind):
         yield kind
     for inner in getattr(kind, "__args__", ()):
         yield from _parts(inner)
 
 
-def _table(struct: type[msgspec.Struct], known: set[str], root: type[msgspec.Struct]) -> str:
+def _table(struct: type, known: set[str], root: type) -> str:
     head = "" if struct is root else f"## {struct.__name__}\n\n{_prose(struct)}\n\n"
     comments = _comments(struct)
     rows = ""
-    for field in msgspec.structs.fields(struct):
-        kind, comment = comments.get(field.name, ("", ""))
-        rows += f"| `{field.name}` | {_kind(kind, known)} | {_cell(comment)} |\n"
+    for name in _fields(struct):
+        kind, comment = comments.get(name, ("", ""))
+        rows += f"| `{name}` | {_kind(kind, known)} | {_cell(comment)} |\n"
     return f"{head}| field | type | meaning |\n|---|---|---|\n{rows}"
 
 
-def _comments(struct: type[msgspec.Struct]) -> dict[str, tuple[str, str]]:
+def _comments(struct: type) -> dict[str, tuple[str, str]]:
     """The type as written and the comment of each field, also of inherited ones."""
     found: dict[str, tuple[str, str]] = {}
     for owner in reversed(struct.__mro__):
@@ -111,18 +127,42 @@ def _comment(line: str) -> str:
     return next((t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT), "")
 
 
-def _kind(kind: str, known: set[str]) -> str:
-    text = kind.replace("|", "\\|").replace("[", "\\[").replace("]", "\\]")
-    return re.sub(
-        r"\w+", lambda m: f"[{m[0]}](#{m[0].lower()})" if m[0] in known else m[0], text
-    ).replace("None", "null")
+def _kind(annotation: str, known: set[str]) -> str:
+    """A type as readers of JSON say it: lists, text, null."""
+    return _said(ast.parse(annotation, mode="eval").body, known) if annotation else ""
 
 
-def _prose(struct: type[msgspec.Struct]) -> str:
+def _said(node: ast.expr, known: set[str]) -> str:
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return f"{_said(left, known)} or {_said(right, known)}"
+        case ast.Constant(value=str(text)):
+            return _kind(text, known)
+        case ast.Name(id=name) if name in known:
+            return f"[{name}](#{name.lower()})"
+        case ast.Name(id=name):
+            return _WORDS.get(name, name)
+        case ast.Subscript(value=ast.Name(id="dict"), slice=ast.Tuple(elts=[_, value])):
+            return f"object of {_inner(value, known)}"
+        case ast.Subscript(slice=ast.Tuple(elts=[item, ast.Constant()])):
+            return f"list of {_inner(item, known)}"
+        case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=items)):
+            return f"({', '.join(_said(item, known) for item in items)})"
+        case ast.Subscript(slice=item):
+            return f"list of {_inner(item, known)}"
+    return "null" if isinstance(node, ast.Constant) else "document"
+
+
+def _inner(node: ast.expr, known: set[str]) -> str:
+    text = _said(node, known)
+    return f"({text})" if isinstance(node, ast.BinOp) else text
+
+
+def _prose(struct: type) -> str:
     return (inspect.getdoc(struct) or "").replace("``", "`")
 
 
-def _first(struct: type[msgspec.Struct]) -> str:
+def _first(struct: type) -> str:
     return " ".join(_prose(struct).split("\n\n")[0].split())
 
 
