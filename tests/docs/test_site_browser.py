@@ -33,23 +33,43 @@ def site(tmp_path_factory):
                 del sys.modules[name]
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_page_opens_from_disk_and_its_search_finds(site, width):
-    complaints, requests = [], []
+@pytest.fixture(scope="module")
+def browser():
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
+        chromium = playwright.chromium.launch(
             executable_path=CHROMIUM,
             args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
         )
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto((site / "tutorial/hidden-item.html").as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.keyboard.press("Control+k")
-        page.keyboard.type("garbage collection")
-        page.get_by_text("python-gc").first.wait_for()
-        browser.close()
-    assert complaints == []
-    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+        yield chromium
+        chromium.close()
+
+
+class Opened:
+    def __init__(self, browser, site, name, width):
+        self.page = browser.new_page(viewport={"width": width, "height": 900})
+        self.complaints, self.requests = [], []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto((site / name).as_uri())
+
+    def is_fine(self):
+        away = [url for url in self.requests if not url.startswith(("file:", "data:"))]
+        return (self.complaints, away) == ([], [])
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", ["tutorial/hidden-item.html", "symptoms/kernels.html"])
+def test_a_page_opens_from_disk_and_is_no_wider_than_the_window(site, browser, name, width):
+    opened = Opened(browser, site, name, width)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert opened.is_fine()
+
+
+def test_the_search_works_from_disk(site, browser):
+    opened = Opened(browser, site, "index.html", 1280)
+    opened.page.locator(".md-search__button").click()
+    opened.page.locator("input:focus").wait_for()
+    opened.page.keyboard.type("garbage collection")
+    opened.page.get_by_text("Garbage collection stops").first.wait_for()
+    assert opened.is_fine()
