@@ -40,7 +40,7 @@ from pinchpoint.trace import Trace
 NEEDS = ()
 RECORD = "a memory snapshot: torch.cuda.memory._dump_snapshot"
 
-_HINT = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+_HINT = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # before the program starts"
 
 
 def check(trace: Trace) -> Iterator[Finding]:

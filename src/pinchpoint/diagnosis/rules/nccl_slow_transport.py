@@ -45,6 +45,7 @@ SLOW_TRANSFER_RATIO = 0.2  # of what it should reach, once waiting is left out
 LONGEST, SHORTEST = 2.0, REACHED_RATIO / 0.8
 SLOW_BYTES_PER_S = 3e9  # without a data sheet or between nodes: slower than 25-gigabit Ethernet
 USUAL_BYTES_PER_S = 20e9
+_CONFIRM = 'pinchpoint bench ab -- "torchrun train.py" "env NCCL_P2P_DISABLE=0 torchrun train.py"'
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -83,7 +84,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         confidence="medium",
         fix="Let NCCL use the fast link: NCCL_DEBUG=INFO names the transport it chose",
         hint="NCCL_DEBUG=INFO torchrun train.py 2>&1 | grep -i via",
-        confirm='pinchpoint bench ab -- "torchrun train.py" "NCCL_P2P_DISABLE=0 torchrun train.py"',
+        confirm=_CONFIRM,
     )
 
 
@@ -119,7 +120,7 @@ def check_job(job: Job) -> Iterator[Finding]:
         saving_ns_per_step=(least, most),
         fix="Let NCCL use the fast link: NCCL_DEBUG=INFO names the transport it chose",
         hint="NCCL_DEBUG=INFO torchrun train.py 2>&1 | grep -i via",
-        confirm='pinchpoint bench ab -- "torchrun train.py" "NCCL_P2P_DISABLE=0 torchrun train.py"',
+        confirm=_CONFIRM,
     )
 
 
