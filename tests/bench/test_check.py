@@ -195,7 +195,7 @@ def test_no_valid_run():
 
 def test_an_unknown_benchmark():
     other = msgspec.structs.replace(_result(10.0), bench_id="other")
-    with pytest.raises(UsageError, match="knows no other"):
+    with pytest.raises(UsageError, match=r"no session of this command \(other"):
         check(other, _baseline(STEADY))
 
 

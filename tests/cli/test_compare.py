@@ -34,7 +34,7 @@ def test_two_results(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert cli(["compare", "a", "b/result.json"]) == 0
     out = capsys.readouterr().out
-    assert "wall time of the process" in out
+    assert "wall time of the" in out
     assert "different sessions" in out
 
 

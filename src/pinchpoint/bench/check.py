@@ -72,8 +72,9 @@ def check(
     entries = baseline.entries.get(entry_key(result))
     if entries is None:
         raise UsageError(
-            f"the baseline knows no {entry_key(result)}",
-            hint="add it: pinchpoint bench check --update",
+            f"the baseline has no session of this command ({result.bench_id}); a command with "
+            "other arguments is another benchmark",
+            hint="measure it once as it should be, and add it: pinchpoint bench check --update",
         )
     found = across_runs(result.runs, measures)
     if not found:

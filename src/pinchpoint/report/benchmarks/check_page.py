@@ -19,7 +19,7 @@ def page(result: CheckResult) -> Page:
     """Gated measures first, then those that are only shown."""
     items = sorted(result.items, key=lambda i: ("fail", "warn", "show").index(i.gate))
     tables = [_table(items)]
-    notes: tuple[str, ...] = tuple(note for i in items for note in _levels(i))
+    notes: tuple[str, ...] = (*_past(items), *(note for i in items for note in _levels(i)))
     if result.confirmation:
         confirmation = ab_page.page(result.confirmation)
         tables += confirmation.tables
@@ -39,7 +39,7 @@ def page(result: CheckResult) -> Page:
 def _table(items: list[CheckItem]) -> Table:
     return Table(
         "measure",
-        ("", "before", "now", "worse by", "bound", "sessions", "gate", "verdict"),
+        ("", "before", "now", "worse by", "bound", "gate", "verdict"),
         tuple(
             (
                 i.label,
@@ -47,13 +47,28 @@ def _table(items: list[CheckItem]) -> Table:
                 figure(i.value, i.unit),
                 change(i.change_ratio),
                 change(i.bound_ratio),
-                str(i.sessions),
-                i.gate + (f" {100 * i.threshold_ratio:.1f} %" if i.threshold_ratio else ""),
-                i.verdict,
+                i.gate + (f" {100 * i.threshold_ratio:.3g} %" if i.threshold_ratio else ""),
+                "" if i.gate == "show" else i.verdict,
             )
             for i in items
         ),
     )
+
+
+def _past(items: list[CheckItem]) -> list[str]:
+    """With how many sessions each measure was compared, those that share a number together."""
+    counts = sorted({i.sessions for i in items})
+    if len(counts) == 1:
+        return [f"compared with {_sessions_in_words(counts[0])}"]
+    return [
+        f"compared with {_sessions_in_words(n)}: "
+        + ", ".join(i.label for i in items if i.sessions == n)
+        for n in counts
+    ]
+
+
+def _sessions_in_words(count: int) -> str:
+    return f"{count} past session" + ("" if count == 1 else "s")
 
 
 def _case(item: CheckItem) -> Case:

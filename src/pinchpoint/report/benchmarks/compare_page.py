@@ -165,16 +165,28 @@ def results_page(found: ResultComparison) -> Page:
         tables=(
             Table(
                 "measure",
-                ("", "A", "runs", "B", "runs", "worse by", "verdict"),
+                ("", "A", "B", "worse by", "verdict"),
                 tuple(
                     (
                         c.label,
                         figure(c.a_median, c.unit),
-                        f"{range_of(c.a_range)} ({c.a_runs})",
                         figure(c.b_median, c.unit),
-                        f"{range_of(c.b_range)} ({c.b_runs})",
                         percent_change(c.change_ratio),
                         c.verdict,
+                    )
+                    for c in found.changes
+                ),
+            ),
+            Table(
+                "least and most of the runs",
+                ("", "A", "runs", "B", "runs"),
+                tuple(
+                    (
+                        c.label,
+                        range_of(c.a_range, c.unit),
+                        str(c.a_runs),
+                        range_of(c.b_range, c.unit),
+                        str(c.b_runs),
                     )
                     for c in found.changes
                 ),

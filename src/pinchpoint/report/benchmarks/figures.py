@@ -28,6 +28,8 @@ def change_range(interval: tuple[float, float] | None) -> str:
     return f"{100 * interval[0]:+.1f} to {change(interval[1])}"
 
 
-def range_of(interval: tuple[float, float] | None) -> str:
-    """An interval of values, without unit."""
-    return "-" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
+def range_of(interval: tuple[float, float] | None, unit: str = "") -> str:
+    """An interval of values in the unit of the measure; without one, bare numbers."""
+    if interval is None:
+        return "-"
+    return f"{figure(interval[0], unit)} to {figure(interval[1], unit)}"

@@ -30,7 +30,7 @@ def _measures(found: dict[str, AcrossRuns]) -> Table:
             (
                 a.measure.label,
                 figure(a.median, a.measure.unit),
-                range_of(a.ci95),
+                range_of(a.ci95, a.measure.unit),
                 "-" if a.cv is None else f"{100 * a.cv:.1f} %",
                 str(len(a.values)),
             )

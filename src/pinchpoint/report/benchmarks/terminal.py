@@ -9,7 +9,7 @@ from pinchpoint.report.plain import middle_cut, plain
 WIDTH = 80
 _LONGEST_CELL = 120  # of the first column; it may take several lines
 _LONGEST_FIGURE = 40
-_LEAST_FIRST = 24  # columns of the first cell, whatever the others need
+_LEAST_FIRST = 18  # columns of the first cell, whatever the others need
 _LONGEST_TEXT = 1000
 
 
