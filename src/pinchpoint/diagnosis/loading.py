@@ -18,6 +18,7 @@ from pinchpoint.trace import HostKind, MemoryKind, Trace, once_per_trace
 LOADER = "enumerate(Data"  # torch names the range enumerate(DataLoader)#…__next__
 LEAST_WAIT_NS = 1_000_000  # taking a batch that is ready costs up to 0.6 ms, recorded
 LEAST_STEPS_RATIO = 1 / 3  # a wait in fewer steps is an incident (a new epoch, a busy disk)
+FEWEST_ROUNDS = 2  # a single wait may be an incident
 READY_BATCH_RATIO = 0.02  # taking a batch that is ready costs about 0.1 ms of a wait of 5 ms
 MOST_OF_IT_RATIO = 0.5  # work that takes this share of the loading is what to look at first
 
@@ -75,15 +76,27 @@ def loads(trace: Trace) -> Loads | None:
     steps = judged_steps(trace)
     starving = np.unique(steps.step_of(host["start_ns"][spans.rows[waiting]]))
     shape, size = _batch(trace)
+    workers = _workers(trace)
     return Loads(
         spans,
         in_workers="MultiProcessing" in (spans.evidence[-1].name or ""),
-        workers=_workers(trace),
-        starving=len(starving) >= LEAST_STEPS_RATIO * len(steps),
+        workers=workers,
+        starving=_again_and_again(len(starving), len(steps), workers),
         sample=shape[1:] if shape else None,
         samples=shape[0] if shape else None,
         sample_bytes=size // shape[0] if shape and shape[0] else None,
     )
+
+
+def _again_and_again(waiting: int, steps: int, workers: int | None) -> bool:
+    """Whether so many of the steps wait that it is no incident.
+
+    Workers that started together finish together: then one step waits for a whole round of batches,
+    and the next ones, as many as there are workers, find theirs ready.
+    """
+    if waiting >= LEAST_STEPS_RATIO * steps:
+        return True
+    return workers is not None and waiting >= FEWEST_ROUNDS and waiting * workers >= steps
 
 
 def work_in_loader(trace: Trace, found: Loads, kind: InputWork) -> HostSpans | None:

@@ -1,5 +1,7 @@
 """Loops small enough to replay in one's head; times in microseconds times 1000."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,12 +19,13 @@ from pinchpoint.analysis.replay import (
 from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.predict import (
     _clean,
+    corrected_range_ns,
     corrected_step_ns,
     replayable,
     what_if,
 )
 from pinchpoint.analysis.replay.simulate import PASSES, _Run, simulate
-from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind, RunFacts
 
 US = 1_000
 STEPS = 6
@@ -265,3 +268,18 @@ def test_recording_takes_no_part_of_the_work_of_the_device():
     trace = b.trace()
     assert _clean(trace).mean_ns < 60 * US
     assert 79 * US <= corrected_step_ns(trace) <= 100 * US
+
+
+def test_steps_measured_without_the_profiler_count_by_their_median():
+    timed = (200 * US,) * 19 + (9_000 * US,)
+    trace = replace(turns(), run=RunFacts(unprofiled_step_ns=timed))
+    assert corrected_step_ns(trace) == 200 * US
+
+
+def test_steps_in_bursts_cost_their_mean():
+    timed = ((100 * US,) * 7 + (900 * US,)) * 4
+    trace = replace(turns(), run=RunFacts(unprofiled_step_ns=timed))
+    assert corrected_step_ns(trace) == 200 * US
+    low, high = corrected_range_ns(trace)
+    assert low == pytest.approx(200 * US - 2 * 264.6 * US / 32**0.5, rel=0.001)
+    assert high == pytest.approx(200 * US + 2 * 264.6 * US / 32**0.5, rel=0.001)

@@ -45,6 +45,13 @@ def test_is_quiet_where_batches_are_ready(outcome, cause):
     assert outcome(cause, TraceBuilder().trace()).answer == "not checked"
 
 
+def test_workers_that_finish_together_make_one_step_wait_for_a_round():
+    rounds = [0.1] * 6 + [300.0] + [0.1] * 7 + [300.0]
+    assert loads(loading(rounds, workers=8)).starving
+    assert not loads(loading(rounds, workers=4)).starving  # four rounds would have had time
+    assert not loads(loading([0.1] * 7 + [300.0], workers=8)).starving  # an incident
+
+
 def test_thousands_of_tiny_rows_are_collated(outcome, ranked):
     trace = loading(LATE, workers=2, batch=[8192, 64], size=8192 * 256)
     (finding,) = outcome("collate-slow", trace).findings

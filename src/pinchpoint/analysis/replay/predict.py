@@ -17,6 +17,8 @@ from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.intervals import covered_before, flatten
 
 MOST_NODES = 12_000  # calls of a replayed window; more steps are left out beyond it
+BURST_PERCENTILE = 95  # a round of 16 workers makes one step in 16 wait for all of them
+BURST_RATIO = 3.0  # of the median; steps that vary by themselves stay below it
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,14 @@ def _clean(trace: Trace) -> _Clean | None:
 def corrected_range_ns(trace: Trace) -> tuple[int, int] | None:
     """Between what the step without the profiler may be; see :mod:`ranges`.
 
-    10th and 90th percentile of measured steps, where the same run measured them.
+    10th and 90th percentile of measured steps, where the same run measured them; of steps that
+    come in bursts, two standard errors around their mean.
     """
     if timed := _timed(trace):
         low, high = np.percentile(timed, (10, 90))
+        if _in_bursts(timed):
+            mean, error = np.mean(timed), np.std(timed) / np.sqrt(len(timed))
+            low, high = max(mean - 2 * error, np.min(timed)), mean + 2 * error
         return round(low), round(high)
     step, base, clean = corrected_step_ns(trace), replayable(trace), _clean(trace)
     if step is None or base is None or clean is None:
@@ -147,15 +153,23 @@ def _recording_ns(trace: Trace) -> float:
 def corrected_step_ns(trace: Trace) -> int | None:
     """The step without the profiler's own work: measured in the same run, else estimated.
 
-    An estimate is no shorter than the device's work, of which recording takes no part.
+    The median of measured steps, or where they come in bursts (batches that workers finish
+    together) the mean, which is what a step costs. An estimate is no shorter than the device's
+    work, of which recording takes no part.
     """
     if timed := _timed(trace):
-        return int(np.median(timed))
+        return int(np.mean(timed) if _in_bursts(timed) else np.median(timed))
     base, clean, typical = replayable(trace), _clean(trace), steps(trace).typical_ns
     if base is None or clean is None or typical is None:
         return None
     estimate = int(typical * min(clean.mean_ns / base.settled_ns, 1.0))
     return max(estimate, min(_device_busy_ns(trace), typical))
+
+
+def _in_bursts(timed: Sequence[int]) -> bool:
+    """Whether long steps come so often that they are part of what a step usually costs."""
+    late = np.percentile(timed, BURST_PERCENTILE, method="lower")
+    return bool(late > BURST_RATIO * np.median(timed))
 
 
 def _device_busy_ns(trace: Trace) -> int:
@@ -207,7 +221,8 @@ def _before_and_after(
     if not every_step:
         return usual, usual * min(replayed_ns / clean.mean_ns, 1.0)
     mean = _mean_step_ns(trace, base, clean)
-    if _timed(trace):  # the recorded steps may have had the cause more often, or less
+    timed = _timed(trace)
+    if timed and not _in_bursts(timed):  # the recorded steps may have had the cause more often
         return mean, min(usual * replayed_ns / clean.mean_ns, mean)
     return mean, mean * min(replayed_ns / clean.every_ns, 1.0)
 
