@@ -10,6 +10,7 @@ from pinchpoint.analysis.in_steps import device_ops_in_steps, judged_steps, per_
 from pinchpoint.analysis.input_work import InputWork, input_work
 from pinchpoint.analysis.launched_calls import launched_calls
 from pinchpoint.analysis.replay import Change, ScaleHostSpans
+from pinchpoint.analysis.replay.predict import comes_in_bursts
 from pinchpoint.analysis.shapes import Shape
 from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, named
 from pinchpoint.diagnosis.rule import NotChecked
@@ -81,22 +82,27 @@ def loads(trace: Trace) -> Loads | None:
         spans,
         in_workers="MultiProcessing" in (spans.evidence[-1].name or ""),
         workers=workers,
-        starving=_again_and_again(len(starving), len(steps), workers),
+        starving=_again_and_again(
+            len(starving), len(steps), workers, in_bursts=comes_in_bursts(trace)
+        ),
         sample=shape[1:] if shape else None,
         samples=shape[0] if shape else None,
         sample_bytes=size // shape[0] if shape and shape[0] else None,
     )
 
 
-def _again_and_again(waiting: int, steps: int, workers: int | None) -> bool:
+def _again_and_again(waiting: int, steps: int, workers: int | None, *, in_bursts: bool) -> bool:
     """Whether so many of the steps wait that it is no incident.
 
     Workers that started together finish together: then one step waits for a whole round of batches,
-    and the next ones, as many as there are workers, find theirs ready.
+    and the next ones, as many as there are workers, find theirs ready. Fewer steps than two rounds
+    show that only if the steps of the whole run are known to come in bursts.
     """
     if waiting >= LEAST_STEPS_RATIO * steps:
         return True
-    return workers is not None and waiting >= FEWEST_ROUNDS and waiting * workers >= steps
+    if workers is None or waiting < FEWEST_ROUNDS or waiting * workers < steps:
+        return False
+    return in_bursts or steps >= FEWEST_ROUNDS * workers
 
 
 def work_in_loader(trace: Trace, found: Loads, kind: InputWork) -> HostSpans | None:

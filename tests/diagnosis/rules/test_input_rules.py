@@ -1,10 +1,13 @@
 """Rules about what keeps a loader from having the batch ready."""
 
+from dataclasses import replace
+
 import pytest
 
 from builders import TraceBuilder
 from loader_steps import loading
 from pinchpoint.diagnosis.loading import loads
+from pinchpoint.trace import RunFacts
 
 LATE = [50.0] * 6
 INPUT_RULES = ("decode-bound", "small-file-io", "collate-slow", "slow-transform")
@@ -46,10 +49,17 @@ def test_is_quiet_where_batches_are_ready(outcome, cause):
 
 
 def test_workers_that_finish_together_make_one_step_wait_for_a_round():
-    rounds = [0.1] * 6 + [300.0] + [0.1] * 7 + [300.0]
+    rounds = [0.1] * 6 + [300.0] + [0.1] * 7 + [300.0] + [0.1] * 2
     assert loads(loading(rounds, workers=8)).starving
     assert not loads(loading(rounds, workers=4)).starving  # four rounds would have had time
-    assert not loads(loading([0.1] * 7 + [300.0], workers=8)).starving  # an incident
+    assert not loads(loading([0.1] * 15 + [300.0], workers=8)).starving  # an incident
+
+
+def test_less_than_two_rounds_tell_only_with_the_steps_of_the_run():
+    few = loading([0.1] * 6 + [300.0] * 2, workers=8)
+    assert not loads(few).starving
+    run = RunFacts(unprofiled_step_ns=((2_000_000,) * 7 + (300_000_000,)) * 4)
+    assert loads(replace(few, run=run)).starving
 
 
 def test_thousands_of_tiny_rows_are_collated(outcome, ranked):

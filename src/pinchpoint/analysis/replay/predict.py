@@ -132,7 +132,7 @@ def corrected_range_ns(trace: Trace) -> tuple[int, int] | None:
     """
     if timed := _timed(trace):
         low, high = np.percentile(timed, (10, 90))
-        if _in_bursts(timed):
+        if comes_in_bursts(trace):
             mean, error = np.mean(timed), np.std(timed) / np.sqrt(len(timed))
             low, high = max(mean - 2 * error, np.min(timed)), mean + 2 * error
         return round(low), round(high)
@@ -164,6 +164,12 @@ def corrected_step_ns(trace: Trace) -> int | None:
         return None
     estimate = int(typical * min(clean.mean_ns / base.settled_ns, 1.0))
     return max(estimate, min(_device_busy_ns(trace), typical))
+
+
+def comes_in_bursts(trace: Trace) -> bool:
+    """Whether the steps that the same run timed come in bursts; False where it timed none."""
+    timed = _timed(trace)
+    return bool(timed) and _in_bursts(timed)
 
 
 def _in_bursts(timed: Sequence[int]) -> bool:
