@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 DOCS = ROOT / "docs"
 SHIM = HERE / "worker-in-a-frame.js"
-FETCHED = "https://unpkg.com/iframe-worker/shim"  # what zensical would load in its place
+FETCHED = re.compile(r"https://[\w.]+/iframe-worker/shim")  # what zensical would load in its place
 OF_A_PAGE = re.compile(r'href="([./]*)site\.css"')  # the way from a page to the root
 OF_THE_PROJECT = {
     "contributing.md": ROOT / "CONTRIBUTING.md",
@@ -74,7 +74,7 @@ def build(folder: Path) -> Path:
         raise SystemExit(f"zensical failed\n{done.stdout}{done.stderr}")
     for path in (folder / "site").rglob("*.html"):
         text = path.read_text("utf-8")
-        path.write_text(text.replace(FETCHED, f"{OF_A_PAGE.search(text)[1]}{SHIM.name}"), "utf-8")
+        path.write_text(FETCHED.sub(f"{OF_A_PAGE.search(text)[1]}{SHIM.name}", text), "utf-8")
     return folder / "site"
 
 
