@@ -50,3 +50,13 @@ def test_a_device_without_such_units_is_not_checked(outcome):
     for _ in p.steps(6):
         p.kernel(PLAIN, 2_000)
     assert outcome("no-tensor-cores", p.trace()).answer == "not checked"
+
+
+@pytest.mark.parametrize(("capability", "answer"), [((7, 0), "not checked"), ((8, 6), "found")])
+def test_an_unlisted_device_is_judged_by_its_compute_capability(outcome, capability, answer):
+    p = Program()
+    p.builder.devices[0] = Device(0, "A card of tomorrow", None, None, capability, "nvidia")
+    for _ in p.steps(6):
+        with p.row("aten::mm", shapes=[[4096, 4096]] * 2, dtypes=["float"] * 2):
+            p.kernel(PLAIN, 2_000)
+    assert outcome("no-tensor-cores", p.trace()).answer == answer

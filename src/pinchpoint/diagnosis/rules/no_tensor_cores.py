@@ -33,6 +33,7 @@ RECORD = "device activity: ProfilerActivity.CUDA"
 
 REACHED_RATIO = 0.8  # TF32 products reach this much less of their peak than SIMT ones do of theirs
 USUAL_SPEEDUP = 6.0  # where the device's data sheet is not known
+FIRST_TF32 = (8, 0)  # compute capability: Ampere
 LEAST_KERNEL_NS = 20_000  # shorter products are bound by latency, not by arithmetic
 
 
@@ -63,10 +64,22 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _speedup(trace: Trace) -> float:
     """How much faster TF32 products are on this device; NotChecked where it has none."""
-    spec = find_spec(trace.devices[0].name) if trace.devices else None
+    if not trace.devices:
+        return USUAL_SPEEDUP
+    device = trace.devices[0]
+    spec = find_spec(device.name)
     if spec is None:
+        if device.vendor == "nvidia" and (device.compute_capability or FIRST_TF32) < FIRST_TF32:
+            raise _without_tf32(device.name or "the device")
         return USUAL_SPEEDUP
     plain, matrix = spec.peak_flop_per_s("fp32"), spec.peak_flop_per_s("tf32")
     if matrix is None or plain is None:
-        raise NotChecked(f"{spec.name} has no TF32 matrix units")
+        raise _without_tf32(spec.name)
     return REACHED_RATIO * matrix / plain
+
+
+def _without_tf32(device: str) -> NotChecked:
+    return NotChecked(
+        f"{device} has no TF32 matrix units; what 16 bits would give there is not estimated",
+        'an autocast run: with torch.autocast("cuda", torch.float16), and a gradient scaler',
+    )
