@@ -55,6 +55,11 @@ def test_workers_that_finish_together_make_one_step_wait_for_a_round():
     assert not loads(loading([0.1] * 15 + [300.0], workers=8)).starving  # an incident
 
 
+def test_a_wait_of_a_hundredth_of_the_step_is_the_price_of_a_ready_batch():
+    assert not loads(loading([1.4] * 6, workers=4, work_ms=120)).starving
+    assert loads(loading([14.0] * 6, workers=4, work_ms=120)).starving
+
+
 def test_less_than_two_rounds_tell_only_with_the_steps_of_the_run():
     few = loading([0.1] * 6 + [300.0] * 2, workers=8)
     assert not loads(few).starving
