@@ -1,4 +1,5 @@
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,13 @@ def test_a_full_disk_is_no_bug_of_ours():
     assert run.returncode == 2
     assert run.stderr.splitlines()[0] == "error: the output: No space left on device"
     assert len(run.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_stream_that_the_shell_closed_takes_output_and_keeps_none(closed):
+    words = f"{shlex.quote(sys.executable)} -m pinchpoint explain sync-in-loop {closed}>&-"
+    run = subprocess.run(["sh", "-c", words], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("words", ["--help", "--version"])

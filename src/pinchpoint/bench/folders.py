@@ -9,6 +9,7 @@ Files are written beside their place and moved in. A session whose process is go
 status says ``running`` was cut; readers say so.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -35,6 +36,8 @@ def write_atomic(path: Path, content: bytes) -> None:
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
+        if path.exists() and not path.is_file():  # replacing a device takes it from the machine
+            raise OSError(errno.EEXIST, "a folder or a device", str(path))
         with beside.open("xb") as file:
             file.write(content)
             file.flush()

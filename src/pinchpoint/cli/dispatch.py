@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ _TIME_NUMPY = ("bench", "crossover")  # how fast it is on all cores is what they
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code and never raises."""
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
+    _stand_in_for_closed_streams()
     try:
         code = _run(list(sys.argv[1:] if words is None else words))
         sys.stdout.flush()
@@ -53,6 +55,13 @@ def main(words: Sequence[str] | None = None) -> int:
         return _complain(UsageError(f"{where}: {error.strerror}", hint="free space, or look there"))
     except Exception as error:
         return _own_up(error)
+
+
+def _stand_in_for_closed_streams() -> None:
+    """What was closed by the shell (``>&-``) takes output and keeps none."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _run(words: list[str]) -> int:

@@ -4,6 +4,7 @@ They are what ``--shard`` writes, what ``merge`` reads, and where a run on one m
 records until all are there: never more than one of them is in memory.
 """
 
+import errno
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,8 @@ LONGEST_LINE = 4_000_000  # bytes; a record has at most a tenth of it
 def write_part(path: Path, header: PartHeader, records: Iterable[bytes]) -> int:
     """Write a part file as the records come; how many there were. Raises OSError."""
     count = 0
+    if path.exists() and not path.is_file():  # replacing a device would take it from the machine
+        raise OSError(errno.EEXIST, "a folder or a device", str(path))
     beside = path.with_name(f".{path.name}.tmp")
     try:
         with beside.open("wb") as file:
