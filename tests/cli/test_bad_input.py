@@ -1,11 +1,19 @@
 """Files that are no recordings end in one clear line and a next step, whatever is in them."""
 
 import gzip
+import json
 import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from pinchpoint.cli import main as cli
+from pinchpoint.monitor.run_folder import SCHEMA
+
+DEMO = Path(__file__).parents[1] / "data/labelled/c16_sync_in_loop.slow.json.gz"
 
 BAD = {
     "empty.json": b"",
@@ -72,3 +80,50 @@ def test_a_name_that_is_no_text(tmp_path, capsys):
     err = capsys.readouterr().err
     assert "no such file" in err
     assert "\x1b" not in err
+
+
+NESTED = b'{"schema": ' + b"[" * 100_000
+ASKING = {
+    "a baseline": ["bench", "history"],
+    "a ledger": ["try", "--show", "--ledger"],
+    "a part": ["merge"],
+    "a result": ["compare", str(DEMO)],
+}
+
+
+@pytest.mark.parametrize("asking", ASKING)
+def test_json_that_is_nested_without_end(asking, tmp_path, capsys):
+    path = tmp_path / "nested.json"
+    path.write_bytes(NESTED + b"\n{}\n")
+    assert cli([*ASKING[asking], str(path)]) == 2
+    assert "internal error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asking", ASKING)
+def test_a_pipe_that_nobody_writes_to(asking, tmp_path, capsys):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    assert cli([*ASKING[asking], str(path)]) == 2
+    assert "internal error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [None, b'{"gpu": 1.5}', b'{"gpu": {"devices": 7}}', NESTED])
+def test_a_run_folder_with_a_strange_environment(text, tmp_path, capsys):
+    run = tmp_path / "run"
+    (run / "traces").mkdir(parents=True)
+    (run / "processes").mkdir()
+    shutil.copy(DEMO, run / "traces" / "t.json.gz")
+    (run / "run.json").write_text(json.dumps({"schema": SCHEMA}))
+    process = '{"rank": 0, "device": 3, "steps": 4, "recordings": [7, {"file": "t.json.gz"}]}'
+    (run / "processes" / "rank0.json").write_text(process)
+    if text is None:
+        os.mkfifo(run / "env.json")
+    else:
+        (run / "env.json").write_bytes(text)
+    assert cli(["diagnose", str(run)]) in (0, 2)
+    assert "internal error" not in capsys.readouterr().err
+
+
+def test_streams_that_were_closed_before_the_start():
+    closed = 'exec "$0" -m pinchpoint explain sync-in-loop <&- >&- 2>&-'
+    assert subprocess.run(["sh", "-c", closed, sys.executable], check=False).returncode == 0

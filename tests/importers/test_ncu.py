@@ -101,6 +101,8 @@ def test_the_decimal_sign_is_found(texts, sign):
         ("1.5e+10", ".", 1.5e10),
         ("nan", ".", None),
         ("no data", ".", None),
+        ("9" * 400, ".", None),
+        ("1e300", ".", None),
         ("(!) n/a", ".", None),
         ("(16384, 1, 1)", ".", None),
         ("PolicySpread", ".", None),

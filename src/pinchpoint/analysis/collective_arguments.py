@@ -105,7 +105,7 @@ def bus_factor(kinds: NDArray[np.str_], group_size: Ints) -> Floats:
 def _decoded(text: str) -> dict[str, Any]:
     try:
         given = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
         return {}
     return given if isinstance(given, dict) else {}
 

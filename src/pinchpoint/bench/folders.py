@@ -133,7 +133,7 @@ def session_state(folder: Path) -> dict[str, Any]:
         state = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UnreadableFile(f"{folder}: no {SESSION_FILE}", hint="not a folder of bench") from None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         state = None
     if not isinstance(state, dict) or state.get("schema") != SESSION_SCHEMA:
         return {"status": "cut", "why": f"{SESSION_FILE} was not written to the end"}

@@ -165,7 +165,7 @@ def read_document(path: Path, kind: type[Document], schema: str) -> Document:
     text = read_bounded(path)
     try:
         head = msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise UnreadableFile(f"{path}: not JSON ({error})", hint="was the copy cut off?") from None
     if head.get("schema") != schema:
         raise UnreadableFile(
@@ -181,6 +181,8 @@ def read_document(path: Path, kind: type[Document], schema: str) -> Document:
 def read_bounded(path: Path) -> bytes:
     """The bytes of a small file; UnreadableFile if it is missing or far too large."""
     try:
+        if path.exists() and not path.is_file():
+            raise UnreadableFile(f"{path}: a folder, pipe or device", hint="name a file")
         if path.stat().st_size > MAX_BYTES:
             raise UnreadableFile(f"{path}: larger than any file of a benchmark", hint="wrong file?")
         return path.read_bytes()

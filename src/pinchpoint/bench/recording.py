@@ -68,7 +68,7 @@ def read_steps(folder: Path) -> StepSeries | None:
 def _read(path: Path) -> _Document:
     try:
         document = msgspec.json.decode(read_bounded(path), type=_Document)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableFile(f"{path}: {error}", hint="measure again") from None
     if document.schema != SCHEMA:
         raise UnreadableFile(f"{path}: schema {document.schema!r}", hint="measure again")

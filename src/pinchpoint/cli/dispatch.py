@@ -58,10 +58,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _stand_in_for_closed_streams() -> None:
-    """What was closed by the shell (``>&-``) takes output and keeps none."""
-    for name in ("stdout", "stderr"):
+    """What was closed by the shell (``>&-``) takes output and keeps none, or has no input."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _run(words: list[str]) -> int:

@@ -131,7 +131,7 @@ def _from_report(path: Path) -> list[Wanted]:
 
     try:
         report = decode(read_bounded(path))
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"{path}: {error}", hint="pinchpoint diagnose --json TRACE > report.json"
         ) from None

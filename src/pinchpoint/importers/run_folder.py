@@ -82,7 +82,7 @@ def _facts(path: Path, run: Mapping[str, Any], process: Mapping[str, Any]) -> Ru
     environment["process"] = process
     environment["loader_workers"] = workers
     environment["metrics"] = _document(path / METRICS_FILE, missing_ok=True)
-    steps = process.get("steps") or {}
+    steps = _mapping(process.get("steps"))
     return RunFacts(
         environment=environment,
         unprofiled_step_ns=_numbers(steps.get("before_ns")) + _numbers(steps.get("after_ns")),
@@ -96,7 +96,7 @@ def _first_recording(
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """The lowest rank with a file, and the newest of its files."""
     for process in sorted(processes, key=lambda p: _whole(p.get("rank")) or 0):
-        recordings = [r for r in process.get("recordings") or () if isinstance(r, dict)]
+        recordings = _documents(process.get("recordings"))
         files = [r for r in recordings if r.get("file")]
         if files:
             return process, files[-1]
@@ -155,9 +155,9 @@ def _on_the_traces_terms(
 
     Without a uuid to go by, numbers stay as the driver has them.
     """
-    device = process.get("device") or {}
-    known = (_document(path / ENVIRONMENT_FILE, missing_ok=True).get("gpu") or {}).get("devices")
-    uuids = [d.get("uuid") for d in known or () if isinstance(d, dict)]
+    device = _mapping(process.get("device"))
+    gpu = _mapping(_document(path / ENVIRONMENT_FILE, missing_ok=True).get("gpu"))
+    uuids = [d.get("uuid") for d in _documents(gpu.get("devices"))]
     keep = np.ones(len(counters), np.bool_)
     numbers = counters["device"].copy()
     if device.get("uuid") in uuids:
@@ -205,6 +205,8 @@ def _stacked(first: Table, second: Table) -> Table:
 
 def _document(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
     try:
+        if path.exists() and not path.is_file():
+            raise UnreadableFile(f"{path}: a folder, pipe or device", hint="copy it again")
         if path.stat().st_size > _LARGEST_DOCUMENT_BYTES:
             raise UnreadableFile(f"{path}: far too large for what it should hold")
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -229,6 +231,14 @@ def _inside(folder: Path, name: object) -> Path:
             f"{folder}: the recording {name!r} lies outside", hint="check run.json"
         )
     return path
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _documents(value: object) -> list[dict[str, Any]]:
+    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
 
 
 def _whole(value: object) -> int | None:

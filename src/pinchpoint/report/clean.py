@@ -30,7 +30,12 @@ def _cleaned(value: Any, field: str) -> Any:
             return "\n".join(plain(line, _SENTENCE_LIMIT) for line in value.splitlines())
         return plain(value, _NAME_LIMIT if field in ("rows", "name") else _SENTENCE_LIMIT)
     if isinstance(value, dict):
-        return {key: _cleaned(item, str(key)) for key, item in value.items()}
+        return {_key(key): _cleaned(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_cleaned(item, field) for item in value]
     return value
+
+
+def _key(key: Any) -> Any:
+    # Keys can be names too: devices by name, facts by what a profiler calls them.
+    return plain(key, _NAME_LIMIT) if isinstance(key, str) else key

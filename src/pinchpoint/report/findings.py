@@ -67,7 +67,8 @@ def chosen(report: Report, finding: str) -> FindingItem:
         raise UsageError(f"{finding} was looked for and not found", hint="nothing to do")
     ids = ", ".join(item.id for item in report.findings)
     raise UsageError(
-        f"no finding {finding!r} in this recording", hint=f"findings: {ids}" if ids else ""
+        f"no finding {finding!r} in this recording",
+        hint=f"findings: {ids or 'none in this recording'}",
     )
 
 

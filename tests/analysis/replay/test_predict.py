@@ -215,6 +215,13 @@ def starved(wait_us=200):
     return b.trace()
 
 
+def test_a_recording_without_host_ranges_has_none_to_take_away():
+    trace = turns()
+    none = np.empty(0, np.int64)
+    graph = replayable(trace).graph
+    assert apply(replace(trace, host_ops=None), graph, [ScaleHostSpans(none, 0.0)]) is graph
+
+
 def test_workers_keep_their_own_pace_when_the_host_gets_faster():
     trace = starved()
     work = np.flatnonzero(trace.host_ops["duration_ns"] == 900 * US)

@@ -1,5 +1,6 @@
 """From files to the document and its pictures; recordings are of two H100."""
 
+import os
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -107,6 +108,53 @@ def test_parts_that_do_not_belong_together(tmp_path):
         merge_parts([])
     with pytest.raises(UsageError, match="not one of"):
         write_shard(both("uneven"), (3, 2), cut)
+
+
+def test_a_part_whose_columns_do_not_fit_is_refused(tmp_path):
+    part = tmp_path / "1.part"
+    write_shard(both("uneven"), (1, 1), part)
+    header, line, *_ = part.read_bytes().splitlines()
+    record = decode_record(line)
+    summary = record.summary
+    replaced = msgspec.structs.replace
+    for what, bad in {
+        "length": replaced(summary, steps=replaced(summary.steps, end_ns=b"")),
+        "parts": replaced(summary, steps=replaced(summary.steps, parts_ns=bytes(8))),
+        "kind": replaced(summary, call_kinds=()),
+        "group": replaced(summary, groups=()),
+        "stride": replaced(summary, calls=replaced(summary.calls, stride=0)),
+    }.items():
+        assert summary.fault() is None
+        assert what in bad.fault()
+        part.write_bytes(header + b"\n" + encode_record(replaced(record, summary=bad)) + b"\n")
+        with pytest.raises(UnreadableFile, match="not a part file"):
+            merge_parts([part])
+
+
+@pytest.mark.parametrize("text", [b'{"traceEvents": []}', b'{"a":' * 50_000, b"[" * 50_000])
+def test_json_that_is_no_part(text, tmp_path):
+    part = tmp_path / "x.part"
+    part.write_bytes(text)
+    with pytest.raises(UnreadableFile, match="not a part file"):
+        merge_parts([part])
+
+
+def test_a_pipe_is_neither_read_nor_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UnreadableFile, match="pipe"):
+        merge_parts([pipe])
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_shard(both("uneven"), (1, 1), pipe)
+    assert pipe.is_fifo()
+
+
+def test_names_of_devices_cannot_steer_a_terminal(uneven):
+    replaced = msgspec.structs.replace
+    named = replaced(uneven, job=replaced(uneven.job, devices={"H100\x1b[31m\n::error::": 2}))
+    text = render_ranks(named)
+    assert "\x1b" not in text
+    assert "H100\ufffd[31m ::error::" in text
 
 
 def test_one_bad_file_does_not_stop_the_rest(tmp_path):

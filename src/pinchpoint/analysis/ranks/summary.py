@@ -18,6 +18,7 @@ LONGEST_TEXT = 160  # characters kept of a name or place
 MOST_CELLS = 3_000  # step × part
 
 Ints = NDArray[np.int64]
+_WIDE_BYTES, _SMALL_BYTES = 8, 4  # of a number in a column
 UNKNOWN = -1  # inside columns only: a sequence number that was not recorded
 
 
@@ -150,9 +151,42 @@ class RankSummary(_Part, frozen=True, kw_only=True):
     causes: tuple[Cause, ...] = ()
     kernels: tuple[Kernel, ...] = ()
 
+    def fault(self) -> str | None:
+        """Why its columns cannot belong together, which only damage or an edit makes; or None."""
+        for what, columns in (("steps", _step_columns(self.steps)), ("calls", _calls(self.calls))):
+            if len({len(column) for column in columns}) > 1:
+                return f"columns of its {what} differ in length"
+        count = len(self.steps.number) // _WIDE_BYTES
+        if len(self.steps.parts_ns) != count * len(self.parts) * _WIDE_BYTES:
+            return "its steps and their parts do not fit"
+        if self.calls.stride < 1:
+            return "its stride is not positive"
+        if not _within(self.calls.kind, 0, len(self.call_kinds)):
+            return "a call of a kind that it does not describe"
+        if not all(0 <= kind.group < len(self.groups) for kind in self.call_kinds):
+            return "a collective of a group that it does not describe"
+        return None if _within(self.calls.step, -1, count) else "a call of a step that it lacks"
+
     def parts_by_step(self) -> Ints:
         """Shape (steps, parts)."""
         return unpack(self.steps.parts_ns).reshape(-1, max(len(self.parts), 1))
+
+
+def _step_columns(steps: StepColumns) -> tuple[bytes, ...]:
+    whole = (steps.number, steps.start_ns, steps.end_ns, steps.complete, steps.host_ns)
+    return (*whole, steps.recording_ns, steps.kernels)
+
+
+def _calls(calls: Calls) -> tuple[bytes, ...]:
+    """The columns, small ones made as long as wide ones."""
+    wide = (calls.start_ns, calls.duration_ns, calls.ready_ns, calls.exposed_ns)
+    small = (calls.kind, calls.step, calls.place, calls.sequence)
+    return (*wide, *(column * (_WIDE_BYTES // _SMALL_BYTES) for column in small))
+
+
+def _within(column: bytes, low: int, high: int) -> bool:
+    values = unpack_small(column)
+    return bool(((values >= low) & (values < high)).all())
 
 
 def stride_for(count: int) -> int:

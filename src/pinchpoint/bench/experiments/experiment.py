@@ -124,7 +124,7 @@ def applied(folder: Path) -> dict[str, int]:
     for path in sorted(folder.glob("runs/[0-9]*-A/knobs-*.json")):
         try:
             log = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
-        except (OSError, msgspec.DecodeError, msgspec.ValidationError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         for what, count in log.items():
             found[what] = found.get(what, 0) + count

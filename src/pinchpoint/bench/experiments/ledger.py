@@ -73,7 +73,7 @@ def read(path: Path) -> list[Experiment]:
             continue
         try:
             found.append(msgspec.json.decode(line, type=Experiment))
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if number == len(lines):
                 break
             raise UnreadableFile(f"{path}, line {number}: {error}", hint="was it edited?") from None

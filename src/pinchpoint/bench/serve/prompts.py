@@ -38,7 +38,7 @@ def prompts_from(path: Path) -> list[Prompt]:
             continue
         try:
             found.append(msgspec.json.decode(line, type=Prompt))
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UnreadableFile(
                 f"{path}, line {number}: {error}", hint='one {"prompt": "..."} a line'
             ) from None

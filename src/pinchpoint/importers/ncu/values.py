@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 _NOTHING = {"", "nan", "-nan", "no data", "n/a", "(!) n/a", "(!) nan", "inf", "-inf"}
+_NO_MEASUREMENT = 1e30  # a launch of a day that moved 1e18 bytes/s stays far below, in any unit
 _GROUPS = "\u00a0\u202f '’"  # how locales group digits besides comma and point
 _PLAIN = re.compile(r"^-?[\d.,\u00a0\u202f '’]*\d(?:[eE][+-]?\d+)?$")
 _TRIPLE = re.compile(r"^\(? *(\d+)[,x ] *(\d+)[,x ] *(\d+) *\)?$")
@@ -36,9 +37,10 @@ def number(text: str, decimal: str) -> float | None:
     for sign in (group, *_GROUPS):
         bare = bare.replace(sign, "")
     try:
-        return float(bare.replace(decimal, "."))
+        value = float(bare.replace(decimal, "."))
     except ValueError:
         return None
+    return value if abs(value) < _NO_MEASUREMENT else None
 
 
 def is_nothing(text: str) -> bool:

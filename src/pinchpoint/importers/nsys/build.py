@@ -131,7 +131,7 @@ def _world_size(payloads: Mapping[int, str]) -> int | None:
 def _object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -106,6 +106,8 @@ def read_parts(paths: Sequence[Path]) -> Records:
 
 def _indexed(path: Path) -> tuple[PartHeader, list[Entry]]:
     found = []
+    if path.exists() and not path.is_file():
+        raise UnreadableFile(f"{path}: a folder, pipe or device", hint="name a part file")
     try:
         with path.open("rb") as file:
             header = _header(path, file.readline(LONGEST_LINE))
@@ -114,10 +116,13 @@ def _indexed(path: Path) -> tuple[PartHeader, list[Entry]]:
                 line = file.readline(LONGEST_LINE)
                 if not line:
                     break
-                found.append(_entry(path, offset, decode_record(line)))
+                record = decode_record(line)
+                if record.summary is not None and (fault := record.summary.fault()):
+                    raise msgspec.ValidationError(fault)
+                found.append(_entry(path, offset, record))
     except OSError as error:
         raise UnreadableFile(f"{path}: {error.strerror or error}", hint="check the path") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableFile(
             f"{path}: not a part file, or cut off ({error})",
             hint="write it again: pinchpoint ranks DIR --shard I/N -o PART",
@@ -127,6 +132,8 @@ def _indexed(path: Path) -> tuple[PartHeader, list[Entry]]:
 
 def _header(path: Path, line: bytes) -> PartHeader:
     header = msgspec.json.decode(line, type=PartHeader)
+    if b'"schema"' not in line:  # else any JSON object would do
+        raise msgspec.ValidationError("no schema")
     if header.schema != PART_SCHEMA:
         raise UnreadableFile(
             f"{path}: {header.schema} is not {PART_SCHEMA}",

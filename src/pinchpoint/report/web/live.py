@@ -91,6 +91,8 @@ def _telemetry(path: Path) -> tuple[int | None, list[Series]]:
 
 def _tail(path: Path) -> tuple[list[str], Iterator[list[str]]]:
     """The column names and the newest rows of a log that may be growing."""
+    if not path.is_file():
+        return [], iter(())
     try:
         with path.open("rb") as file:
             names = file.readline(_TAIL_BYTES)
@@ -115,7 +117,7 @@ def _number(cell: str) -> float | None:
 
 def _document(path: Path) -> Mapping[str, Any]:
     try:
-        if path.stat().st_size > _LARGEST_DOCUMENT_BYTES:
+        if not path.is_file() or path.stat().st_size > _LARGEST_DOCUMENT_BYTES:
             return {}
         return _mapping(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, RecursionError):
