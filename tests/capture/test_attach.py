@@ -45,6 +45,17 @@ def test_a_daemon_without_the_signal_trigger_is_not_signalled(process, tmp_path)
     assert daemon.poll() is None
 
 
+def test_the_launcher_of_a_run_stands_for_it(process, tmp_path):
+    child = f"subprocess.Popen([sys.executable, '-c', {WAITS!r}], stdout=1, env=env)"
+    code = (
+        "import os, subprocess, sys\n"
+        f"env = os.environ | {{'PINCHPOINT_RUN': {str(tmp_path)!r}}}\n"
+        f"child = {child}\n"
+        "sys.stdin.read(); child.kill()"
+    )
+    assert attach.way_to(process(code).pid) == attach.Way("run folder", tmp_path)
+
+
 def test_a_run_is_asked_through_its_folder(process, tmp_path, monkeypatch):
     (tmp_path / "traces").mkdir()
     monkeypatch.setattr(attach, "_LOOK_EVERY_S", 0.01)

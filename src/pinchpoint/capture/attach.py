@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from pinchpoint.capture.settings import FOLDER_VARIABLE
 from pinchpoint.errors import MeasurementInvalid, UsageError
 from pinchpoint.monitor.run_folder import REQUEST_FILE, TRACES
@@ -32,9 +34,12 @@ class Way:
 
 
 def way_to(pid: int) -> Way:
-    """How to ask this process. Raises UsageError if it is not there or was not started for it."""
+    """How to ask this process. Raises UsageError if it is not there or was not started for it.
+
+    ``pinchpoint run`` and launchers stand for the programs that they started.
+    """
     environ = environment(pid)
-    folder = environ.get(FOLDER_VARIABLE)
+    folder = environ.get(FOLDER_VARIABLE) or _folder_of_descendants(pid)
     if folder:
         return Way("run folder", Path(folder))
     config = environ.get("KINETO_CONFIG")
@@ -64,6 +69,22 @@ def environment(pid: int) -> Mapping[str, str]:
         raise UsageError(f"process {pid}: {error.strerror}", hint="Linux only") from None
     pairs = (entry.partition("=") for entry in text.split("\0") if "=" in entry)
     return {name: value for name, _, value in pairs}
+
+
+def _folder_of_descendants(pid: int) -> str | None:
+    """The run folder of the first process below this one that has one."""
+    try:
+        below = psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return None
+    for process in below:
+        try:
+            folder = environment(process.pid).get(FOLDER_VARIABLE)
+        except UsageError:  # it has ended, or is somebody else's
+            continue
+        if folder:
+            return folder
+    return None
 
 
 def record(pid: int, timeout_s: float, progress: Callable[[str], None]) -> list[Path]:
