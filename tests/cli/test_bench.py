@@ -126,6 +126,13 @@ def test_junit_and_github(capsys, tmp_path, monkeypatch):
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
 
 
+def test_a_missing_baseline_is_said_before_anything_runs(capsys, tmp_path):
+    command = [sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
+    assert cli(["bench", "check", "--baseline", "none.json", "--", *command]) == 2
+    assert "--update" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
 def test_run_and_check_and_history(capsys, tmp_path):
     run = ["bench", "run", "-p", "2", "--name", "t", *PRINTED]
     command = ["--", sys.executable, "-c", "print('x: 10')"]

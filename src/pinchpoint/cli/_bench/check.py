@@ -87,21 +87,22 @@ def check(
     """
     gating = gating or Gating()
     measuring, showing = measuring or Measuring(), showing or Showing()
-    from pinchpoint.bench.baseline import read_baseline, with_gates
+    from pinchpoint.bench.baseline import with_gates
     from pinchpoint.bench.check import check as judge
     from pinchpoint.bench.measures import MEASURES
     from pinchpoint.bench.result import read_result
     from pinchpoint.bench.thresholds import parse_percent
     from pinchpoint.report.benchmarks import check_page
 
+    past = _past(baseline, gating)
     new = read_result(result) if result else measure(command, processes, measuring)
     measures = MEASURES | measuring.custom()
     gates = _gates(gating, measures)
     update = _Update(baseline, new, gates, measures)
-    if not baseline.exists() and gating.update:
+    if past is None:
         update.write(None, accept=False)
         return 0
-    known = with_gates(read_baseline(baseline), new, gates)
+    known = with_gates(past, new, gates)
     alone = parse_percent(gating.fails_alone)
     found = judge(new, known, measures=measures, fails_alone=alone, force=gating.force)
     if base and command:
@@ -113,6 +114,19 @@ def check(
     if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
         update.write(known, accept=gating.accept)
     return 0 if found.exit_code == 4 and gating.allow_inconclusive else found.exit_code
+
+
+def _past(path: Path, gating: Gating) -> "Baseline | None":
+    """The past sessions, read before minutes are spent on measuring; None if this is the first."""
+    from pinchpoint.bench.baseline import read_baseline
+
+    if path.exists():
+        return read_baseline(path)
+    if not gating.update:
+        raise UsageError(
+            f"{path}: no such baseline", hint="make it from a good state: add --update"
+        )
+    return None
 
 
 def _explained(
