@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
+from pinchpoint.report.closing import closing_sentence
 from pinchpoint.report.columns import numeric, shown_value
 from pinchpoint.report.document import FindingItem, Report, ResultTable
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
@@ -68,7 +69,7 @@ def shown(safe: Report) -> dict[str, object]:
         "unit": _unit(safe),
         "findings": [_finding(safe, finding) for finding in safe.findings],
         "together": wording.together(safe),
-        "closing": wording.closing(safe),
+        "closing": closing_sentence(safe),
         "tables": [(table, _rows(table), numeric(table)) for table in safe.tables.values()],
         "arithmetic": _arithmetic(safe),
         "roofline": _roofline(safe),

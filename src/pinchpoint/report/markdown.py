@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
+from pinchpoint.report.closing import closing_sentence
 from pinchpoint.report.document import FindingItem, Report, ResultTable
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 
@@ -77,7 +78,7 @@ def _answer(report: Report) -> Iterator[str]:
         yield from _finding(report, finding, position)
     for sentence in (
         wording.together(report),
-        wording.closing(report),
+        closing_sentence(report),
         wording.not_checked_sentence(report),
         wording.crashed_sentence(report.crashed),
     ):

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
+from pinchpoint.report.closing import closing_sentence
 from pinchpoint.report.columns import numeric, shown_value
 from pinchpoint.report.document import FindingItem, Report, ResultTable
 from pinchpoint.report.plain import ascii_only
@@ -90,7 +91,7 @@ def _answer(report: Report, verbose: bool) -> Iterator[_Block]:
         yield from _finding(report, finding, position, verbose)
     if sentence := wording.together(report):
         yield _line(sentence, "green")
-    if sentence := wording.closing(report):
+    if sentence := closing_sentence(report):
         yield _line(sentence)
     yield from _silent(report, verbose)
     if report.next_command:

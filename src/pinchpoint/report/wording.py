@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.document import (
     FindingItem,
     LocationInfo,
@@ -159,21 +158,6 @@ def place_unless_said(finding: FindingItem) -> str | None:
     said = at and at.file and f"{at.file.rpartition('/')[2]}:{at.line}" in finding.summary
     where = place(at)
     return None if said or (where and where in finding.summary) else where
-
-
-def closing(report: Report) -> str | None:
-    """What the absence of further findings means; None if no rule looked at a step."""
-    if not (report.findings or report.clear):
-        return None
-    if report.steps.typical_ns is None:  # launches or samples alone: no step to hold them against
-        return None
-    worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step."
-    if report.source.one_of is not None:
-        more = "Nothing else" if report.findings else "Nothing"
-        return f"{more} inside this rank alone is {worth}"
-    if not report.findings:
-        return f"Nothing worth fixing here: no cause is {worth}"
-    return f"Nothing else is {worth}"
 
 
 def not_checked_sentence(report: Report) -> str | None:

@@ -1,0 +1,55 @@
+"""What it means that there are no findings, or no further ones."""
+
+from pinchpoint.analysis.bound import HELD_UP_RATIO
+from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
+from pinchpoint.report.document import PartOfStep, Report
+
+_IDLE_KINDS = frozenset(kind.id for kind in GapKind)
+_NOT_THE_PROGRAM = (GapKind.PROFILER.id, GapKind.START_LATENCY.id)
+
+
+def closing_sentence(report: Report) -> str | None:
+    """What the absence of further findings means; None if no rule looked at a step."""
+    if not (report.findings or report.clear):
+        return None
+    if report.steps.typical_ns is None:  # launches or samples alone: no step to hold them against
+        return None
+    worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step"
+    where = "" if report.source.one_of is None else " inside this rank alone"
+    if report.findings:
+        return f"No other cause that was checked{where} is {worth}."
+    if unexplained := _lost_without_a_cause(report):
+        return f"No cause that was checked{where} is {worth}, yet {unexplained}"
+    if where:
+        return f"Nothing{where} is {worth}."
+    return f"Nothing worth fixing here: no cause is {worth}."
+
+
+def _lost_without_a_cause(report: Report) -> str | None:
+    """Time in which the device, or without one no operator, computes: if it is much."""
+    step_ns = sum(_part_ns(part) for part in report.breakdown)
+    lost = [part for part in report.breakdown if _is_lost(part, report)]
+    lost_ns = sum(map(_part_ns, lost))
+    if lost_ns < HELD_UP_RATIO * step_ns or not lost:
+        return None
+    most = max(lost, key=_part_ns)
+    share = f"{100 * lost_ns / step_ns:.0f} % of it"
+    what = f"{share} passes outside operators"
+    if report.device is not None:
+        what = f"for {share} the device computes nothing"
+    return f"{what}, mostly: {most.label.removeprefix('idle: ')}. No rule explains that."
+
+
+def _is_lost(part: PartOfStep, report: Report) -> bool:
+    """Whether a part is a wait or what the host does around its operators."""
+    if part.part == "exposed-communication":  # of one rank: the verdict says who could judge it
+        return report.source.one_of is None
+    if part.group == "host":
+        return "idle" + part.part.removeprefix("host") in _IDLE_KINDS
+    return part.group in ("idle", "exposed") and part.part not in _NOT_THE_PROGRAM
+
+
+def _part_ns(part: PartOfStep) -> int:
+    known = part.unprofiled_ns_per_step
+    return part.ns_per_step if known is None else known

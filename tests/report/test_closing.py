@@ -1,0 +1,70 @@
+"""Silence of the rules is not health: what is said where nothing was found."""
+
+import os
+
+import msgspec
+import pytest
+
+from pinchpoint.errors import UsageError
+from pinchpoint.report.closing import closing_sentence
+from pinchpoint.report.findings import chosen
+from pinchpoint.report.web import live
+from report_sample import full_report, healthy_report, part
+
+HEALTHY = "Nothing worth fixing here: no cause is worth 3 % of the step."
+
+
+def with_parts(*parts, **changes):
+    return msgspec.structs.replace(healthy_report(), breakdown=parts, **changes)
+
+
+def test_a_busy_device_is_healthy():
+    report = with_parts(
+        part("gemm", "gemm", "device", 90), part("idle-python", "idle-python", "idle", 10)
+    )
+    assert closing_sentence(report) == HEALTHY
+
+
+def test_idle_time_that_no_rule_explains_is_not_called_healthy():
+    report = with_parts(
+        part("gemm", "gemm", "device", 65),
+        part("idle-python", "idle-python", "idle", 25),
+        part("idle-sync", "idle-sync", "idle", 10),
+    )
+    sentence = closing_sentence(report)
+    assert "for 35 % of it the device computes nothing, mostly: idle-python." in sentence
+    assert sentence.endswith("No rule explains that.")
+
+
+def test_start_latency_is_the_price_of_having_operations():
+    report = with_parts(
+        part("gemm", "gemm", "device", 80),
+        part("idle-start-latency", "idle-start-latency", "idle", 20),
+    )
+    assert closing_sentence(report) == HEALTHY
+
+
+def test_without_a_device_waiting_for_the_batch_is_not_called_healthy():
+    parts = (part("host-gemm", "host-gemm", "host", 9), part("host-data", "host-data", "host", 91))
+    sentence = closing_sentence(with_parts(*parts, device=None))
+    assert "yet 91 % of it passes outside operators" in sentence
+
+
+def test_further_causes_are_only_denied_where_they_were_checked():
+    sentence = "No other cause that was checked is worth 3 % of the step."
+    assert closing_sentence(full_report()) == sentence
+
+
+def test_showing_a_finding_of_a_healthy_recording_has_a_next_step():
+    with pytest.raises(UsageError) as caught:
+        chosen(healthy_report(), "1")
+    assert caught.value.hint == "findings: none in this recording"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_the_live_view_reads_no_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    names, rows = live._tail(pipe)
+    assert (names, list(rows)) == ([], [])
+    assert live._document(pipe) == {}
