@@ -4,7 +4,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.diagnosis.engine import ask, rule_modules
-from pinchpoint.diagnosis.rule import HEADINGS, NotChecked
+from pinchpoint.diagnosis.rule import HEADINGS, RECORD_FOR, NotChecked
 
 
 def rule(check, needs=()):
@@ -31,6 +31,12 @@ def test_missing_tables_are_not_checked_and_say_what_to_record():
     outcome = ask("example", rule(lambda trace: iter(()), needs=("device_ops",)), empty())
     assert outcome.answer == "not checked"
     assert outcome.why == "the recording has no device ops"
+    assert outcome.record == RECORD_FOR["device_ops"]
+
+
+def test_tables_that_only_some_rules_need_are_recorded_as_the_rule_says():
+    outcome = ask("example", rule(lambda trace: iter(()), needs=("counters",)), empty())
+    assert outcome.why == "the recording has no counters"
     assert outcome.record == "record the device"
 
 

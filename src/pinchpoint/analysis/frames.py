@@ -90,6 +90,12 @@ def owner_of(file: str) -> Owner:
     return Owner.LIBRARY if package in _LIBRARIES and inside else Owner.USER
 
 
+def shows_python(trace: Trace) -> bool:
+    """Whether the recording has Python frames, so that what is not among them did not run."""
+    host = trace.host_ops
+    return host is not None and bool((host["kind"] == HostKind.PYTHON).any())
+
+
 @once_per_trace
 def owners(trace: Trace) -> NDArray[np.uint8]:
     """The Owner of each host row that is a Python frame, 0 for the others; shape ``(rows,)``."""

@@ -12,7 +12,14 @@ import numpy as np
 from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns, what_if
 from pinchpoint.diagnosis import rules
-from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Finding, NotChecked, Outcome
+from pinchpoint.diagnosis.rule import (
+    MATERIAL_STEP_RATIO,
+    RECORD_FOR,
+    Finding,
+    NotChecked,
+    Outcome,
+)
+from pinchpoint.diagnosis.spoken import in_its_words
 from pinchpoint.trace import Trace, once_per_trace
 
 SPECIFIC_RATIO = 0.1  # of a generic cause's gain
@@ -57,9 +64,8 @@ def ask(id_: str, rule: ModuleType, trace: Trace) -> Outcome:
         table = getattr(trace, need)
         if table is None or not len(table):
             what = need.replace("_", " ")
-            return Outcome(
-                id_, "not checked", why=f"the recording has no {what}", record=rule.RECORD
-            )
+            record = RECORD_FOR.get(need, rule.RECORD)
+            return Outcome(id_, "not checked", why=f"the recording has no {what}", record=record)
     try:
         findings = tuple(rule.check(trace))
     except NotChecked as reason:
@@ -78,7 +84,8 @@ def diagnose(trace: Trace) -> Diagnosis:
     on top of those before it. What only pays after others are fixed is kept with their ids.
     """
     outcomes = run_rules(trace)
-    ranked = _without_parents([_predict(trace, o.id, f) for o in outcomes for f in o.findings])
+    said = [(o.id, in_its_words(trace, f)) for o in outcomes for f in o.findings]
+    ranked = _without_parents([_predict(trace, id_, finding) for id_, finding in said])
     ranked.sort(key=lambda r: (-r.saving_ns, r.id))
     ranked = _specific_first(trace, ranked)
     kept: list[Ranked] = []

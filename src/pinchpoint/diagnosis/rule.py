@@ -4,7 +4,7 @@ A rule is one module in ``diagnosis/rules``. Its name with dashes is its id (``s
 ``sync-in-loop``); its docstring is its page, with the headings in :data:`HEADINGS`. It declares
 
 ``NEEDS``     tables of the trace without which there is nothing to judge: ``("device_ops",)``
-``RECORD``    what to record, if a need is not met: one phrase for the reader
+``RECORD``    what to record, where a need is met and yet not enough: one phrase for the reader
 ``PARENT``    optional id of the more general cause, which yields when this one is found
 ``GENERIC``   optional True: it fits nearly every slow host; specific causes are told before it
 ``PERIODIC``  optional True: the cause may show in some steps only, and the mean step tells
@@ -25,6 +25,14 @@ from pinchpoint.trace import Trace
 HEADINGS = ("What it looks for", "Why it matters", "How to fix it", "When to ignore it")
 
 MATERIAL_STEP_RATIO = 0.03  # a cause worth less than this share of the step is no finding
+
+_DEVICE = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
+RECORD_FOR = {  # what to record for a table that is missing, whatever the rule
+    "device_ops": _DEVICE,
+    "api_calls": _DEVICE,
+    "host_ops": _DEVICE,
+}
+MORE_STEPS = "the same over five steps or more"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.hardware.specs import find_spec
+from pinchpoint.trace import HostKind
 from program import Program
 
 CLOCK = "<built-in function perf_counter>"
@@ -41,9 +42,19 @@ def test_a_stopwatch_that_waits_is_right(outcome):
 
 
 @pytest.mark.parametrize("cause", ["bench-no-sync", "bench-no-warmup", "bench-hot-cache"])
-def test_without_readings_of_a_clock_there_is_no_measurement(outcome, cause):
+def test_without_python_frames_a_measurement_cannot_be_seen(outcome, cause):
+    p = Program()
+    for number in range(4):
+        with p.row(f"ProfilerStep#{number}", kind=HostKind.ANNOTATION):
+            p.kernel("work", 100)
+            p.sync()
+    assert outcome(cause, p.trace()).answer == "not checked"
+
+
+@pytest.mark.parametrize("cause", ["bench-no-sync", "bench-no-warmup", "bench-hot-cache"])
+def test_frames_without_readings_of_a_clock_show_that_nothing_is_measured(outcome, cause):
     trace = timing([2_000] * 4, clock="<built-in function len>")
-    assert outcome(cause, trace).answer == "not checked"
+    assert outcome(cause, trace).answer == "clear"
 
 
 def first_call(us):

@@ -54,6 +54,11 @@ class Growth:
     why_not: str = ""
 
     @property
+    def too_short(self) -> bool:
+        """Whether more steps would do."""
+        return len(self.floor) < MIN_STEPS + 1
+
+    @property
     def bytes_per_step(self) -> int:
         """The median growth of the floor, first step left out."""
         steady = np.diff(self.floor[1:])

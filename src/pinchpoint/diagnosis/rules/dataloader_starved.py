@@ -23,7 +23,7 @@ from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-NEEDS = ("host_ops", "device_ops")
+NEEDS = ("host_ops",)
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
 PERIODIC = True
 
@@ -33,6 +33,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     found = loads(trace)
     if found is None or not found.starving:
         return
+    pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
     doing = "waits for worker processes" if found.in_workers else "prepares the batch itself"
     yield Finding(
         summary=f"The training thread {doing}, {duration(found.spans.ns_per_step)} of each step",
@@ -41,7 +42,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         changes=found.ready,
         location=found.spans.place,
         fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
-        hint="DataLoader(..., num_workers=8, pin_memory=True, persistent_workers=True)",
+        hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",
         confirm="pinchpoint try --knob num_workers=8 -- python train.py",
     )
 

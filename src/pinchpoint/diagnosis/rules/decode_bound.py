@@ -25,7 +25,7 @@ from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-NEEDS = ("host_ops", "device_ops")
+NEEDS = ("host_ops",)
 RECORD = "Python stacks: with_stack=True"
 PARENT = "dataloader-starved"
 PERIODIC = True

@@ -30,7 +30,7 @@ from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-NEEDS = ("host_ops", "device_ops")
+NEEDS = ("host_ops",)
 RECORD = "Python stacks over a few dozen tokens: with_stack=True"
 
 FEWEST_STEPS = 4  # to tell growth from noise

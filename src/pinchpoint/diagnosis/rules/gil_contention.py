@@ -21,12 +21,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.frames import shows_python
 from pinchpoint.analysis.in_steps import judged_steps, per_step
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.stalls import SWITCH_INTERVAL_NS, Stalls, busy_python_threads, lock_waits
 from pinchpoint.diagnosis.disturbed import undisturbed_operators
 from pinchpoint.diagnosis.rule import Evidence, Finding
-from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace import Trace
 
 NEEDS = ("host_ops",)
 RECORD = "CPU activity with Python stacks of all threads: with_stack=True"
@@ -47,7 +48,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     held = lock_waits(trace)
     length = float(np.mean(steps.end_ns - steps.start_ns))
     total = per_step(trace, int(held.excess_ns.sum()))
-    unseen = not _shows_python(trace) and _in_turns(held) and total >= MOSTLY_RATIO * length
+    unseen = not shows_python(trace) and _in_turns(held) and total >= MOSTLY_RATIO * length
     if not (rivals or unseen) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
         return
     longest = int(np.argmax(held.excess_ns))
@@ -88,11 +89,6 @@ def _in_turns(held: Stalls) -> bool:
     """Many stalls of one switch interval or a few, as no single long call makes."""
     short = held.excess_ns < FEW_TURNS * SWITCH_INTERVAL_NS
     return len(short) >= FEWEST_STALLS and float(short.mean()) >= NEARLY_ALL
-
-
-def _shows_python(trace: Trace) -> bool:
-    host = trace.host_ops
-    return host is not None and bool((host["kind"] == HostKind.PYTHON).any())
 
 
 def _name(trace: Trace, thread: int) -> str:

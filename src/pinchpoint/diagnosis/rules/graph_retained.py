@@ -26,7 +26,7 @@ from pinchpoint.analysis.memory.wording import place, size
 from pinchpoint.analysis.replay import DropSyncs
 from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.memory import judged
-from pinchpoint.diagnosis.rule import Evidence, Finding, Location, NotChecked
+from pinchpoint.diagnosis.rule import MORE_STEPS, Evidence, Finding, Location, NotChecked
 from pinchpoint.trace import Trace
 
 NEEDS = ()
@@ -41,7 +41,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     for history in judged(trace):
         found = growth(history)
         if found.why_not:
-            raise NotChecked(found.why_not, RECORD)
+            raise NotChecked(found.why_not, MORE_STEPS if found.too_short else RECORD)
         for leak in found.leaks:
             if leak.kind != "graph" or leak.bytes_per_step < MATERIAL_BYTES_PER_STEP:
                 continue

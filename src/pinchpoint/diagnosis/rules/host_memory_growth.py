@@ -23,7 +23,7 @@ from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
 from pinchpoint.analysis.memory.history import histories
 from pinchpoint.analysis.memory.traced import HOST
 from pinchpoint.analysis.memory.wording import place, size
-from pinchpoint.diagnosis.rule import Evidence, Finding, Location, NotChecked
+from pinchpoint.diagnosis.rule import MORE_STEPS, Evidence, Finding, Location, NotChecked
 from pinchpoint.trace import Trace
 
 NEEDS = ("allocations",)
@@ -37,7 +37,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         raise NotChecked("the recording has no memory of the host to speak of", RECORD)
     found = growth(host)
     if found.why_not:
-        raise NotChecked(found.why_not, RECORD)
+        raise NotChecked(found.why_not, MORE_STEPS if found.too_short else RECORD)
     for leak in found.leaks:
         if leak.bytes_per_step < MATERIAL_BYTES_PER_STEP:
             continue

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
 from pinchpoint.analysis.memory.wording import place, size
 from pinchpoint.diagnosis.memory import judged
-from pinchpoint.diagnosis.rule import Evidence, Finding, Location, NotChecked
+from pinchpoint.diagnosis.rule import MORE_STEPS, Evidence, Finding, Location, NotChecked
 from pinchpoint.trace import Trace
 
 NEEDS = ("allocations",)
@@ -32,7 +32,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     for history in judged(trace):
         found = growth(history)
         if found.why_not:
-            raise NotChecked(found.why_not, RECORD)
+            raise NotChecked(found.why_not, MORE_STEPS if found.too_short else RECORD)
         for leak in found.leaks:
             if leak.kind != "other" or leak.bytes_per_step < MATERIAL_BYTES_PER_STEP:
                 continue

@@ -25,7 +25,7 @@ from pinchpoint.diagnosis.loading import LEAST_WAIT_NS, READY_BATCH_RATIO, loads
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
 
-NEEDS = ("host_ops", "device_ops")
+NEEDS = ("host_ops",)
 RECORD = "Python stacks, over some hundred steps: with_stack=True"
 PARENT = "dataloader-starved"
 PERIODIC = True

@@ -25,7 +25,7 @@ from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-NEEDS = ("host_ops", "device_ops")
+NEEDS = ("host_ops",)
 RECORD = "a worker: py-spy record --pid WORKER"
 PARENT = "dataloader-starved"
 PERIODIC = True

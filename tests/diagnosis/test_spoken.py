@@ -1,0 +1,43 @@
+"""Advice in the words of the program."""
+
+from dataclasses import replace
+
+import pytest
+
+from pinchpoint.diagnosis.rule import Finding
+from pinchpoint.diagnosis.spoken import in_its_words
+from pinchpoint.trace import Device
+from program import Program
+
+KNOB = "pinchpoint try --knob tf32 -- python train.py"
+
+
+def finding(hint):
+    return Finding(summary="", evidence=(), cost_ns_per_step=1, fix="", confirm=KNOB, hint=hint)
+
+
+def program(operator, vendor="nvidia"):
+    p = Program()
+    for _ in p.steps(2):
+        with p.row(operator):
+            p.kernel("kernel", 10)
+    return replace(p.trace(), devices=(Device(0, vendor=vendor),))
+
+
+def test_torch_code_is_for_programs_that_show_torch():
+    hint = "x = x.to(torch.bfloat16)"
+    assert in_its_words(program("aten::mul"), finding(hint)) == finding(hint)
+    other = in_its_words(program("cupy_multiply"), finding(hint))
+    assert other.hint is None
+    assert "--knob" not in other.confirm
+
+
+def test_commands_are_for_all_programs():
+    hint = "nvidia-smi -q -d PERFORMANCE"
+    assert in_its_words(program("cupy_multiply"), finding(hint)).hint == hint
+
+
+@pytest.mark.parametrize(("vendor", "kept"), [("nvidia", True), ("amd", True), ("meta", False)])
+def test_streams_of_cuda_are_for_devices_that_have_them(vendor, kept):
+    hint = "with torch.cuda.stream(side): batch = batch.to(device)"
+    assert (in_its_words(program("aten::mul", vendor), finding(hint)).hint == hint) == kept
