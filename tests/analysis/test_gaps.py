@@ -88,7 +88,7 @@ def test_what_a_sync_cost_is_claimed_only_once():
     assert [(kind, us) for kind, us, _ in causes(b.done(300))] == [
         (GapKind.AFTER_SYNC, 20),
         (GapKind.AFTER_SYNC, 10),
-        (GapKind.PYTHON, 40),
+        (GapKind.UNRECORDED, 40),
     ]
 
 

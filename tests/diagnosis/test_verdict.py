@@ -38,7 +38,23 @@ def facts(by, **ratios):
             "Two things hold this step up",
             "host (30 % of it) and input (25 %)",
         ),
-        (facts(Binding.UNKNOWN, other=0.8), "The device is idle for most", ""),
+        (
+            facts(Binding.HOST, host=0.3, device=0.7),
+            "The device works 70 %",
+            "The host holds it up",
+        ),
+        (
+            facts(Binding.INPUT, input=0.3, device=0.7),
+            "The device works",
+            "batch holds it up for 30 %",
+        ),
+        (
+            facts(Binding.COMMUNICATION, communication=0.3, device=0.7),
+            "The device works 70 % of this step, mostly on matrix products",
+            "Communication holds it up for 30 %",
+        ),
+        (facts(Binding.COPIES, copies=0.3, device=0.7), "The device works", "Copies hold it up"),
+        (facts(Binding.UNKNOWN, other=0.8), "The device is idle 80 % of this step", "not explain"),
     ],
 )
 def test_each_resource_has_its_sentence(trace, monkeypatch, bound, begins, says):

@@ -180,3 +180,12 @@ def test_a_recorder_without_calibration_is_not_corrected(builder):
     steps = diagnose(builder.trace(source=Source("a", "xplane"))).steps
     assert steps.unprofiled_ns_predicted is None
     assert steps.unprofiled_how == "not corrected: no calibration for this recorder"
+
+
+def test_one_operation_and_nothing_of_the_program_forbids_conclusions():
+    b = TraceBuilder()
+    b.launch(0, 5, "Memset", 10, 1)
+    report = diagnose(b.trace(host_ops=None))
+    assert report.health.verdict == "cannot conclude"
+    assert "hardly any device operation" in report.verdict
+    assert report.findings == ()

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import Category, by_distinct
+from pinchpoint.analysis.categories import Category, Codes, by_distinct
 from pinchpoint.analysis.device_activity import COPIES, ORDER, device_activity
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.gaps import gaps
 from pinchpoint.analysis.handover import host_did
 from pinchpoint.analysis.host_activity import activity
-from pinchpoint.analysis.host_timeline import host_rows
+from pinchpoint.analysis.host_timeline import NO_ROW, HostPieces, host_rows
 from pinchpoint.analysis.kernel_names import category_hinted_by_operator
 from pinchpoint.analysis.shares import share_out
 from pinchpoint.analysis.steps import Steps, steps
-from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 
 Times = NDArray[np.int64]
@@ -143,11 +143,35 @@ def _host_columns(trace: Trace, windows: Steps) -> dict[Part, Times]:
     # One code for both vocabularies: kinds of gap first, then categories of operators.
     code = np.where(kind == GapKind.DISPATCH, np.int64(max(GapKind)) + 1 + work, kind)
     table = np.zeros((len(windows), max(GapKind) + 2 + max(Category)), np.int64)
-    np.add.at(table, (did.asked, code), did.end_ns - did.start_ns)
-    columns = {}
+    elsewhere = _on_other_threads(trace, windows.thread, did, kind)
+    np.add.at(table, (did.asked, code), did.end_ns - did.start_ns - elsewhere)
+    columns = {_ELSEWHERE: np.zeros(len(windows), np.int64)}
+    np.add.at(columns[_ELSEWHERE], did.asked, elsewhere)
     for position in np.flatnonzero(table.any(axis=0)).tolist():
         columns[_host_part(position)] = table[:, position]
     return columns
+
+
+_ELSEWHERE = Part("host-elsewhere", "operators on other threads", "host")
+_SAY_NOTHING = (GapKind.PYTHON, GapKind.WAIT, GapKind.UNRECORDED)
+
+
+def _on_other_threads(trace: Trace, thread: int, did: HostPieces, kind: Codes) -> Times:
+    """Time of each piece in which this thread shows nothing of its own and others run operators.
+
+    JAX on CPUs computes in threads of its own while the program waits or runs ahead.
+    """
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(len(did.row), np.int64)
+    frames = np.append(host["kind"] == HostKind.PYTHON, False)
+    by_a_frame = frames[np.where(did.row < len(host), did.row, NO_ROW)]
+    quiet = np.isin(kind, _SAY_NOTHING) & ~by_a_frame
+    others = (host["kind"] == HostKind.OPERATOR) & (host["thread"] != thread)
+    working = iv.flatten(host["start_ns"][others], host.end_ns[others])
+    inside = iv.covered_before(working, did.end_ns) - iv.covered_before(working, did.start_ns)
+    found: Times = np.where(quiet, inside, 0)
+    return found
 
 
 def _host_part(position: int) -> Part:

@@ -13,7 +13,7 @@ from pinchpoint.analysis.ancestry import nearest
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.host_timeline import NO_ROW, host_rows
 from pinchpoint.analysis.steps import steps
-from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
+from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
 
 Codes = NDArray[np.uint8]
 
@@ -145,7 +145,14 @@ def _by_itself(trace: Trace) -> Codes:
         if table is not None:
             for kind, gap in meaning.items():
                 part[table["kind"] == kind] = gap
+    if trace.host_ops is not None and not _shows_code(trace.host_ops):
+        code[: rows.operators][trace.host_ops["kind"] == HostKind.ANNOTATION] = GapKind.UNRECORDED
     return code
+
+
+def _shows_code(host: Table) -> bool:
+    """Whether anything but ranges is recorded of the host; ranges alone say nothing of its time."""
+    return bool(np.isin(host["kind"], (HostKind.OPERATOR, HostKind.PYTHON)).any())
 
 
 def _by_name(trace: Trace, name: NDArray[np.int32]) -> Codes:

@@ -24,9 +24,19 @@ Mask = NDArray[np.bool_]
 UNCALIBRATED_FORMATS = ("xplane", "nsys")
 
 
+def why_uncalibrated(trace: Trace) -> str | None:
+    """Why the costs below are not those of what made this recording; None where they are."""
+    if trace.source.format in UNCALIBRATED_FORMATS:
+        return "no calibration for this recorder"
+    worked = trace.device_ops is not None and len(trace.device_ops)
+    if worked and (trace.host_ops is None or not len(trace.host_ops)):
+        return "nothing of the host was recorded but its calls"
+    return None
+
+
 def calibrated(trace: Trace) -> bool:
     """Whether the costs below are those of what made this recording."""
-    return trace.source.format not in UNCALIBRATED_FORMATS
+    return why_uncalibrated(trace) is None
 
 
 @dataclass(frozen=True)

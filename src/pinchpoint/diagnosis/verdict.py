@@ -1,5 +1,7 @@
 """What bounds the step, in one sentence."""
 
+from collections.abc import Callable
+
 from pinchpoint.analysis.accounting import Breakdown, breakdown
 from pinchpoint.analysis.bound import Binding, Bound, bound
 from pinchpoint.analysis.ranks.one_of_many import between_ranks_ratio, one_of_many
@@ -17,6 +19,9 @@ def verdict(trace: Trace) -> str:
         return _sampled(trace)
     if not parts.of_group("device") + parts.of_group("idle") + parts.of_group("exposed"):
         return _without_device(parts) + _between_ranks(trace, parts)
+    held = _HELD_UP.get(facts.by)
+    if held is not None and held(facts)[0] < facts.device_ratio:
+        return _held_up(facts, parts, *held(facts)) + _between_ranks(trace, parts)
     return _SENTENCES[facts.by](facts, parts) + _between_ranks(trace, parts)
 
 
@@ -55,6 +60,16 @@ def _device(facts: Bound, parts: Breakdown) -> str:
     return f"The device bounds this step: it works {work} of it, mostly on {_top(parts, 'device')}."
 
 
+def _held_up(facts: Bound, parts: Breakdown, waiting_ratio: float, what: str) -> str:
+    """The device works longer than it waits, so nothing but it bounds the step by itself."""
+    why = f", mostly: {_top(parts, 'idle')}" if facts.by == Binding.HOST else ""
+    return (
+        f"The device works {_percent(facts.device_ratio)} of this step, mostly on"
+        f" {_top(parts, 'device')}. {what} hold{'' if what == 'Copies' else 's'} it up for"
+        f" {_percent(waiting_ratio)}{why}."
+    )
+
+
 def _host(facts: Bound, parts: Breakdown) -> str:
     idle, why = _percent(facts.host_ratio), _top(parts, "idle")
     return f"The host bounds this step: it leaves the device idle {idle} of it. Mostly: {why}."
@@ -90,9 +105,19 @@ def _mixed(facts: Bound, parts: Breakdown) -> str:
 
 
 def _unknown(facts: Bound, parts: Breakdown) -> str:
-    return f"The device is idle for most of this step: {_top(parts, 'idle')}."
+    idle = _percent(facts.host_ratio + facts.input_ratio + facts.other_ratio)
+    return (
+        f"The device is idle {idle} of this step, and the host does not explain it. Mostly:"
+        f" {_top(parts, 'idle')}."
+    )
 
 
+_HELD_UP: dict[Binding, Callable[[Bound], tuple[float, str]]] = {
+    Binding.HOST: lambda facts: (facts.host_ratio, "The host"),
+    Binding.INPUT: lambda facts: (facts.input_ratio, "Waiting for the batch"),
+    Binding.COMMUNICATION: lambda facts: (facts.communication_ratio, "Communication"),
+    Binding.COPIES: lambda facts: (facts.copies_ratio, "Copies"),
+}
 _SENTENCES = {
     Binding.DEVICE: _device,
     Binding.HOST: _host,

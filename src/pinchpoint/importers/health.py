@@ -45,6 +45,11 @@ FACTS: dict[str, FactKind] = {
         "(record with nsys profile --cuda-graph-trace=node)",
     ),
     "no-device-activity": FactKind(Severity.WARNING, "the file has no device operation"),
+    "too-little": FactKind(
+        Severity.FATAL,
+        "hardly any device operation was recorded, and nothing of the program on the host",
+        record="while the program gives work to the device, and what runs on the host as well",
+    ),
     "rows-cut": FactKind(Severity.WARNING, "rows of the table are cut off and were left out"),
     "ranges-unclosed": FactKind(Severity.NOTE, "ranges that were open when recording stopped"),
     "cut-off": FactKind(

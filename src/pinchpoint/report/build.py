@@ -8,8 +8,9 @@ import numpy as np
 
 from pinchpoint.analysis.accounting import breakdown
 from pinchpoint.analysis.device_activity import device_activity
+from pinchpoint.analysis.not_recorded import says_too_little
 from pinchpoint.analysis.ranks.one_of_many import one_of_many
-from pinchpoint.analysis.recording_cost import calibrated
+from pinchpoint.analysis.recording_cost import why_uncalibrated
 from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
 from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
@@ -150,6 +151,9 @@ def _health(trace: Trace) -> Health:
                 at_ns=None if at_ns is None else int(at_ns),
             )
         )
+    if says_too_little(trace):
+        kind = FACTS["too-little"]
+        facts.append(HealthFact(id="too-little", severity="fatal", count=1, detail=kind.sentence))
     severities = {fact.severity for fact in facts}
     if "fatal" in severities:
         return Health(verdict=CANNOT_CONCLUDE, facts=tuple(facts), record=_record(facts))
@@ -165,7 +169,8 @@ def _steps(trace: Trace) -> StepsInfo:
     found = steps(trace)
     lasting = found.end_ns - found.start_ns
     timed = trace.run.unprofiled_step_ns if trace.run else ()
-    known = calibrated(trace) or bool(timed)
+    unknown = None if timed else why_uncalibrated(trace)
+    known = unknown is None
     predicted = corrected_step_ns(trace) if known else None
     return StepsInfo(
         how=found.how,
@@ -180,7 +185,9 @@ def _steps(trace: Trace) -> StepsInfo:
         ),
         unprofiled_ns_predicted=predicted,
         unprofiled_ns_range=corrected_range_ns(trace) if known else None,
-        unprofiled_how=_how(timed) if predicted is not None else None if known else NOT_CORRECTED,
+        unprofiled_how=_how(timed)
+        if predicted is not None
+        else unknown and NOT_CORRECTED + unknown,
     )
 
 

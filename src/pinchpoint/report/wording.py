@@ -12,7 +12,7 @@ from pinchpoint.report.document import (
 from pinchpoint.report.quantity import duration, in_unit, percent, span, time_unit
 
 CANNOT_CONCLUDE = "cannot conclude"
-NOT_CORRECTED = "not corrected: no calibration for this recorder"
+NOT_CORRECTED = "not corrected: "  # and why not
 SMALL_PART_RATIO = 0.01  # parts below this share of the step are summed in the overview
 MOST_PARTS = 10  # rows of the overview; a longer list is no overview
 VISIBLE_COST_RATIO = 0.005  # of the step; three digits show no smaller cost of recording
@@ -67,7 +67,8 @@ def step_sentence(report: Report) -> str | None:
         whole = f"Step {duration(steps.typical_ns)} in the trace"
     predicted = steps.unprofiled_ns_predicted
     if predicted is None:
-        return f"{whole}; {NOT_CORRECTED}" if steps.unprofiled_how == NOT_CORRECTED else whole
+        why = steps.unprofiled_how or ""
+        return f"{whole}; {why}" if why.startswith(NOT_CORRECTED) else whole
     between = ""
     if steps.unprofiled_ns_range:
         between = f" ({span(*steps.unprofiled_ns_range, time_unit(predicted))})"
