@@ -84,6 +84,7 @@ def finding_item(ranked: Ranked) -> FindingItem:
         predicted_step_ns=predicted.step_ns if predicted else None,
         predicted_range_ns=predicted.range_ns if predicted else None,
         given=ranked.given,
+        given_step_ns=predicted.step_ns + ranked.saving_ns if predicted and ranked.given else None,
         fix=finding.fix,
         hint=finding.hint,
         confirm=finding.confirm,

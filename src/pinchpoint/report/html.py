@@ -68,6 +68,7 @@ def shown(safe: Report) -> dict[str, object]:
         "groups": [g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
         "unit": _unit(safe),
         "findings": [_finding(safe, finding) for finding in safe.findings],
+        "order": wording.order(safe),
         "together": wording.together(safe),
         "closing": closing_sentence(safe),
         "tables": [(table, _rows(table), numeric(table)) for table in safe.tables.values()],

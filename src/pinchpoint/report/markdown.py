@@ -77,6 +77,7 @@ def _answer(report: Report) -> Iterator[str]:
     for position, finding in enumerate(report.findings, 1):
         yield from _finding(report, finding, position)
     for sentence in (
+        wording.order(report),
         wording.together(report),
         closing_sentence(report),
         wording.not_checked_sentence(report),
@@ -127,7 +128,7 @@ def _finding(report: Report, finding: FindingItem, position: int) -> Iterator[st
     for fact in finding.evidence:
         yield f"- {escape(fact.what)}: {escape(quantity(fact.value, fact.unit))}"
     if others := wording.given(finding):
-        yield f"- that is: {escape(others)}"
+        yield f"- after: {escape(others)}"
     if finding.consequence and finding.consequence != gain:
         yield f"- also: {escape(finding.consequence)}"
     if finding.fix:

@@ -89,6 +89,8 @@ def _answer(report: Report, verbose: bool) -> Iterator[_Block]:
         yield _BLANK
     for position, finding in enumerate(report.findings, 1):
         yield from _finding(report, finding, position, verbose)
+    if sentence := wording.order(report):
+        yield _line(sentence)
     if sentence := wording.together(report):
         yield _line(sentence, "green")
     if sentence := closing_sentence(report):
@@ -128,7 +130,7 @@ def _finding(
     for code in (finding.hint or "").splitlines():
         yield _line(code, "cyan", lead="            ")
     if others := wording.given(finding):
-        yield _line(others, lead="   that is  ")
+        yield _line(others, lead="   after    ")
     if finding.consequence and finding.consequence != gain:
         yield _line(finding.consequence, lead="   also     ")
     if finding.confirm:

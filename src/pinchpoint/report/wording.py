@@ -109,7 +109,7 @@ def gain(report: Report, finding: FindingItem) -> str:
 
     What falls into a few steps only leaves the typical one as it is; then its cost is said.
     """
-    base = base_ns(report)
+    base = finding.given_step_ns or base_ns(report)
     if finding.predicted_step_ns is not None and base and finding.predicted_step_ns < base:
         return change(base, finding.predicted_step_ns, finding.predicted_range_ns)
     if finding.cost_ns_per_step and (base or finding.consequence is None):
@@ -119,10 +119,25 @@ def gain(report: Report, finding: FindingItem) -> str:
 
 
 def given(finding: FindingItem) -> str | None:
-    """Which other fixes the predicted step includes."""
+    """Which other fixes come first: the gain counts from the step with them."""
     if not finding.given:
         return None
-    return f"the step with {', '.join(finding.given)} fixed too: this pays only after them"
+    *others, last = finding.given
+    all_of = f"{', '.join(others)} and {last} are" if others else f"{last} is"
+    return f"{all_of} fixed; before that this pays little or nothing"
+
+
+def order(report: Report) -> str | None:
+    """Why findings do not stand in the order of their gains; None if they do."""
+    alone = [f for f in report.findings if f.predicted_step_ns is not None and not f.given]
+    after = [f.predicted_step_ns or 0 for f in alone]
+    if after == sorted(after):
+        return None
+    larger = alone[after.index(min(after))].id
+    return (
+        f"Causes with a fix of their own come first; {larger} wins more, and takes more: it fits"
+        " most steps whose host is slow."
+    )
 
 
 def change(before: int, after: int, between: tuple[int, int] | None) -> str:

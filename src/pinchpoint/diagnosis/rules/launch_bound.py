@@ -19,6 +19,7 @@ Where the batch is small on purpose (latency) and the step is fast enough.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.bound import HELD_UP_RATIO, bound
 from pinchpoint.diagnosis.many_launches import many_launches
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.trace import Trace
@@ -33,10 +34,12 @@ def check(trace: Trace) -> Iterator[Finding]:
     launches = many_launches(trace)
     if launches is None:
         return
+    late = bound(trace).device_ratio < 1 - HELD_UP_RATIO
     yield Finding(
         summary=(
             f"The host launches {launches.count:.0f} kernels a step, half of them shorter than"
-            f" {launches.median_ns / 1e3:.1f} µs, and cannot keep up"
+            f" {launches.median_ns / 1e3:.1f} µs, and"
+            f" {'cannot keep up' if late else 'would not keep up with a faster device'}"
         ),
         evidence=launches.evidence,
         cost_ns_per_step=None,
