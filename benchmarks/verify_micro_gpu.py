@@ -7,27 +7,32 @@
 
    - ``do_bench`` overwrites 256 MB, then times one call between two events, with the queue full.
      Once for 20 ms after a rest, which is what *cold* does; and as users call it, for 500 ms.
-   - ``Timer.blocked_autorange`` runs calls back to back for a second and waits once, which is what
+   - ``Timer.blocked_autorange`` runs calls back to back, and waits after each block, for as long as
      *sustained* does. Where a call costs the host more than the device, it sees the host.
 
    The SM clock comes from the device itself: a kernel that spins for a known number of cycles is
    timed right after each timer. Ours rests the device between samples, so the clock after it is
    that of a rested device; the two lengths of ``do_bench`` are the pair whose clocks compare. Where
-   two timers differ by more than 2 %, that says why, or the row says "not explained".
+   two timers differ by more than 2 %, that says why, or the row says "not explained". Under a long
+   load the clock moves while it lasts, so NVML is asked for it every few milliseconds, and the mean
+   of the last part of the load stands beside the time.
 2. A/A: the same operation timed again and again; intervals must cover the overall median.
-3. Planted: a kernel with 5 % more work must be seen as slower, with intervals that do not touch.
+3. Under load: time of a product, clock and power, from rest to two seconds of load.
+4. Planted: a kernel with 5 % more work must be seen as slower, with intervals that do not touch.
 """
 
 import argparse
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
+import pynvml
 import torch
 
 from pinchpoint.bench.micro.stopping import StoppingRule
@@ -38,7 +43,9 @@ ROUNDS = 3
 REPEATS = 20
 REST_S = 0.15  # lets power and clock recover before a timer that is meant to be short
 RULE = StoppingRule(precision=0.002, most_seconds=0.4)
-SUSTAINED = replace(RULE, sustained_seconds=1.0)
+SUSTAINED_S = 1.0  # the second half counts
+SUSTAINED = replace(RULE, sustained_seconds=SUSTAINED_S)
+CLOCK_EVERY_S = 0.005
 SPIN_CYCLES = 400_000  # 0.2 ms: the resolution of events is a quarter of a per cent of it
 MODES_AFTER_A_REST = ("batched", "hot", "cold")
 EVENT_NS = 1_000.0  # what a pair of events around one short kernel adds, and how well it is known
@@ -54,6 +61,13 @@ class Reading:
     lowest_us: float
     highest_us: float
     sm_mhz: float
+    load_mhz: float | None = None  # as NVML has it, mean of the last part of the load
+    load_watts: float | None = None
+
+    @property
+    def cycles_under_load(self) -> float | None:
+        """As ``cycles``, by the clock during the load."""
+        return None if self.load_mhz is None else self.us * self.load_mhz
 
     @property
     def cycles(self) -> float:
@@ -99,6 +113,36 @@ def sm_clock_mhz() -> float:
     return SPIN_CYCLES / (1e3 * float(start.elapsed_time(stop)))
 
 
+class ClockLog:
+    """SM clock and power of the device, read in a thread of its own while something runs."""
+
+    def __enter__(self) -> "ClockLog":
+        self.samples: list[tuple[float, int, float]] = []  # time, MHz, W
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        pynvml.nvmlInit()
+        device = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+        while not self._end.wait(CLOCK_EVERY_S):
+            mhz = pynvml.nvmlDeviceGetClockInfo(device, pynvml.NVML_CLOCK_SM)
+            watts = pynvml.nvmlDeviceGetPowerUsage(device) / 1e3
+            self.samples.append((time.perf_counter(), mhz, watts))
+
+    def mean(self, begin: float, end: float) -> tuple[float, float] | None:
+        """Mean clock and power between two times of ``perf_counter``."""
+        inside = [(mhz, watts) for at, mhz, watts in self.samples if begin <= at <= end]
+        if not inside:
+            return None
+        return mean(m for m, _ in inside), mean(w for _, w in inside)
+
+
 def do_bench_us(fn: Operation, milliseconds: int) -> float | None:
     """Median by triton, None if triton is not installed."""
     try:
@@ -114,13 +158,14 @@ def torch_timer_us(fn: Operation) -> float:
     from torch.utils.benchmark import Timer
 
     timer = Timer("fn()", globals={"fn": fn})
-    timer.blocked_autorange(min_run_time=0.3)
-    return 1e6 * float(timer.blocked_autorange(min_run_time=0.5).median)
+    timer.blocked_autorange(min_run_time=SUSTAINED_S / 2)
+    return 1e6 * float(timer.blocked_autorange(min_run_time=SUSTAINED_S / 2).median)
 
 
 def readings(fn: Operation) -> dict[str, Reading]:
     """All timers in turn, the order reversed every other round."""
     seen: dict[str, list[tuple[float, float]]] = {}
+    loads: dict[str, list[tuple[float, float]]] = {}
     timers: list[Callable[[], None]] = []
 
     def note(name: str, us: float | None) -> None:
@@ -134,28 +179,37 @@ def readings(fn: Operation) -> dict[str, Reading]:
             note(samples.mode, samples.median_ns / 1e3)
         seen.setdefault("issue", []).append((timing.batched.issue_ns / 1e3, 1.0))
 
-    def ours_sustained() -> None:
+    def loaded(name: str, measure: Callable[[], float]) -> None:
+        with ClockLog() as log:
+            us = measure()
+            end = time.perf_counter()
+        note(name, us)
+        if there := log.mean(end - SUSTAINED_S / 2, end):
+            loads.setdefault(name, []).append(there)
+
+    def ours_sustained() -> float:
         quick = replace(SUSTAINED, most_seconds=0.02, least_seconds=0.0)
         timing = time_function(fn, rule=quick, cold=False)
-        note("sustained", timing.sustained.median_ns / 1e3)
+        return timing.sustained.median_ns / 1e3
 
     timers = [
         ours,
         lambda: note("do_bench 20 ms", do_bench_us(fn, 20)),
         lambda: note("do_bench 500 ms", do_bench_us(fn, 500)),
-        ours_sustained,
-        lambda: note("torch timer", torch_timer_us(fn)),
+        lambda: loaded("sustained", ours_sustained),
+        lambda: loaded("torch timer", lambda: torch_timer_us(fn)),
     ]
     for i in range(ROUNDS):
         for timer in timers if i % 2 == 0 else reversed(timers):
             time.sleep(REST_S)
             timer()
-    return {name: _reading(values) for name, values in seen.items()}
+    return {name: _reading(values, loads.get(name, [])) for name, values in seen.items()}
 
 
-def _reading(values: list[tuple[float, float]]) -> Reading:
+def _reading(values: list[tuple[float, float]], load: list[tuple[float, float]]) -> Reading:
     us = [u for u, _ in values]
-    return Reading(median(us), min(us), max(us), median(mhz for _, mhz in values))
+    during = (median(mhz for mhz, _ in load), median(w for _, w in load)) if load else (None, None)
+    return Reading(median(us), min(us), max(us), median(mhz for _, mhz in values), *during)
 
 
 def judged(found: dict[str, Reading]) -> list[Against]:
@@ -197,6 +251,14 @@ def _why(
                 f"clock: {short.sm_mhz:.0f} MHz after 20 ms of do_bench, {long.sm_mhz:.0f} after "
                 f"500 ms, and in cycles these two are {abs(same):.1%} apart"
             )
+    under_load = (a.cycles_under_load, b.cycles_under_load)
+    if ours == "sustained" and None not in under_load:
+        apart = under_load[0] / under_load[1] - 1
+        if abs(apart) <= AGREE:
+            return (
+                f"clock: {a.load_mhz:.0f} against {b.load_mhz:.0f} MHz during the load, at"
+                f" {a.load_watts:.0f} and {b.load_watts:.0f} W; in those cycles {apart:+.1%}"
+            )
     if ours not in MODES_AFTER_A_REST and abs(cycles) <= AGREE:
         return f"clock: {a.sm_mhz:.0f} against {b.sm_mhz:.0f} MHz; in cycles they agree"
     return "not explained"
@@ -237,6 +299,29 @@ def planted() -> dict[str, Any]:
     return results
 
 
+def under_load() -> list[dict[str, float]]:
+    """A product back to back from rest: time of a call, clock and power, twenty times in 2 s."""
+    fn = operations()["gemm 4096^3 bf16"]
+    fn()
+    torch.cuda.synchronize()
+    time.sleep(2.0)
+    rows, calls = [], 100
+    with ClockLog() as log:
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < 2.0:
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            at = time.perf_counter()
+            start.record()
+            for _ in range(calls):
+                fn()
+            stop.record()
+            stop.synchronize()
+            seen = log.mean(at, time.perf_counter()) or (0.0, 0.0)
+            call_us = 1e3 * start.elapsed_time(stop) / calls
+            rows.append({"at_s": at - begin, "us": call_us, "mhz": seen[0], "watts": seen[1]})
+    return rows[:: max(len(rows) // 20, 1)]
+
+
 def main() -> None:
     """Run the three checks and print them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -254,14 +339,20 @@ def main() -> None:
         }
         print(f"\n{name}")
         for timer, r in found.items():
-            clock = "" if timer == "issue" else f"  SM {r.sm_mhz:5.0f} MHz"
+            clock = "" if timer == "issue" else f"  SM {r.sm_mhz:5.0f} MHz after"
+            if r.load_mhz is not None:
+                clock += f", {r.load_mhz:.0f} MHz and {r.load_watts:.0f} W during"
             print(f"  {timer:16} {r.us:9.2f} us  ({r.lowest_us:.2f} to {r.highest_us:.2f}){clock}")
         for v in verdicts:
             print(f"  {v.what:28} {v.ratio:+7.1%}  cycles {v.cycles_ratio:+7.1%}  {v.verdict}")
+    heating = under_load()
+    print("\nunder load, from rest: s, us a call, MHz, W")
+    for row in heating:
+        print("  " + "  ".join(f"{value:8.2f}" for value in row.values()))
     repeated, slower = again_and_again(), planted()
     print(f"\nA/A: {repeated}\nplanted 5 %: {slower}\n{time.time() - begin:.0f} s")
     if options.json:
-        text = {"rows": rows, "aa": repeated, "planted": slower}
+        text = {"rows": rows, "aa": repeated, "planted": slower, "under_load": heating}
         options.json.write_text(json.dumps(text, indent=1) + "\n")
 
 
