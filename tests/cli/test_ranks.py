@@ -126,7 +126,7 @@ def test_one_rank_alone_is_not_called_healthy(uneven, capsys):
     assert "This is one of 2 ranks: whether the others wait for it, only all of them" in text
     assert "Nothing inside this rank alone is worth" in text
     assert "worth fixing" not in text
-    assert f"Next: pinchpoint ranks {DATA}" in text
+    assert f"Next: pinchpoint ranks '{DATA}/uneven.rank*.json.gz'" in text
     assert cli(["diagnose", uneven[0], "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["source"]["one_of"] == 2

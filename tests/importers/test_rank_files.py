@@ -1,10 +1,16 @@
 import gzip
 import json
+import shlex
 
 import pytest
 
 from pinchpoint.errors import UnreadableFile, UsageError
-from pinchpoint.importers.rank_files import find_rank_files, rank_in_name
+from pinchpoint.importers.rank_files import (
+    command_for_all_ranks,
+    find_rank_files,
+    rank_in_name,
+    several_ranks,
+)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +77,86 @@ def test_ranks_of_several_nodes_come_together(tmp_path):
     assert ranks(find_rank_files([tmp_path])) == [0, 1, 2, 3]
 
 
-def test_jobs_side_by_side_are_not_mixed(tmp_path):
+def test_of_jobs_side_by_side_none_is_preferred(tmp_path):
     write(
         tmp_path, "before.rank0.json", "before.rank1.json", "after.rank0.json", "after.rank1.json"
     )
+    with pytest.raises(UsageError, match="recordings of 2 jobs") as caught:
+        find_rank_files([tmp_path])
+    command = caught.value.hint.split(": ")[1]
+    assert command == f"pinchpoint ranks '{tmp_path}/after.rank*.json'"
+    assert not several_ranks(tmp_path)
+    found = find_rank_files([shlex.split(command)[2]])
+    assert [f.path.rsplit("/", 1)[1] for f in found.files] == [
+        "after.rank0.json",
+        "after.rank1.json",
+    ]
+
+
+def test_recordings_beside_the_only_job_are_no_ranks_of_it(tmp_path):
+    write(tmp_path, "rank0.json", "rank1.json", "resnet.json", "gpt.json")
     found = find_rank_files([tmp_path])
-    assert len({f.path.split(".rank")[0] for f in found.files}) == 1
-    assert len(found.left_out) == 2
+    assert ranks(found) == [0, 1]
+    assert [item.why for item in found.left_out] == [
+        "neither its name nor its head says a rank"
+    ] * 2
+
+
+def test_unrelated_recordings_are_no_job(tmp_path):
+    write(tmp_path, "resnet.json", "gpt.json")
+    with pytest.raises(UsageError, match="nothing says that they are ranks of one job"):
+        find_rank_files([tmp_path])
+    named = [tmp_path / "resnet.json", tmp_path / "gpt.json"]
+    assert ranks(find_rank_files(named)) == [None, None]  # as given
+
+
+def test_one_process_that_recorded_again_is_one_rank(tmp_path):
+    write(tmp_path, *(f"host_77.171800000000{i}.pt.trace.json" for i in (1, 2)))
+    found = find_rank_files([tmp_path])
+    assert [f.path[-21:] for f in found.files] == ["0000002.pt.trace.json"]
+    assert found.left_out[0].why == "an earlier recording of the same process"
+
+
+def head(path, rank, world, begin_ns=10**18):
+    info = {"backend": "nccl", "rank": rank, "world_size": world}
+    events = [{"ph": "X", "name": "x", "ts": 1.5}]
+    document = {"distributedInfo": info, "baseTimeNanoseconds": begin_ns, "traceEvents": events}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document))
+
+
+def test_hosts_with_names_of_their_own_are_one_job(tmp_path):
+    head(tmp_path / "alpha_7.json", 0, 2)
+    head(tmp_path / "beta_9.json", 1, 2, 10**18 + 60 * 10**9)
+    assert ranks(find_rank_files([tmp_path])) == [0, 1]
+
+
+@pytest.mark.parametrize(("world", "later_s"), [(3, 0), (2, 3_600)])
+def test_other_worlds_and_times_are_other_jobs(tmp_path, world, later_s):
+    head(tmp_path / "alpha_7.json", 0, 2)
+    head(tmp_path / "beta_9.json", 1, world, 10**18 + later_s * 10**9)
+    with pytest.raises(UsageError, match="single ranks of 2 jobs"):
+        find_rank_files([tmp_path])
+
+
+def test_the_command_for_the_ranks_beside_one(tmp_path):
+    write(tmp_path, "a.rank0.json", "a.rank1.json", "b.rank0.json", "c.json", "d [1].rank7.json")
+    command = command_for_all_ranks(tmp_path / "a.rank1.json")
+    assert command == f"pinchpoint ranks '{tmp_path}/a.rank*.json'"
+    for alone in ("b.rank0.json", "c.json", "d [1].rank7.json"):
+        assert command_for_all_ranks(tmp_path / alone) is None
+
+
+def test_a_glob_that_would_match_more_is_spelt_out(tmp_path):
+    write(tmp_path, "rank0.json", "rank1.json", "rank_notes.json")
+    command = command_for_all_ranks(tmp_path / "rank0.json")
+    assert shlex.split(command)[2:] == [f"{tmp_path}/rank0.json", f"{tmp_path}/rank1.json"]
+
+
+def test_the_command_where_folders_name_the_ranks(tmp_path):
+    write(tmp_path, *(f"run/rank{r}/host_{r + 5}.1718000000000.json" for r in (0, 1)))
+    command = command_for_all_ranks(tmp_path / "run/rank0/host_5.1718000000000.json")
+    assert ranks(find_rank_files(shlex.split(command)[2:])) == [0, 1]
 
 
 def test_of_one_rank_the_newest(tmp_path):

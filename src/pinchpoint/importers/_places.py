@@ -67,7 +67,7 @@ def _in_folder(folder: Path) -> list[Path]:
     found = [
         str(p)
         for p in folder.rglob("*")
-        if _looks_like_a_recording(p.name) and not p.name.startswith(".") and p.is_file()
+        if looks_like_a_recording(p.name) and not p.name.startswith(".") and p.is_file()
     ]
     return [Path(p) for p in sorted(_without_copies(found))]
 
@@ -82,7 +82,7 @@ def _without_copies(paths: list[str]) -> list[str]:
     ]
 
 
-def _looks_like_a_recording(name: str) -> bool:
+def looks_like_a_recording(name: str) -> bool:
     lower = name.lower()
     return lower.endswith(RECORDINGS) and lower not in _NOT_RECORDINGS
 
@@ -102,7 +102,7 @@ def _remote(url: str) -> Iterator[str]:
             names = system.glob(path)
         elif system.isdir(path):
             inside = system.find(path)
-            found = [n for n in inside if _looks_like_a_recording(n.rsplit("/", 1)[-1])]
+            found = [n for n in inside if looks_like_a_recording(n.rsplit("/", 1)[-1])]
             names = _without_copies(found)
         else:
             yield url

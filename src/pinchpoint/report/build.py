@@ -1,6 +1,5 @@
 """From a trace to the one document: every analysis asked once, every rule run."""
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from pinchpoint.analysis.unprofiled import unprofiled_breakdown
 from pinchpoint.diagnosis import engine
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
+from pinchpoint.importers.rank_files import command_for_all_ranks
 from pinchpoint.report.document import (
     DeviceInfo,
     Health,
@@ -63,8 +63,7 @@ def _all_ranks(trace: Trace) -> str | None:
     if one_of_many(trace) is None:
         return None
     path = Path(trace.source.path)
-    folder = path if path.is_dir() else path.parent
-    return f"pinchpoint ranks {shlex.quote(str(folder))}"
+    return command_for_all_ranks(path) if trace.source.path and path.exists() else None
 
 
 def _facts(trace: Trace, health: Health, **conclusions: Any) -> Report:

@@ -82,7 +82,7 @@ def test_ray_gives_the_same_and_survives_a_killed_worker(tmp_path, one_dies):
     from pinchpoint.report.ranks.on_ray import run_on_ray
 
     data = Path(__file__).parents[2] / "data" / "ranks"
-    files = sorted(data.glob("*even.rank*.json.gz"))
+    files = sorted(data.glob("uneven.rank*.json.gz"))
     ray.init(
         num_cpus=2,
         include_dashboard=False,

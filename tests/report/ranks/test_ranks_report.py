@@ -1,5 +1,6 @@
 """From files to the document and its pictures; recordings are of two H100."""
 
+import gzip
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pinchpoint.analysis.ranks.summary import Calls, StepColumns
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers.rank_files import RankFile
 from pinchpoint.report.ranks import diagnose_ranks, merge_parts, write_shard
@@ -179,7 +181,7 @@ def test_files_that_all_claim_rank_0_are_told_apart_by_name(tmp_path):
 
 
 def test_one_rank_twice_is_left_out(tmp_path):
-    for name in ("x.json.gz", "y.json.gz"):
+    for name in ("host_7.json.gz", "host_8.json.gz"):
         shutil.copy(both("uneven")[0], tmp_path / name)
     report = diagnose_ranks([tmp_path])
     assert report.job.ranks == 1
@@ -191,15 +193,48 @@ def test_a_file_without_rank_beside_ranks_is_left_out(tmp_path):
         shutil.copy(path, tmp_path)
     single = Job(ranks=1).traces()[0]
     record = record_of(single, RankFile("single.json"))
-    record = msgspec.structs.replace(
-        record, summary=msgspec.structs.replace(record.summary, rank=None, world_size=None)
+    nameless = msgspec.structs.replace(
+        record.summary,
+        rank=None,
+        world_size=None,
+        steps=StepColumns(how="none"),
+        parts=(),
+        call_kinds=(),
+        calls=Calls(),
     )
+    record = msgspec.structs.replace(record, summary=nameless)
     part = tmp_path / "0.part"
     write_part(part, PartHeader(), [encode_record(record)])
     write_shard(both("uneven"), (1, 1), tmp_path / "1.part")
     report = merge_parts([part, tmp_path / "1.part"])
     assert report.job.ranks == 2
     assert report.job.left_out[0].why.startswith("its rank is not known")
+
+
+def test_a_recording_of_another_day_is_left_out(tmp_path):
+    for path in both("uneven"):
+        shutil.copy(path, tmp_path)
+    other = tmp_path / "uneven.rank2.json.gz"
+    text = gzip.decompress(both("uneven")[0].read_bytes()).replace(b'"rank": 0', b'"rank": 2', 1)
+    base = re.search(rb'"baseTimeNanoseconds": (\d+)', text)[1]
+    text = text.replace(base, b"%d" % (int(base) - 86_400 * 10**9), 1)
+    other.write_bytes(gzip.compress(text))
+    report = diagnose_ranks([tmp_path])
+    assert report.job.ranks == 2
+    assert [note.path for note in report.job.left_out] == [str(other)]
+    assert "another time" in report.job.left_out[0].why
+
+
+def test_recordings_without_rank_or_collective_are_no_job(tmp_path):
+    record = record_of(Job(ranks=1).traces()[0], RankFile("a.json"))
+    alone = msgspec.structs.replace(
+        record.summary, rank=None, world_size=None, call_kinds=(), calls=Calls()
+    )
+    records = [msgspec.structs.replace(record, path=p, summary=alone) for p in ("a.json", "b.json")]
+    part = tmp_path / "0.part"
+    write_part(part, PartHeader(), map(encode_record, records))
+    with pytest.raises(UsageError, match="not ranks of one job"):
+        merge_parts([part])
 
 
 def test_recordings_of_another_job_are_left_out(tmp_path):

@@ -5,6 +5,7 @@ records until all are there: never more than one of them is in memory.
 """
 
 import errno
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from pinchpoint.analysis.ranks.summary import RankSummary
-from pinchpoint.errors import UnreadableFile
+from pinchpoint.analysis.ranks.summary import RankSummary, unpack
+from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.importers.rank_files import UNIX_LEAST_NS, at_one_time
 from pinchpoint.report.ranks.records import (
     PART_SCHEMA,
     LeftOutFile,
@@ -55,6 +57,8 @@ class Entry:
     part: Path
     offset: int
     world_size: int | None = None
+    begin_ns: int | None = None  # of its first step
+    calls: int = 0  # between ranks, of any kind
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,11 @@ class Records:
 
 
 def read_parts(paths: Sequence[Path]) -> Records:
-    """Index part files. Raises UnreadableFile for what is none, or belongs to another job."""
+    """Index part files.
+
+    Raises UnreadableFile for what is none, or belongs to another split, and UsageError for
+    recordings that are no ranks.
+    """
     entries: list[Entry] = []
     headers = []
     for path in paths:
@@ -93,12 +101,19 @@ def read_parts(paths: Sequence[Path]) -> Records:
     _check_shards(headers)
     readable = [e for e in entries if e.error is None]
     readable, strangers = _of_one_job(readable)
+    if len(readable) > 1 and all(e.rank is None and not e.calls for e in readable):
+        raise UsageError(
+            f"{readable[0].path} and {len(readable) - 1} others: no rank is known and nothing was"
+            " sent between them, so they are not ranks of one job",
+            hint=f"one of them alone: pinchpoint diagnose {shlex.quote(readable[0].path)}",
+        )
+    readable, apart = _of_one_time(readable)
     ranked, repeated = _ranked(readable)
     left_out = tuple(dict.fromkeys(item for _, h in headers for item in h.left_out))
     return Records(
         tuple(ranked),
         tuple(e for e in entries if e.error is not None),
-        (*left_out, *strangers, *repeated),
+        (*left_out, *strangers, *apart, *repeated),
         max((h.files for _, h in headers), default=0),
         _missing_shards([h for _, h in headers]),
     )
@@ -149,7 +164,12 @@ def _entry(part: Path, offset: int, record: RankRecord) -> Entry:
         error = f"{record.path}: an empty record"
     rank = record.rank if own is None else own
     world = record.summary.world_size if record.summary is not None else None
-    return Entry(record.path, rank, record.rank, record.label, error, part, offset, world)
+    first = unpack(record.summary.steps.start_ns)[:1].tolist() if record.summary else []
+    begin = first[0] if first else None
+    calls = record.summary.calls.in_all + record.summary.point_to_point if record.summary else 0
+    return Entry(
+        record.path, rank, record.rank, record.label, error, part, offset, world, begin, calls
+    )
 
 
 def _of_one_job(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
@@ -165,6 +185,25 @@ def _of_one_job(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
         if e.world_size not in (world, None)
     ]
     return kept, others
+
+
+def _of_one_time(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
+    """Recordings that began at about the same time: those of most, of equals the last ones."""
+    timed = [e for e in entries if (e.begin_ns or 0) >= UNIX_LEAST_NS]
+    timed.sort(key=lambda e: e.begin_ns or 0)
+    groups: list[list[Entry]] = []
+    for entry in timed:
+        if groups and at_one_time(groups[-1][-1].begin_ns or 0, entry.begin_ns or 0):
+            groups[-1].append(entry)
+        else:
+            groups.append([entry])
+    if len(groups) < 2:
+        return entries, []
+    best = max(range(len(groups)), key=lambda i: (len(groups[i]), i))
+    others = {e.path for i, group in enumerate(groups) if i != best for e in group}
+    why = "recorded at another time than most of the others"
+    kept = [e for e in entries if e.path not in others]
+    return kept, [LeftOutFile(path=e.path, why=why) for e in entries if e.path in others]
 
 
 def _ranked(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
