@@ -1,6 +1,7 @@
 """The commands around many ranks: what is printed, where, and exit codes."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -90,12 +91,6 @@ def test_mistakes_end_in_one_line(words, said, capsys, tmp_path, monkeypatch):
     assert "Traceback" not in err
 
 
-def test_nothing_usable_is_an_error_of_the_input(tmp_path, capsys):
-    (tmp_path / "rank0.json").write_text("no recording")
-    assert cli(["ranks", str(tmp_path)]) == 2
-    assert "cannot be used" in capsys.readouterr().out
-
-
 def test_diagnosing_all_ranks_answers_as_a_job(uneven, capsys):
     assert cli(["diagnose", *uneven]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -144,3 +139,30 @@ def test_two_recordings_of_one_rank_are_no_job(uneven, capsys):
     even = str(DATA / "even.rank0.json.gz")
     assert cli(["diagnose", uneven[0], even, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] is None
+
+
+@pytest.mark.parametrize("words", [["ranks"], ["ranks", "--json"], ["diagnose"]])
+def test_nothing_usable_is_one_line_on_standard_error(words, tmp_path, capsys):
+    for name in ("rank0.json", "rank1.json"):
+        (tmp_path / name).write_text("no recording\n" * 9)
+    assert cli([*words, str(tmp_path)]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    error, hint = told.err.strip().splitlines()
+    assert error.startswith("error: none of 2 recordings can be used: ")
+    assert "rank0.json: text, not a recording" in error
+    assert error.endswith("; and 1 more")
+    assert hint.startswith(" next: pinchpoint diagnose FILE")
+
+
+def test_commands_to_copy_stay_on_one_line(tmp_path, capsys):
+    deep = tmp_path / "a folder with a long name" / ("x" * 70)
+    deep.mkdir(parents=True)
+    for rank in (0, 1):
+        name = f"uneven.rank{rank}.json.gz"
+        (deep / name).write_bytes((DATA / name).read_bytes())
+    assert cli(["diagnose", str(deep / "uneven.rank1.json.gz")]) == 0
+    (last,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("Next: ")]
+    assert cli(shlex.split(last.removeprefix("Next: "))[1:]) == 0
+    (last,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("Next: ")]
+    assert shlex.split(last)[-1] == str(deep / "uneven.rank1.json.gz")

@@ -141,15 +141,17 @@ def _diagnosed_together(
 
 def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", int]:
     """The job, and of a run its first rank, beside what else the run knows."""
+    from pinchpoint.cli.ranks import must_be_usable
     from pinchpoint.report.ranks import diagnose_ranks
     from pinchpoint.report.ranks.of_reports import without_guesses
 
     job = diagnose_ranks([folder])
+    must_be_usable(job)
     reports = []
     if (folder / RUN_FILE).is_file():
         with reading(folder) as progress:
             reports.append(without_guesses(diagnose(load(folder, progress))))
-    return reports, job, 0 if job.job.ranks else 2
+    return reports, job, 0
 
 
 def present(

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import look, note, show, write_file
-from pinchpoint.errors import UsageError
+from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.report.ranks.document import RanksReport, encode_ranks
 from pinchpoint.report.ranks.run import Engine, OnRay, diagnose_ranks, write_shard
 from pinchpoint.report.ranks.terminal import render_ranks
+from pinchpoint.report.ranks.words import nothing_usable
 
 if TYPE_CHECKING:
     from pinchpoint.report.ranks.run import Progress
@@ -45,6 +46,7 @@ class Where:
 
 
 _HERE = Where()
+_NO_ANSWER = "pinchpoint diagnose FILE says what is wrong with one and how to record again"
 
 
 def command(
@@ -85,7 +87,7 @@ def command(
     with counting() as progress:
         report = diagnose_ranks(places, engine, progress, parquet)
     present_ranks(report, json=json, html=html, verbose=verbose)
-    return 0 if report.job.ranks else 2
+    return 0
 
 
 def _engine(where: Where) -> Engine:
@@ -111,7 +113,11 @@ def _shard(places: tuple[str, ...], where: Where, engine: Engine) -> int:
 def present_ranks(
     report: RanksReport, *, json: bool, html: Path | None = None, verbose: bool = False
 ) -> None:
-    """Write the answer to standard output, and the page where one is asked for."""
+    """Write the answer to standard output, and the page where one is asked for.
+
+    Raises UnreadableFile where no recording could be used: then there is no answer.
+    """
+    must_be_usable(report)
     shown = look(verbose=verbose)
     show(encode_ranks(report).decode() + "\n" if json else render_ranks(report, shown))
     if html is not None:
@@ -119,6 +125,12 @@ def present_ranks(
 
         write_file(html, render_page(report))
         note(f"wrote {html}")
+
+
+def must_be_usable(report: RanksReport) -> None:
+    """Raise UnreadableFile where no recording could be used."""
+    if not report.job.ranks:
+        raise UnreadableFile(nothing_usable(report), hint=_NO_ANSWER)
 
 
 @contextmanager

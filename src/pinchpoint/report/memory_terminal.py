@@ -21,6 +21,7 @@ from pinchpoint.report.memory_words import (
 from pinchpoint.report.plain import ascii_only, plain
 from pinchpoint.report.quantity import percent, quantity, size
 from pinchpoint.report.terminal import Look
+from pinchpoint.report.to_copy import GLUE, spaced, unbroken, whole
 
 _BAR_WIDTH = 20
 _LABEL_WIDTH = 36
@@ -28,6 +29,8 @@ _HOLDERS = 8
 _WHAT_IFS = 8
 _LIMIT = 600  # characters of one sentence; names in a file can have megabytes
 _PLAIN = Look()
+
+_CODE = " " * 12  # what a line of code begins with
 
 Line = tuple[str, str]  # what the first line begins with, text
 
@@ -215,7 +218,7 @@ def _finding(finding: MemoryFinding, position: int, verbose: bool) -> Iterator[L
     if finding.fix:
         yield "   fix      ", finding.fix
     for code in (finding.hint or "").splitlines():
-        yield "            ", code
+        yield _CODE, code
     if finding.confirm:
         yield "   confirm  ", finding.confirm
 
@@ -241,9 +244,11 @@ def _drawn(lines: list[Line], look: Look) -> str:
             out.append((lead + safe).rstrip())
             continue
         room = max(look.width - len(lead), 20)
-        parts = wrap(safe, room, break_on_hyphens=False) or [""]
+        said = whole(safe) if lead == _CODE else unbroken(safe)
+        to_copy = GLUE in said  # longer than the line at need
+        parts = wrap(said, room, break_on_hyphens=False, break_long_words=not to_copy) or [""]
         out += [
             ((lead if i == 0 else " " * len(lead)) + part).rstrip() for i, part in enumerate(parts)
         ]
-    text = "\n".join(out) + "\n"
+    text = spaced("\n".join(out) + "\n")
     return text if look.unicode else ascii_only(text)

@@ -15,13 +15,13 @@ from pinchpoint.report.columns import numeric, shown_value
 from pinchpoint.report.document import FindingItem, Report, ResultTable
 from pinchpoint.report.plain import ascii_only
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
+from pinchpoint.report.to_copy import GLUE, spaced, unbroken, whole
 
 _LABEL_WIDTH = 49  # the longest label, so that 80 columns also hold a time, a share and a bar
 _BAR_WIDTH = 15  # columns of a bar for the whole step
 _TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
 _CELL_WIDTH = 20  # what a text column may take before other columns have their place
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµun]?s|[KMGT]?i?B(?:/s)?)(?!\w))")
-_GLUE = "\ue000"  # stands for a space at which a line may not end; no text has it, see clean.py
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _finding(
     if finding.fix:
         yield _line(finding.fix, lead="   fix      ")
     for code in (finding.hint or "").splitlines():
-        yield _line(code, "cyan", lead="            ")
+        yield _line(whole(code), "cyan", lead="            ")
     if others := wording.given(finding):
         yield _line(others, lead="   after    ")
     if finding.consequence and finding.consequence != gain:
@@ -213,13 +213,19 @@ def _drawn(blocks: list[_Block], look: Look) -> str:
 
 def _wrapped(console: Console, block: _Block) -> Iterator[Text]:
     room = max(console.width - len(block.lead), 20)
-    pieces = ((_BEFORE_UNIT.sub(_GLUE, text), style) for text, style in block.pieces)
-    lines = Text.assemble(*pieces).wrap(console, room, overflow="fold")
+    commands = [(unbroken(text), style) for text, style in block.pieces]
+    to_copy = any(GLUE in text for text, _ in commands)  # longer than the line at need
+    glued = Text.assemble(*((_BEFORE_UNIT.sub(GLUE, text), style) for text, style in commands))
+    lines = glued.wrap(console, room, overflow="ignore" if to_copy else "fold")
     for position, line in enumerate(lines):
         line.rstrip()
-        line.plain = line.plain.replace(_GLUE, " ")
+        line.plain = spaced(line.plain)
         yield Text(block.lead if position == 0 else " " * len(block.lead)).append_text(line)
 
 
 def _in_ascii(block: _Block) -> _Block:
-    return replace(block, pieces=tuple((ascii_only(text), style) for text, style in block.pieces))
+    return replace(block, pieces=tuple((_ascii(text), style) for text, style in block.pieces))
+
+
+def _ascii(text: str) -> str:
+    return GLUE.join(ascii_only(part) for part in text.split(GLUE))

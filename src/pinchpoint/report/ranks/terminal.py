@@ -1,5 +1,6 @@
 """The job for a terminal or a log: 80 columns, readable without colour and at 10,000 ranks."""
 
+import shlex
 from collections.abc import Iterator
 from textwrap import wrap
 
@@ -10,6 +11,7 @@ from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 from pinchpoint.report.ranks import words
 from pinchpoint.report.ranks.document import HeatMap, RanksReport
 from pinchpoint.report.terminal import Look
+from pinchpoint.report.to_copy import spaced, unbroken, whole
 
 _LABEL_WIDTH = 49
 _BAR_WIDTH = 15
@@ -87,7 +89,7 @@ def _findings(report: RanksReport, verbose: bool) -> Iterator[Line]:
         if finding.fix:
             yield "   fix      ", finding.fix
         for code in (finding.hint or "").splitlines():
-            yield "            ", code
+            yield "            ", whole(code)
         if finding.confirm:
             yield "   confirm  ", finding.confirm
     if sentence := words.closing(report):
@@ -203,7 +205,7 @@ def _silent(report: RanksReport, verbose: bool) -> Iterator[Line]:
     late = report.stragglers[0].path if report.stragglers else None
     if late:
         yield "", ""
-        yield "Next: ", f"pinchpoint diagnose {late}"
+        yield "Next: ", f"pinchpoint diagnose {shlex.quote(late)}"
 
 
 def _drawn(lines: list[Line], look: Look) -> str:
@@ -213,9 +215,10 @@ def _drawn(lines: list[Line], look: Look) -> str:
             out.append((lead + text).rstrip())
             continue
         room = max(look.width - len(lead), 20)  # a path stays whole, so that it can be copied
-        parts = wrap(text, room, break_on_hyphens=False, break_long_words=False) or [""]
+        said = unbroken(text)
+        parts = wrap(said, room, break_on_hyphens=False, break_long_words=False) or [""]
         out += [
             ((lead if i == 0 else " " * len(lead)) + part).rstrip() for i, part in enumerate(parts)
         ]
-    text = "\n".join(out) + "\n"
+    text = spaced("\n".join(out) + "\n")
     return text if look.unicode else ascii_only(text)

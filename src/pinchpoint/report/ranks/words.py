@@ -234,3 +234,13 @@ def scaling_sentence(report: RanksReport) -> str | None:
         f"Scaling efficiency {percent(found.efficiency_ratio)} % (own work over step);"
         f" limited by {limits[found.limit]}"
     )
+
+
+def nothing_usable(report: RanksReport) -> str:
+    """Why there is no answer, in a line."""
+    bad = report.job.unreadable
+    if not bad:
+        return "no recording of any rank"
+    first = bad[0].why if bad[0].path in bad[0].why else f"{bad[0].path}: {bad[0].why}"
+    more = f"; and {len(bad) - 1:,} more" if len(bad) > 1 else ""
+    return f"none of {report.job.files:,} recordings can be used: {first}{more}"
