@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pinchpoint.bench.folders import start_session
 from pinchpoint.cli import main as cli
 from pinchpoint.cli.listing import commands
+from pinchpoint.cli.output import wrote
 from pinchpoint.errors import NotComparable, PinchpointError
 
 
@@ -79,10 +81,27 @@ def test_error_text_cannot_drive_the_terminal(raising, capsys):
     assert capsys.readouterr().err == "error: \ufffd[31mred\ufffd[0m next line\ufffd\n"
 
 
-def test_interrupt_is_quiet(raising, capsys):
+def test_an_interruption_is_one_line_about_what_is_left(raising, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("pinchpoint.cli.output._WRITTEN", [])
     raising(KeyboardInterrupt())
     assert cli(["formats"]) == 130
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "interrupted; nothing was written\n")
+    wrote(Path("a.html"))
+    assert cli(["formats"]) == 130
+    assert capsys.readouterr().err == "wrote a.html\ninterrupted; written before: a.html\n"
+
+
+def test_an_interrupted_measurement_says_where_the_rest_is(raising, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("pinchpoint.cli.output._WRITTEN", [])
+    with (
+        pytest.raises(KeyboardInterrupt) as caught,
+        start_session("run", {}, tmp_path / "out"),
+    ):
+        raise KeyboardInterrupt
+    raising(caught.value)
+    assert cli(["formats"]) == 130
+    said = capsys.readouterr().err
+    assert said == f"interrupted; {tmp_path / 'out'} holds what was measured until then\n"
 
 
 def test_our_own_bugs_are_admitted_in_one_line(raising, capsys, monkeypatch):

@@ -1,6 +1,10 @@
-import pytest
+import json
 
-from pinchpoint.report.plain import ascii_only, plain
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinchpoint.report.plain import ascii_only, escaped, one_line, plain
 
 
 @pytest.mark.parametrize(
@@ -27,3 +31,20 @@ def test_long_names_are_cut():
 
 def test_ascii_only():
     assert ascii_only("14.9 → 10.6 ms · 8 × █ ü…") == "14.9 -> 10.6 ms - 8 x # ?~"
+
+
+def test_text_of_any_length_as_one_line():
+    assert one_line("a\u202eb\n" * 1000) == "a\ufffdb " * 1000
+
+
+@given(st.text())
+def test_escaped_json_says_the_same(text):
+    document = {text: [text]}
+    shown = escaped(json.dumps(document, ensure_ascii=False))
+    assert json.loads(shown) == document
+    assert not set(shown) & set("\x7f\x85\x9b\u200f\u2028\u202e\u2066\ufeff\U000e0041")
+
+
+def test_escaped_json_keeps_what_can_be_read():
+    shown = escaped('["größe 測 \u202e\x9b\U000e0041"]')
+    assert shown == '["größe 測 \\u202e\\u009b\\udb40\\udc41"]'

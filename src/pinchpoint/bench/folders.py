@@ -9,7 +9,6 @@ Files are written beside their place and moved in. A session whose process is go
 status says ``running`` was cut; readers say so.
 """
 
-import errno
 import json
 import os
 import secrets
@@ -22,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.replacing import replacing
 
 SESSION_SCHEMA = "bench.session/1"
 SESSION_FILE = "session.json"
@@ -34,17 +34,10 @@ def write_atomic(path: Path, content: bytes) -> None:
 
     Raises UsageError if the place cannot be written.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        if path.exists() and not path.is_file():  # replacing a device takes it from the machine
-            raise OSError(errno.EEXIST, "a folder or a device", str(path))
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        with replacing(path, lasting=True) as beside:
+            beside.write_bytes(content)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise UsageError(
             f"{path}: cannot be written ({error.strerror or error})",
             hint="free some space, or name a folder you may write to",
@@ -86,6 +79,7 @@ class Session:
     ) -> None:
         if error is not None:
             status = "cut" if isinstance(error, KeyboardInterrupt) else "failed"
+            error.add_note(f"{self.folder} holds what was measured until then")
             self.finish(status, why=str(error) or type(error).__name__)
 
     def finish(self, status: str = "complete", **facts: Any) -> None:

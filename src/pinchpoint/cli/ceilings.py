@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, note, show
+from pinchpoint.cli.output import look, note, show, show_json, wrote
 from pinchpoint.errors import UsageError
 from pinchpoint.hardware import ceilings as store
 from pinchpoint.report.ceilings_terminal import render_ceilings
@@ -71,9 +71,9 @@ def command(
     if not keep.stored and not keep.no_store:
         note(f"kept in {store.save(found)}")
     if keep.output is not None:
-        note(f"wrote {store.save(found, keep.output)}")
+        wrote(store.save(found, keep.output))
     if json:
-        show(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+        show_json(msgspec.json.format(msgspec.json.encode(found), indent=1))
     else:
         show(render_ceilings(found, look(verbose=verbose)))
     return 0

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pinchpoint.cli._bench.options import Switch
-from pinchpoint.cli.output import note, show, show_plainly, write_file
+from pinchpoint.cli.output import note, show_json, show_plainly, write_file, wrote
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ def command(
     if json:
         from pinchpoint.bench.metrics import encode
 
-        show(encode(result).decode())
+        show_json(encode(result))
     else:
         show_plainly(terminal.render(crossover_page.page(result)))
     for path, text in ((svg, crossover_page.svg), (html, crossover_page.html)):
         if path:
             write_file(path, text(result))
-            note(f"wrote {path}")
+            wrote(path)
     return 0
 
 

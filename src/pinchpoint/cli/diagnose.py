@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from pinchpoint.cli.gate import Ruling, judge, judge_job, parse_gate
-from pinchpoint.cli.output import look, note, show, write_file
+from pinchpoint.cli.output import look, note, show, show_json, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import PinchpointError, UsageError
 from pinchpoint.importers import load
@@ -70,7 +70,7 @@ def command(
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
     reports, job, code = _diagnosed(files)
     if max_chars is not None and reports:
-        show(fitted(reports[0], max_chars) + "\n")
+        show_json(fitted(reports[0], max_chars))
     else:
         present(reports, chosen, job, verbose=verbose)
     if html and reports:
@@ -79,7 +79,7 @@ def command(
         from pinchpoint.report.ranks.html import render_page
 
         write_file(html, render_page(job))
-        note(f"wrote {html}")
+        wrote(html)
     rulings = [] if limit is None else [judge(report, limit) for report in reports]
     if limit is not None and job is not None:  # what one rank could save, the job may not
         rulings = [judge_job(job, limit)]
@@ -164,7 +164,7 @@ def present(
     """Write the reports to standard output, that about their job first."""
     if chosen == "json":
         text = _together(reports, job) if len(reports) != 1 else encode(reports[0])
-        show(text.decode() + "\n")
+        show_json(text)
     elif chosen == "markdown":
         from pinchpoint.report import markdown
 
@@ -208,7 +208,7 @@ def write_page(path: Path, report: Report) -> None:
     from pinchpoint.report import html
 
     write_file(path, html.render(report))
-    note(f"wrote {path}")
+    wrote(path)
 
 
 def worst(rulings: Sequence[Ruling]) -> int:

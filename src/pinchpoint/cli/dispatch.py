@@ -44,8 +44,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return code
     except PinchpointError as error:
         return _complain(error)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+    except KeyboardInterrupt as error:
+        return _interrupted(error)
     except BrokenPipeError:
         _forget_stdout()
         return EXIT_BROKEN_PIPE
@@ -140,6 +140,16 @@ def _app(name: str) -> "App":
     for subcommand, function in getattr(module, "SUBCOMMANDS", {}).items():
         app.command(function, name=subcommand)
     return app
+
+
+def _interrupted(error: KeyboardInterrupt) -> int:
+    """Say what is left behind; whatever writes over time has noted it on the interruption."""
+    from pinchpoint.cli.output import note, written
+
+    left = [f"written before: {', '.join(map(str, written()))}"] if written() else []
+    left += getattr(error, "__notes__", [])
+    note(f"interrupted; {'; '.join(left) or 'nothing was written'}")
+    return EXIT_INTERRUPTED
 
 
 def _complain(error: PinchpointError) -> int:

@@ -1,12 +1,13 @@
 """Write a recording in the format of another tool: Perfetto, speedscope, SARIF, Parquet, CSV."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import note, write_file
+from pinchpoint.cli.output import write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
@@ -55,14 +56,14 @@ def command(
         trace = load(file, progress)
     if to == "tensorboard":
         log_to(diagnose(trace), to, folder=output)
-        note(f"wrote {output}")
+        wrote(output)
         return 0
     if to in ("csv", "parquet"):
-        for written in _write_tables(trace, to, output):
-            note(f"wrote {written}")
+        for table in _write_tables(trace, to, output):
+            wrote(table)
         return 0
     write_file(output, _chrome(trace, chosen) if to == "chrome" else _text(trace, to, device))
-    note(f"wrote {output}")
+    wrote(output)
     return 0
 
 
@@ -82,7 +83,8 @@ def _text(trace: Trace, to: Format, device: bool) -> str:
     return sarif.sarif(diagnose(trace)).decode()
 
 
-def _write_tables(trace: Trace, to: Format, folder: Path) -> list[Path]:
+def _write_tables(trace: Trace, to: Format, folder: Path) -> Iterator[Path]:
+    """Write one file a table; each as it is done."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -90,9 +92,8 @@ def _write_tables(trace: Trace, to: Format, folder: Path) -> list[Path]:
             f"{folder}: cannot be made a folder ({error.strerror})", hint="name another one"
         ) from None
     if to == "parquet":
-        return database.write_parquet(trace, folder)
-    written = []
+        yield from database.write_parquet(trace, folder)
+        return
     for id_, text in tabular.csv_tables(diagnose(trace)).items():
         write_file(folder / f"{id_}.csv", text)
-        written.append(folder / f"{id_}.csv")
-    return written
+        yield folder / f"{id_}.csv"

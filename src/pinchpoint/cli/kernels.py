@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, show
+from pinchpoint.cli.output import look, show, show_json
 from pinchpoint.cli.roofline import joined, measured_against
 from pinchpoint.report.kernels_document import encode_kernels, kernels_document
 from pinchpoint.report.kernels_terminal import render_kernels
@@ -39,7 +39,7 @@ def command(
     trace = measured_against(joined(file, counters), None, data_sheet=False)
     document = kernels_document(trace)
     if json:
-        show(encode_kernels(document).decode() + "\n")
+        show_json(encode_kernels(document))
     else:
         show(render_kernels(document, look(verbose=verbose)))
     return 0

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, note, show, write_file
+from pinchpoint.cli.output import look, show, show_json, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
@@ -77,12 +77,15 @@ def command(
     if compare is not None:
         return _compare(report, compare, questions, json=json, verbose=verbose)
     shown = look(verbose=verbose)
-    show(encode_memory(report).decode() + "\n" if json else render_memory(report, shown))
+    if json:
+        show_json(encode_memory(report))
+    else:
+        show(render_memory(report, shown))
     if html is not None:
         from pinchpoint.report.memory_html import render_page
 
         write_file(html, render_page(trace, report))
-        note(f"wrote {html}")
+        wrote(html)
     return 0
 
 
@@ -97,11 +100,10 @@ def _compare(
 ) -> int:
     _, after = _read(other, questions)
     found = compare_memory(before, after)
-    show(
-        encode_memory(found).decode() + "\n"
-        if json
-        else render_comparison(found, look(verbose=verbose))
-    )
+    if json:
+        show_json(encode_memory(found))
+    else:
+        show(render_comparison(found, look(verbose=verbose)))
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import note
+from pinchpoint.cli.output import note, wrote
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def command(
     )
     report = profile(words, kernels, tool, settings)
     as_csv(report, tool)
-    note(f"wrote {report}")
+    wrote(report)
     return _present(trace, report)
 
 

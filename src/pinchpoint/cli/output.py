@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
-from pinchpoint.report.plain import ascii_only, plain
+from pinchpoint.replacing import replacing
+from pinchpoint.report.plain import ascii_only, escaped, plain
 from pinchpoint.report.terminal import Look
 
 _LOG_WIDTH = 80  # logs and pipes have no width of their own
 _WIDEST = 120  # longer lines are hard to read
+_WRITTEN: list[Path] = []  # for whoever interrupts a command
 
 
 def show(text: str) -> None:
@@ -18,6 +20,12 @@ def show(text: str) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode("utf-8", "replace"))
     sys.stdout.buffer.flush()  # before what follows on standard error
+
+
+def show_json(document: bytes | str) -> None:
+    """Write a JSON document to standard output, with what could steer a terminal escaped."""
+    text = document if isinstance(document, str) else document.decode()
+    show(escaped(text.removesuffix("\n")) + "\n")
 
 
 def show_plainly(text: str) -> None:
@@ -30,14 +38,32 @@ def note(text: str) -> None:
     print(plain(text), file=sys.stderr, flush=True)
 
 
+def wrote(path: Path, more: str = "") -> None:
+    """Say that a file or a folder is written now, and remember it."""
+    _WRITTEN.append(path)
+    note(f"wrote {path}{more}")
+
+
+def written() -> tuple[Path, ...]:
+    """What this process has written so far."""
+    return tuple(_WRITTEN)
+
+
 def write_file(path: Path, text: str) -> None:
-    """Write a whole file; UsageError if that is impossible."""
+    """Write a whole file or leave what was there; UsageError if that is impossible.
+
+    A pipe or a device takes the text as it is.
+    """
+    content = text.encode("utf-8", "replace")
     try:
-        path.write_text(text, "utf-8", "replace")
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be written ({error.strerror})", hint="name another file"
-        ) from None
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return
+        with replacing(path) as beside:
+            beside.write_bytes(content)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: cannot be written ({why})", hint="name another file") from None
 
 
 def look(*, verbose: bool) -> Look:

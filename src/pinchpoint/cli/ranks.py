@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, note, show, write_file
+from pinchpoint.cli.output import look, show, show_json, write_file, wrote
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.report.ranks.document import RanksReport, encode_ranks
 from pinchpoint.report.ranks.run import Engine, OnRay, diagnose_ranks, write_shard
@@ -106,7 +106,7 @@ def _shard(places: tuple[str, ...], where: Where, engine: Engine) -> int:
         raise UsageError(f"--shard {where.shard}: not I/N", hint="--shard 3/64")
     with counting() as progress:
         count = write_shard(places, (int(match[1]), int(match[2])), where.output, engine, progress)
-    note(f"wrote {where.output} with {count:,} ranks; pinchpoint merge makes the answer")
+    wrote(where.output, f" with {count:,} ranks; pinchpoint merge makes the answer")
     return 0
 
 
@@ -119,12 +119,15 @@ def present_ranks(
     """
     must_be_usable(report)
     shown = look(verbose=verbose)
-    show(encode_ranks(report).decode() + "\n" if json else render_ranks(report, shown))
+    if json:
+        show_json(encode_ranks(report))
+    else:
+        show(render_ranks(report, shown))
     if html is not None:
         from pinchpoint.report.ranks.html import render_page
 
         write_file(html, render_page(report))
-        note(f"wrote {html}")
+        wrote(html)
 
 
 def must_be_usable(report: RanksReport) -> None:

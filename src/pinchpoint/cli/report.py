@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import note, write_file
+from pinchpoint.cli.output import note, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
@@ -49,7 +49,7 @@ def command(
 
 def _written(output: Path, text: str) -> int:
     write_file(output, text)
-    note(f"wrote {output} ({len(text.encode()) / 1e6:.1f} MB)")
+    wrote(output, f" ({len(text.encode()) / 1e6:.1f} MB)")
     return 0
 
 

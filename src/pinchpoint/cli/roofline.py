@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from pinchpoint.analysis.roofs import with_ceilings
-from pinchpoint.cli.output import look, note, show, write_file
+from pinchpoint.cli.output import look, show, show_json, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.hardware import ceilings as store
 from pinchpoint.importers import load
@@ -52,12 +52,12 @@ def command(
     trace = measured_against(joined(file, counters), ceilings, data_sheet=data_sheet)
     document = roofline_document(trace)
     if json:
-        show(encode_roofline(document).decode() + "\n")
+        show_json(encode_roofline(document))
     else:
         show(render_roofline(document, look(verbose=verbose)))
     if svg is not None:
         write_file(svg, roofline_svg(document) + "\n")
-        note(f"wrote {svg}")
+        wrote(svg)
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import show
+from pinchpoint.cli.output import show, show_json
 from pinchpoint.cli.progress import reading
 from pinchpoint.importers import load
 from pinchpoint.report import Report, diagnose, wording
@@ -36,7 +36,7 @@ def command(file: Path, finding: str, /, *, json: Annotated[bool, Switch] = Fals
     report = clean(diagnose(trace))
     found = chosen(report, finding)
     if json:
-        show(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+        show_json(msgspec.json.format(msgspec.json.encode(found), indent=1))
     else:
         show("".join(f"{line}\n" for line in _lines(report, found)))
     return 0

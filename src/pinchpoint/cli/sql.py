@@ -6,14 +6,18 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import show
+from pinchpoint.cli.output import show, show_json
 from pinchpoint.cli.progress import reading
+from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
 from pinchpoint.report.plain import plain
-from pinchpoint.report.ways_out.database import query
+from pinchpoint.report.ways_out.database import Limits, query
 from pinchpoint.report.ways_out.tabular import csv_text
 
 Switch = Parameter(negative="")
+DEFAULT_SECONDS = 120.0  # millions of rows take a second; what takes this long will not end
+LONGEST_SECONDS = 86_400.0
+MOST_ROWS = 1_000_000  # each is kept as Python objects: about a gigabyte
 
 
 def command(
@@ -23,6 +27,7 @@ def command(
     *,
     json: Annotated[bool, Switch] = False,
     csv: Annotated[bool, Switch] = False,
+    timeout: float = DEFAULT_SECONDS,
 ) -> int:
     """Run one query, such as: SELECT name, sum(duration_ns) FROM device_ops GROUP BY ALL.
 
@@ -38,13 +43,22 @@ def command(
         A list of objects.
     csv
         Comma-separated values.
+    timeout
+        Seconds that the query may take.
     """
+    if not 0 < timeout <= LONGEST_SECONDS:
+        raise UsageError(f"--timeout {timeout:g}: no time", hint="seconds, such as --timeout 600")
     with reading(file) as progress:
         trace = load(file, progress)
-    header, rows = query(trace, statement)
+    header, rows = query(trace, statement, Limits(timeout, None, MOST_ROWS))
+    if len(rows) > MOST_ROWS:
+        raise UsageError(
+            f"sql: more than {MOST_ROWS:,} rows",
+            hint="aggregate, filter or LIMIT it; pinchpoint export --to parquet writes all",
+        )
     if json:
         objects = [dict(zip(header, row, strict=True)) for row in rows]
-        show(msgspec.json.encode(objects, enc_hook=str).decode() + "\n")
+        show_json(msgspec.json.encode(objects, enc_hook=str))
     elif csv:
         show(csv_text(header, rows))
     else:

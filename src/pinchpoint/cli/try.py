@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from pinchpoint.cli._bench.ab import check_pairs
 from pinchpoint.cli._bench.options import Measuring, Switch
-from pinchpoint.cli.output import note, show, show_plainly
+from pinchpoint.cli.output import note, show_json, show_plainly
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _present(experiments: "list[Experiment]", title: str, *, json: bool) -> None
     if json:
         import msgspec
 
-        show(msgspec.json.format(msgspec.json.encode(experiments), indent=1).decode() + "\n")
+        show_json(msgspec.json.format(msgspec.json.encode(experiments), indent=1))
         return
     from pinchpoint.report.benchmarks import experiments_page, terminal
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.replacing import replacing
 
 SCHEMA = "pinchpoint.ceilings/1"
 
@@ -96,9 +97,8 @@ def save(ceilings: Ceilings, where: Path | None = None) -> Path:
     """Write to the store, or to a file of choice; returns the path."""
     path = where or folder() / f"{key_of(ceilings.fingerprint)}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.part")
-    scratch.write_bytes(msgspec.json.format(msgspec.json.encode(ceilings), indent=1))
-    scratch.replace(path)
+    with replacing(path) as beside:
+        beside.write_bytes(msgspec.json.format(msgspec.json.encode(ceilings), indent=1))
     return path
 
 

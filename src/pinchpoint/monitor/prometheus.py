@@ -1,12 +1,11 @@
 """A text file for Prometheus' node exporter (textfile collector): the newest look at everything."""
 
-import errno
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pinchpoint.monitor.metrics import METRICS
 from pinchpoint.monitor.sample import Sample
+from pinchpoint.replacing import replacing
 
 
 def exposition(samples: Sequence[Sample], names: Mapping[str, str]) -> str:
@@ -25,11 +24,8 @@ def exposition(samples: Sequence[Sample], names: Mapping[str, str]) -> str:
 
 def write_textfile(path: Path, text: str) -> None:
     """Replace the file at once, as the collector may read it at any moment. Raises OSError."""
-    if path.exists() and not path.is_file():  # replacing a device would take it from the machine
-        raise OSError(errno.EEXIST, "a folder or a device", str(path))
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def _labels(device: str | None, names: Mapping[str, str]) -> str:

@@ -5,10 +5,11 @@ used inside the user's program.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from pinchpoint.replacing import replacing
 
 SCHEMA = "pinchpoint.run/1"
 PROCESS_SCHEMA = "pinchpoint.process/1"
@@ -30,10 +31,5 @@ REQUEST_FILE = "capture.request"  # its appearance asks the program for one more
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write the whole document or nothing: a reader never sees half of it. Raises OSError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with replacing(path) as beside:
         beside.write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise

@@ -5,7 +5,16 @@ terminal's cursor or recolour it, direction marks can make a line read as anothe
 may have megabytes.
 """
 
+import re
+
 LIMIT = 200  # characters; longer names say no more to a reader and break every layout
+
+# Controls after ASCII, marks of direction, invisible joiners and tags. JSON itself escapes those
+# before the space.
+_UNSEEN = re.compile(
+    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
 
 _ASCII = str.maketrans(
     {
@@ -54,6 +63,21 @@ def middle_cut(text: str, limit: int) -> str:
 def ascii_only(text: str) -> str:
     """``text`` for a terminal that shows nothing but ASCII."""
     return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+
+
+def escaped(json: str) -> str:
+    """JSON that says the same, without characters that steer a terminal or turn text around."""
+    return _UNSEEN.sub(_as_escape, json)
+
+
+def one_line(text: str) -> str:
+    """``text`` of any length without characters that do not print."""
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _as_escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def _visible(character: str) -> str:

@@ -1,6 +1,7 @@
 """Work for processes that are started anew: they import it, so it cannot be in a test file."""
 
 import os
+import signal
 from pathlib import Path
 
 from pinchpoint.report.ranks.records import RankRecord, encode_record
@@ -17,3 +18,11 @@ def fragile(file):
         mark.touch()
         os._exit(9)
     return quick(file)
+
+
+def interrupted_for_ever(fifo):
+    """Gets what Ctrl-C sends, says that it goes on, and never ends by itself."""
+    os.kill(os.getpid(), signal.SIGINT)
+    Path(fifo).write_text("at work")
+    while True:
+        signal.pause()

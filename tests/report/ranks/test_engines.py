@@ -1,6 +1,7 @@
 """Engines that lose workers lose nothing else."""
 
 import os
+import signal
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -8,9 +9,9 @@ import pytest
 
 from pinchpoint.errors import UsageError
 from pinchpoint.importers.rank_files import RankFile
-from pinchpoint.report.ranks.engines import in_processes, run, workers_for
+from pinchpoint.report.ranks.engines import _pool, _submitted, in_processes, run, workers_for
 from pinchpoint.report.ranks.records import decode_record
-from report.ranks.rank_workers import fragile, quick
+from report.ranks.rank_workers import fragile, interrupted_for_ever, quick
 
 FILES = [RankFile(f"rank{i}.json", i) for i in range(6)]
 
@@ -56,6 +57,25 @@ class Recording:
             future.set_result(work(file))
         self.open -= future.done()
         return future
+
+
+@pytest.mark.skipif(not hasattr(signal, "pause"), reason="signals of POSIX")
+def test_processes_end_with_an_interruption_that_only_we_see(tmp_path):
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    processes = []
+
+    def work_until_interrupted():
+        with _pool(1) as pool:
+            _submitted(pool, interrupted_for_ever, str(ready))
+            ready.read_text()  # waits until it is at work
+            processes.extend(pool._processes.values())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work_until_interrupted()
+    assert [p.exitcode for p in processes] == [-signal.SIGTERM]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_any_executor_and_lost_tasks_are_sent_again():

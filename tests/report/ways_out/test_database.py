@@ -1,12 +1,16 @@
 """SQL and Parquet over the tables of a trace."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.cli import main
 from pinchpoint.errors import MissingExtra, UsageError
-from pinchpoint.report.ways_out.database import query, write_parquet
+from pinchpoint.report.ways_out.database import Limits, query, write_parquet
+
+DEMO = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"
 
 
 def small():
@@ -61,7 +65,7 @@ def test_every_declared_table_can_be_stored():
 def test_parquet_files_open_again(tmp_path):
     folder = tmp_path / "it's"
     folder.mkdir()
-    files = write_parquet(small(), folder)
+    files = list(write_parquet(small(), folder))
     assert [file.name for file in files] == [
         "host_ops.parquet",
         "api_calls.parquet",
@@ -73,4 +77,21 @@ def test_parquet_files_open_again(tmp_path):
 
 def test_a_folder_that_takes_nothing_is_one_line(tmp_path):
     with pytest.raises(UsageError, match=r"device_ops|host_ops"):
-        write_parquet(small(), tmp_path / "absent")
+        list(write_parquet(small(), tmp_path / "absent"))
+
+
+def test_a_query_without_end_ends():
+    with pytest.raises(UsageError, match="too long"):
+        query(small(), "SELECT * FROM range(1000000000000) WHERE range < 0", Limits(0.2, None, 10))
+
+
+def test_more_rows_than_asked_for_are_seen_but_not_fetched():
+    assert len(query(small(), "SELECT * FROM range(1000000)", Limits(20, None, 10))[1]) == 11
+
+
+def test_the_command_refuses_what_it_cannot_show(monkeypatch, capsys):
+    monkeypatch.setattr("pinchpoint.cli.sql.MOST_ROWS", 2)
+    assert main(["sql", str(DEMO), "SELECT * FROM device_ops"]) == 2
+    assert "more than 2 rows" in capsys.readouterr().err
+    assert main(["sql", str(DEMO), "SELECT 1", "--timeout", "0"]) == 2
+    assert "--timeout 0" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from pinchpoint.cli import main
 from pinchpoint.importers import load
 from pinchpoint.report.document import LocationInfo
 from pinchpoint.report.ways_out.sarif import sarif
-from pinchpoint.report.ways_out.tabular import csv_tables
+from pinchpoint.report.ways_out.tabular import csv_tables, csv_text
 from report_sample import full_report, hostile_report
 
 DEMO = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"
@@ -71,6 +71,22 @@ def test_csv_has_unrounded_values():
     assert rows[1] == ["sgemm_64x64<float, true>(Params)", "38", "7100000", "0.3184", ""]
 
 
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("\t=1", "' =1"),
+        ("a=1", "a=1"),
+        ("a\x1b[2J\r\nb\u202e", "a\ufffd[2J  b\ufffd"),
+    ],
+)
+def test_csv_runs_nothing_in_a_spreadsheet_and_steers_no_terminal(name, cell):
+    assert list(csv.reader(io.StringIO(csv_text([name], [(name, -1)])))) == [[cell], [cell, "-1"]]
+
+
 @pytest.mark.parametrize("format_", ["speedscope", "collapsed", "sarif", "csv"])
 def test_export_writes_what_it_says(format_, tmp_path, capsys):
     out = tmp_path / "out"
@@ -84,3 +100,14 @@ def test_a_folder_that_is_a_file_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("x")
     assert main(["export", str(DEMO), "--to", "csv", "-o", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_disk_that_fills_up_keeps_the_old_report(tmp_path, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "out").write_text("old")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(["export", str(DEMO), "--to", "sarif", "-o", str(tmp_path / "out")]) == 2
+    assert "cannot be written (No space left on device)" in capsys.readouterr().err
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]

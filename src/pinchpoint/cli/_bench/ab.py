@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from pinchpoint.cli._bench.options import Measuring, Showing, Switch
 from pinchpoint.cli._bench.present import present
-from pinchpoint.cli.output import note
+from pinchpoint.cli.output import note, wrote
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def compare(what: Asked, deciding: Deciding, measuring: Measuring) -> "tuple[AbR
         _arms(what, session.session.folder) as arms,
     ):
         result = measure_arms(session, arms, deciding, measuring)
-        note(f"wrote {session.finish(result, verdict=result.verdict)}")
+        wrote(session.finish(result, verdict=result.verdict))
         page = ab_page.page(result)
         if deciding.profile_on_fail and result.verdict == "regressed":
             page = with_explanation(page, arms, session.session.folder)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pinchpoint.cli._bench.ab import Deciding, check_pairs, measure_arms
 from pinchpoint.cli._bench.options import Measuring, Showing
 from pinchpoint.cli._bench.present import present
-from pinchpoint.cli.output import note
+from pinchpoint.cli.output import wrote
 from pinchpoint.errors import UsageError
 
 
@@ -48,6 +48,6 @@ def calibrate(
         deciding = Deciding(pairs=pairs)
         result = measure_arms(session, arms, deciding, measuring, stop_early=False)
         done = calibration(result, MEASURES | measuring.custom(), utc_now())
-        note(f"wrote {session.finish(done)}")
+        wrote(session.finish(done))
     present(done, calibration_page.page(done), showing)
     return 0

@@ -10,7 +10,7 @@ from pinchpoint.cli._bench.ab import Deciding, measure_arms
 from pinchpoint.cli._bench.options import Measuring, Showing, Switch
 from pinchpoint.cli._bench.present import present
 from pinchpoint.cli._bench.run import measure
-from pinchpoint.cli.output import note
+from pinchpoint.cli.output import note, wrote
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _confirm(
     asked = {"base": base, "command": list(command)}
     with measurement("ab", asked, folder, keep_diff=measuring.keep_diff) as session:
         result = measure_arms(session, arms, deciding, measuring)
-        note(f"wrote {session.finish(result, verdict=result.verdict)}")
+        wrote(session.finish(result, verdict=result.verdict))
     return confirmed(found, result)
 
 
@@ -221,4 +221,4 @@ class _Update:
             known, self.new, gates=self.gates, measures=self.measures, new_level=accept
         )
         write_baseline(self.path, after)
-        note(f"wrote {self.path}")
+        wrote(self.path)

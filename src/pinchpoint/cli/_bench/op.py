@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from pinchpoint.cli._bench.options import Switch
-from pinchpoint.cli.output import show, show_plainly
+from pinchpoint.cli.output import show_json, show_plainly
 from pinchpoint.errors import PinchpointError, UsageError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def op(
         from pinchpoint.bench.metrics import encode
         from pinchpoint.bench.micro.document import document
 
-        show(encode(document(timing, with_samples=samples)).decode())
+        show_json(encode(document(timing, with_samples=samples)))
     else:
         show_plainly(f"{timing}\n")
     return EXIT_INVALID if timing.invalid_reasons else 0

@@ -5,7 +5,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pinchpoint.cli.output import note, show, show_plainly, write_file
+from pinchpoint.cli.output import note, show, show_json, show_plainly, write_file
 
 if TYPE_CHECKING:
     import msgspec
@@ -20,7 +20,7 @@ def present(document: "msgspec.Struct", page: "Page", showing: "Showing") -> Non
     if chosen == "json":
         from pinchpoint.bench.metrics import encode
 
-        show(encode(document).decode())
+        show_json(encode(document))
     elif chosen == "markdown":
         from pinchpoint.report.benchmarks import markdown
 

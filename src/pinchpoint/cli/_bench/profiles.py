@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pinchpoint.cli.output import note
+from pinchpoint.cli.output import note, wrote
 
 if TYPE_CHECKING:
     from pinchpoint.bench.run import Arm
@@ -73,5 +73,5 @@ def explain_regression(arms: "tuple[Arm, Arm]", folder: Path) -> "Page | None":
     page = compare_page.profiles_page(compared)
     write_atomic(folder / "change.json", encode(compared))
     write_atomic(folder / "change.md", markdown.render(page).encode())
-    note(f"wrote {folder / 'change.md'}")
+    wrote(folder / "change.md")
     return page

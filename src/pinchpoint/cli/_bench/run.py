@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from pinchpoint.cli._bench.options import Measuring, Showing, Switch, arguments_of
 from pinchpoint.cli._bench.present import present
-from pinchpoint.cli.output import note
+from pinchpoint.cli.output import note, wrote
 from pinchpoint.errors import MeasurementInvalid, UsageError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def measure(
             env_key=fingerprint(record),
             warnings=session.warnings,
         )
-        note(f"wrote {session.finish(result)}")
+        wrote(session.finish(result))
         if profile:
             from pinchpoint.cli._bench.profiles import take_profile
 

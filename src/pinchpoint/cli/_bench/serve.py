@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from pinchpoint.cli._bench.options import Showing, Switch
 from pinchpoint.cli._bench.present import present
-from pinchpoint.cli.output import note
+from pinchpoint.cli.output import note, wrote
 from pinchpoint.errors import MeasurementInvalid, UsageError
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _measured(
             env_key=fingerprint(session.environment),
             warnings=session.warnings,
         )
-        note(f"wrote {session.finish(result)}")
+        wrote(session.finish(result))
     if not any(run.valid for run in done):
         reasons = sorted({r for run in done for r in run.invalid_reasons})
         raise MeasurementInvalid(f"no load is valid: {'; '.join(reasons)}", hint=f"is {url} up?")

@@ -6,6 +6,7 @@ are tried again, one at a time, so that the guilty one is known.
 """
 
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
@@ -16,6 +17,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -74,8 +76,28 @@ def workers_for(files: Iterable[RankFile]) -> int:
     return max(min(cores or 1, fit), 1)
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with the block: at once where it is left early."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        try:
+            yield pool
+        except BaseException:
+            for process in list((pool._processes or {}).values()):  # public from Python 3.14 on
+                process.terminate()
+            raise
+
+
+def _submitted(pool: Executor, work: Work, file: RankFile) -> Future[bytes]:
+    """Hand over one file. Ctrl-C reaches every process of a terminal: those that this starts leave
+    it to this one, which ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        return pool.submit(work, file)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        return pool.submit(work, file)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _until_broken(
@@ -86,7 +108,7 @@ def _until_broken(
     while waiting or running:
         try:
             while waiting and len(running) < most:
-                running[pool.submit(work, waiting[0])] = waiting[0]
+                running[_submitted(pool, work, waiting[0])] = waiting[0]
                 waiting.popleft()
         except BrokenExecutor:
             suspects += running.values()
@@ -107,7 +129,7 @@ def _alone(file: RankFile, work: Work) -> bytes:
     error: BaseException | None = None
     for _ in range(ATTEMPTS - 1):
         with _pool(1) as pool:
-            future = pool.submit(work, file)
+            future = _submitted(pool, work, file)
             error = future.exception()
             if error is None:
                 return future.result()

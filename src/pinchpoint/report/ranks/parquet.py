@@ -14,7 +14,7 @@ import numpy as np
 
 from pinchpoint.analysis.ranks.summary import UNKNOWN, RankSummary, unpack, unpack_small
 from pinchpoint.errors import UsageError
-from pinchpoint.report.ways_out.database import duckdb_module
+from pinchpoint.report.ways_out.database import copy_to_parquet, duckdb_module
 
 Columns = dict[str, Any]
 
@@ -51,11 +51,7 @@ def _joined(parts: list[Columns]) -> Columns:
 def _write(duckdb: Any, columns: Columns, path: Path) -> None:
     connection = duckdb.connect(":memory:")
     connection.register("given", columns)
-    target = str(path).replace("'", "''")
-    connection.execute(
-        f"COPY (SELECT {', '.join(map(_chosen, columns))} FROM given)"
-        f" TO '{target}' (FORMAT parquet, COMPRESSION zstd)"
-    )
+    copy_to_parquet(connection, f"(SELECT {', '.join(map(_chosen, columns))} FROM given)", path)
     connection.close()
 
 

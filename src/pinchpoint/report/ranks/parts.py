@@ -4,7 +4,6 @@ They are what ``--shard`` writes, what ``merge`` reads, and where a run on one m
 records until all are there: never more than one of them is in memory.
 """
 
-import errno
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ import msgspec
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers.rank_files import UNIX_LEAST_NS, at_one_time
+from pinchpoint.replacing import replacing
 from pinchpoint.report.ranks.records import (
     PART_SCHEMA,
     LeftOutFile,
@@ -30,18 +30,11 @@ LONGEST_LINE = 4_000_000  # bytes; a record has at most a tenth of it
 def write_part(path: Path, header: PartHeader, records: Iterable[bytes]) -> int:
     """Write a part file as the records come; how many there were. Raises OSError."""
     count = 0
-    if path.exists() and not path.is_file():  # replacing a device would take it from the machine
-        raise OSError(errno.EEXIST, "a folder or a device", str(path))
-    beside = path.with_name(f".{path.name}.tmp")
-    try:
-        with beside.open("wb") as file:
-            file.write(msgspec.json.encode(header) + b"\n")
-            for record in records:
-                file.write(record + b"\n")
-                count += 1
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(path) as beside, beside.open("wb") as file:
+        file.write(msgspec.json.encode(header) + b"\n")
+        for record in records:
+            file.write(record + b"\n")
+            count += 1
     return count
 
 

@@ -4,19 +4,22 @@ Text takes the place of positions in the pool of names, and words that of kinds.
 position that ``parent``, ``api_call`` and ``host_op`` refer to.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Timer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
+from pinchpoint.replacing import replacing
 from pinchpoint.trace import TABLES, Table, Trace, kinds
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,11 @@ class Limits:
     """What a query of somebody else may use."""
 
     seconds: float
-    memory_mb: int
+    memory_mb: int | None  # None: DuckDB's own limit, four fifths of what the machine has
     rows: int  # one more is fetched, so that the reader can tell that there are more
 
 
+_AGAIN_S = 0.05
 _ROOM = "free space, or name another folder"
 _LOCKED = (
     "temp_directory = ''",  # what does not fit in memory fails, and is not written to a disk
@@ -48,6 +52,11 @@ def tables_of(trace: Trace) -> dict[str, Table]:
 def database(trace: Trace) -> "DuckDBPyConnection":
     """A database in memory; MissingExtra without DuckDB."""
     connection = duckdb_module().connect(":memory:")
+    _fill(connection, trace)
+    return connection
+
+
+def _fill(connection: "DuckDBPyConnection", trace: Trace) -> None:
     _store_names(connection, trace)
     threads = [(i, t.process, t.thread, t.label) for i, t in enumerate(trace.threads)]
     connection.execute(
@@ -57,7 +66,6 @@ def database(trace: Trace) -> "DuckDBPyConnection":
         connection.executemany("INSERT INTO threads VALUES (?, ?, ?, ?)", threads)
     for name, rows in tables_of(trace).items():
         _store(connection, name, _columns(rows), ", ".join(_selected(rows)), _joins(rows))
-    return connection
 
 
 def query(
@@ -65,61 +73,92 @@ def query(
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Column names and rows of a query; UsageError with DuckDB's words if it is wrong."""
     duckdb = duckdb_module()
-    connection = database(trace)
-    _lock(connection, limits)
-    alarm = Timer(limits.seconds, connection.interrupt) if limits else None
+    connection = duckdb.connect(":memory:")
+    seconds = limits.seconds if limits else None
     try:
-        if alarm:
-            alarm.start()
-        result = connection.execute(statement)
-        if result is None:
-            raise UsageError("sql: no statement", hint='"SELECT count(*) FROM device_ops"')
-        header = [column[0] for column in result.description or ()]
-        return header, result.fetchmany(limits.rows + 1) if limits else result.fetchall()
-    except duckdb.InterruptException:
+        return interruptible(
+            connection, lambda: _answer(connection, trace, statement, limits), seconds
+        )
+    except TimeoutError:
         raise UsageError("sql: the query takes too long", hint="aggregate or filter it") from None
     except duckdb.Error as error:
         text = " ".join(str(error).split())
         raise UsageError(f"sql: {text}", hint="tables: docs/reference/tables.md") from None
     finally:
-        if alarm:
-            alarm.cancel()
         connection.close()
+
+
+def interruptible(
+    connection: "DuckDBPyConnection", work: Callable[[], Answer], seconds: float | None = None
+) -> Answer:
+    """What ``work`` gives, which uses the connection; TimeoutError if it takes too long.
+
+    In the main thread DuckDB passes over Ctrl-C or makes a RuntimeError of it, so it works beside.
+    """
+    with ThreadPoolExecutor(1) as beside:
+        answer = beside.submit(work)
+        try:
+            return answer.result(seconds)
+        except BaseException:
+            while not answer.done():  # between two statements there is nothing to interrupt
+                connection.interrupt()
+                wait((answer,), timeout=_AGAIN_S)
+            raise
+
+
+def _answer(
+    connection: "DuckDBPyConnection", trace: Trace, statement: str, limits: Limits | None
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    _fill(connection, trace)
+    _lock(connection, limits)
+    result = connection.execute(statement)
+    if result is None:
+        raise UsageError("sql: no statement", hint='"SELECT count(*) FROM device_ops"')
+    header = [column[0] for column in result.description or ()]
+    return header, result.fetchmany(limits.rows + 1) if limits else result.fetchall()
 
 
 def _lock(connection: "DuckDBPyConnection", limits: Limits | None) -> None:
     """From here on a statement reaches no file, network, extension or variable of this program."""
-    if limits:
+    if limits and limits.memory_mb:
         connection.execute(f"SET memory_limit = '{limits.memory_mb}MB'")
     for setting in _LOCKED:
         connection.execute(f"SET {setting}")
 
 
-def write_parquet(trace: Trace, folder: Path) -> list[Path]:
-    """One file a table that has rows, in an existing folder; the files that were written.
+def write_parquet(trace: Trace, folder: Path) -> Iterator[Path]:
+    """One file a table that has rows, in an existing folder; each file as it is done.
 
     UsageError where the folder does not take them.
     """
     duckdb = duckdb_module()
     connection = duckdb.connect(":memory:")
     _store_names(connection, trace)
-    written = []
     for name, rows in tables_of(trace).items():
         if not len(rows):
             continue
         _store(connection, name, _columns(rows), ", ".join(_selected(rows)), _joins(rows))
         file = folder / f"{name}.parquet"
-        target = str(file).replace("'", "''")
         try:
-            connection.execute(f"COPY {name} TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
-        except duckdb.IOException as error:
+            copy_to_parquet(connection, name, file)
+        except (duckdb.IOException, OSError) as error:
             raise UsageError(f"{file}: cannot be written ({_why(error)})", hint=_ROOM) from None
-        written.append(file)
-    return written
+        yield file
+
+
+def copy_to_parquet(connection: "DuckDBPyConnection", rows: str, file: Path) -> None:
+    """Write a table or a query to a file. Raises IOException of DuckDB, or OSError."""
+    with replacing(file) as beside:
+        target = str(beside).replace("'", "''")
+        how = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
+        copy = f"COPY {rows} TO '{target}' ({how})"
+        interruptible(connection, lambda: connection.execute(copy))
 
 
 def _why(error: Exception) -> str:
-    """The operating system's words in an error of DuckDB, which come last."""
+    """The operating system's words in an error, which come last in those of DuckDB."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
     reasons = ("No space left on device", "Permission denied", "Read-only file system")
     text = str(error)
     return next((reason for reason in reasons if reason in text), " ".join(text.split())[:200])

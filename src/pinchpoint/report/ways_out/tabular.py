@@ -6,15 +6,29 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pinchpoint.report.document import Report
+from pinchpoint.report.plain import one_line
+
+_BEGIN_A_FORMULA = ("=", "+", "-", "@")  # OWASP, CSV injection
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A header and rows; an unknown value is an empty cell."""
+    """A header and rows; an unknown value is an empty cell.
+
+    Text is one printable line. Text that a spreadsheet would take for a formula gets an apostrophe
+    in front: names come from the recorded program, and formulas can run commands.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerow(map(_cell, header))
+    writer.writerows(map(_cell, row) for row in rows)
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    return f"'{text}" if text.lstrip().startswith(_BEGIN_A_FORMULA) else text
 
 
 def csv_tables(report: Report) -> dict[str, str]:
