@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.gradient_resets import accumulated_steps
 from pinchpoint.analysis.repeated_work import Work, repeated_work
 from pinchpoint.analysis.step_candidates import LEAST_COVERAGE, Candidate, candidates
 from pinchpoint.trace import Trace
@@ -64,9 +65,22 @@ def infer_steps(trace: Trace) -> Inference:
         score = _score(candidate, work)
         if score >= LEAST_SCORE and (best is None or _better(score, candidate, *best)):
             best = score, candidate
+    best = _of_whole_steps(trace, work, best) or best
     if best is None:
         return Inference(None, f"no markers, and nothing repeats regularly in {work.unit}")
     return Inference(_spans(best[1], work, round(best[0], 2)), "")
+
+
+def _of_whole_steps(
+    trace: Trace, work: Work, best: tuple[float, Candidate] | None
+) -> tuple[float, Candidate] | None:
+    """Steps of several backward passes, where what repeats most regularly is one of these."""
+    ends = accumulated_steps(trace)
+    if ends is None or (best is not None and len(best[1].start_ns) <= len(ends)):
+        return None
+    candidate = Candidate("sequence", "gradients are set to zero", ends, None)
+    score = _score(candidate, work)
+    return (score, candidate) if score >= LEAST_SCORE else None
 
 
 def _better(score: float, one: Candidate, best_score: float, other: Candidate) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.accounting import breakdown
 from pinchpoint.analysis.collectives import collectives
 from pinchpoint.analysis.in_steps import per_step
 from pinchpoint.analysis.workload import workload
@@ -48,6 +49,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     if work is None:
         return
     exposed = round(per_step(trace, int(found.exposed_ns.sum())))
+    if typical := breakdown(trace).of_part(
+        "exposed-communication"
+    ):  # not more than the step that is shown has
+        exposed = min(exposed, typical)
     yield Finding(
         summary=f"Collectives take {duration(exposed)} of each step while nothing is computed",
         evidence=(Evidence("exposed communication", exposed, "ns per step"), *work.evidence),
