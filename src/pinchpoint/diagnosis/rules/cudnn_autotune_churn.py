@@ -31,6 +31,7 @@ NEEDS = ("host_ops", "api_calls", "device_ops")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
 
 LEAST_WAITS = 0.5  # waits for each convolution; without a search there are none
+OF_MEMORY_RATIO = 0.5  # of the frees; where other operators free as well, it is no search
 FOUND_CONVOLUTION_NS = 150_000  # host time of one whose algorithm is known, recorded
 
 
@@ -46,7 +47,10 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     inside = np.append(nearest(parents(host), convolutions) < len(host), False)
     waits = host_waits(trace)
-    own = waits.rows(WaitReason.INSIDE_OPERATOR, WaitReason.MEMORY)
+    own = waits.rows(WaitReason.INSIDE_OPERATOR)
+    memory = waits.rows(WaitReason.MEMORY)
+    if inside[waits.host_op[memory]].sum() >= OF_MEMORY_RATIO * len(memory):
+        own = np.concatenate((own, memory))
     own = own[inside[waits.host_op[own]]]
     if len(own) < LEAST_WAITS * len(spans.rows):
         return

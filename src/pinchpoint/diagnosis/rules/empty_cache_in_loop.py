@@ -3,7 +3,7 @@
 ## What it looks for
 Driver calls that free device memory outside of any allocation, step after step, with driver
 allocations that follow: what `torch.cuda.empty_cache()` in the loop does. Frees that happen inside
-an allocation are the allocator's retries and another cause (memory-fragmentation).
+an operator are another cause (driver-allocations).
 
 ## Why it matters
 The driver's allocation calls cost tens to hundreds of microseconds each, and freeing synchronises
@@ -20,12 +20,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.replay import DropSyncs
+from pinchpoint.diagnosis.driver_memory import called_by_operators
 from pinchpoint.diagnosis.locate import busiest_place
 from pinchpoint.diagnosis.rule import Evidence, Finding
-from pinchpoint.trace import ApiKind, HostKind, Trace
+from pinchpoint.trace import ApiKind, Trace
 
 NEEDS = ("api_calls",)
 RECORD = "device activity: ProfilerActivity.CUDA"
@@ -39,7 +39,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     if calls is None:
         return
     inside = rows_in_steps(trace, calls)
-    frees = np.flatnonzero((calls["kind"] == ApiKind.FREE) & inside & ~_in_operators(trace))
+    frees = np.flatnonzero((calls["kind"] == ApiKind.FREE) & inside & ~called_by_operators(trace))
     mallocs = np.flatnonzero((calls["kind"] == ApiKind.MALLOC) & inside)
     steps = judged_steps(trace)
     freeing = np.unique(steps.step_of(calls["start_ns"][frees]))
@@ -72,13 +72,3 @@ def check(trace: Trace) -> Iterator[Finding]:
         fix="Remove torch.cuda.empty_cache() from the loop",
         confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
-
-
-def _in_operators(trace: Trace) -> np.ndarray:
-    """Calls that an operator makes: a free there is a retry of an allocation."""
-    calls, host = trace.api_calls, trace.host_ops
-    assert calls is not None
-    if host is None or not len(host):
-        return np.zeros(len(calls), np.bool_)
-    operator = nearest(parents(host), host["kind"] == HostKind.OPERATOR) < len(host)
-    return np.append(operator, False)[calls.filled("host_op", len(host))]
