@@ -123,6 +123,8 @@ def _finding(report: Report, finding: FindingItem, position: int) -> Iterator[st
     yield ""
     yield escape(finding.summary)
     yield ""
+    if steps := wording.counted_in(report, finding):
+        yield f"- counted {escape(steps)}"
     if where := wording.place_unless_said(finding):
         yield f"- at: {code(where)}"
     for fact in finding.evidence:

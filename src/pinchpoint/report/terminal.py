@@ -120,6 +120,8 @@ def _finding(
     gain = wording.gain(report, finding)
     yield _Block(((f"{finding.id:<18} ", "bold"), (gain, "green")), f"{position:<2} ")
     yield _line(finding.summary, lead="   ")
+    if steps := wording.counted_in(report, finding):
+        yield _line(steps, lead="   counted  ")
     if where := wording.place_unless_said(finding):
         yield _line(where, lead="   at       ")
     if verbose:

@@ -127,6 +127,17 @@ def given(finding: FindingItem) -> str | None:
     return f"{all_of} fixed; before that this pays little or nothing"
 
 
+def counted_in(report: Report, finding: FindingItem) -> str | None:
+    """What a cost that is longer than the typical step without the profiler is counted in."""
+    base, lasting = base_ns(report), report.steps.duration_ns
+    if not base or not lasting or (finding.cost_ns_per_step or 0) <= base:
+        return None
+    mean_ns = round(sum(lasting) / len(lasting))
+    which = "the recorded step" if len(lasting) == 1 else f"all {len(lasting)} recorded steps"
+    long = f", {duration(mean_ns)} on average" if mean_ns >= (finding.cost_ns_per_step or 0) else ""
+    return f"in {which}{long}, with the profiler"
+
+
 def order(report: Report) -> str | None:
     """Why findings do not stand in the order of their gains; None if they do."""
     alone = [f for f in report.findings if f.predicted_step_ns is not None and not f.given]

@@ -1,0 +1,52 @@
+"""Sentences about gains and costs that keep numbers from contradicting each other."""
+
+import msgspec
+import pytest
+
+from pinchpoint.report.document import FindingItem
+from pinchpoint.report.wording import counted_in, gain, order
+from report_sample import full_report as sample
+
+MS = 1_000_000
+
+
+def finding(id_, **facts):
+    return FindingItem(id=id_, summary="", evidence=(), **facts)
+
+
+def with_steps(*lasting_ms, without_profiler_ms):
+    report = sample()
+    steps = msgspec.structs.replace(
+        report.steps,
+        duration_ns=tuple(ms * MS for ms in lasting_ms),
+        unprofiled_ns_predicted=without_profiler_ms * MS,
+    )
+    return msgspec.structs.replace(report, steps=steps)
+
+
+def test_a_cost_longer_than_the_step_says_what_it_was_counted_in():
+    report = with_steps(160, 180, without_profiler_ms=129)
+    said = counted_in(report, finding("a", cost_ns_per_step=166 * MS))
+    assert said == "in all 2 recorded steps, 170 ms on average, with the profiler"
+    assert counted_in(report, finding("a", cost_ns_per_step=120 * MS)) is None
+
+
+def test_no_average_that_is_shorter_than_the_cost():
+    report = with_steps(160, without_profiler_ms=129)
+    said = counted_in(report, finding("a", cost_ns_per_step=166 * MS))
+    assert said == "in the recorded step, with the profiler"
+
+
+def test_what_pays_after_others_counts_from_the_step_with_those():
+    after = finding("b", given=("a",), given_step_ns=90 * MS, predicted_step_ns=50 * MS)
+    assert gain(with_steps(130, without_profiler_ms=129), after) == "90.0 → 50.0 ms a step"
+
+
+@pytest.mark.parametrize(("after_ms", "explained"), [((80, 20), True), ((20, 80), False)])
+def test_an_order_that_is_not_that_of_gains_is_explained(after_ms, explained):
+    findings = tuple(
+        finding(c, predicted_step_ns=ms * MS) for c, ms in zip("ab", after_ms, strict=True)
+    )
+    said = order(msgspec.structs.replace(sample(), findings=findings))
+    assert (said is not None) == explained
+    assert not explained or "b wins more" in said
