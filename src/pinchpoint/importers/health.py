@@ -66,8 +66,9 @@ FACTS: dict[str, FactKind] = {
     "duplicate-keys": FactKind(
         Severity.NOTE, "keys of the header occur twice; the last one counts"
     ),
-    "phases-unread": FactKind(
-        Severity.NOTE, "begin and end pairs and asynchronous events are not read"
+    "phases-unread": FactKind(Severity.NOTE, "asynchronous events are not read"),
+    "pairs-unmatched": FactKind(
+        Severity.NOTE, "begin and end events without their counterpart were left out"
     ),
     "times-missing": FactKind(Severity.WARNING, "events without a start or duration were left out"),
     "starts-lost": FactKind(

@@ -46,6 +46,7 @@ cdef int ADDRESS = fields.Form.ADDRESS
 cdef int HOST = fields.Lane.HOST
 cdef int FLOW = fields.Lane.FLOW
 cdef int MEMORY = fields.Lane.MEMORY
+cdef int PAIR = fields.Lane.PAIR
 cdef int RAW = fields.Lane.RAW
 cdef int IGNORED = fields.Lane.IGNORED
 cdef int UNTIMED = fields.Lane.UNTIMED
@@ -414,6 +415,8 @@ cdef class NativeScanner:
             return MEMORY if timed else UNTIMED
         if phase == 77 or phase == 67:  # M C
             return RAW
+        if phase == 66 or phase == 69:  # B E
+            return PAIR if timed else UNTIMED
         return IGNORED if phase == 0 else UNREAD
 
     cdef inline int lane_of_category(self, Event* event) noexcept nogil:

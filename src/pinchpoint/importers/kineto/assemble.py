@@ -12,6 +12,7 @@ from pinchpoint.importers.kineto.flows import flow_table
 from pinchpoint.importers.kineto.health import Recording, recording_facts
 from pinchpoint.importers.kineto.host import Sources, host_tables
 from pinchpoint.importers.kineto.memory import allocation_table
+from pinchpoint.importers.kineto.pairs import join_pairs
 from pinchpoint.importers.kineto.rare import counter_table, kernel_counter_table, read_rare
 from pinchpoint.importers.kineto.scan import Scanned
 from pinchpoint.importers.kineto.scanner import ScannerName
@@ -31,6 +32,7 @@ def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -
     names = Names([UNNAMED])
     interned = Interned(columns.texts, names)
     rare = read_rare(columns.raw)
+    unpaired = join_pairs(columns)
     move_streams(columns, rare)
     clock = clock_of(columns)
     sources = Sources(
@@ -45,6 +47,7 @@ def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -
         frame=frame,
         scanned=scanned,
         columns=columns,
+        unpaired=unpaired,
         clock=clock,
         rare=rare,
         damage=text.damage,

@@ -70,7 +70,7 @@ class Clock:
 
 def clock_of(columns: Columns) -> Clock:
     """Find time zero."""
-    starts = {lane: columns.take(lane, "start") for lane in Lane if lane < Lane.RAW}
+    starts = {lane: columns.take(lane, "start") for lane in Lane if lane < Lane.PAIR}
     earliest = [int(s.min()) for s in starts.values() if len(s)]
     later = [int(s[s != 0].min(initial=np.iinfo(np.int64).max)) for s in starts.values() if len(s)]
     zero, next_ = min(earliest, default=0), min(later, default=0)

@@ -19,7 +19,7 @@ from pinchpoint.importers.kineto.fields import (
     Lane,
 )
 from pinchpoint.importers.kineto.lenient import value_text
-from pinchpoint.importers.kineto.scan import Place, Scanned
+from pinchpoint.importers.kineto.scan import Chunk, Place, Scanned
 from pinchpoint.trace import Names
 
 Array = NDArray[Any]
@@ -35,7 +35,7 @@ class Columns:
     """Joins the chunks of a scan, column by column; each column can be taken once."""
 
     def __init__(self, scanned: Scanned) -> None:
-        self._chunks = scanned.chunks
+        self._chunks = list(scanned.chunks)
         self.texts, self._maps = _joined(scanned.texts)
         self.places, self._place_maps = _joined(scanned.places)
         self.events = sum(chunk.events for chunk, _ in scanned.chunks)
@@ -46,7 +46,7 @@ class Columns:
 
     def _count_rows(self) -> dict[Lane, int]:
         return {
-            lane: sum(len(chunk.lanes[lane]["event"]) for chunk, _ in self._chunks)
+            lane: sum(len(chunk.lanes[lane].get("event", ())) for chunk, _ in self._chunks)
             for lane in LANE_COLUMNS
         }
 
@@ -62,6 +62,15 @@ class Columns:
                 absent = ABSENT if name in _INTERNED_COLUMNS else NULL
                 moved = host[name][there] if name in host else np.full(int(there.sum()), absent)
                 device[name] = np.concatenate((_widened(piece), _widened(moved)))
+        self._rows = self._count_rows()
+
+    def append(self, lanes: dict[Lane, dict[str, Array]]) -> None:
+        """Add rows whose interned columns and events are those of the whole file."""
+        for columns in lanes.values():
+            columns["event"] = columns["event"] - self.events  # counted from the added chunk
+        for maps, items in ((self._maps, self.texts), (self._place_maps, self.places)):
+            maps.append(np.array([*range(len(items)), ABSENT], np.int32))
+        self._chunks.append((Chunk(lanes, 0, []), len(self._maps) - 1))
         self._rows = self._count_rows()
 
     def rows(self, lane: Lane) -> int:

@@ -20,10 +20,11 @@ class Lane(IntEnum):
     SYNC = 3  # synchronisation intervals as the device sees them
     FLOW = 4  # one end of an arrow
     MEMORY = 5  # one allocation or release
-    RAW = 6  # rare events, kept as text
-    IGNORED = 7  # arrows from launches to kernels, where the correlation says the same; marks
-    UNTIMED = 8  # lacks a time that its phase needs
-    UNREAD = 9  # a phase that no recorder of device work writes
+    PAIR = 6  # the begin or the end of an event of the lanes 0 to 3
+    RAW = 7  # rare events, kept as text
+    IGNORED = 8  # arrows from launches to kernels, where the correlation says the same; marks
+    UNTIMED = 9  # lacks a time that its phase needs
+    UNREAD = 10  # a phase that no recorder of device work writes
 
 
 class Form(IntEnum):
@@ -151,6 +152,11 @@ LANE_COLUMNS: dict[Lane, tuple[str, ...]] = {
         "total_reserved",
     ),
 }
+_OF_SPANS = (LANE_COLUMNS[lane] for lane in (Lane.HOST, Lane.API, Lane.SYNC, Lane.DEVICE))
+LANE_COLUMNS[Lane.PAIR] = (
+    "phase",
+    *dict.fromkeys(c for columns in _OF_SPANS for c in columns if c != "duration"),
+)
 """Besides these, every row of a lane has its ``event``: the position in the file."""
 
 MEMORY_EVENT = b"[memory]"
@@ -203,6 +209,8 @@ def lane_of(phase: int, category: bytes, name: bytes, timed: bool, spanned: bool
                 return Lane.RAW
             lane = Lane.HOST if known is Lane.IGNORED else known
             return lane if spanned else Lane.UNTIMED
+        case "B" | "E":
+            return Lane.PAIR if timed else Lane.UNTIMED
         case "s" | "f" | "t":
             if known is Lane.IGNORED:
                 return Lane.IGNORED

@@ -41,6 +41,7 @@ class Recording:
     frame: Frame
     scanned: Scanned
     columns: Columns
+    unpaired: int
     clock: Clock
     rare: Rare
     damage: str | None
@@ -81,6 +82,8 @@ def _text(recording: Recording) -> Iterator[Fact]:
         yield Fact("duplicate-keys", count, f"keys occur twice: {keys}; the last one counts")
     if recording.columns.unread:
         yield Fact("phases-unread", recording.columns.unread)
+    if recording.unpaired:
+        yield Fact("pairs-unmatched", recording.unpaired)
 
 
 def _is_cut(recording: Recording) -> bool:

@@ -145,7 +145,7 @@ class PlainScanner:
             for column, form, absent in _CELLS[lane]:
                 token = get(column)
                 row.append(absent if token is None else self._cell(token, form))
-            if lane is Lane.DEVICE and row[-2] == ABSENT:
+            if lane in (Lane.DEVICE, Lane.PAIR) and row[-2] == ABSENT:
                 row[-1] = ABSENT
             rows.rows[lane].append(row)
         rows.events += 1

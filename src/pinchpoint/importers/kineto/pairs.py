@@ -1,0 +1,136 @@
+"""Begin and end events (``ph`` B and E) as the complete events that they stand for.
+
+They nest on each thread, as the Chrome trace event format has it: an end closes the innermost
+begin that is open. An end with a name closes the innermost begin of that name, and what was opened
+inside has lost its end. What has no partner is left out and counted.
+"""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.importers.kineto.columns import Columns
+from pinchpoint.importers.kineto.fields import (
+    ABSENT,
+    CATEGORY_LANES,
+    LANE_COLUMNS,
+    NULL,
+    PLACE,
+    Lane,
+)
+
+Array = NDArray[Any]
+_BEGIN = ord("B")
+_SPAN_LANES = (Lane.HOST, Lane.API, Lane.DEVICE, Lane.SYNC)
+
+
+class Marks(NamedTuple):
+    """Begin and end events, of each place together and in order of time."""
+
+    place: Array
+    name: Array  # ABSENT: none
+    begins: Array  # bool
+
+
+def join_pairs(columns: Columns) -> int:
+    """Move pairs to the lanes of their categories; how many events had no partner."""
+    count = columns.rows(Lane.PAIR)
+    if not count:
+        return 0
+    taken = {c: columns.take(Lane.PAIR, c) for c in (*LANE_COLUMNS[Lane.PAIR], "event")}
+    order = np.lexsort((taken["event"], taken["start"], taken[PLACE]))
+    begins = taken["phase"][order] == _BEGIN
+    begin, end = matched(Marks(taken[PLACE][order], taken["name"][order], begins))
+    begin, end = order[begin], order[end]
+    by_event = np.argsort(taken["event"][begin])
+    columns.append(_complete(taken, begin[by_event], end[by_event], columns.texts))
+    return count - 2 * len(begin)
+
+
+def matched(marks: Marks) -> tuple[Array, Array]:
+    """Positions of begins and of the ends that belong to them."""
+    begin, end = _nested(marks)
+    wrong = (marks.name[end] != ABSENT) & (marks.name[end] != marks.name[begin])
+    if not wrong.any():
+        return begin, end
+    odd_places = np.unique(marks.place[begin[wrong]])
+    good = ~np.isin(marks.place[begin], odd_places)
+    odd = _by_name(marks, np.flatnonzero(np.isin(marks.place, odd_places)))
+    return np.concatenate((begin[good], odd[0])), np.concatenate((end[good], odd[1]))
+
+
+def _nested(marks: Marks) -> tuple[Array, Array]:
+    """What belongs together by depth alone: on one depth, begins and ends take turns."""
+    places = np.cumsum(np.append(True, marks.place[1:] != marks.place[:-1])) - 1
+    first = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
+    change = np.where(marks.begins, 1, -1)
+    level = np.cumsum(change)
+    level -= (level[first] - change[first])[places]
+    apart = places * (2 * len(level) + 1)  # so that each place has its own lowest level
+    lowest = np.minimum.accumulate(np.minimum(level, 0) - apart) + apart
+    before = np.append(0, lowest[:-1])
+    before[first] = 0
+    kept = np.flatnonzero(lowest == before)  # the others end what was never begun
+    depth = (level - lowest)[kept] + ~marks.begins[kept]
+    order = kept[np.lexsort((kept, depth, places[kept]))]
+    depth_of = np.zeros(len(level), np.int64)
+    depth_of[kept] = depth
+    pair = marks.begins[order[:-1]] & ~marks.begins[order[1:]]
+    pair &= places[order[:-1]] == places[order[1:]]
+    pair &= depth_of[order[:-1]] == depth_of[order[1:]]
+    return order[:-1][pair], order[1:][pair]
+
+
+def _by_name(marks: Marks, positions: Array) -> tuple[Array, Array]:
+    """The same one event after another, where an end closes more than the innermost begin."""
+    pairs: list[tuple[int, int]] = []
+    opened: list[int] = []
+    names: Counter[int] = Counter()
+    place = None
+    columns = (marks.name, marks.begins, marks.place)
+    name_of, begins, place_of = (column[positions].tolist() for column in columns)
+    for i, name in enumerate(name_of):
+        if place_of[i] != place:
+            place = place_of[i]
+            opened.clear()
+            names.clear()
+        if begins[i]:
+            opened.append(i)
+            names[name] += 1
+        elif name == ABSENT or names[name]:
+            while opened:
+                top = opened.pop()
+                names[name_of[top]] -= 1
+                if name in (ABSENT, name_of[top]):
+                    pairs.append((top, i))
+                    break
+    found = np.array(pairs, np.int64).reshape(-1, 2)
+    return positions[found[:, 0]], positions[found[:, 1]]
+
+
+def _complete(
+    taken: dict[str, Array], begin: Array, end: Array, texts: list[bytes]
+) -> dict[Lane, dict[str, Array]]:
+    """Columns of complete events by lane; what the begin does not say, the end may."""
+    joined = {}
+    for column, values in taken.items():
+        absent = ABSENT if values.dtype == np.int32 else NULL
+        joined[column] = np.where(values[begin] == absent, values[end], values[begin])
+    joined["duration"] = taken["start"][end] - taken["start"][begin]
+    known = {category.encode(): lane for category, lane in CATEGORY_LANES.items()}
+    lanes = [known.get(text, Lane.HOST) for text in texts]
+    lane_of = np.array([n if n in _SPAN_LANES else Lane.HOST for n in (*lanes, Lane.HOST)])
+    lane = lane_of[joined["category"]]
+    nothing = np.zeros(0, np.int64)
+    return {
+        each: {
+            column: joined[column][lane == each] if each in _SPAN_LANES else nothing
+            for column in (*names, "event")
+        }
+        for each, names in LANE_COLUMNS.items()
+    }
+
+
+__all__ = ["Marks", "join_pairs", "matched"]
