@@ -5,17 +5,19 @@ import pkgutil
 import stat
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
 import pinchpoint.importers as home
-from pinchpoint.errors import UnreadableFile
+from pinchpoint.errors import PinchpointError, UnreadableFile
+from pinchpoint.importers._zipped import ZIP_MAGIC, unzipped
 from pinchpoint.trace import Trace
 
 HEAD_BYTES = 4096
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b'{\x00"\x00', b"{\x00\n\x00", b"[\x00{\x00")
-_ZIP = b"PK\x03\x04"
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
 _NOT_IMPORTERS = {"open", "health", "rank_files"}
 
@@ -62,14 +64,46 @@ def load(path: str | Path, progress: Progress | None = None) -> Trace:
     """
     where = Path(path)
     head = read_head(where)
+    if head.startswith(ZIP_MAGIC):
+        return _load_from_zip(where, progress)
     if importer := _claimant(where, head):
         return _read(importer, where, progress)
     raise UnreadableFile(
         f"{where}: {_what_it_looks_like(head)}, not a recording that Pinchpoint reads",
-        hint="unpack it, and give the recording in it"
-        if head.startswith(_ZIP)
-        else f"formats: {', '.join(formats())}",
+        hint=f"formats: {', '.join(formats())}",
     )
+
+
+def _load_from_zip(path: Path, progress: Progress | None) -> Trace:
+    with as_plain_file(path) as inside:
+        trace = load(inside, progress)
+    return replace(trace, source=replace(trace.source, path=str(path)))
+
+
+@contextmanager
+def as_plain_file(path: Path) -> Iterator[Path]:
+    """The file itself, or a temporary copy of the one recording in a zip.
+
+    Problems with that recording are said of the zip.
+    """
+    if not read_head(path).startswith(ZIP_MAGIC):
+        yield path
+        return
+    with unzipped(path, _is_recording) as found:
+        try:
+            yield found.path
+        except PinchpointError as error:
+            error.message = error.message.replace(str(found.path), f"{path}, {found.member}")
+            error.args = (error.message,)
+            raise
+
+
+def _is_recording(name: str, head: bytes) -> bool:
+    try:
+        plain = _gunzip_head(Path(name), head) if head[:2] == b"\x1f\x8b" else head
+    except UnreadableFile:
+        return False
+    return bool(plain) and _claimant(Path(name), plain) is not None
 
 
 def format_of(path: Path) -> str | None:
@@ -146,8 +180,6 @@ def _gunzip_head(path: Path, head: bytes) -> bytes:
 
 
 def _what_it_looks_like(head: bytes) -> str:
-    if head.startswith(_ZIP):
-        return "a zip archive"
     start = head.lstrip()[:200].lower()
     if not head:
         return "a folder"
@@ -158,4 +190,13 @@ def _what_it_looks_like(head: bytes) -> str:
     return "text"
 
 
-__all__ = ["HEAD_BYTES", "Importer", "Progress", "format_of", "formats", "load", "read_head"]
+__all__ = [
+    "HEAD_BYTES",
+    "Importer",
+    "Progress",
+    "as_plain_file",
+    "format_of",
+    "formats",
+    "load",
+    "read_head",
+]

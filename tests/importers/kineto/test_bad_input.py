@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import zipfile
 
 import pytest
 
@@ -146,12 +145,3 @@ def test_progress_is_told(tmp_path):
     path = written(tmp_path, GOOD, "t.json.gz")
     load(path, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (path.stat().st_size, path.stat().st_size)
-
-
-def test_a_zip_archive_is_to_be_unpacked(tmp_path):
-    path = tmp_path / "trace.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("trace.json", '{"traceEvents": []}')
-    with pytest.raises(UnreadableFile, match="a zip archive") as refused:
-        load(path)
-    assert "unpack it" in refused.value.hint

@@ -10,6 +10,7 @@ from pinchpoint.importers.kineto.lenient import event_at
 from pinchpoint.importers.kineto.scan import Joiner
 from pinchpoint.importers.kineto.scanner import BLOCK_BYTES, ScannerName, available, make_scanner
 from pinchpoint.importers.kineto.text import Text
+from pinchpoint.importers.open import as_plain_file
 from pinchpoint.trace import Trace
 
 
@@ -26,7 +27,7 @@ def read_arguments(
         return []
     found: dict[int, bytes] = {}
     scanner = scanner or available()
-    with Text(Path(trace.source.path)) as text:
+    with as_plain_file(Path(trace.source.path)) as path, Text(path) as text:
         joiner = Joiner(make_scanner(scanner, asked))
         blocks = Blocks(text, open_events(text, Frame()), BLOCK_BYTES[scanner])
         before, last = 0, max(asked)
