@@ -225,6 +225,20 @@ def test_a_recording_of_another_day_is_left_out(tmp_path):
     assert "another time" in report.job.left_out[0].why
 
 
+def test_recordings_of_other_moments_are_said_to_be_so(tmp_path):
+    shutil.copy(both("uneven")[0], tmp_path)
+    text = gzip.decompress(both("uneven")[1].read_bytes())
+    base = re.search(rb'"baseTimeNanoseconds": (\d+)', text)[1]
+    text = text.replace(base, b"%d" % (int(base) + 5 * 10**9), 1)
+    # Steps and numbers of other moments: nothing of one rank is anything of the other.
+    text = re.sub(rb"ProfilerStep#(\d)", rb"ProfilerStep#9\1", text)
+    (tmp_path / "uneven.rank1.json.gz").write_bytes(gzip.compress(text))
+    report = diagnose_ranks([tmp_path])
+    assert report.clocks.not_aligned == (0, 1)
+    assert report.clocks.apart_ns == pytest.approx(5e9, rel=0.05)
+    assert "recorded one after the other: 4" in " ".join(render_ranks(report).split())
+
+
 def test_recordings_without_rank_or_collective_are_no_job(tmp_path):
     record = record_of(Job(ranks=1).traces()[0], RankFile("a.json"))
     alone = msgspec.structs.replace(

@@ -7,6 +7,7 @@ rank's offset is what makes its ends agree with the median end over all ranks. W
 is the uncertainty.
 """
 
+from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 ANCHORS = 64  # collectives of a group that fix a rank's clock
+MOST_ANCHORS = 200_000  # of one group: about 100 bytes each while clocks are aligned
+FEWEST_ANCHORS = 24  # of a rank: half of them are left at worst, enough to tell a drift
 ROUNDS = 3
 FEWEST_FOR_DRIFT = 12
 SURE_RATIO = 3.0  # a drift must move the ends by this many times what they scatter
@@ -56,14 +59,28 @@ class Clocks:
         return round(float(np.median(known))) if len(known) else None
 
 
+def anchors_a_rank(ranks: int) -> int:
+    """How many collectives of a group fix a rank's clock, so that all of them fit into memory."""
+    return min(max(MOST_ANCHORS // max(ranks, 1), FEWEST_ANCHORS), ANCHORS)
+
+
+@dataclass
+class _Ends:
+    """Anchors of one group, rank after rank."""
+
+    ranks: "array[int]" = field(default_factory=lambda: array("q"))
+    counts: "array[int]" = field(default_factory=lambda: array("q"))  # of each of these ranks
+    keys: "array[int]" = field(default_factory=lambda: array("q"))
+    ends: "array[int]" = field(default_factory=lambda: array("q"))
+
+
 @dataclass
 class Anchors:
-    """Ends of a few collectives of every rank; bounded per rank, so all fit into memory."""
+    """Ends of a few collectives of every rank, 16 bytes each; at most ``each`` of a group."""
 
+    each: int = ANCHORS
     ranks: int = 0
-    by_group: dict[GroupName, list[tuple[int, Ints, Ints]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    by_group: dict[GroupName, _Ends] = field(default_factory=lambda: defaultdict(_Ends))
 
     def add(self, summary: RankSummary, matching: Matching) -> None:
         """The next rank, in order."""
@@ -75,16 +92,20 @@ class Anchors:
                 continue
             chosen = usable[calls.kind]
             keys, at = keys[chosen], calls.at[chosen]
-            kept = thinned(keys, ANCHORS)
+            kept = thinned(keys, self.each)
             if kept.any():
-                self.by_group[calls.group].append((self.ranks, keys[kept], end[at[kept]]))
+                group = self.by_group[calls.group]
+                group.ranks.append(self.ranks)
+                group.counts.append(int(kept.sum()))
+                group.keys.frombytes(np.ascontiguousarray(keys[kept], np.int64).tobytes())
+                group.ends.frombytes(np.ascontiguousarray(end[at[kept]], np.int64).tobytes())
         self.ranks += 1
 
 
 def align(anchors: Anchors) -> Clocks:
     """Offset and drift of every rank that shares collectives with others."""
-    shared = [members for members in anchors.by_group.values() if len(members) > 1]
-    ends = [e for members in shared for *_, e in members]
+    shared = [members for members in anchors.by_group.values() if len(members.ranks) > 1]
+    ends = [np.frombuffer(members.ends, np.int64) for members in shared]
     middle = int(np.median(np.concatenate(ends))) if ends else 0
     groups = [g for g in (_joined(members, middle) for members in shared) if len(g.rank)]
     n = anchors.ranks
@@ -119,10 +140,12 @@ class _Joined:
     widen: Floats  # how much farther apart two ranks are than each is from their middle
 
 
-def _joined(members: list[tuple[int, Ints, Ints]], middle: int) -> _Joined:
-    rank = np.concatenate([np.full(len(k), r) for r, k, _ in members])
-    key = np.concatenate([k for _, k, _ in members])
-    end = np.concatenate([e for *_, e in members]) - middle
+def _joined(members: _Ends, middle: int) -> _Joined:
+    rank = np.repeat(
+        np.frombuffer(members.ranks, np.int64), np.frombuffer(members.counts, np.int64)
+    )
+    key = np.frombuffer(members.keys, np.int64)
+    end = np.frombuffer(members.ends, np.int64) - middle
     order = np.lexsort((rank, key))
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     edges = np.append(starts, len(order))

@@ -200,7 +200,7 @@ def _row(
     )
 
 
-def _of_kinds(calls: Occurrences, numbers: list[int]) -> tuple[Ints, Ints]:
+def _of_kinds(calls: Occurrences, numbers: list[int]) -> tuple[NDArray[np.int32], Ints]:
     mine = np.isin(calls.kind, numbers)
     return calls.ranks[mine], calls.shortest_ns[mine]
 

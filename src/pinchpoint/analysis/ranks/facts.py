@@ -6,7 +6,7 @@ that is longer (a host that runs ahead is not seen on a device that waits).
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.ranks.known import mean_of_steps
+from pinchpoint.analysis.ranks.rank_facts import RankFacts, RankTable
 from pinchpoint.analysis.ranks.summary import Kernel, Part, RankSummary, unpack
 
 Ints = NDArray[np.int64]
@@ -21,6 +22,9 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MOST_STEPS = 100  # of the job; the last ones
+# Of ranks × steps: a dozen matrices of 8 bytes are kept, so that more ranks have fewer steps.
+MOST_CELLS = 500_000
+FEWEST_STEPS = 10  # whatever the number of ranks
 MOST_SAMPLES = 128  # ranks whose kernels are kept to compare late ranks with
 COMMON_RATIO = 0.5  # a step of the job was completed by at least this share of ranks
 
@@ -49,29 +53,11 @@ RECORDED_PARTS = _GROWS_WITH_RECORDING | {
 }
 
 
-@dataclass(frozen=True)
-class RankFacts:
-    """What is kept of one rank in memory."""
-
-    rank: int
-    world_size: int | None
-    device: str | None
-    backend: str | None
-    truncated: bool
-    refused: str | None
-    events: int
-    corrected_step_ns: int | None
-    typical_step_ns: int | None
-    calls: int
-    stride: int
-    point_to_point: int
-
-
 @dataclass(frozen=True, eq=False)
 class Facts:
     """All ranks; matrices have shape (ranks, steps), nan where a rank did not complete a step."""
 
-    ranks: tuple[RankFacts, ...]
+    ranks: Sequence[RankFacts]
     step_numbers: Ints
     window_ns: Floats  # as long as the step was on that rank
     device_ns: Floats  # window without exposed communication
@@ -107,78 +93,78 @@ class Facts:
 
 
 @dataclass
-class _Rows:
-    """One rank's steps before the job's are known."""
-
-    numbers: Ints
-    columns: Floats  # (5, steps)
-
-
-@dataclass
 class FactsOf:
-    """Collects the facts, one rank at a time, in order of rank."""
+    """Collects the facts: every rank is looked at once, and then added, in order of rank."""
 
-    ranks: list[RankFacts] = field(default_factory=list)
-    steps: list[_Rows] = field(default_factory=list)
+    ranks: RankTable = field(default_factory=RankTable)
+    completed: Counter[int] = field(default_factory=Counter)  # ranks by number of a step
+    seen: int = 0
+    with_steps: int = 0
+    numbers: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    matrices: Floats = field(default_factory=lambda: np.zeros((5, 0, 0)))
     parts: dict[str, Part] = field(default_factory=dict)
-    means: list[dict[str, float]] = field(default_factory=list)
+    means: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     samples: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
     sample_every: int = 1
 
+    def look_at(self, summary: RankSummary) -> None:
+        """Learn which steps the rank completed."""
+        own = set(unpack(summary.steps.number)[complete_steps(summary)].tolist())
+        self.completed.update(own)
+        self.with_steps += len(own) > 0
+        self.seen += 1
+
     def add(self, summary: RankSummary) -> None:
         """The next rank."""
-        if len(self.ranks) % self.sample_every == 0:
-            self.samples[len(self.ranks)] = summary.kernels
+        row = len(self.ranks)
+        if not row:
+            self.numbers = self._common_steps()
+            self.matrices = np.full((5, self.seen, len(self.numbers)), np.nan)
+            self.means = np.zeros((self.seen, 0))
+        if row % self.sample_every == 0:
+            self.samples[row] = summary.kernels
         if len(self.samples) > MOST_SAMPLES:
             self.sample_every *= 2
             self.samples = {r: k for r, k in self.samples.items() if r % self.sample_every == 0}
-        self.ranks.append(_rank_facts(summary))
-        self.steps.append(_rows(summary))
+        self.ranks.add(summary)
+        own, columns = _rows(summary)
+        at = np.searchsorted(self.numbers, own)
+        known = at < len(self.numbers)
+        known[known] = self.numbers[at[known]] == own[known]
+        self.matrices[:, row, at[known]] = columns[:, known]
+        self._add_means(row, summary)
+
+    def _add_means(self, row: int, summary: RankSummary) -> None:
         for part in summary.parts:
             self.parts.setdefault(part.id, part)
-        self.means.append(_means(summary))
+        if more := len(self.parts) - self.means.shape[1]:
+            self.means = np.column_stack((self.means, np.zeros((self.seen, more))))
+        place = {id_: i for i, id_ in enumerate(self.parts)}
+        for id_, ns in _means(summary).items():
+            self.means[row, place[id_]] = ns
+
+    def _common_steps(self) -> Ints:
+        """Step numbers that enough ranks completed, two if possible; the last ones."""
+        count = self.completed
+        least = max(COMMON_RATIO * self.with_steps, min(2, max(count.values(), default=0)))
+        most = min(max(MOST_CELLS // max(self.seen, 1), FEWEST_STEPS), MOST_STEPS)
+        return np.array(sorted(n for n, c in count.items() if c >= least)[-most:], np.int64)
 
     def done(self) -> Facts:
         """Everything side by side."""
-        numbers = _common_steps(self.steps)
-        matrices = np.full((5, len(self.ranks), len(numbers)), np.nan)
-        for row, rank in enumerate(self.steps):
-            at = np.searchsorted(numbers, rank.numbers)
-            known = at < len(numbers)
-            known[known] = numbers[at[known]] == rank.numbers[known]
-            matrices[:, row, at[known]] = rank.columns[:, known]
-        window, device, host, recording, kernels = matrices
-        parts = tuple(self.parts.values())
-        table = [[means.get(p.id, 0.0) for p in parts] for means in self.means]
+        window, device, host, recording, kernels = self.matrices
         return Facts(
-            ranks=tuple(self.ranks),
-            step_numbers=numbers,
+            ranks=self.ranks,
+            step_numbers=self.numbers,
             window_ns=window,
             device_ns=device,
             host_ns=host,
             recording_ns=recording,
             kernels=kernels,
-            parts=parts,
-            parts_ns=np.array(table, float).reshape(len(self.ranks), len(parts)),
+            parts=tuple(self.parts.values()),
+            parts_ns=self.means,
             kernel_samples=self.samples,
         )
-
-
-def _rank_facts(summary: RankSummary) -> RankFacts:
-    return RankFacts(
-        rank=summary.rank or 0,
-        world_size=summary.world_size,
-        device=summary.device,
-        backend=summary.backend,
-        truncated=summary.truncated,
-        refused=summary.refused,
-        events=summary.events,
-        corrected_step_ns=summary.corrected_step_ns,
-        typical_step_ns=summary.typical_step_ns,
-        calls=summary.calls.in_all,
-        stride=summary.calls.stride,
-        point_to_point=summary.point_to_point,
-    )
 
 
 def complete_steps(summary: RankSummary) -> Mask:
@@ -187,7 +173,8 @@ def complete_steps(summary: RankSummary) -> Mask:
     return complete if complete.any() else np.ones(len(complete), np.bool_)
 
 
-def _rows(summary: RankSummary) -> _Rows:
+def _rows(summary: RankSummary) -> tuple[Ints, Floats]:
+    """Numbers of the rank's steps, and what is known of each: shape (5, steps)."""
     steps = summary.steps
     window = unpack(steps.end_ns) - unpack(steps.start_ns)
     shared = np.array([p.id in BETWEEN_RANKS for p in summary.parts], np.bool_)
@@ -195,7 +182,7 @@ def _rows(summary: RankSummary) -> _Rows:
     host = unpack(steps.host_ns)
     chosen = complete_steps(summary)
     columns = (window, window - waiting, host, unpack(steps.recording_ns), unpack(steps.kernels))
-    return _Rows(unpack(steps.number)[chosen], np.array(columns, float)[:, chosen])
+    return unpack(steps.number)[chosen], np.array(columns, float)[:, chosen]
 
 
 def _means(summary: RankSummary) -> dict[str, float]:
@@ -204,16 +191,6 @@ def _means(summary: RankSummary) -> dict[str, float]:
         return {}
     mean = summary.parts_by_step()[chosen].mean(axis=0).tolist()
     return {part.id: ns for part, ns in zip(summary.parts, mean, strict=True)}
-
-
-def _common_steps(ranks: list[_Rows]) -> Ints:
-    """Step numbers that enough ranks completed, two if possible; the last ``MOST_STEPS``."""
-    count: Counter[int] = Counter()
-    for rank in ranks:
-        count.update(set(rank.numbers.tolist()))
-    with_steps = sum(len(rank.numbers) > 0 for rank in ranks)
-    least = max(COMMON_RATIO * with_steps, min(2, max(count.values(), default=0)))
-    return np.array(sorted(n for n, c in count.items() if c >= least)[-MOST_STEPS:], np.int64)
 
 
 HOST_WAITING = Part(

@@ -7,6 +7,7 @@ on without the result (its beginning and the beginning of its exposed end).
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,12 @@ from pinchpoint.analysis.ranks.waits import Rendezvous
 from pinchpoint.trace.intervals import covered_before, flatten
 
 Ints = NDArray[np.int64]
+Small = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
-MOST_MARKS = 2_000_000  # calls of all ranks in the replayed steps: about 100 bytes each
+# Calls of all ranks in the replayed steps, about 120 bytes each: as many steps as make few of them,
+# and one step at any rate where that can be afforded.
+ENOUGH_MARKS, MOST_MARKS = 200_000, 2_000_000
 MOST_MEETINGS = 8_000  # distinct collectives, simulated one after the other in 50 µs each
 NO_STEP = -1
 
@@ -33,15 +37,15 @@ class Marks:
     A meeting is one collective, or the end of a step, where nobody waits for anybody.
     """
 
-    rank: Ints
+    rank: Small
     progress_ns: Floats  # of the rank at its arrival
-    step: Ints  # position in the replayed steps
+    step: Small  # position in the replayed steps
     needed_ns: Floats  # progress at which the result is needed; nan where nobody waits for it
     lane: Ints  # collectives of one group and rank run one after the other
-    by_rank: Ints  # positions in these arrays by rank, step and time
-    low: Ints  # results that the rank had to have between its mark before and this one:
-    high: Ints  # positions in ``results``
-    results: Ints  # marks whose result is needed, by rank and time
+    by_rank: Small  # positions in these arrays by rank, step and time
+    low: Small  # results that the rank had to have between its mark before and this one:
+    high: Small  # positions in ``results``
+    results: Small  # marks whose result is needed, by rank and time
     edges: Ints  # of the meetings in these arrays
     transfer_ns: Floats  # of each meeting
     kind: Ints  # of each meeting: number in the job's table of kinds
@@ -65,8 +69,10 @@ def replayed_steps(facts: Facts, found: Rendezvous, wanted: Collection[int] = ()
     meetings = sum(len(o.keys) for o in found.groups.values())
     if not steps or not meetings:
         return None
-    each = max(calls / steps / MOST_MARKS, meetings / steps / MOST_MEETINGS)
+    each = max(calls / steps / ENOUGH_MARKS, meetings / steps / MOST_MEETINGS)
     count = min(steps, int(1 / each))
+    if calls / steps <= MOST_MARKS and meetings / steps <= MOST_MEETINGS:
+        count = max(count, 1)
     if not count:
         return None
     middle = sorted(wanted)[len(wanted) // 2] if wanted else steps // 2
@@ -97,16 +103,36 @@ class _Meetings:
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
-    """Marks of one rank: its calls, then the ends of its steps."""
+    """Marks of one rank or more: its calls, then the ends of its steps."""
 
-    rank: Ints
-    meeting: Ints  # number of the collective; below zero: the end of a step
+    rank: Small
+    meeting: Small  # number of the collective; below zero: the end of a step
     time_ns: Ints  # on the rank's clock
     released_ns: Ints  # when the result let the rank go on; NEVER where it did not wait
     progress_ns: Floats
     needed_ns: Floats
-    step: Ints
-    lane: Ints
+    step: Small
+    lane: Small
+
+
+_TYPES = ("i4", "i4", "i8", "i8", "f8", "f8", "i4", "i4")  # of the columns, in order
+
+
+class _Laid:
+    """Columns of rank after rank, in buffers that grow."""
+
+    def __init__(self) -> None:
+        self.buffers = [bytearray() for _ in _TYPES]
+
+    def add(self, columns: _Columns) -> None:
+        """The next rank."""
+        for buffer, kind, column in zip(self.buffers, _TYPES, fields(columns), strict=True):
+            buffer += np.ascontiguousarray(getattr(columns, column.name), kind).tobytes()
+
+    def done(self) -> _Columns:
+        """All of them, without a copy."""
+        laid = zip(self.buffers, _TYPES, strict=True)
+        return _Columns(*(np.frombuffer(buffer, kind) for buffer, kind in laid))
 
 
 _NEVER = np.int64(1) << 62
@@ -130,7 +156,7 @@ def marks(
         return None
     numbers = facts.step_numbers[chosen]
     meetings, n = _Meetings.of(found), len(facts.ranks)
-    columns: list[_Columns] = []
+    laid, length_of_all = _Laid(), 0
     start, length = np.full(n, np.nan), np.zeros((n, len(numbers)))
     for rank, summary in enumerate(source()):
         window = _window(summary, numbers)
@@ -138,16 +164,12 @@ def marks(
             continue
         calls, number = _met(summary, matching, found, meetings, window)
         mine, length[rank] = _columns(rank, summary, calls, number, window)
-        columns.append(mine)
+        laid.add(mine)
+        length_of_all += len(mine.rank)
         begin = unpack(summary.steps.start_ns)[window[:1]]
         at_common = clocks.common(rank, begin) if clocks.aligned[rank] else begin
         start[rank] = float(at_common[0] - clocks.middle_ns)
-    if not columns:
-        return None
-    joined = _Columns(
-        *(np.concatenate([getattr(c, f.name) for c in columns]) for f in fields(_Columns))
-    )
-    return _by_meeting(joined, meetings, start, length)
+    return _by_meeting(laid, meetings, start, length) if length_of_all else None
 
 
 def _window(summary: RankSummary, numbers: Ints) -> Ints | None:
@@ -214,16 +236,11 @@ def _columns(
     return columns, np.diff(at_edges)
 
 
-def _by_meeting(columns: _Columns, meetings: _Meetings, start: Floats, length: Floats) -> Marks:
+def _by_meeting(laid: _Laid, meetings: _Meetings, start: Floats, length: Floats) -> Marks:
     """The marks in the order in which the meetings happened."""
-    collective = columns.meeting >= 0
-    number = np.maximum(columns.meeting, 0)
-    # A step ends after everything that happens in it.
-    when = np.where(collective, meetings.end_ns[number], _NEVER)
-    order = np.lexsort((columns.rank, columns.meeting, when, columns.step))
-    ordered = _Columns(*(getattr(columns, f.name)[order] for f in fields(_Columns)))
+    ordered = _in_order(laid, meetings)
     changes = np.diff(ordered.meeting) != 0
-    edges = np.append(0, np.append(np.flatnonzero(changes) + 1, len(order)))
+    edges = np.append(0, np.append(np.flatnonzero(changes) + 1, len(ordered.rank)))
     first = ordered.meeting[edges[:-1]]
     low, high, results = _needs(ordered)
     lanes = int(ordered.lane.max(initial=0)) + 1
@@ -232,8 +249,8 @@ def _by_meeting(columns: _Columns, meetings: _Meetings, start: Floats, length: F
         progress_ns=ordered.progress_ns,
         step=ordered.step,
         needed_ns=ordered.needed_ns,
-        lane=ordered.rank * lanes + ordered.lane,
-        by_rank=np.lexsort((ordered.time_ns, ordered.step, ordered.rank)),
+        lane=ordered.rank.astype(np.int64) * lanes + ordered.lane,
+        by_rank=_positions((ordered.time_ns, ordered.step, ordered.rank)),
         low=low,
         high=high,
         results=results,
@@ -248,16 +265,38 @@ def _by_meeting(columns: _Columns, meetings: _Meetings, start: Floats, length: F
     )
 
 
-def _needs(marks: _Columns) -> tuple[Ints, Ints, Ints]:
+def _in_order(laid: _Laid, meetings: _Meetings) -> _Columns:
+    """The columns by step, time of the meeting and rank; the buffers are given up meanwhile."""
+    columns = laid.done()
+    # A step ends after everything that happens in it.
+    when = np.full(len(columns.rank), _NEVER)
+    collective = columns.meeting >= 0
+    when[collective] = meetings.end_ns[columns.meeting[collective]]
+    order = _positions((columns.rank, columns.meeting, when, columns.step))
+    del columns, when, collective
+    out = []
+    for at, kind in enumerate(_TYPES):
+        out.append(np.frombuffer(laid.buffers[at], kind)[order])
+        laid.buffers[at] = bytearray()
+    return _Columns(*out)
+
+
+def _positions(keys: tuple[NDArray[Any], ...]) -> Small:
+    return np.lexsort(keys).astype(np.int32)
+
+
+def _needs(marks: _Columns) -> tuple[Small, Small, Small]:
     """Which results each mark had to wait for that no mark of its rank before it waited for."""
-    results = np.flatnonzero(marks.released_ns < _NEVER)
+    results = np.flatnonzero(marks.released_ns < _NEVER).astype(np.int32)
     results = results[np.lexsort((marks.released_ns[results], marks.rank[results]))]
-    low, high = np.zeros((2, len(marks.rank)), np.int64)
+    low, high = np.zeros((2, len(marks.rank)), np.int32)
     ranks = np.unique(marks.rank)
-    of_rank = np.argsort(marks.rank, kind="stable")
-    first = np.searchsorted(marks.rank[of_rank], ranks)
-    first_result = np.searchsorted(marks.rank[results], np.append(ranks, ranks[-1:] + 1))
-    for i, rows in enumerate(np.split(of_rank, first[1:])):
+    of_rank = np.argsort(marks.rank, kind="stable").astype(np.int32)
+    first = np.append(np.searchsorted(marks.rank[of_rank], ranks), len(of_rank)).tolist()
+    edges = np.append(ranks, ranks[-1:] + 1)
+    first_result = np.searchsorted(marks.rank[results], edges).tolist()
+    for i in range(len(ranks)):
+        rows = of_rank[first[i] : first[i + 1]]
         rows = rows[np.argsort(marks.time_ns[rows], kind="stable")]
         mine = results[first_result[i] : first_result[i + 1]]
         passed = np.searchsorted(marks.released_ns[mine], marks.time_ns[rows], "right")

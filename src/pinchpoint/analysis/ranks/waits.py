@@ -6,6 +6,7 @@ needs no clock. Where only the end of a collective is exposed (the rank still co
 began), the exposed part is taken from its end: transfer is exposed before waiting is.
 """
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -25,6 +26,7 @@ from pinchpoint.analysis.ranks.matching import (
 from pinchpoint.analysis.ranks.summary import CallKind, RankSummary, unpack, unpack_small
 
 Ints = NDArray[np.int64]
+Small = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -34,18 +36,19 @@ _FAR = np.int64(1) << 62
 
 @dataclass
 class Occurrences:
-    """The collectives of one group over all its ranks; arrays of one element each, by key."""
+    """The collectives of one group over all its ranks; arrays of one element each, by key.
+
+    Times and keys have 64 bits, the rest 32: 44 bytes a collective.
+    """
 
     keys: Ints
-    kind: Ints  # position in ``kinds`` of the whole job
-    ranks: Ints  # how many took part
+    kind: Small  # position in ``kinds`` of the whole job
+    ranks: Small  # how many took part
     shortest_ns: Ints
-    last: Ints  # position of the rank that came last
-    second_ns: Ints  # duration of the last but one
-    total_ns: Ints  # of all durations
+    last: Small  # position of the rank that came last
     end_ns: Ints  # latest end on the common clock
-    odd: Ints  # position of a rank that did something else here; NOBODY where all did the same
-    odd_kind: Ints  # what it did
+    odd: Small  # position of a rank that did something else here; NOBODY where all did the same
+    odd_kind: Small  # what it did
 
 
 @dataclass
@@ -69,7 +72,9 @@ class Rendezvous:
     """All groups' collectives, gathered one rank at a time."""
 
     groups: dict[GroupName, Occurrences] = field(default_factory=dict)
-    members: dict[GroupName, list[int]] = field(default_factory=lambda: defaultdict(list))
+    members: "dict[GroupName, array[int]]" = field(
+        default_factory=lambda: defaultdict(lambda: array("i"))
+    )
     kinds: KindTable = field(default_factory=KindTable)
 
     def add(self, rank: int, summary: RankSummary, matching: Matching, clocks: Clocks) -> None:
@@ -84,7 +89,7 @@ class Rendezvous:
             self.members[calls.group].append(rank)
             distinct, which = np.unique(calls.kind, return_inverse=True)
             kinds = (summary.call_kinds[k] for k in distinct.tolist())
-            kind = np.array([self.kinds.number(calls.group, k) for k in kinds], np.int64)[which]
+            kind = np.array([self.kinds.number(calls.group, k) for k in kinds], np.int32)[which]
             ends = np.full(len(keys), -_FAR) if common is None else common[calls.at]
             fresh = _sorted(rank, keys, kind, duration[calls.at], ends)
             known = self.groups.get(calls.group)
@@ -99,7 +104,7 @@ def gather(source: Source, matching: Matching, clocks: Clocks) -> Rendezvous:
     return found
 
 
-def _sorted(rank: int, keys: Ints, kind: Ints, duration: Ints, ends: Ints) -> Occurrences:
+def _sorted(rank: int, keys: Ints, kind: Small, duration: Ints, ends: Ints) -> Occurrences:
     order = np.argsort(keys, kind="stable")
     keys, kind, duration, ends = keys[order], kind[order], duration[order], ends[order]
     first = np.diff(keys, prepend=-1) != 0  # a damaged file may repeat a number
@@ -108,13 +113,11 @@ def _sorted(rank: int, keys: Ints, kind: Ints, duration: Ints, ends: Ints) -> Oc
     return Occurrences(
         keys,
         kind,
-        np.ones(n, np.int64),
+        np.ones(n, np.int32),
         duration,
-        np.full(n, rank, np.int64),
-        np.full(n, _FAR),
-        duration.copy(),
+        np.full(n, rank, np.int32),
         ends,
-        np.full(n, NOBODY, np.int64),
+        np.full(n, NOBODY, np.int32),
         kind.copy(),
     )
 
@@ -127,11 +130,8 @@ def _merged(known: Occurrences, fresh: Occurrences) -> Occurrences:
     at = np.searchsorted(known.keys, fresh.keys[~new])
     mine = {name: getattr(fresh, name)[~new] for name in _COLUMNS}
     earlier = mine["shortest_ns"] < known.shortest_ns[at]
-    second = np.where(earlier, known.shortest_ns[at], mine["shortest_ns"])
-    known.second_ns[at] = np.minimum(known.second_ns[at], second)
     known.last[at] = np.where(earlier, mine["last"], known.last[at])
     known.shortest_ns[at] = np.minimum(known.shortest_ns[at], mine["shortest_ns"])
-    known.total_ns[at] += mine["total_ns"]
     known.end_ns[at] = np.maximum(known.end_ns[at], mine["end_ns"])
     known.ranks[at] += 1
     differs = (mine["kind"] != known.kind[at]) & (known.odd[at] == NOBODY)

@@ -117,12 +117,20 @@ def _clocks(job: Job) -> ClockInfo:
     return ClockInfo(
         matched_by=job.matched_by,
         aligned=int(aligned.sum()),
-        not_aligned=tuple(job.facts.ranks[r].rank for r in alone),
+        not_aligned=tuple(job.facts.ranks[int(r)].rank for r in alone),
+        apart_ns=_apart_ns(job) if len(alone) else None,
         uncertainty_ns=clocks.typical_uncertainty_ns,
         worst_uncertainty_ns=round(float(spread.max())) if len(spread) else None,
         largest_offset_ns=int(offset.max()) if len(offset) else None,
         largest_drift_ppm=round(float(drift.max()) * 1e6, 2) if len(drift) else None,
     )
+
+
+def _apart_ns(job: Job) -> int | None:
+    """Time in which no two of the recordings can have met; None where all overlap."""
+    spans = [(r.begin_ns, r.end_ns) for r in job.facts.ranks if r.begin_ns is not None]
+    apart = max((b for b, _ in spans), default=0) - min((e or 0 for _, e in spans), default=0)
+    return apart if apart > 0 else None
 
 
 def _steps(job: Job, said: JobDiagnosis) -> JobSteps:

@@ -52,6 +52,7 @@ class ClockInfo(_Part, frozen=True, kw_only=True):
     matched_by: tuple[str, ...] = ()  # what told which collective is which
     aligned: int = 0  # ranks
     not_aligned: tuple[int, ...] = ()  # ranks that share no collective with the others
+    apart_ns: int | None = None  # between the first recording's end and the last one's beginning
     uncertainty_ns: int | None = None  # median distance of a rank's ends from the common ones
     worst_uncertainty_ns: int | None = None
     largest_offset_ns: int | None = None

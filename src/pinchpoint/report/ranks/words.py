@@ -1,11 +1,13 @@
 """Sentences about a job that the renderers share."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from pinchpoint.report.document import PartOfStep
 from pinchpoint.report.quantity import duration, number, percent, quantity
 from pinchpoint.report.ranks.document import (
     BucketItem,
+    ClockInfo,
     IncidentItem,
     JobFindingItem,
     JobInfo,
@@ -92,10 +94,20 @@ def doubts(report: RanksReport) -> tuple[str, ...]:
         )
     if job.left_out:
         said.append(_left_out(job))
-    if report.clocks.not_aligned:
-        alone = _ranks(report.clocks.not_aligned)
-        said.append(f"no collective shared with the others, clock not aligned: {alone}")
+    said += _apart(report.clocks)
     return tuple(said)
+
+
+def _apart(clocks: ClockInfo) -> Iterator[str]:
+    """Why ranks could not be brought together."""
+    if clocks.not_aligned:
+        alone = _ranks(clocks.not_aligned)
+        yield f"no collective shared with the others, clock not aligned: {alone}"
+    if clocks.apart_ns:
+        yield (
+            f"recorded one after the other: {duration(clocks.apart_ns)} lie between the end of one"
+            " and the beginning of another; only recordings of the same steps can be matched"
+        )
 
 
 def _left_out(job: JobInfo) -> str:
