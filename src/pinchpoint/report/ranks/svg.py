@@ -6,30 +6,33 @@ from pinchpoint.report.quantity import duration
 from pinchpoint.report.ranks.document import HeatMap, TimelineItem
 
 WIDTH = 1000
+WIDEST_CELL = 48  # a few steps are not drawn as bands
+LEAST_SCALE = 0.86  # text of 11 units is read down to 9.5 pixels
 LABEL = 110
 MOST_CELL_HEIGHT, LEAST_CELL_HEIGHT = 22, 4
 MOST_ROW_LABELS, MOST_COLUMN_LABELS = 24, 16
 LANE_HEIGHT, LANE_GAP = 18, 6
 FOOT = 22
+HEAD = 8  # the label of a low first row is higher than the row
 
 
 def heat_svg(heat: HeatMap) -> str:
     """Rows are ranks or blocks of ranks, columns steps; darker is later."""
     count, across = len(heat.rows), len(heat.columns)
     height = max(min(MOST_CELL_HEIGHT, 640 // max(count, 1)), LEAST_CELL_HEIGHT)
-    width = (WIDTH - LABEL) / max(across, 1)
+    width = min((WIDTH - LABEL) / max(across, 1), WIDEST_CELL)
     top = max((v or 0 for row in heat.excess_ns for v in row), default=0) or 1
     parts = []
     every = -(-count // MOST_ROW_LABELS)
     for y, (block, row) in enumerate(zip(heat.rows, heat.excess_ns, strict=True)):
         name = _block("rank", block)
         if y % every == 0:
-            parts.append(_text(LABEL - 6, (y + 0.5) * height + 4, _span(block), "end"))
+            parts.append(_text(LABEL - 6, HEAD + (y + 0.5) * height + 4, _span(block), "end"))
         for x, value in enumerate(row):
             parts.append(
                 _cell(
                     LABEL + x * width,
-                    y * height,
+                    HEAD + y * height,
                     width,
                     height,
                     None if value is None else max(value, 0) / top,
@@ -40,9 +43,10 @@ def heat_svg(heat: HeatMap) -> str:
     every = -(-across // MOST_COLUMN_LABELS)
     for x in range(0, across, every):
         middle = LABEL + (x + 0.5) * width
-        parts.append(_text(middle, count * height + 15, _span(heat.columns[x]), "middle"))
+        below = HEAD + count * height + 15
+        parts.append(_text(middle, below, _span(heat.columns[x]), "middle"))
     title = f"Lateness of ranks by step; darkest {duration(top)}"
-    return _svg("".join(parts), count * height + FOOT, title)
+    return _svg("".join(parts), HEAD + count * height + FOOT, title, LABEL + across * width)
 
 
 def _cell(x: float, y: float, width: float, height: float, share: float | None, title: str) -> str:
@@ -101,9 +105,13 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text class="r-text" {place}>{escape(text)}</text>'
 
 
-def _svg(inside: str, height: float, title: str) -> str:
+def _svg(inside: str, height: float, title: str, width: float = WIDTH) -> str:
+    """A narrow picture is not drawn wider, and a wide one is not squeezed: its text is to read."""
+    least = LEAST_SCALE * width
+    style = f"min-width: {least:.0f}px" + ("" if width >= WIDTH else f"; max-width: {width:.0f}px")
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" style="{style}" role="img"'
+        f' aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title>{inside}</svg>"
     )
 
