@@ -25,6 +25,7 @@ PLANTED = [
     ("c14_small_h2d_copies", "idle-dispatch", "aten::to"),
     ("c15_fp64_by_accident", "gemm", "884gemm"),
     ("c16_sync_in_loop", "idle-after-sync", "aten::item"),
+    ("c17_implicit_sync_indexing", "idle-after-sync", "aten::index"),
     ("c18_explicit_synchronize", "idle-after-sync", ""),
     ("c20_empty_cache_in_loop", "idle-malloc", ""),
     ("c21_python_gc", "idle-gc", ""),

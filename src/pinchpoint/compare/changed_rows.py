@@ -27,6 +27,7 @@ from pinchpoint.trace import Trace
 
 Ints = NDArray[np.int64]
 KERNELS_SHOWN = 3
+UNSURE_WEIGHT = 0.5  # in the order of rows: what may be noise does not lead over what is not
 
 
 class Matched(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +71,8 @@ class ChangedRow(msgspec.Struct, frozen=True, kw_only=True):
 def changed_rows(a: Trace, b: Trace) -> tuple[tuple[ChangedRow, ...], Matched | None]:
     """Rows whose changes add up to the change of the typical step, largest first.
 
-    None where a side has no device work in steps.
+    A change that steps show by themselves counts for half of one that is more than that. None
+    where a side has no device work in steps.
     """
     left, right = step_groups(a), step_groups(b)
     if not left.groups or not right.groups:
@@ -87,7 +89,8 @@ def changed_rows(a: Trace, b: Trace) -> tuple[tuple[ChangedRow, ...], Matched | 
         )
         for key in dict.fromkeys((*ours, *theirs))
     ]
-    return tuple(sorted(rows, key=lambda r: -abs(r.change_ns))), pairing.matched
+    rows.sort(key=lambda r: -abs(r.change_ns) * (UNSURE_WEIGHT if r.sure is False else 1.0))
+    return tuple(rows), pairing.matched
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from pinchpoint.compare.noise import noise_ns
 from pinchpoint.trace import ApiKind, Trace
 
 SCHEMA = "pinchpoint.compare/1"
+ONE_PROGRAM_RATIO = 0.5  # of the longer step's operations; fixes that fuse many fall below it too
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +106,7 @@ def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
         parts=_parts(a, b),
         rows=rows,
         matched=matched,
-        warnings=tuple(_warnings(a, b, first, second)),
+        warnings=(*_strangers(matched), *_warnings(a, b, first, second)),
         unknown=unknown,
     )
 
@@ -186,6 +187,16 @@ def _column(side: Breakdown, part_id: str) -> "np.ndarray[Any, np.dtype[np.int64
             column: np.ndarray[Any, np.dtype[np.int64]] = side.by_step[:, position]
             return column
     return np.zeros(len(side.by_step), np.int64)
+
+
+def _strangers(matched: Matched | None) -> tuple[str, ...]:
+    """A doubt whether the two are one program, from how few operations have a partner."""
+    if matched is None or matched.matched >= ONE_PROGRAM_RATIO * max(matched.a, matched.b):
+        return ()
+    return (
+        f"only {matched.matched} of {matched.a} device operations in A and {matched.b} in B have a"
+        " partner: if these are different programs, the changes below say nothing",
+    )
 
 
 def _warnings(a: Trace, b: Trace, first: Steps, second: Steps) -> list[str]:

@@ -41,7 +41,7 @@ def _headline(found: ProfileComparison) -> str:
         text += ", which is within what steps differ by themselves"
     text += _unprofiled(found)
     if found.rows and found.rows[0].change_ns:
-        text += f"; most of it: {_what(found.rows[0])} {_signed(found.rows[0].change_ns)}"
+        text += f"; most of it: {_what(found, found.rows[0])} {_signed(found.rows[0].change_ns)}"
     elif found.parts and found.parts[0].change_ns:
         text += f"; most of it: {found.parts[0].label} {_signed(found.parts[0].change_ns)}"
     return text
@@ -90,16 +90,16 @@ def _rows(found: ProfileComparison) -> list[Table]:
     if not rows:
         return []
     shown = rows[:ROWS]
-    lines = [_row(r) for r in shown]
+    lines = [_row(found, r) for r in shown]
     rest = (found.change_ns or 0) - sum(r.change_ns for r in shown)
     lines.append(("all others", "", "", _marked(rest, None), ""))
     header = ("", "A", "B", "change  ", "a step")
     return [Table("largest changes", header, tuple(lines))]
 
 
-def _row(r: ChangedRow) -> tuple[str, ...]:
+def _row(found: ProfileComparison, r: ChangedRow) -> tuple[str, ...]:
     return (
-        _what(r) + _came_and_went(r),
+        _what(found, r) + _came_and_went(r),
         _time(r.a_ns),
         _time(r.b_ns),
         _marked(r.change_ns, r.sure),
@@ -115,11 +115,12 @@ def _came_and_went(r: ChangedRow) -> str:
     return f" ({', '.join(parts)})" if parts and r.a_ns and r.b_ns else ""
 
 
-def _what(r: ChangedRow) -> str:
-    """``gemm: aten::mm``, or ``idle-sync in aten::item at train.py:17, step``."""
+def _what(found: ProfileComparison, r: ChangedRow) -> str:
+    """``matrix products: aten::mm``, or ``idle: host runs Python, at train.py:17, step``."""
+    label = next((p.label for p in found.parts if p.part == r.part), r.part)
     if r.group != "idle":
-        return r.what if r.what.startswith(f"{r.part}: ") else f"{r.part}: {r.what}"
-    text = f"{r.part} in {r.what}" if r.what else r.part
+        return f"{label}: {r.what.removeprefix(f'{r.part}: ')}"
+    text = f"{label}, in {r.what}" if r.what else f"{label},"
     if r.file:
         where = f"{_name(r.file)}:{r.line}" if r.line else _name(r.file)
         text += f" at {where}" + (f", {r.function}" if r.function else "")
@@ -138,8 +139,10 @@ def _findings(found: ProfileComparison) -> list[Table]:
 
 def _notes(found: ProfileComparison) -> tuple[str, ...]:
     notes = []
-    sure = (found.sure, *(p.sure for p in found.parts), *(r.sure for r in found.rows))
-    if False in sure:
+    marked = any(
+        "~" in cell for t in (_parts(found), *_rows(found)) for row in t.rows for cell in row
+    )
+    if marked:
         notes.append("~ after a change: steps differ as much by themselves")
     m = found.matched
     if m:
