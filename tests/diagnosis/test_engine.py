@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.diagnosis.engine import ask, rule_modules
 from pinchpoint.diagnosis.rule import HEADINGS, RECORD_FOR, NotChecked
+from pinchpoint.trace import Device
 
 
 def rule(check, needs=()):
@@ -38,6 +40,24 @@ def test_tables_that_only_some_rules_need_are_recorded_as_the_rule_says():
     outcome = ask("example", rule(lambda trace: iter(()), needs=("counters",)), empty())
     assert outcome.why == "the recording has no counters"
     assert outcome.record == "record the device"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "said"),
+    [("nvidia", "no kernel counters"), (None, "no kernel counters"), ("amd", "of NVIDIA only")],
+)
+def test_counters_are_asked_for_where_they_can_be_read(vendor, said):
+    trace = replace(empty(), devices=(Device(0, vendor=vendor),))
+    outcome = ask("example", rule(lambda trace: iter(()), needs=("kernel_counters",)), trace)
+    assert said in outcome.why
+
+
+def test_a_program_without_a_device_needs_one_before_its_kernels_are_counted():
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 10)
+    needs = ("kernel_counters",)
+    outcome = ask("example", rule(lambda trace: iter(()), needs=needs), builder.trace())
+    assert outcome.why == "the recording has no device ops"
 
 
 def test_a_rule_may_decline_with_a_reason():

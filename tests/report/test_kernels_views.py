@@ -60,7 +60,7 @@ def test_a_timeline_has_a_table_and_says_how_to_record_counters():
     text = render_kernels(kernels_document(builder.trace()))
     assert "gemm" in text
     assert "\x1b" not in text
-    assert "ncu --set full" in text
+    assert "pinchpoint ncu " in text
 
 
 def test_ceilings_name_what_was_refused():

@@ -1,6 +1,8 @@
 """One finding of a recording with all its evidence and places in the trace."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import msgspec
@@ -19,8 +21,12 @@ Switch = Parameter(negative="")
 _ROWS_SHOWN = 10  # --json names more
 
 
-def command(file: Path, finding: str, /, *, json: Annotated[bool, Switch] = False) -> int:
+def command(
+    file: Path, finding: str | None = None, /, *, json: Annotated[bool, Switch] = False
+) -> int:
     """Show one finding whole: what was measured, where, the fix, and how to confirm it.
+
+    Without FINDING it lists the findings, a line each.
 
     Parameters
     ----------
@@ -29,17 +35,28 @@ def command(file: Path, finding: str, /, *, json: Annotated[bool, Switch] = Fals
     finding
         Its id, such as sync-in-loop, or its number in the report.
     json
-        One JSON object on standard output and nothing else.
+        One JSON object (without FINDING: a list of them) on standard output and nothing else.
     """
     with reading(file) as progress:
         trace = load(file, progress)
     report = clean(diagnose(trace))
-    found = chosen(report, finding)
+    found = report.findings if finding is None else chosen(report, finding)
     if json:
         show_json(msgspec.json.format(msgspec.json.encode(found), indent=1))
-    else:
-        show("".join(f"{line}\n" for line in _lines(report, found)))
+        return 0
+    lines = _lines(report, found) if isinstance(found, FindingItem) else _list(report)
+    show("".join(f"{line}\n" for line in lines))
     return 0
+
+
+def _list(report: Report) -> Iterator[str]:
+    """Number, id and gain of each finding."""
+    for number, found in enumerate(report.findings, 1):
+        yield f"{number}  {found.id}: {wording.gain(report, found)}"
+    if report.findings:
+        yield f"pinchpoint show {quote(report.source.path)} 1 shows the first whole"
+    else:
+        yield "no findings"
 
 
 def _lines(report: Report, found: FindingItem) -> list[str]:

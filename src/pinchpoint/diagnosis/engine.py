@@ -12,9 +12,9 @@ import numpy as np
 from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns, what_if
 from pinchpoint.diagnosis import rules
+from pinchpoint.diagnosis.missing import missing
 from pinchpoint.diagnosis.rule import (
     MATERIAL_STEP_RATIO,
-    RECORD_FOR,
     Finding,
     NotChecked,
     Outcome,
@@ -60,12 +60,9 @@ def run_rules(trace: Trace) -> tuple[Outcome, ...]:
 
 def ask(id_: str, rule: ModuleType, trace: Trace) -> Outcome:
     """One rule's answer; a rule that breaks costs only its own answer."""
-    for need in rule.NEEDS:
-        table = getattr(trace, need)
-        if table is None or not len(table):
-            what = need.replace("_", " ")
-            record = RECORD_FOR.get(need, rule.RECORD)
-            return Outcome(id_, "not checked", why=f"the recording has no {what}", record=record)
+    lacking = missing(trace, id_, rule)
+    if lacking is not None:
+        return lacking
     try:
         findings = tuple(rule.check(trace))
     except NotChecked as reason:

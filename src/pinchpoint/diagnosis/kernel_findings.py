@@ -22,7 +22,7 @@ from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
 NEEDS = ("kernel_counters",)
-RECORD = "hardware counters: ncu --set full -o report python train.py"
+RECORD = "hardware counters: pinchpoint ncu RECORDING python train.py"
 
 HALF_WAY = 0.5  # of the distance to the roof, where the counters do not say what a fix would win
 _MOST_LAUNCHES_SHOWN = 3

@@ -3,6 +3,7 @@
 Of a recording without counters it is the table of its kernels, and how to record counters.
 """
 
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from pinchpoint.analysis.kernel_issues import Examined, examined_launches
 from pinchpoint.analysis.kernel_join import profiled_time_ns
 from pinchpoint.analysis.kernel_marks import marks
 from pinchpoint.analysis.kernel_short_names import short_kernel_name
+from pinchpoint.diagnosis.missing import may_be_counted
 from pinchpoint.report.document import ResultTable
 from pinchpoint.report.plain import plain
 from pinchpoint.report.tables import kernel_table
@@ -94,7 +96,7 @@ def kernels_document(trace: Trace) -> KernelsDocument:
     """The document of one recording."""
     examined = sorted(examined_launches(trace), key=lambda e: -(e.facts.duration_ns or 0.0))
     timeline = trace.device_ops is not None and len(trace.device_ops) > 0
-    record = None if examined else "ncu --set full -o report python train.py"
+    record = None if examined or not may_be_counted(trace) else _how_to_count(trace)
     return KernelsDocument(
         path=str(trace.source.path).encode("utf-8", "replace").decode("utf-8"),
         device=next((plain(d.name) for d in trace.devices if d.name), None),
@@ -106,6 +108,12 @@ def kernels_document(trace: Trace) -> KernelsDocument:
             for s in trace.metadata.get("nsys_summary", ())
         ),
     )
+
+
+def _how_to_count(trace: Trace) -> str:
+    """The command that profiles the heaviest kernels; a run folder knows its program."""
+    program = "" if trace.run is not None else " python train.py"
+    return f"pinchpoint ncu {quote(str(trace.source.path))}{program}"
 
 
 def encode_kernels(document: KernelsDocument) -> bytes:

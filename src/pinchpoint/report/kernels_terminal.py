@@ -14,6 +14,7 @@ _QUOTE = 160  # characters of what a rule of NVIDIA says; --json has more
 _ID_WIDTH = 22  # the longest id of a rule about kernels
 _LEAST_NAME = 24  # columns of a name; two kernels must not look the same
 _TABLE_COLUMNS = 7  # of the kernel table; --json has all
+_NO_COUNTERS = "What holds a kernel back, its hardware counters tell. To record the heaviest:"
 _PLAIN = Look()
 _SIGN = {"good": "+", "fair": "o", "poor": "-", None: " "}
 
@@ -28,7 +29,7 @@ def render_kernels(document: KernelsDocument, look: Look = _PLAIN) -> str:
     for summary in document.summaries:
         lines += _summary(summary["columns"], summary["rows"], look)
     if document.record:
-        lines += ["", "No hardware counters in it. To record them:", f"  {document.record}"]
+        lines += ["", _NO_COUNTERS, f"  {plain(document.record)}"]
     text = "\n".join(lines) + "\n"
     return text if look.unicode else ascii_only(text)
 

@@ -142,7 +142,8 @@ def _finding(report: Report, finding: FindingItem, position: int) -> Iterator[st
 
 
 def _not_checked(report: Report) -> Iterator[str]:
-    rows = ((escape(i.id), escape(i.why), escape(i.record)) for i in report.not_checked)
+    items = wording.not_checked_grouped(report)
+    rows = ((escape(i.id), escape(i.why), escape(i.record)) for i in items)
     yield from _grid(("cause", "why", "what to record"), (False, False, False), rows)
 
 

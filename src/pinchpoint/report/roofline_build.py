@@ -146,7 +146,7 @@ def _why_not_placed(trace: Trace, found: Roofline) -> str:
     share = f"{(found.not_placed_ratio or 0) * 100:.0f} % of the time has no place here"
     host = trace.host_ops
     if found.points and found.points[0].kind == "launch":
-        return f"{share}: counters are missing (record with ncu --set full)"
+        return f"{share}: counters are missing (pinchpoint ncu records all)"
     if host is None or not host.known("shapes").any():
         return f"{share}: sizes were not recorded (record_shapes=True)"
     return f"{share}: no cost model, no sizes, or inside a CUDA graph"

@@ -142,9 +142,10 @@ def _finding(
 def _silent(report: Report, verbose: bool) -> Iterator[_Block]:
     """What was looked for and not found, not looked for, or failed."""
     if verbose:
-        for item in report.not_checked:
-            record = f"; record: {item.record}" if item.record else ""
-            yield _line(f"{item.id}: {item.why}{record}", lead="Not checked: ")
+        for item in wording.not_checked_grouped(report):
+            yield _line(f"{item.id}: {item.why}", lead="Not checked: ")
+            if item.record:
+                yield _line(item.record, lead="     record: ")
         if report.clear:
             yield _line(", ".join(report.clear), lead="Clear: ")
     elif sentence := wording.not_checked_sentence(report):

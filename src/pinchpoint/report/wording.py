@@ -20,7 +20,8 @@ FEWEST_FOR_SPREAD = 4  # complete steps; of fewer, a 10th and a 90th percentile 
 MOST_KINDS_OF_WORK = 4  # of the device, in one sentence
 
 _NEEDS = (  # what to record, by a sign in the words of the rules; the first that fits
-    ("ncu ", "kernel counters (ncu)"),
+    ("pinchpoint ncu", "kernel counters (pinchpoint ncu)"),
+    ("of NVIDIA", "a device of NVIDIA"),
     ("memory snapshot", "a memory snapshot"),
     ("profile_memory", "profile_memory=True"),
     ("record_shapes", "record_shapes=True"),
@@ -198,6 +199,17 @@ def not_checked_sentence(report: Report) -> str | None:
     said = [f"{count} cause{' needs' if count == 1 else 's need'} {first}"]
     said += [f"{count} {need}" for need, count in others]
     return f"Not checked: {', '.join(said)}."
+
+
+def not_checked_grouped(report: Report) -> tuple[NotCheckedItem, ...]:
+    """The same reason and the same thing to record said once, with all the ids it is about."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for item in report.not_checked:
+        alike.setdefault((item.why, item.record), []).append(item.id)
+    return tuple(
+        NotCheckedItem(id=", ".join(ids), why=why, record=record)
+        for (why, record), ids in alike.items()
+    )
 
 
 def _need(record: str) -> str:
