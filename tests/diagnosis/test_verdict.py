@@ -6,6 +6,7 @@ from builders import TraceBuilder
 from pinchpoint.analysis.bound import Binding, Bound
 from pinchpoint.diagnosis import verdict as module
 from pinchpoint.diagnosis.verdict import verdict
+from pinchpoint.trace import HostKind
 
 
 @pytest.fixture
@@ -78,3 +79,11 @@ def test_a_recording_without_a_device():
 
 def test_a_recording_of_nothing():
     assert verdict(TraceBuilder().trace()) == ""
+
+
+def test_a_host_that_was_not_recorded_is_not_called_idle():
+    b = TraceBuilder()
+    for at in (0, 99_000):
+        b.op("layer", at, 1_000, kind=HostKind.ANNOTATION)
+    said = verdict(b.trace())
+    assert "for 100 % of the time nothing that the host did either" in said

@@ -36,6 +36,11 @@ def test_idle_time_that_no_rule_explains_is_not_called_healthy():
     assert sentence.endswith("No rule explains that.")
 
 
+def test_what_was_not_recorded_no_rule_could_explain():
+    report = with_parts(part("host-unrecorded", "host-unrecorded", "host", 100), device=None)
+    assert closing_sentence(report).endswith("Nothing recorded explains it.")
+
+
 def test_start_latency_is_the_price_of_having_operations():
     report = with_parts(
         part("gemm", "gemm", "device", 80),

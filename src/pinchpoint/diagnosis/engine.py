@@ -19,7 +19,7 @@ from pinchpoint.diagnosis.rule import (
     NotChecked,
     Outcome,
 )
-from pinchpoint.diagnosis.spoken import in_its_words
+from pinchpoint.diagnosis.spoken import in_its_words, recordable
 from pinchpoint.trace import Trace, once_per_trace
 
 SPECIFIC_RATIO = 0.1  # of a generic cause's gain
@@ -66,7 +66,8 @@ def ask(id_: str, rule: ModuleType, trace: Trace) -> Outcome:
     try:
         findings = tuple(rule.check(trace))
     except NotChecked as reason:
-        return Outcome(id_, "not checked", why=reason.why, record=reason.record or rule.RECORD)
+        record = recordable(trace, reason.record or rule.RECORD)
+        return Outcome(id_, "not checked", why=reason.why, record=record)
     except Exception as error:  # a rule is judged by its own tests; the report must survive it
         return Outcome(id_, "crashed", why=f"{type(error).__name__}: {error}")
     return Outcome(id_, "found" if findings else "clear", findings)

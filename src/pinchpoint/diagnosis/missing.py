@@ -3,6 +3,7 @@
 from types import ModuleType
 
 from pinchpoint.diagnosis.rule import RECORD_FOR, Outcome
+from pinchpoint.diagnosis.spoken import recordable
 from pinchpoint.trace import Trace
 
 _ON_NVIDIA = "the same program on a device of NVIDIA"
@@ -18,7 +19,7 @@ def missing(trace: Trace, id_: str, rule: ModuleType) -> Outcome | None:
         return Outcome(id_, "not checked", why=why, record=_ON_NVIDIA)
     if need == "kernel_counters" and not _lacks(trace, "host_ops") and _lacks(trace, "device_ops"):
         need = "device_ops"  # first of all there has to be a kernel
-    record = RECORD_FOR.get(need, rule.RECORD)
+    record = recordable(trace, RECORD_FOR.get(need, rule.RECORD))
     why = f"the recording has no {need.replace('_', ' ')}"
     return Outcome(id_, "not checked", why=why, record=record)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from pinchpoint.analysis.accounting import Breakdown, breakdown
 from pinchpoint.analysis.bound import Binding, Bound, bound
+from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.ranks.one_of_many import between_ranks_ratio, one_of_many
 from pinchpoint.analysis.sampled import sampled_sentences
 from pinchpoint.analysis.telemetry import device_looks
@@ -52,7 +53,14 @@ def _sampled(trace: Trace) -> str:
 
 
 def _without_device(parts: Breakdown) -> str:
-    return f"No device took part. On the host most of the step: {_top(parts, 'host')}."
+    silent = parts.of_part(_SILENT)
+    if 2 * silent < (parts.typical_ns or 0):
+        return f"No device took part. On the host most of the step: {_top(parts, 'host')}."
+    share = _percent(silent / (parts.typical_ns or 1))
+    return (
+        f"No device activity was recorded, and for {share} of the time nothing that the host did"
+        " either: what it went into does not show."
+    )
 
 
 def _device(facts: Bound, parts: Breakdown) -> str:
@@ -112,6 +120,7 @@ def _unknown(facts: Bound, parts: Breakdown) -> str:
     )
 
 
+_SILENT = GapKind.UNRECORDED.id.replace("idle-", "host-")
 _HELD_UP: dict[Binding, Callable[[Bound], tuple[float, str]]] = {
     Binding.HOST: lambda facts: (facts.host_ratio, "The host"),
     Binding.INPUT: lambda facts: (facts.input_ratio, "Waiting for the batch"),

@@ -6,6 +6,7 @@ from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.document import PartOfStep, Report
 
 _IDLE_KINDS = frozenset(kind.id for kind in GapKind)
+_SILENT = (GapKind.UNRECORDED.id, GapKind.UNRECORDED.id.replace("idle-", "host-"))
 _NOT_THE_PROGRAM = (GapKind.PROFILER.id, GapKind.START_LATENCY.id)
 
 
@@ -34,11 +35,12 @@ def _lost_without_a_cause(report: Report) -> str | None:
     if lost_ns < HELD_UP_RATIO * step_ns or not lost:
         return None
     most = max(lost, key=_part_ns)
+    said = "No rule explains that." if most.part not in _SILENT else "Nothing recorded explains it."
     share = f"{100 * lost_ns / step_ns:.0f} % of it"
     what = f"{share} passes outside operators"
     if report.device is not None:
         what = f"for {share} the device computes nothing"
-    return f"{what}, mostly: {most.label.removeprefix('idle: ')}. No rule explains that."
+    return f"{what}, mostly: {most.label.removeprefix('idle: ')}. {said}"
 
 
 def _is_lost(part: PartOfStep, report: Report) -> bool:

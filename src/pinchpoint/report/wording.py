@@ -26,7 +26,10 @@ _NEEDS = (  # what to record, by a sign in the words of the rules; the first tha
     ("profile_memory", "profile_memory=True"),
     ("record_shapes", "record_shapes=True"),
     ("with_stack", "with_stack=True"),
-    ("ProfilerActivity", "CPU and device activity"),
+    ("CPU and device activity", "CPU and device activity"),
+    ("device activity", "device activity"),
+    ("shapes", "shapes of inputs"),
+    ("stacks", "Python stacks"),
 )
 _OTHER = "another recording"
 

@@ -39,3 +39,14 @@ def test_a_wait_inside_an_operator_was_not_asked_for(outcome):
 def test_a_wait_for_a_device_that_is_done_costs_nothing(ranked):
     trace, _ = timed_by_hand(kernel_us=2)
     assert ranked(trace) == []
+
+
+@pytest.mark.parametrize(("after", "answer"), [(0, "clear"), (1, "found")])
+def test_the_wait_that_ends_a_recording_without_steps_is_the_profilers(outcome, after, answer):
+    p = Program()
+    for i in range(20):
+        p.kernel(f"work {i}", 100 + i)
+    p.sync("hipDeviceSynchronize", ApiKind.SYNC_DEVICE)
+    for _ in range(after):
+        p.kernel("more", 100)
+    assert outcome("explicit-synchronize", p.trace()).answer == answer

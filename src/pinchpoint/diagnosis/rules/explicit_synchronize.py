@@ -18,10 +18,13 @@ In a benchmark's own timing, where it is right, and before a barrier that needs 
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.host_waits import WaitReason
+import numpy as np
+
+from pinchpoint.analysis.host_waits import Rows, WaitReason
+from pinchpoint.analysis.steps import steps
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.diagnosis.waiting import waiting
-from pinchpoint.trace import Trace
+from pinchpoint.trace import ApiKind, Trace
 
 NEEDS = ("api_calls", "device_ops")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
@@ -30,7 +33,7 @@ RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerAct
 def check(trace: Trace) -> Iterator[Finding]:
     """Synchronisations that the program asked for."""
     asked = waiting(trace, "synchronisations", WaitReason.EXPLICIT)
-    if asked is None:
+    if asked is None or _ends_the_recording(trace, asked.api_calls):
         return
     yield Finding(
         summary=f"The host waits in {asked.call}{asked.where}, {asked.count:.3g} × a step",
@@ -38,6 +41,18 @@ def check(trace: Trace) -> Iterator[Finding]:
         cost_ns_per_step=asked.waited_ns,
         changes=asked.dropped,
         location=asked.place,
-        fix="Remove the synchronisation; time phases with CUDA events instead",
+        fix="Remove the synchronisation; time phases with events of the device instead",
         confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
+
+
+def _ends_the_recording(trace: Trace, waits: Rows) -> bool:
+    """Whether nothing was launched after them, in a recording in which no steps are seen.
+
+    Profilers wait for the device before they stop, and such a recording is judged as one step.
+    """
+    calls = trace.api_calls
+    if calls is None or steps(trace).how != "none":
+        return False
+    launched = calls["start_ns"][np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))]
+    return not len(launched) or bool(calls["start_ns"][waits].min() > launched.max())

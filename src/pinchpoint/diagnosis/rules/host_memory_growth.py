@@ -29,12 +29,14 @@ from pinchpoint.trace import Trace
 NEEDS = ("allocations",)
 RECORD = "the private memory of the loader's workers over time, or profile_memory=True"
 
+_OF_WORKERS = "the private memory of the loader's workers over time"
+
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Host tensors that every step leaves behind."""
     host = next((h for h in histories(trace) if h.device == HOST), None)
     if host is None:
-        raise NotChecked("the recording has no memory of the host to speak of", RECORD)
+        raise NotChecked("the recording has no memory of the host to speak of", _OF_WORKERS)
     found = growth(host)
     if found.why_not:
         raise NotChecked(found.why_not, MORE_STEPS if found.too_short else RECORD)
