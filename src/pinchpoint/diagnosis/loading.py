@@ -10,6 +10,7 @@ from pinchpoint.analysis.in_steps import device_ops_in_steps, judged_steps, per_
 from pinchpoint.analysis.input_work import InputWork, input_work
 from pinchpoint.analysis.launched_calls import launched_calls
 from pinchpoint.analysis.replay import Change, ScaleHostSpans
+from pinchpoint.analysis.replay.graph import LEAST_WAITING_RATIO
 from pinchpoint.analysis.replay.predict import comes_in_bursts
 from pinchpoint.analysis.shapes import Shape
 from pinchpoint.analysis.steps import steps as find_steps
@@ -19,7 +20,6 @@ from pinchpoint.trace import HostKind, MemoryKind, Trace, once_per_trace
 
 LOADER = "enumerate(Data"  # torch names the range enumerate(DataLoader)#…__next__
 LEAST_WAIT_NS = 1_000_000  # taking a batch that is ready costs up to 0.6 ms, recorded
-LEAST_SHARE = 0.03  # of the step; less is what taking large batches that are ready costs
 LEAST_STEPS_RATIO = 1 / 3  # a wait in fewer steps is an incident (a new epoch, a busy disk)
 FEWEST_ROUNDS = 2  # a single wait may be an incident
 READY_BATCH_RATIO = 0.02  # taking a batch that is ready costs about 0.1 ms of a wait of 5 ms
@@ -84,7 +84,7 @@ def loads(trace: Trace) -> Loads | None:
         spans,
         in_workers="MultiProcessing" in (spans.evidence[-1].name or ""),
         workers=workers,
-        starving=spans.ns_per_step >= LEAST_SHARE * (typical_step_ns or 0)
+        starving=spans.ns_per_step >= LEAST_WAITING_RATIO * (typical_step_ns or 0)
         and _again_and_again(len(starving), len(steps), workers, in_bursts=comes_in_bursts(trace)),
         sample=shape[1:] if shape else None,
         samples=shape[0] if shape else None,

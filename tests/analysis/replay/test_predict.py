@@ -228,6 +228,13 @@ def test_workers_keep_their_own_pace_when_the_host_gets_faster():
     assert step_ns(trace, ScaleHostSpans(work, 0.1)) == pytest.approx(3_000, rel=0.01)
 
 
+def test_where_batches_are_ready_nothing_waits_for_the_pace_of_workers():
+    trace = starved(wait_us=8)
+    work = np.flatnonzero(trace.host_ops["duration_ns"] == 900 * US)
+    usual = step_ns(trace)
+    assert step_ns(trace, ScaleHostSpans(work, 0.0)) == pytest.approx(usual - 900, rel=0.01)
+
+
 def test_a_faster_loader_releases_the_step():
     trace = starved()
     loads = np.flatnonzero(trace.host_ops["duration_ns"] == 2_000 * US)

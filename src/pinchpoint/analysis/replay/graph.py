@@ -31,6 +31,7 @@ from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
 from pinchpoint.trace.named import rows_named
 
 LEAST_BATCH_WAIT_NS = 500_000  # taking a ready batch from a queue costs less, profiled
+LEAST_WAITING_RATIO = 0.03  # of all time; less is what taking large batches that are ready costs
 _WORKER_WAIT = re.compile(r"enumerate\(Data\w+\)#.*MultiProcessing.*__next__")
 
 
@@ -127,7 +128,7 @@ class _Assembly:
         nodes = self.nodes
         op_rows, op_node, first_op = self._operations()
         gap, previous_end = self._gaps()
-        batch_wait, ready = self._batch_waits(previous_end)
+        batch_wait, ready = self._batch_waits(previous_end, window_ns)
         latency = typical_launch_latency_ns(self.trace)
         waits_for, tail, own = Blocking(nodes, self.ops, op_rows, first_op, latency).waits()
         held = constraints(self.ops, op_rows, nodes.start_ns[op_node], latency)
@@ -193,18 +194,23 @@ class _Assembly:
             gap[at] = nodes.start_ns[at] - before
         return gap, previous
 
-    def _batch_waits(self, previous_end_ns: Ints) -> tuple[Ints, Ints]:
+    def _batch_waits(self, previous_end_ns: Ints, window_ns: int) -> tuple[Ints, Ints]:
         """Time of each gap in which the lane waited for workers of a loader, and its end.
 
-        Workers go on at their own pace when the host gets faster, so such a batch is there when
-        it was there in the recording, and not earlier.
+        Workers that cannot keep up are never idle: they go on at their own pace when the rest gets
+        faster, so such a batch is there when it was there in the recording, and not earlier. Where
+        the lane hardly waits they have time to spare, and a wait is host time like any other: it
+        comes when the batch is asked for.
         """
         wait, ready = np.zeros((2, len(previous_end_ns)), np.int64)
         spans = loader_waits(self.trace)
         if len(spans.start):
             at = np.flatnonzero(self.nodes.lane == MAIN_LANE)
             start = np.maximum(self.nodes.start_ns[at], previous_end_ns[at])
-            wait[at] = covered_before(spans, start) - covered_before(spans, previous_end_ns[at])
+            waited = covered_before(spans, start) - covered_before(spans, previous_end_ns[at])
+            if waited.sum() < LEAST_WAITING_RATIO * window_ns:
+                return wait, ready
+            wait[at] = waited
             last = spans.end[np.maximum(np.searchsorted(spans.start, start) - 1, 0)]
             ready[at] = np.where(wait[at] > 0, np.minimum(last, start), 0)
         return wait, ready
