@@ -30,6 +30,11 @@ def facts(by, **ratios):
     ("bound", "begins", "says"),
     [
         (facts(Binding.DEVICE, device=0.93), "The device bounds", "93 % of it"),
+        (
+            facts(Binding.DEVICE, device=0.64, other=0.36),
+            "The device works 64 %",
+            "For 36 % it waits and the host does not explain it",
+        ),
         (facts(Binding.HOST, host=0.4), "The host bounds", "idle 40 % of it"),
         (facts(Binding.INPUT, input=0.6), "The input pipeline bounds", "60 % of it"),
         (facts(Binding.COMMUNICATION, communication=0.3), "Communication bounds", "30 % of it"),
@@ -73,7 +78,7 @@ def test_a_recording_without_a_device():
         b.op("aten::mm", i * 100, 90)
     said = verdict(b.trace(device_ops=None, api_calls=None))
     assert said == (
-        "No device took part. On the host most of the step: operators: matrix products (90 %)."
+        "No device activity was recorded. On the host most of the step: operators: matrix products (90 %)."
     )
 
 
@@ -87,3 +92,11 @@ def test_a_host_that_was_not_recorded_is_not_called_idle():
         b.op("layer", at, 1_000, kind=HostKind.ANNOTATION)
     said = verdict(b.trace())
     assert "for 100 % of the time nothing that the host did either" in said
+
+
+def test_a_host_outside_its_operators_is_asked_for_stacks():
+    b = TraceBuilder()
+    for i in range(4):
+        b.step(i, i * 100_000, 99_000)
+        b.op("aten::mm", i * 100_000 + 1_000, 8_000)
+    assert "Python stacks (with_stack=True) would show" in verdict(b.trace())

@@ -3,14 +3,15 @@
 from collections.abc import Callable
 
 from pinchpoint.analysis.accounting import Breakdown, breakdown
-from pinchpoint.analysis.bound import Binding, Bound, bound
+from pinchpoint.analysis.bound import HELD_UP_RATIO, Binding, Bound, bound
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.ranks.one_of_many import between_ranks_ratio, one_of_many
 from pinchpoint.analysis.sampled import sampled_sentences
 from pinchpoint.analysis.telemetry import device_looks
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
-from pinchpoint.trace import Trace
+from pinchpoint.diagnosis.spoken import shows_torch
+from pinchpoint.trace import HostKind, Trace
 
 
 def verdict(trace: Trace) -> str:
@@ -19,7 +20,7 @@ def verdict(trace: Trace) -> str:
     if not parts.typical_ns:
         return _sampled(trace)
     if not parts.of_group("device") + parts.of_group("idle") + parts.of_group("exposed"):
-        return _without_device(parts) + _between_ranks(trace, parts)
+        return _without_device(trace, parts) + _between_ranks(trace, parts)
     held = _HELD_UP.get(facts.by)
     if held is not None and held(facts)[0] < facts.device_ratio:
         return _held_up(facts, parts, *held(facts)) + _between_ranks(trace, parts)
@@ -52,20 +53,36 @@ def _sampled(trace: Trace) -> str:
     return ""
 
 
-def _without_device(parts: Breakdown) -> str:
-    silent = parts.of_part(_SILENT)
-    if 2 * silent < (parts.typical_ns or 0):
-        return f"No device took part. On the host most of the step: {_top(parts, 'host')}."
-    share = _percent(silent / (parts.typical_ns or 1))
-    return (
-        f"No device activity was recorded, and for {share} of the time nothing that the host did"
-        " either: what it went into does not show."
-    )
+def _without_device(trace: Trace, parts: Breakdown) -> str:
+    whole = parts.typical_ns or 1
+    silent, python = (parts.of_part(part) for part in (_SILENT, _PYTHON))
+    if 2 * silent >= whole:
+        return (
+            f"No device activity was recorded, and for {_percent(silent / whole)} of the time"
+            " nothing that the host did either: what it went into does not show."
+        )
+    if 2 * python >= whole and not _has_stacks(trace):
+        option = " (with_stack=True)" if shows_torch(trace) else ""
+        return (
+            f"No device activity was recorded. For {_percent(python / whole)} of the step the host"
+            f" was outside its operators; Python stacks{option} would show what it did there."
+        )
+    return f"No device activity was recorded. On the host most of the step: {_top(parts, 'host')}."
+
+
+def _has_stacks(trace: Trace) -> bool:
+    return trace.host_ops is not None and bool((trace.host_ops["kind"] == HostKind.PYTHON).any())
 
 
 def _device(facts: Bound, parts: Breakdown) -> str:
-    work = _percent(facts.device_ratio)
-    return f"The device bounds this step: it works {work} of it, mostly on {_top(parts, 'device')}."
+    work, mostly = _percent(facts.device_ratio), _top(parts, "device")
+    if facts.other_ratio < HELD_UP_RATIO:
+        return f"The device bounds this step: it works {work} of it, mostly on {mostly}."
+    waits = _percent(facts.other_ratio)
+    return (
+        f"The device works {work} of this step, mostly on {mostly}. For {waits} it waits and the"
+        f" host does not explain it, mostly: {_top(parts, 'idle')}."
+    )
 
 
 def _held_up(facts: Bound, parts: Breakdown, waiting_ratio: float, what: str) -> str:
@@ -116,11 +133,18 @@ def _unknown(facts: Bound, parts: Breakdown) -> str:
     idle = _percent(facts.host_ratio + facts.input_ratio + facts.other_ratio)
     return (
         f"The device is idle {idle} of this step, and the host does not explain it. Mostly:"
-        f" {_top(parts, 'idle')}."
+        f" {_top(parts, 'idle')}{_not_in_it(parts)}."
     )
 
 
+def _not_in_it(parts: Breakdown) -> str:
+    """While the whole device idles, nothing that it waits for is an operation of the recording."""
+    waiting = parts.of_part(GapKind.DEPENDENCY.id)
+    return "; that work is not in the recording" if 2 * waiting > parts.of_group("idle") else ""
+
+
 _SILENT = GapKind.UNRECORDED.id.replace("idle-", "host-")
+_PYTHON = GapKind.PYTHON.id.replace("idle-", "host-")
 _HELD_UP: dict[Binding, Callable[[Bound], tuple[float, str]]] = {
     Binding.HOST: lambda facts: (facts.host_ratio, "The host"),
     Binding.INPUT: lambda facts: (facts.input_ratio, "Waiting for the batch"),

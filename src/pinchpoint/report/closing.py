@@ -6,7 +6,11 @@ from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.document import PartOfStep, Report
 
 _IDLE_KINDS = frozenset(kind.id for kind in GapKind)
-_SILENT = (GapKind.UNRECORDED.id, GapKind.UNRECORDED.id.replace("idle-", "host-"))
+_SILENT = (
+    GapKind.UNRECORDED.id,
+    GapKind.DEPENDENCY.id,
+    GapKind.UNRECORDED.id.replace("idle-", "host-"),
+)
 _NOT_THE_PROGRAM = (GapKind.PROFILER.id, GapKind.START_LATENCY.id)
 
 
