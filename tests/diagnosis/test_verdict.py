@@ -78,7 +78,8 @@ def test_a_recording_without_a_device():
         b.op("aten::mm", i * 100, 90)
     said = verdict(b.trace(device_ops=None, api_calls=None))
     assert said == (
-        "No device activity was recorded. On the host most of the step: operators: matrix products (90 %)."
+        "No device activity was recorded."
+        " On the host most of the step: operators: matrix products (90 %)."
     )
 
 
