@@ -133,6 +133,16 @@ def test_a_missing_baseline_is_said_before_anything_runs(capsys, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_baseline_without_gates_lets_nothing_pass_in_silence(capsys, tmp_path):
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
+    command = ["--", sys.executable, "-c", "print('x: 10')"]
+    assert cli([*gate, "--update", *command]) == 0
+    ran = ["--", sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
+    assert cli([*gate, *ran]) == 2
+    assert "--fail" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
 def test_run_and_check_and_history(capsys, tmp_path):
     run = ["bench", "run", "-p", "2", "--name", "t", *PRINTED]
     command = ["--", sys.executable, "-c", "print('x: 10')"]

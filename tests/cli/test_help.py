@@ -21,7 +21,17 @@ DEMO = ROOT / "src/pinchpoint/data/item_sync.json.gz"
 
 
 def test_every_command_has_examples():
-    assert set(EXAMPLES) == set(commands())
+    of_commands = {name for name in EXAMPLES if " " not in name}
+    assert of_commands == set(commands())
+
+
+def test_every_subcommand_has_examples_of_its_own():
+    named = {name.removeprefix("bench ") for name in EXAMPLES if " " in name}
+    assert named == set(dispatch._module("bench").SUBCOMMANDS)
+    for name, lines in EXAMPLES.items():
+        assert all(
+            line.startswith(f"pinchpoint {name} ") or line == f"pinchpoint {name}" for line in lines
+        )
 
 
 @pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])

@@ -157,6 +157,6 @@ def check_finished(run: RunMetrics, folder: Path, options: RunOptions) -> None:
         how = f"did not end within {options.timeout_s:g} s"
     said = tail(folder / "stderr.log", lines=1)
     raise MeasurementInvalid(
-        f"{run.arm}: the command {how}" + (f": {said}" if said else ""),
+        f"{run.arm + ': ' if run.arm else ''}the command {how}" + (f": {said}" if said else ""),
         hint=f"its output is in {folder}",
     )

@@ -39,7 +39,7 @@ def _from_program(
     warmup: WarmUpInfo | None, recompiles: int, allocator_retries: int
 ) -> Iterator[str]:
     if warmup is not None and warmup.converged is False:
-        yield "the steps never became steady: measure longer, or set the warm-up by hand"
+        yield "the steps never became steady: measure longer, or give --warmup-steps"
     if recompiles:
         yield f"{recompiles} steps of the timed part compiled code"
     if allocator_retries:

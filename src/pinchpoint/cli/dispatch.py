@@ -138,7 +138,8 @@ def _app(name: str) -> "App":
     if hasattr(module, "command"):
         app.default(module.command)
     for subcommand, function in getattr(module, "SUBCOMMANDS", {}).items():
-        app.command(function, name=subcommand)
+        own = epilogue(f"{name} {subcommand}")
+        app.command(function, name=subcommand, help_epilogue=own)
     return app
 
 

@@ -71,7 +71,7 @@ def test_bisection_ends_close_to_the_true_crossing():
 def test_slope():
     points = _points(lambda n: 3.0 * n**2, lambda n: 7.0)
     assert slope(points, lambda p: p.cpu) == pytest.approx(2.0)
-    assert slope(points, _gpu) == pytest.approx(0.0, abs=1e-9)
+    assert slope(points, _gpu) is None  # no size costs more than a call
 
 
 def test_sizes_are_geometric_and_bounded():

@@ -8,6 +8,7 @@ from math import ceil, exp, sqrt
 import numpy as np
 
 NARROW = 1.15  # stop when the interval is this narrow
+ABOVE_A_CALL = 4.0  # times the shortest time: three quarters or more of it is work
 MOST_LOOKS = 6  # further sizes measured between the two that bracket the crossing
 
 
@@ -88,9 +89,14 @@ def next_size(points: "list[Point]", gpu: Callable[[Point], Time | None]) -> int
 
 
 def slope(points: Iterable[Point], of: Callable[[Point], Time | None]) -> float | None:
-    """Exponent of the time over the upper half of the sizes (log-log fit): 1 is linear."""
+    """Exponent of the time over the size (log-log fit): 1 is linear.
+
+    Sizes whose time is mostly the cost of a call say nothing of it; None where fewer than two are
+    left.
+    """
     known = [(p.size, t.median_ns) for p in sorted(points, key=lambda p: p.size) if (t := of(p))]
-    upper = known[len(known) // 2 :]
+    least = min((t for _, t in known), default=0.0)
+    upper = [(s, t) for s, t in known[len(known) // 2 :] if t >= ABOVE_A_CALL * least]
     if len(upper) < 2:
         return None
     return float(np.polyfit(np.log([s for s, _ in upper]), np.log([t for _, t in upper]), 1)[0])

@@ -121,12 +121,22 @@ def _past(path: Path, gating: Gating) -> "Baseline | None":
     from pinchpoint.bench.baseline import read_baseline
 
     if path.exists():
-        return read_baseline(path)
+        past = read_baseline(path)
+        if not (gating.fail or gating.warn or gating.update or gating.accept or _gated(past)):
+            raise UsageError(
+                f"{path}: no measure has a gate, so that nothing could fail",
+                hint="say what must not get worse: --fail step_time_ms:5%",
+            )
+        return past
     if not gating.update:
         raise UsageError(
             f"{path}: no such baseline", hint="make it from a good state: add --update"
         )
     return None
+
+
+def _gated(past: "Baseline") -> bool:
+    return any(e.gate != "show" for entries in past.entries.values() for e in entries.values())
 
 
 def _explained(

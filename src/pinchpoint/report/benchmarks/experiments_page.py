@@ -1,5 +1,6 @@
 """The page of experiments: predicted against measured, and what was learned."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pinchpoint.bench.experiments.ledger import Experiment
@@ -26,10 +27,23 @@ def page(experiments: Sequence[Experiment], title: str) -> Page:
 def _headline(experiments: Sequence[Experiment], gains: Sequence[Experiment]) -> str:
     if not experiments:
         return "no experiments yet"
+    measured = [e for e in experiments if e.outcome in _MEASURED]
+    if not measured:
+        return f"no verdict yet: {_counted(experiments)}"
     if not gains:
-        return "nothing tried so far makes it faster"
+        rest = f"; of the others no verdict: {_counted(experiments)}"
+        return "nothing tried so far makes it faster" + rest * (len(measured) < len(experiments))
     best = max(gains, key=lambda e: e.measured_gain or 0.0)
     return f"best: {_name(best)}, {1 + (best.measured_gain or 0.0):.2f} times as fast"
+
+
+_MEASURED = ("gain", "no gain", "loss")
+
+
+def _counted(experiments: Sequence[Experiment]) -> str:
+    """``2 failed, 1 not applied`` of those that say nothing about the knob."""
+    counts = Counter(e.outcome for e in experiments if e.outcome not in _MEASURED)
+    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
 
 
 def _table(experiments: Sequence[Experiment]) -> Table:
