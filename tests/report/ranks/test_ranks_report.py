@@ -19,6 +19,7 @@ from pinchpoint.report.ranks.html import render_page
 from pinchpoint.report.ranks.parts import write_part
 from pinchpoint.report.ranks.read_rank import read_rank, record_of
 from pinchpoint.report.ranks.records import PartHeader, decode_record, encode_record
+from pinchpoint.report.ranks.svg import heat_svg
 from pinchpoint.report.ranks.terminal import render_ranks
 from pinchpoint.report.terminal import Look
 from rank_traces import MS, Job
@@ -339,3 +340,28 @@ def test_the_page_shows_names_as_text(many):
     assert "http" not in page.replace("http-equiv", "")
     assert page.count("<svg") == 2
     assert "\x00" not in page
+
+
+def test_tables_of_ten_thousand_ranks_stay_readable(uneven):
+    def widened(table, column, value):
+        at = next(i for i, c in enumerate(table.columns) if c.id == column)
+        rows = tuple((*row[:at], value, *row[at + 1 :]) for row in table.rows)
+        return msgspec.structs.replace(table, rows=rows)
+
+    tables = uneven.tables | {
+        "collectives": widened(uneven.tables["collectives"], "ranks", 10_000),
+        "ranks": widened(uneven.tables["ranks"], "rank", 9_999),
+    }
+    report = msgspec.structs.replace(uneven, tables=tables)
+    (row,) = [x for x in render_ranks(report).splitlines() if x.startswith("  allreduce")]
+    assert " 10,000 " in row
+    assert len(row) <= 80
+    assert ">9999<" in render_page(report)
+
+
+def test_a_map_of_few_steps_is_narrow_and_its_first_label_whole(uneven):
+    picture = heat_svg(uneven.heat_map)
+    width = int(re.search(r'viewBox="0 0 (\d+)', picture)[1])
+    assert width == 110 + 48 * len(uneven.heat_map.columns)
+    assert f"max-width: {width}px" in picture
+    assert float(re.search(r'<text class="r-text" x="[\d.]+" y="([\d.]+)"', picture)[1]) > 11

@@ -9,7 +9,9 @@ is the uncertainty.
 
 from array import array
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ from pinchpoint.analysis.ranks.matching import (
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 
 Ints = NDArray[np.int64]
+Small = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 ANCHORS = 64  # collectives of a group that fix a rank's clock
@@ -103,76 +106,95 @@ class Anchors:
 
 
 def align(anchors: Anchors) -> Clocks:
-    """Offset and drift of every rank that shares collectives with others."""
+    """Offset and drift of every rank that shares collectives with others.
+
+    The anchors are given up meanwhile.
+    """
     shared = [members for members in anchors.by_group.values() if len(members.ranks) > 1]
-    ends = [np.frombuffer(members.ends, np.int64) for members in shared]
-    middle = int(np.median(np.concatenate(ends))) if ends else 0
-    groups = [g for g in (_joined(members, middle) for members in shared) if len(g.rank)]
+    anchors.by_group.clear()
+    middle = _middle(shared)
+    groups = []
+    while shared:
+        joined = _joined(shared.pop(0), middle)
+        if len(joined.rank):
+            groups.append(joined)
     n = anchors.ranks
     offset, aligned = _first_offsets(groups, n)
     drift, spread = np.zeros(n), np.full(n, np.nan)
     mine = _by_rank(groups, n)
     for turn in range(ROUNDS):
         residual = _residuals(groups, offset, drift)
-        for rank, rows in mine.items():
-            offset[rank] += float(np.median(residual[rows.at]))
+        for rank, rows in mine.each():
+            offset[rank] += float(np.median(residual[rows]))
             if turn == ROUNDS - 1:
-                drift[rank] = _slope(residual[rows.at], rows.end)
+                drift[rank] = _slope(residual[rows], mine.end[rows])
     first = int(np.argmax(aligned)) if aligned.any() else 0
     too_much = np.abs(drift - drift[first]) > MOST_DRIFT  # of two ranks each has half of it
     drift[too_much] = drift[first]
-    wide = np.concatenate([g.widen for g in groups]) if groups else np.zeros(0)
-    left = np.abs(_residuals(groups, offset, drift)) * wide
-    for rank, rows in mine.items():
-        spread[rank] = float(np.median(left[rows.at]))
+    left = np.abs(_residuals(groups, offset, drift))
+    left *= np.concatenate([g.widen() for g in groups]) if groups else np.zeros(0)
+    for rank, rows in mine.each():
+        spread[rank] = float(np.median(left[rows]))
     offset, drift = offset - offset[first], drift - drift[first]
-    count = np.array([len(mine[r].at) if r in mine else 0 for r in range(n)], np.int64)
+    count = np.diff(mine.edges).astype(np.int64)
     return Clocks(aligned, np.rint(offset).astype(np.int64), drift, spread, count, middle)
+
+
+def _middle(shared: list[_Ends]) -> int:
+    ends = [np.frombuffer(members.ends, np.int64) for members in shared]
+    return int(np.median(np.concatenate(ends))) if ends else 0
 
 
 @dataclass(frozen=True, eq=False)
 class _Joined:
     """All anchors of a group, sorted by key; ``edges`` bound the same key."""
 
-    rank: Ints
+    rank: Small
     end: Ints  # since the middle of all ends, so that a float holds it to the nanosecond
     edges: Ints
-    widen: Floats  # how much farther apart two ranks are than each is from their middle
+
+    def widen(self) -> Floats:
+        """How much farther apart two ranks are than each is from their middle, by anchor."""
+        size = np.diff(self.edges)
+        factor: Floats = np.repeat(size / np.maximum(size - 1, 1), size)
+        return factor
 
 
 def _joined(members: _Ends, middle: int) -> _Joined:
-    rank = np.repeat(
-        np.frombuffer(members.ranks, np.int64), np.frombuffer(members.counts, np.int64)
-    )
+    counts = np.frombuffer(members.counts, np.int64)
+    rank = np.repeat(np.frombuffer(members.ranks, np.int64).astype(np.int32), counts)
     key = np.frombuffer(members.keys, np.int64)
-    end = np.frombuffer(members.ends, np.int64) - middle
-    order = np.lexsort((rank, key))
+    order = np.lexsort((rank, key)).astype(np.int32)
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
-    edges = np.append(starts, len(order))
-    size = np.diff(edges)
-    shared = np.repeat(size > 1, size)  # ends that nobody else has fix nothing
-    order, size = order[shared], size[size > 1]
-    widen = np.repeat(size / np.maximum(size - 1, 1), size)
-    return _Joined(rank[order], end[order], np.append(0, np.cumsum(size)), widen)
+    size = np.diff(np.append(starts, len(order)))
+    order = order[np.repeat(size > 1, size)]  # ends that nobody else has fix nothing
+    end = np.frombuffer(members.ends, np.int64)[order] - middle
+    return _Joined(rank[order], end, np.append(0, np.cumsum(size[size > 1])))
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """One rank's anchors in the groups laid end to end."""
+    """Each rank's anchors in the groups laid end to end."""
 
-    at: Ints
-    end: Ints
+    at: Small  # rank after rank
+    edges: Ints  # of the ranks in it
+    end: Ints  # of the anchors, groups laid end to end
+
+    def each(self) -> Iterator[tuple[int, Small]]:
+        """Ranks that have anchors, with the positions of these."""
+        edges = self.edges.tolist()
+        for rank, (low, high) in enumerate(pairwise(edges)):
+            if high > low:
+                yield rank, self.at[low:high]
 
 
-def _by_rank(groups: list[_Joined], n: int) -> dict[int, _Rows]:
-    if not groups:
-        return {}
-    rank = np.concatenate([g.rank for g in groups])
-    end = np.concatenate([g.end for g in groups])
-    rows = np.argsort(rank, kind="stable").astype(np.int64)
-    edges = np.searchsorted(rank[rows], np.arange(n + 1))
-    pieces = ((r, rows[edges[r] : edges[r + 1]]) for r in range(n))
-    return {r: _Rows(at, end[at]) for r, at in pieces if len(at)}
+def _by_rank(groups: list[_Joined], n: int) -> _Rows:
+    nothing = np.zeros(0, np.int32)
+    rank = np.concatenate([nothing, *(g.rank for g in groups)])
+    end = np.concatenate([np.zeros(0, np.int64), *(g.end for g in groups)])
+    rows = np.argsort(rank, kind="stable").astype(np.int32)
+    edges = np.append(0, np.cumsum(np.bincount(rank, minlength=n)))
+    return _Rows(rows, edges, end)
 
 
 def _first_offsets(groups: list[_Joined], n: int) -> tuple[Floats, NDArray[np.bool_]]:
@@ -225,7 +247,7 @@ def _residuals(groups: list[_Joined], offset: Floats, drift: Floats) -> Floats:
     for g in groups:
         at = g.end * (1 - drift[g.rank]) - offset[g.rank]
         size = np.diff(g.edges)
-        which = np.repeat(np.arange(len(size)), size)
+        which = np.repeat(np.arange(len(size), dtype=np.int32), size)
         order = np.lexsort((at, which))
         low, high = g.edges[:-1] + (size - 1) // 2, g.edges[:-1] + size // 2
         common = (at[order[low]] + at[order[high]]) / 2

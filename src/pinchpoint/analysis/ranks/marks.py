@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 # Calls of all ranks in the replayed steps, about 120 bytes each: as many steps as make few of them,
 # and one step at any rate where that can be afforded.
 ENOUGH_MARKS, MOST_MARKS = 200_000, 2_000_000
-MOST_MEETINGS = 8_000  # distinct collectives, simulated one after the other in 50 µs each
+ENOUGH_MEETINGS, MOST_MEETINGS = 8_000, 40_000  # distinct collectives, simulated in 50 µs each
 NO_STEP = -1
 
 
@@ -69,7 +69,7 @@ def replayed_steps(facts: Facts, found: Rendezvous, wanted: Collection[int] = ()
     meetings = sum(len(o.keys) for o in found.groups.values())
     if not steps or not meetings:
         return None
-    each = max(calls / steps / ENOUGH_MARKS, meetings / steps / MOST_MEETINGS)
+    each = max(calls / steps / ENOUGH_MARKS, meetings / steps / ENOUGH_MEETINGS)
     count = min(steps, int(1 / each))
     if calls / steps <= MOST_MARKS and meetings / steps <= MOST_MEETINGS:
         count = max(count, 1)

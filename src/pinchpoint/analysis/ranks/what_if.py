@@ -29,7 +29,8 @@ class Replay:
     over: Excess
     marks: Marks
     chosen: slice  # of the job's steps
-    recorded_ns: float  # mean step as recorded
+    recorded_ns: float  # mean of the replayed steps as recorded
+    usual_ns: float  # mean of all steps as recorded
     identity_ns: float  # the same, replayed unchanged
     corrected_ns: float  # replayed without recording cost
 
@@ -41,7 +42,7 @@ class Replay:
     @property
     def base_ns(self) -> int:
         """The step without recording cost: the recorded one times the ratio of two replays."""
-        return round(self.recorded_ns * self.corrected_ns / max(self.identity_ns, 1))
+        return round(self.usual_ns * self.corrected_ns / max(self.identity_ns, 1))
 
     def ask(
         self,
@@ -149,6 +150,7 @@ def replay(facts: Facts, over: Excess, marks: Marks, chosen: slice) -> Replay | 
         marks,
         chosen,
         recorded_ns=mean(median_of_ranks(window)),
+        usual_ns=mean(median_of_ranks(facts.window_ns)),
         identity_ns=unchanged,
         corrected_ns=min(step_ns(marks, Change(_length(facts, chosen, None))), unchanged),
     )

@@ -113,6 +113,8 @@ def _table(table: ResultTable) -> dict[str, object]:
 
 
 def _cell(column: str, value: Any, unit: str) -> str:
+    if column == "rank":  # a name, not a number of things
+        return str(value)
     return words.file_name(str(value)) if column == "path" else words.cell(value, unit)
 
 

@@ -23,7 +23,7 @@ _SHOWN = (  # column of the table, title, width
     ("kind", "collective", 16),
     ("bytes", "message", 9),
     ("per_step", "a step", 7),
-    ("ranks", "ranks", 6),
+    ("ranks", "ranks", 8),
     ("exposed_waiting", "waiting", 9),
     ("exposed_transfer", "transfer", 9),
     ("busbw", "bus rate", 10),
