@@ -1,5 +1,6 @@
 """Rules about what keeps a loader from having the batch ready."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -22,7 +23,8 @@ TRANSFORM = "data.py(7): __getitem__"
     [("decode-bound", DECODE), ("small-file-io", FILES), ("collate-slow", COLLATE)],
 )
 def test_without_workers_the_frames_decide(outcome, ranked, cause, frame):
-    trace = loading(LATE, inside=[(frame, 0.7), (TRANSFORM, 0.3)])
+    work = [(frame, 0.7), (TRANSFORM, 0.3)]
+    trace = loading(LATE, inside=work, batch=[32, 16], size=32 * 16 * 4)
     (finding,) = outcome(cause, trace).findings
     assert finding.cost_ns_per_step == pytest.approx(35e6, rel=0.01)
     assert finding.evidence[2].name == frame
@@ -32,6 +34,16 @@ def test_without_workers_the_frames_decide(outcome, ranked, cause, frame):
 def test_a_transform_on_the_training_thread_is_a_starved_loader(ranked):
     work = [(TRANSFORM, 0.6), (DECODE, 0.2), (FILES, 0.1)]
     assert ranked(loading(LATE, inside=work)) == ["dataloader-starved"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "cause"),
+    [([32, 3, 224, 224], "dataloader-starved"), ([32, 16], "collate-slow")],
+)
+def test_stacking_large_samples_is_a_copy_that_workers_can_do(ranked, shape, cause):
+    size = 4 * math.prod(shape)
+    trace = loading(LATE, inside=[(COLLATE, 0.7)], batch=shape, size=size)
+    assert ranked(trace) == [cause]
 
 
 @pytest.mark.parametrize("cause", INPUT_RULES)

@@ -4,7 +4,8 @@
 A loader whose batches have thousands of rows of at most 2 KiB, at some microseconds of a worker's
 time (or the training thread's) for each: that is what fetching and stacking one row costs, and
 leaves no time for anything else. Or a loader without workers that is seen to collate most of the
-time.
+time, of samples that are small or of unknown size: stacking large ones is one copy of memory, which
+is no matter of how they are fetched (dataloader-starved).
 
 ## Why it matters
 Fetching a row, wrapping it in a tensor and stacking it costs 5 to 20 µs of Python, as much for one
@@ -44,7 +45,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     if _tiny_rows(found):
         yield from _row_by_row(found)
         return
-    collating = work_in_loader(trace, found.visible(), InputWork.COLLATE)
+    seen = found.visible()
+    if found.sample_bytes is not None and found.sample_bytes > TINY_ROW_BYTES:
+        return  # stacking them is one copy of memory, which worker processes can do as well
+    collating = work_in_loader(trace, seen, InputWork.COLLATE)
     if collating is None:
         return
     yield Finding(
