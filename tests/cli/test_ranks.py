@@ -166,3 +166,14 @@ def test_commands_to_copy_stay_on_one_line(tmp_path, capsys):
     assert cli(shlex.split(last.removeprefix("Next: "))[1:]) == 0
     (last,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("Next: ")]
     assert shlex.split(last)[-1] == str(deep / "uneven.rank1.json.gz")
+
+
+@pytest.mark.parametrize("words", [["diagnose"], ["report"], ["ranks"]])
+def test_a_folder_of_several_jobs_is_refused(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli([*words, str(DATA)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    error, hint = err.strip().splitlines()
+    assert error == f"error: {DATA}: recordings of 3 jobs"
+    assert hint.endswith(f"pinchpoint ranks '{DATA}/even.rank*.json.gz'")

@@ -171,6 +171,17 @@ def test_of_one_rank_the_newest(tmp_path):
     assert "one more recording of rank 0" in found.left_out[0].why
 
 
+def test_numbers_that_are_no_ranks(tmp_path):
+    names = ("rank99999999.json", "rank\u00b2.json", "rank\u0663.json", "a\u00b2.json", "1" * 200)
+    assert [rank_in_name(name).rank for name in names] == [None] * len(names)
+    write(tmp_path, *names[:4], "rank0.json", "rank1.json")
+    found = find_rank_files([tmp_path])
+    assert ranks(found) == [0, 1]
+    assert len(found.left_out) == 4
+    head(tmp_path / "far/h_1.json", 10**12, 10**15)
+    assert ranks(find_rank_files([tmp_path / "far"])) == [None]
+
+
 def test_rank_from_the_head_of_the_file(tmp_path):
     for pid, rank in ((77, 1), (99, 0)):
         head = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}

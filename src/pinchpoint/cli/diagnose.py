@@ -11,9 +11,9 @@ from cyclopts import Parameter
 from pinchpoint.cli.gate import Ruling, judge, judge_job, parse_gate
 from pinchpoint.cli.output import look, note, show, show_json, write_file, wrote
 from pinchpoint.cli.progress import reading
-from pinchpoint.errors import PinchpointError, UsageError
+from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers import load
-from pinchpoint.importers.rank_files import several_ranks
+from pinchpoint.importers.rank_files import check_one_job, several_ranks
 from pinchpoint.monitor.run_folder import RUN_FILE
 from pinchpoint.report import Report, diagnose
 from pinchpoint.report.document import encode, encode_many
@@ -106,8 +106,12 @@ def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], "RanksReport | None
         return _diagnosed_together(files)
     if several_ranks(files[0]):
         return _of_folder(files[0])
-    with reading(files[0]) as progress:
-        trace = load(files[0], progress)
+    try:
+        with reading(files[0]) as progress:
+            trace = load(files[0], progress)
+    except UnreadableFile:
+        check_one_job(files[0])  # says more about a folder
+        raise
     return [diagnose(trace)], None, 0
 
 

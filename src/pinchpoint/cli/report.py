@@ -34,6 +34,7 @@ def command(
     output
         The file to write.
     """
+    from pinchpoint.importers.rank_files import check_one_job
     from pinchpoint.report import page
 
     job = _all_ranks(file)
@@ -42,7 +43,11 @@ def command(
 
         return _written(output, render_page(job))
     with reading(file) as progress:
-        trace = load(file, progress)
+        try:
+            trace = load(file, progress)
+        except UnreadableFile:
+            check_one_job(file)  # says more about a folder
+            raise
         snapshot = _snapshot(file, trace)
     return _written(output, page.render(trace, diagnose(trace), snapshot, job))
 

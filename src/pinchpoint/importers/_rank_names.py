@@ -3,20 +3,25 @@
 import glob
 import re
 from dataclasses import dataclass, replace
+from string import digits
 
 from pinchpoint.importers._places import head_text
 
-_OURS = re.compile(r"(?:^|/)rank(\d+)of(\d+)\.")
-_RANK = re.compile(r"(?<![a-z])rank[-_ =]?(\d+)(?!\d)", re.IGNORECASE)
-_WORKER = re.compile(r"(?<![a-z])(?:worker|process|proc)[-_ =]?(\d+)(?!\d)", re.IGNORECASE)
-_AXIS = re.compile(r"(?<![a-z])(dcp|etp|tp|dp|pp|ep|cp|sp)[-_]?(\d+)(?![\da-z])", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![\d.])(\d{1,6})(?![\d])")
-_TIME = re.compile(r"(?<!\d)(\d{10,19})(?!\d)")  # seconds to nanoseconds since 1970
-_HEAD_RANK = re.compile(r'\\?"rank\\?"\s*:\s*(\d{1,9})\b')
-_HEAD_WORLD = re.compile(r'\\?"world_size\\?"\s*:\s*(\d{1,9})\b')
-_HEAD_BASE_NS = re.compile(r'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
-_HEAD_TS_US = re.compile(r'"ts"\s*:\s*"?(\d{1,19}(?:\.\d+)?)')
+# A rank has at most seven digits: a longer number names something else. Digits are ASCII.
+_OURS = re.compile(r"(?:^|/)rank([0-9]{1,7})of([0-9]{1,7})\.")
+_RANK = re.compile(r"(?<![a-z])rank[-_ =]?([0-9]{1,7})(?!\d)", re.IGNORECASE)
+_WORKER = re.compile(r"(?<![a-z])(?:worker|process|proc)[-_ =]?([0-9]{1,7})(?!\d)", re.IGNORECASE)
+_AXIS = re.compile(
+    r"(?<![a-z])(dcp|etp|tp|dp|pp|ep|cp|sp)[-_]?([0-9]{1,7})(?![\da-z])", re.IGNORECASE
+)
+_NUMBER = re.compile(r"(?<![\d.])([0-9]{1,6})(?![\d])")
+_TIME = re.compile(r"(?<!\d)([0-9]{10,19})(?!\d)")  # seconds to nanoseconds since 1970
+_HEAD_RANK = re.compile(r'\\?"rank\\?"\s*:\s*([0-9]{1,7})\b')
+_HEAD_WORLD = re.compile(r'\\?"world_size\\?"\s*:\s*([0-9]{1,7})\b')
+_HEAD_BASE_NS = re.compile(r'"baseTimeNanoseconds"\s*:\s*([0-9]{1,19})\b')
+_HEAD_TS_US = re.compile(r'"ts"\s*:\s*"?([0-9]{1,19}(?:\.[0-9]+)?)')
 _DISTRIBUTED = "distributedInfo"
+_PIECES = re.compile(r"[0-9]{1,4000}|[^0-9]+")  # longer numbers are none to Python either
 
 
 @dataclass(frozen=True)
@@ -151,8 +156,8 @@ def process_of(path: str) -> str | None:
 
 def pattern_of(paths: list[str]) -> str | None:
     """One glob for paths that are alike but for numbers; None where they are not."""
-    parts = [re.findall(r"\d+|\D+", path) for path in paths]
-    if len({tuple(p for p in path if not p.isdigit()) for path in parts}) != 1:
+    parts = [_PIECES.findall(path) for path in paths]
+    if len({tuple(None if p[0] in digits else p for p in path) for path in parts}) != 1:
         return None
     columns = list(zip(*parts, strict=True))
     return "".join("*" if len(set(column)) > 1 else glob.escape(column[0]) for column in columns)
@@ -171,9 +176,8 @@ def newest(path: str) -> int:
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     """Sorts 2 before 10."""
-    parts = re.findall(r"\d+|\D+", text)
-    return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts)
+    return tuple((0, int(p), "") if p[0] in digits else (1, 0, p) for p in _PIECES.findall(text))
 
 
 def _without_numbers(text: str) -> str:
-    return re.sub(r"\d+", "#", text)
+    return re.sub(r"[0-9]+", "#", text)

@@ -73,6 +73,12 @@ def several_ranks(folder: Path) -> bool:
         return False
 
 
+def check_one_job(folder: Path) -> None:
+    """Raise UsageError where a folder holds recordings that are not the ranks of one job."""
+    if folder.is_dir() and any(True for _ in listed([str(folder)])):
+        find_rank_files([folder])
+
+
 def command_for_all_ranks(path: Path) -> str | None:
     """What to type to analyse a recording with those of the other ranks beside it.
 
@@ -102,6 +108,7 @@ __all__ = [
     "RankFile",
     "RankFiles",
     "at_one_time",
+    "check_one_job",
     "command_for_all_ranks",
     "find_rank_files",
     "local_copy",

@@ -240,6 +240,17 @@ def test_recordings_of_other_moments_are_said_to_be_so(tmp_path):
     assert "recorded one after the other: 4" in " ".join(render_ranks(report).split())
 
 
+def test_absurd_numbers_in_a_part_are_no_internal_error(tmp_path):
+    record = record_of(Job(ranks=1).traces()[0], RankFile("a.json", 0))
+    absurd = msgspec.structs.replace(
+        record.summary, rank=10**9, world_size=10**12, events=10**30, typical_step_ns=-(10**40)
+    )
+    part = tmp_path / "0.part"
+    write_part(part, PartHeader(), [encode_record(msgspec.structs.replace(record, summary=absurd))])
+    report = merge_parts([part])
+    assert (report.job.ranks, report.job.world_size, report.job.missing) == (1, None, ())
+
+
 def test_recordings_without_rank_or_collective_are_no_job(tmp_path):
     record = record_of(Job(ranks=1).traces()[0], RankFile("a.json"))
     alone = msgspec.structs.replace(

@@ -53,7 +53,7 @@ class RankTable(Sequence[RankFacts]):
             *(unpack(summary.steps.start_ns)[:1].tolist() or [None]),
             *(unpack(summary.steps.end_ns)[-1:].tolist() or [None]),
         )
-        self.numbers.extend(_NONE if value is None else value for value in said)
+        self.numbers.extend(_NONE if value is None else _fitting(value) for value in said)
         for word in (summary.device, summary.backend, summary.refused):
             self.words.append(self.text.setdefault(word, len(self.text)))
 
@@ -96,3 +96,8 @@ class RankTable(Sequence[RankFacts]):
 
     def __iter__(self) -> Iterator[RankFacts]:
         return (self[i] for i in range(len(self)))
+
+
+def _fitting(value: int) -> int:
+    """A damaged record may say any number."""
+    return min(max(value, _NONE + 1), -_NONE)

@@ -24,6 +24,9 @@ from pinchpoint.report.ranks.records import (
     decode_record,
 )
 
+MOST_RANKS = (
+    1_000_000  # ten times the accelerators of the largest machine: a number beyond is damage
+)
 LONGEST_LINE = 4_000_000  # bytes; a record has at most a tenth of it
 
 
@@ -76,7 +79,8 @@ class Records:
         """The same, as the reduce wants them."""
         for record in self.records():
             assert record.summary is not None
-            yield msgspec.structs.replace(record.summary, rank=record.rank)
+            world = _plausible(record.summary.world_size)
+            yield msgspec.structs.replace(record.summary, rank=record.rank, world_size=world)
 
 
 def read_parts(paths: Sequence[Path]) -> Records:
@@ -151,18 +155,21 @@ def _header(path: Path, line: bytes) -> PartHeader:
 
 
 def _entry(part: Path, offset: int, record: RankRecord) -> Entry:
-    own = record.summary.rank if record.summary is not None else None
+    own = _plausible(record.summary.rank) if record.summary is not None else None
+    named = _plausible(record.rank)
     error = record.error
     if record.summary is None and error is None:
         error = f"{record.path}: an empty record"
-    rank = record.rank if own is None else own
-    world = record.summary.world_size if record.summary is not None else None
+    rank = named if own is None else own
+    world = _plausible(record.summary.world_size) if record.summary is not None else None
     first = unpack(record.summary.steps.start_ns)[:1].tolist() if record.summary else []
     begin = first[0] if first else None
     calls = record.summary.calls.in_all + record.summary.point_to_point if record.summary else 0
-    return Entry(
-        record.path, rank, record.rank, record.label, error, part, offset, world, begin, calls
-    )
+    return Entry(record.path, rank, named, record.label, error, part, offset, world, begin, calls)
+
+
+def _plausible(number: int | None) -> int | None:
+    return number if number is not None and 0 <= number <= MOST_RANKS else None
 
 
 def _of_one_job(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
