@@ -1,6 +1,7 @@
 """Loops small enough to replay in one's head; times in microseconds times 1000."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from pinchpoint.analysis.replay.predict import (
     replayable,
     what_if,
 )
-from pinchpoint.analysis.replay.simulate import PASSES, _Run, simulate
+from pinchpoint.analysis.replay.simulate import PASSES, _Run, all_passes, simulate
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind, RunFacts
 
 US = 1_000
@@ -266,6 +267,20 @@ def test_what_is_first_in_the_window_waited_for_the_step_before():
     trace = b.trace()
     faster = what_if(trace, (ScaleDeviceOps(np.arange(STEPS), 0.1),))
     assert faster.step_ns == pytest.approx(100 * US, rel=0.05)
+
+
+def test_a_stream_may_still_work_on_the_step_before_when_others_begin_the_window():
+    """One stream is always five steps behind, the other one runs what it gets at once."""
+    b = TraceBuilder()
+    for i in range(STEPS):
+        at = i * 100 * US
+        b.step(i, at, 100 * US)
+        b.launch(at, 5 * US, "small", at + 10 * US, 5 * US, stream=8)
+        b.launch(at + 20 * US, 5 * US, "behind", (500 + i * 100) * US, 100 * US)
+    first = next(all_passes(replayable(b.trace()).graph, before_ns=0))
+    done = first.completions_ns
+    assert {later - earlier for earlier, later in pairwise(done)} == {100 * US}
+    assert done[-1] == (500 + 100 * STEPS) * US
 
 
 def test_recording_takes_no_part_of_the_work_of_the_device():

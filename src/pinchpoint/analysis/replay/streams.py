@@ -129,11 +129,12 @@ def _ran_before(ops: Table, rows: Rows) -> Ints:
 
 
 def free_from(ops: Table, op_rows: Rows, stream: Rows) -> Ints:
-    """Recorded end of what each stream ran before the first of the operations."""
+    """Recorded end of what each stream ran before its first operation of the window.
+
+    Streams do not enter the window together: one may still work on the step before.
+    """
     free = np.zeros(int(stream.max()) + 1 if len(stream) else 0, np.int64)
-    first = ops["start_ns"][op_rows].min() if len(op_rows) else 0
-    earlier = np.flatnonzero(ops["start_ns"] < first)
-    which = stream_ids(ops)[earlier]
-    known = which < len(free)
-    np.maximum.at(free, which[known], ops.end_ns[earlier][known])
+    used, first = np.unique(stream, return_index=True)
+    before = _ran_before(ops, op_rows[first])
+    free[used] = np.where(before <= ops["start_ns"][op_rows[first]], before, 0)
     return free
