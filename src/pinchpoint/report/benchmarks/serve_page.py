@@ -2,7 +2,7 @@
 
 from pinchpoint.bench.metrics import RunMetrics, Summary
 from pinchpoint.bench.result import BenchResult, across_runs
-from pinchpoint.report.benchmarks.figures import figure, range_of
+from pinchpoint.report.benchmarks.figures import figure
 from pinchpoint.report.benchmarks.page import Page, Table
 
 _KINDS = {
@@ -35,7 +35,7 @@ def page(result: BenchResult) -> Page:
 def _latency(run: RunMetrics) -> Table:
     return Table(
         f"load {run.order_index + 1}, ms",
-        ("", "n", "median", "95 % interval", "p95", "95 % interval", "p99", "95 % interval"),
+        ("", "n", "median", "p95", "p99"),
         tuple(_row(_KINDS[kind], s) for kind, s in (run.latency_ms or {}).items()),
     )
 
@@ -44,13 +44,18 @@ def _row(label: str, s: Summary) -> tuple[str, ...]:
     return (
         label,
         str(s.count),
-        figure(s.median, ""),
-        range_of(s.median_ci95),
-        figure(s.p95, ""),
-        range_of(s.p95_ci95),
-        figure(s.p99, ""),
-        range_of(s.p99_ci95),
+        _with_interval(s.median, s.median_ci95),
+        _with_interval(s.p95, s.p95_ci95),
+        _with_interval(s.p99, s.p99_ci95),
     )
+
+
+def _with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
+    """``38.5 (37.8–39.4)``: three of them fit on a line."""
+    said = figure(value, "")
+    if interval is None:
+        return said
+    return f"{said} ({'–'.join(figure(end, '') for end in interval)})"
 
 
 def _rates(result: BenchResult) -> Table:
@@ -86,7 +91,7 @@ def _invalid(runs: tuple[RunMetrics, ...]) -> list[str]:
 
 
 def _notes(runs: tuple[RunMetrics, ...]) -> tuple[str, ...]:
-    notes = []
+    notes = ["in brackets: 95 % intervals, from order statistics"]
     if any(not run.counters.get("tokens_counted_by_server") for run in runs):
         notes.append("the server gives no token counts: a chunk counts as a token")
     if any(s.p99 is None for run in runs for s in (run.latency_ms or {}).values()):
