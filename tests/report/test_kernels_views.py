@@ -27,7 +27,7 @@ def test_each_launch_has_its_bound_and_its_issues(profiled):
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     at = next(i for i, line in enumerate(lines) if "compute-bound" in line)
-    assert "% of roof" in lines[at]
+    assert "% of its compute roof" in lines[at]
     assert "kernel-uncoalesced" in text
     assert "kernel-too-small" in text
     assert "good" not in text  # marks are details

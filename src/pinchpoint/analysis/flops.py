@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.recompute import recomputed_rows
+from pinchpoint.analysis.recording_cost import calibrated
+from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.roofs import Roof, roofs, spec_of
 from pinchpoint.analysis.shapes import elements, input_shapes
 from pinchpoint.analysis.steps import Steps, steps
@@ -38,7 +40,7 @@ class Utilisation:
     """The arithmetic of a typical step; FLOPs are of matrix work unless they say otherwise."""
 
     step_ns: int
-    step_how: str  # "in the trace", "measured without the profiler in the same run"
+    step_how: str  # "measured without the profiler in the same run", "estimated without the …"
     flops_per_step: int  # recomputation included
     recomputed_flops_per_step: int
     unmasked_flops_per_step: int
@@ -162,7 +164,10 @@ def _step_time(trace: Trace, timed: Steps) -> tuple[int, str]:
         ordered = sorted(trace.run.unprofiled_step_ns)
         return ordered[len(ordered) // 2], "measured without the profiler in the same run"
     assert timed.typical_ns is not None
-    return timed.typical_ns, "in the trace"
+    corrected = corrected_step_ns(trace) if calibrated(trace) else None
+    if corrected is not None:
+        return corrected, "estimated without the profiler"
+    return timed.typical_ns, "in the trace, with the profiler"
 
 
 _TOKENS = ("aten::embedding", "aten::embedding_bag")

@@ -139,7 +139,8 @@ def _tf32_speedup(trace: Trace) -> float | None:
 def _too_small(case: _Case) -> Iterator[Issue]:
     blocks, units = case.facts.blocks, case.facts.multiprocessors
     if blocks is not None and units and blocks < units:
-        text = f"{blocks:.0f} blocks for {units:.0f} multiprocessors"
+        counted = "1 block" if blocks == 1 else f"{blocks:.0f} blocks"
+        text = f"{counted} for {units:.0f} multiprocessors"
         yield Issue("kernel-too-small", text, blocks, "blocks", (units - blocks) / units)
 
 
@@ -158,13 +159,13 @@ def _memory_bound(case: _Case) -> Iterator[Issue]:
 
 
 def _compute_bound(case: _Case) -> Iterator[Issue]:
-    """Also work below the machine balance whose instructions keep the cores busier than memory."""
+    """Also work below the machine balance whose instructions fill the cores and not the memory."""
     busy, memory = case.facts.compute_percent, case.facts.memory_percent or 0.0
     if busy is None or busy < BUSY_PERCENT:
         return
     if case.point.bound == "compute":
         yield Issue("kernel-compute-bound", f"compute {busy:.0f} % busy", busy, "%", 1 - busy / 100)
-    elif busy - memory >= SOL_UNDECIDED_POINTS:
+    elif memory < BUSY_PERCENT and busy - memory >= SOL_UNDECIDED_POINTS:
         text = f"instructions keep it {busy:.0f} % busy, memory only {memory:.0f} %"
         yield Issue("kernel-compute-bound", text, busy, "%", 1 - busy / 100)
 

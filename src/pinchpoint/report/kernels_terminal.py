@@ -19,6 +19,14 @@ _PLAIN = Look()
 _SIGN = {"good": "+", "fair": "o", "poor": "-", None: " "}
 
 
+_LIMITS = {
+    "kernel-compute-bound": "compute-bound",
+    "kernel-memory-bound": "memory-bound",
+    "kernel-latency-bound": "latency-bound",
+    "kernel-too-small": "too small",
+}
+
+
 def render_kernels(document: KernelsDocument, look: Look = _PLAIN) -> str:
     """The document as text that ends with a newline."""
     lines = [plain(f"{document.path} · {document.device or 'unknown device'}"), ""]
@@ -51,12 +59,25 @@ def _launches(document: KernelsDocument, look: Look) -> Iterator[str]:
 
 def _headline(launch: LaunchInfo, width: int) -> str:
     time = "?" if launch.time_ns is None else duration(launch.time_ns)
-    bound = "" if launch.bound is None else f"{launch.bound}-bound"
-    reached = "" if launch.roof_ratio is None else f"{percent(launch.roof_ratio)} % of roof"
-    figures = f"{time:>8}  {bound:<13} {reached}"
+    figures = f"{time:>8}  {_limit(launch):<13} {_reached(launch)}"
     name = f"{launch.number} {launch.name}"
     room = max(width - len(figures) - 2, 20)
     return f"{name if len(name) <= room else name[: room - 1] + '…':<{room}}  {figures}"
+
+
+def _limit(launch: LaunchInfo) -> str:
+    """What the counters say holds it back; without such a word, the roof above it."""
+    for issue in launch.issues:
+        if issue.id in _LIMITS:
+            return _LIMITS[issue.id]
+    return "" if launch.bound is None else f"{launch.bound}-bound"
+
+
+def _reached(launch: LaunchInfo) -> str:
+    if launch.roof_ratio is None:
+        return ""
+    roof = "" if launch.bound is None else f"{launch.bound} "
+    return f"{percent(launch.roof_ratio)} % of its {roof}roof"
 
 
 def _details(launch: LaunchInfo, width: int) -> Iterator[str]:

@@ -13,7 +13,12 @@ from pinchpoint.analysis.memory.growth import growth, step_of
 from pinchpoint.analysis.memory.history import History, histories
 from pinchpoint.analysis.memory.owners import Category, Confidence
 from pinchpoint.analysis.memory.phases import Phase
-from pinchpoint.analysis.memory.remedies import largest_batch_factor, needed_bytes, remedies
+from pinchpoint.analysis.memory.remedies import (
+    batch_after_failure,
+    largest_batch_factor,
+    needed_bytes,
+    remedies,
+)
 from pinchpoint.analysis.memory.traced import HOST
 from pinchpoint.analysis.memory.waste import waste
 from pinchpoint.analysis.memory.whatif import RANKS, Batch, batch, what_ifs
@@ -94,7 +99,7 @@ def _device(trace: Trace, history: History, questions: Questions) -> DeviceMemor
         (d.memory_bytes for d in trace.devices if d.number == history.device and d.memory_bytes),
         CAPACITY_BYTES,
     )
-    larger = batch(history, capacity) if len(history.replay) else None
+    larger = _larger_batch(history, questions, capacity)
     return DeviceMemory(
         device=None if history.device == HOST else history.device,
         events=len(history.replay),
@@ -128,6 +133,18 @@ def _layers(found: Checkpointing) -> LayersItem:
     )
 
 
+def _larger_batch(history: History, questions: Questions, capacity: int) -> Batch | None:
+    """After a failure its own answer stands alone, unless the user asks for another device."""
+    if not len(history.replay):
+        return None
+    failed = failures(history)
+    if not failed:
+        return batch(history, capacity)
+    if questions.capacity_bytes is None:
+        return None
+    return batch_after_failure(history, failed[-1], capacity)
+
+
 def _batch(found: Batch) -> BatchItem:
     return BatchItem(
         capacity=found.capacity_bytes,
@@ -135,6 +152,8 @@ def _batch(found: Batch) -> BatchItem:
         fixed=found.fixed_bytes,
         per_batch=found.per_batch_bytes,
         assumption=found.assumption,
+        left_out=found.left_out_bytes,
+        of_failing=found.of_failing,
     )
 
 

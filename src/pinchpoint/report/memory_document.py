@@ -154,13 +154,19 @@ class WhatIfItem(_Part, frozen=True, kw_only=True):
 
 
 class BatchItem(_Part, frozen=True, kw_only=True):
-    """The largest batch that fits, as a multiple of the recorded one."""
+    """The largest batch that fits, as a multiple of the recorded one, or of the one that failed.
+
+    ``fixed`` and ``per_batch`` are bytes at the moment that fills the device first; ``left_out``
+    are those that leak, which count as mended.
+    """
 
     capacity: int
     factor: float
     fixed: int
     per_batch: int
     assumption: str
+    left_out: int = 0
+    of_failing: bool = False
 
 
 class DeviceMemory(_Part, frozen=True, kw_only=True):

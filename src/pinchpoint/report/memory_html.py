@@ -20,6 +20,7 @@ from pinchpoint.report.memory_words import (
     FAILURE_CAUSES,
     device_name,
     holder_words,
+    largest_batch,
     layers_sentence,
     moment_title,
     peak_sentence,
@@ -146,11 +147,8 @@ def _batch(device: DeviceMemory) -> str:
     b = device.batch
     if b is None:
         return ""
-    return (
-        f"The largest batch that fits on {size(b.capacity)} is about {b.factor:.3g} × the "
-        f"recorded one: {size(b.fixed)} are fixed, {size(b.per_batch)} grow with it "
-        f"({b.assumption})."
-    )
+    sentence = largest_batch(b)
+    return f"{sentence[0].upper()}{sentence[1:]}. Assumed: {b.assumption}."
 
 
 def _finding(found: MemoryFinding) -> dict[str, object]:

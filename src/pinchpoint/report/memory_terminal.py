@@ -14,6 +14,7 @@ from pinchpoint.report.memory_words import (
     FAILURE_CAUSES,
     device_name,
     holder_words,
+    largest_batch,
     layers_sentence,
     moment_title,
     peak_sentence,
@@ -197,12 +198,7 @@ def _what_if(device: DeviceMemory, verbose: bool) -> Iterator[Line]:
     if any(not answer.lossless for answer in shown):
         yield "  ", "* changes the numbers that training computes"
     if device.batch is not None:
-        b = device.batch
-        yield (
-            "  ",
-            f"the largest batch that fits on {size(b.capacity)} is about {b.factor:.3g} × the "
-            f"recorded one ({size(b.fixed)} fixed, {size(b.per_batch)} that grows with it)",
-        )
+        yield "  ", largest_batch(device.batch)
 
 
 def _finding(finding: MemoryFinding, position: int, verbose: bool) -> Iterator[Line]:

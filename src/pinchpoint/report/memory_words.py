@@ -4,10 +4,17 @@ from collections.abc import Sequence
 
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.report.document import LocationInfo
-from pinchpoint.report.memory_document import DeviceMemory, HolderItem, MemoryFinding, Moment
+from pinchpoint.report.memory_document import (
+    BatchItem,
+    DeviceMemory,
+    HolderItem,
+    MemoryFinding,
+    Moment,
+)
 from pinchpoint.report.quantity import size
 
 EQUAL_LAYERS_RATIO = 1.05  # layers that differ by less are called equal
+LARGE_FACTOR = 1000  # from here on three digits would need an exponent
 CATEGORY_WORDS = {
     Category.PARAMETER: "parameters",
     Category.BUFFER: "buffers",
@@ -121,3 +128,14 @@ def verdict(device: DeviceMemory, found: Sequence[MemoryFinding]) -> str:
     if 2 * unknown > peak.requested:
         return f"{sentence} No cause shows in what is known."
     return f"{sentence} Nothing worth fixing here."
+
+
+def largest_batch(found: BatchItem) -> str:
+    """``the largest batch that fits on 80 GiB is about 16 × the recorded one (…)``."""
+    whose = "the one that failed" if found.of_failing else "the recorded one"
+    factor = f"{found.factor:.3g}" if found.factor < LARGE_FACTOR else f"{found.factor:,.0f}"
+    leaked = f"; {size(found.left_out)} that leak are left out" if found.left_out else ""
+    return (
+        f"the largest batch that fits on {size(found.capacity)} is about {factor} × {whose} "
+        f"({size(found.fixed)} fixed, {size(found.per_batch)} that grows with it{leaked})"
+    )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from textwrap import wrap
 
+from pinchpoint.analysis.roofline import FAR_FROM_BOTH_ROOFS
 from pinchpoint.report.plain import ascii_only, plain
 from pinchpoint.report.quantity import duration, number, percent
 from pinchpoint.report.rates import rate
@@ -11,7 +12,7 @@ from pinchpoint.report.roofline_document import (
     RoofInfo,
     RooflineDocument,
 )
-from pinchpoint.report.roofline_words import utilisation_sentences
+from pinchpoint.report.roofline_words import above_the_ceiling, utilisation_sentences
 from pinchpoint.report.terminal import Look
 
 _ROWS = 20
@@ -28,7 +29,9 @@ def render_roofline(document: RooflineDocument, look: Look = _PLAIN) -> str:
         lines.append("")
     lines += [*_roofs(document), ""]
     lines += _points(document, look)
-    for note in document.notes:
+    for words in _legend(document):
+        lines += wrap(words, look.width, subsequent_indent="  ")
+    for note in (*above_the_ceiling(document), *document.notes):
         lines += wrap(f"! {plain(note)}", look.width, subsequent_indent="  ")
     text = "\n".join(lines) + "\n"
     return text if look.unicode else ascii_only(text)
@@ -49,6 +52,17 @@ def _roof(roof: RoofInfo) -> str:
     return f"roof {name:<8} {rate(roof.per_s, unit):>13}{meets}  ({source})"
 
 
+def _legend(document: RooflineDocument) -> Iterator[str]:
+    yield (
+        "time: of all its calls in the recording; won: what of it would go if it ran at its roof"
+        if document.what == "operators"
+        else "time: of one launch; won: what of it would go if it ran at its roof"
+    )
+    if any(point.waits for point in document.points):
+        far = f"{100 * FAR_FROM_BOTH_ROOFS:.0f}"
+        yield f"* below {far} % of its roof: it waits for neither memory nor arithmetic"
+
+
 _HEADS = ("time", "type", "FLOP/B", "FLOP/s", "B/s", "bound", "of roof", "won")
 _WIDTHS = (7, 4, 6, 6, 6, 8, 7, 7)
 
@@ -56,6 +70,8 @@ _WIDTHS = (7, 4, 6, 6, 6, 8, 7, 7)
 def _points(document: RooflineDocument, look: Look) -> Iterator[str]:
     left = look.width - sum(_WIDTHS) - len(_WIDTHS)
     width = max(left, _LEAST_NAME_WIDTH)
+    if document.what == "operators":
+        yield f"Whole recording: {duration(document.time_ns)} in kernels"
     title = "operator" if document.what == "operators" else "launch"
     yield f"{title:<{width}}" + "".join(
         f" {head:>{w}}" for head, w in zip(_HEADS, _WIDTHS, strict=True)

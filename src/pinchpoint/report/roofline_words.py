@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 from pinchpoint.report.quantity import duration, number, percent
 from pinchpoint.report.rates import rate
-from pinchpoint.report.roofline_document import UtilisationInfo
+from pinchpoint.report.roofline_document import PointInfo, RooflineDocument, UtilisationInfo
+
+ABOVE_RATIO = 1.005  # rounds to more than 100 %
+FAR_ABOVE_RATIO = 1.3  # of the roof: more than a cache or a clock explains
 
 
 def utilisation_sentences(used: UtilisationInfo) -> Iterator[str]:
@@ -34,3 +37,29 @@ def _share_of_peak(used: UtilisationInfo, mfu: float, hfu: float) -> str:
     if unmasked is not None and percent(unmasked) != percent(mfu):
         words += f"; {percent(unmasked)} % if causal attention counts whole"
     return words
+
+
+def above_the_ceiling(document: RooflineDocument) -> Iterator[str]:
+    """Why some points pass their roof, which nothing can: one sentence a reason."""
+    reasons: dict[str, list[PointInfo]] = {}
+    for point in document.points:
+        if point.roof_ratio is not None and point.roof_ratio > ABOVE_RATIO:
+            reasons.setdefault(_why_above(point, document), []).append(point)
+    for reason, points in reasons.items():
+        most = max(points, key=lambda p: p.roof_ratio or 0.0)
+        others = f" and {len(points) - 1} more" if len(points) > 1 else ""
+        name = most.name.removeprefix("aten::")
+        share = percent(most.roof_ratio or 0.0)
+        yield f"above the ceiling: {name} ({share} %){others}: {reason}"
+
+
+def _why_above(point: PointInfo, document: RooflineDocument) -> str:
+    if point.bound == "compute":
+        if "conv" in point.name:
+            return "the kernel needs fewer operations than the direct convolution that is counted"
+        return "it computed in a faster format than its kernel's name tells, or did less"
+    if (point.roof_ratio or 0.0) >= FAR_ABOVE_RATIO and point.kind == "operator":
+        return "bytes are counted from whole shapes, and it touches a part of them"
+    cache = "the L2 cache served a part of the bytes"
+    measured = any(roof.measured for roof in document.roofs if roof.dtype is None)
+    return f"{cache}, or the measured ceiling is too low" if measured else cache

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pinchpoint.analysis.memory.failures import Failure
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.whatif import WhatIf, what_ifs
+from pinchpoint.analysis.memory.whatif import ALLOCATOR_MARGIN, Batch, WhatIf, what_ifs
 
 GENTLE_FIRST = (
     "set-to-none",
@@ -74,6 +74,25 @@ def largest_batch_factor(history: History, failure: Failure) -> float | None:
     growing = forecast.needed_bytes - _fixed(history, failure)
     room = failure.limit_bytes - _fixed(history, failure)
     return max(0.0, min(room / growing, 1.0)) if growing > 0 else None
+
+
+def batch_after_failure(history: History, failure: Failure, capacity_bytes: int) -> Batch | None:
+    """The failing batch on a device of another size; None if what it needs is not known."""
+    forecast = failure.forecast
+    fixed = _fixed(history, failure)
+    if forecast is None or forecast.needed_bytes <= fixed:
+        return None
+    growing = forecast.needed_bytes - fixed
+    room = int(capacity_bytes * ALLOCATOR_MARGIN) - fixed
+    return Batch(
+        capacity_bytes,
+        max(room / growing, 0.0),
+        fixed,
+        growing,
+        "what the failing step adds grows with its batch; "
+        f"{ALLOCATOR_MARGIN:.0%} of the device can be used",
+        of_failing=True,
+    )
 
 
 def _fixed(history: History, failure: Failure) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.checkpointing import checkpointing
+from pinchpoint.analysis.memory.growth import growth
 from pinchpoint.analysis.memory.history import History, once_per_history
 from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.owners import Category
@@ -37,13 +38,20 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class Batch:
-    """The largest batch that fits on ``capacity_bytes``, as a multiple of the recorded one."""
+    """The largest batch that fits on ``capacity_bytes``, as a multiple of the recorded one.
+
+    ``fixed_bytes`` and ``per_batch_bytes`` are those of the moment that fills the device first.
+    ``left_out_bytes`` leaked before that moment: a leak grows with the steps, and no batch is
+    small enough for it, so it counts as mended. ``of_failing``: a multiple of the failing batch.
+    """
 
     capacity_bytes: int
     factor: float
     fixed_bytes: int
     per_batch_bytes: int
     assumption: str
+    left_out_bytes: int = 0
+    of_failing: bool = False
 
 
 def what_ifs(history: History, ranks: int = RANKS) -> tuple[WhatIf, ...]:
@@ -65,23 +73,42 @@ def _independent_of_ranks(history: History) -> list[WhatIf]:
 
 
 def batch(history: History, capacity_bytes: int) -> Batch | None:
-    """Scale what depends on the batch until the device is full; None if nothing does."""
-    event = history.peak_event
-    alive = history.blocks.alive(event)
-    varying = alive & _scales_with_batch(history)
-    per_batch = int(history.blocks.requested[varying].sum())
-    fixed = int(history.blocks.requested[alive & ~varying].sum())
-    if per_batch <= 0:
+    """Scale what depends on the batch until the device is full; None if nothing does.
+
+    The moment that fills it first need not be the recorded peak: a peak in the optimizer stays
+    while the passes grow.
+    """
+    scales = _scales_with_batch(history)
+    leaked = np.zeros(len(scales), bool)
+    for leak in growth(history).leaks:
+        leaked[leak.blocks] = True
+    varying = _curve(history, scales & ~leaked)
+    left_out = _curve(history, leaked)
+    fixed = history.replay.requested - varying - left_out
+    if not (varying > 0).any():
         return None
     room = int(capacity_bytes * ALLOCATOR_MARGIN) - fixed
+    factors = np.where(varying > 0, room / np.maximum(varying, 1), np.inf)
+    first = int(factors.argmin())
     return Batch(
         capacity_bytes,
-        max(room / per_batch, 0.0),
-        fixed,
-        per_batch,
+        max(float(factors[first]), 0.0),
+        int(fixed[first]),
+        int(varying[first]),
         "activations, inputs and temporaries of the passes grow with the batch, everything else "
         f"stays; {ALLOCATOR_MARGIN:.0%} of the device can be used",
+        int(left_out.max()),
     )
+
+
+def _curve(history: History, wanted: Mask) -> NDArray[np.int64]:
+    """Requested bytes of some blocks after each event."""
+    blocks, count = history.blocks, len(history.replay)
+    delta = np.zeros(count + 2, np.int64)
+    rows = np.flatnonzero(wanted)
+    np.add.at(delta, blocks.birth[rows] + 1, blocks.requested[rows])
+    np.add.at(delta, blocks.death[rows] + 1, -blocks.requested[rows])
+    return np.cumsum(delta)[1 : count + 1]
 
 
 def scaled_peak(history: History, factors: Mapping[Category, float], extra_bytes: int = 0) -> int:
