@@ -1,12 +1,14 @@
 """What bounds a step, said in one sentence."""
 
+from dataclasses import replace
+
 import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.bound import Binding, Bound
 from pinchpoint.diagnosis import verdict as module
 from pinchpoint.diagnosis.verdict import verdict
-from pinchpoint.trace import HostKind
+from pinchpoint.trace import HostKind, RunFacts
 
 
 @pytest.fixture
@@ -101,3 +103,9 @@ def test_a_host_outside_its_operators_is_asked_for_stacks():
         b.step(i, i * 100_000, 99_000)
         b.op("aten::mm", i * 100_000 + 1_000, 8_000)
     assert "Python stacks (with_stack=True) would show" in verdict(b.trace())
+
+
+def test_recorded_steps_that_are_quicker_than_the_runs_are_called_so(trace):
+    assert "quick" not in verdict(trace)
+    slower = replace(trace, run=RunFacts(unprofiled_step_ns=(300_000,) * 9))
+    assert "without the profiler they take 300 µs" in verdict(slower)

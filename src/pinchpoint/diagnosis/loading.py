@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.accounting import breakdown
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.in_steps import device_ops_in_steps, judged_steps, per_step
 from pinchpoint.analysis.input_work import InputWork, input_work
 from pinchpoint.analysis.launched_calls import launched_calls
 from pinchpoint.analysis.replay import Change, ScaleHostSpans
 from pinchpoint.analysis.replay.graph import LEAST_WAITING_RATIO
-from pinchpoint.analysis.replay.predict import comes_in_bursts
+from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
 from pinchpoint.analysis.shapes import Shape
 from pinchpoint.analysis.steps import steps as find_steps
 from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, named
@@ -104,6 +105,18 @@ def _again_and_again(waiting: int, steps: int, workers: int | None, *, in_bursts
     if workers is None or waiting < FEWEST_ROUNDS or waiting * workers < steps:
         return False
     return in_bursts or steps >= FEWEST_ROUNDS * workers
+
+
+def most_won_ns(trace: Trace, wait_ns: int) -> int:
+    """What a step can win at most if a wait for its batch, measured in the run, is gone.
+
+    The device's work stays: a part of the wait during which it worked was no loss.
+    """
+    parts, step_ns = breakdown(trace), corrected_step_ns(trace)
+    if step_ns is None:
+        return wait_ns
+    work_ns = parts.of_group("device") + parts.of_group("exposed")
+    return min(wait_ns, max(step_ns - work_ns, 0))
 
 
 def work_in_loader(trace: Trace, found: Loads, kind: InputWork) -> HostSpans | None:

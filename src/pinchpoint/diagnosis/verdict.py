@@ -6,12 +6,14 @@ from pinchpoint.analysis.accounting import Breakdown, breakdown
 from pinchpoint.analysis.bound import HELD_UP_RATIO, Binding, Bound, bound
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.ranks.one_of_many import between_ranks_ratio, one_of_many
+from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.sampled import sampled_sentences
 from pinchpoint.analysis.telemetry import device_looks
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.diagnosis.spoken import shows_torch
 from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.durations import duration
 
 
 def verdict(trace: Trace) -> str:
@@ -23,8 +25,21 @@ def verdict(trace: Trace) -> str:
         return _without_device(trace, parts) + _between_ranks(trace, parts)
     held = _HELD_UP.get(facts.by)
     if held is not None and held(facts)[0] < facts.device_ratio:
-        return _held_up(facts, parts, *held(facts)) + _between_ranks(trace, parts)
-    return _SENTENCES[facts.by](facts, parts) + _between_ranks(trace, parts)
+        said = _held_up(facts, parts, *held(facts))
+    else:
+        said = _SENTENCES[facts.by](facts, parts)
+    return said + _quicker_than_most(trace, parts) + _between_ranks(trace, parts)
+
+
+def _quicker_than_most(trace: Trace, parts: Breakdown) -> str:
+    """The doubt where the run's steps without the profiler took much longer than those recorded."""
+    usual, recorded = corrected_step_ns(trace), parts.typical_ns
+    if usual is None or not recorded or usual < (1 + HELD_UP_RATIO) * recorded:
+        return ""
+    return (
+        f" But the recorded steps are quick: without the profiler they take {duration(usual)}, and"
+        " what holds those up shows in the findings, if anywhere."
+    )
 
 
 def _between_ranks(trace: Trace, parts: Breakdown) -> str:

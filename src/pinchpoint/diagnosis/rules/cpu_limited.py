@@ -37,6 +37,7 @@ from pinchpoint.analysis.stalls import busy_python_threads, stalls
 from pinchpoint.analysis.telemetry import host_looks
 from pinchpoint.diagnosis.disturbed import undisturbed_operators
 from pinchpoint.diagnosis.host_spans import host_spans, named
+from pinchpoint.diagnosis.loading import most_won_ns
 from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
@@ -75,6 +76,7 @@ def _by_run_facts(trace: Trace) -> Iterator[Finding]:
     restricted = there is not None and cores < there and cores < workers
     if not (restricted and pressed) and throttled < THROTTLED_RATIO:
         return
+    most = most_won_ns(trace, wait)
     yield Finding(
         summary=(
             f"The job may use {cores:g} of {there} cores for {workers} loader workers and itself;"
@@ -89,7 +91,7 @@ def _by_run_facts(trace: Trace) -> Iterator[Finding]:
             Evidence("wait for the batch", wait, "ns per step"),
         ),
         cost_ns_per_step=wait,
-        saving_ns_per_step=(wait // 2, wait),
+        saving_ns_per_step=(most // 2, most),
         fix="Give the job its cores, and size workers and threads to what is allowed",
         hint="taskset -p $$; cat /sys/fs/cgroup/cpu.max  # what is allowed",
         confirm='pinchpoint bench ab -- "python train.py" "taskset -c 0-7 python train.py"',

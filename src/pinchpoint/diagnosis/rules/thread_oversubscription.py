@@ -30,6 +30,7 @@ from pinchpoint.analysis.run_facts import (
     workers_at_once,
 )
 from pinchpoint.analysis.telemetry import host_looks
+from pinchpoint.diagnosis.loading import most_won_ns
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
@@ -60,6 +61,7 @@ def _workers(trace: Trace, cores: float) -> Iterator[Finding]:
         return
     if wait is None or not step or wait < LEAST_WAIT_RATIO * step:
         return
+    most = most_won_ns(trace, wait)
     yield Finding(
         summary=(
             f"{workers} loader workers with {threads} compute threads each share {cores:g} cores;"
@@ -72,7 +74,7 @@ def _workers(trace: Trace, cores: float) -> Iterator[Finding]:
             Evidence("wait for the batch", wait, "ns per step"),
         ),
         cost_ns_per_step=wait,
-        saving_ns_per_step=(int(SURE_SHARE * wait), int(BEST_SHARE * wait)),
+        saving_ns_per_step=(int(SURE_SHARE * most), int(BEST_SHARE * most)),
         fix="Give each worker one compute thread",
         hint="DataLoader(..., worker_init_fn=lambda i: torch.set_num_threads(1))",
         confirm="pinchpoint try --knob omp_threads=1 -- python train.py",
