@@ -131,6 +131,17 @@ def test_hosts_with_names_of_their_own_are_one_job(tmp_path):
     assert ranks(find_rank_files([tmp_path])) == [0, 1]
 
 
+def test_names_that_count_from_zero_on_each_node(tmp_path):
+    for node in (0, 1):
+        for local in (0, 1):
+            head(tmp_path / f"node{node}/rank{local}.json", 2 * node + local, 4)
+    assert ranks(find_rank_files([tmp_path])) == [0, 1, 2, 3]
+    for host, first in (("alpha", 0), ("beta", 2)):
+        for local in (0, 1):
+            head(tmp_path / f"hosts/{host}_rank{local}.json", first + local, 4)
+    assert ranks(find_rank_files([tmp_path / "hosts"])) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(("world", "later_s"), [(3, 0), (2, 3_600)])
 def test_other_worlds_and_times_are_other_jobs(tmp_path, world, later_s):
     head(tmp_path / "alpha_7.json", 0, 2)

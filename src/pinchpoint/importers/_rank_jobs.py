@@ -88,16 +88,26 @@ def jobs_of(files: Iterable[RankFile]) -> list[Job]:
     for file in files:
         if file.rank is not None:
             programs[program_of(file.path)].append(file)
-    jobs: list[Job] = []
     found = [_of_program(members) for members in programs.values()]
-    for fresh in sorted(found, key=lambda j: (-len(j.ranks), natural(j.files[0].path))):
-        at = next((i for i, job in enumerate(jobs) if _together(job, fresh)), None)
-        if at is None:
-            jobs.append(fresh)
+    found.sort(key=lambda j: (-len(j.ranks), natural(j.files[0].path)))
+    jobs: list[tuple[Job, set[int], list[Job]]] = []  # the first program, all ranks, all programs
+    for fresh in found:
+        mine = fresh.ranks
+        for first, ranks, programs_of in jobs:
+            if not ranks & mine and _together(first, fresh):
+                ranks |= mine
+                programs_of.append(fresh)
+                break
         else:
-            files_, repeated = jobs[at].files + fresh.files, jobs[at].repeated + fresh.repeated
-            jobs[at] = replace(jobs[at], files=files_, repeated=repeated)
-    return sorted(jobs, key=lambda j: -len(j.ranks))
+            jobs.append((fresh, mine, [fresh]))
+    whole = [_united(first, programs_of) for first, _, programs_of in jobs]
+    return sorted(whole, key=lambda j: -len(j.files))
+
+
+def _united(first: Job, programs: list[Job]) -> Job:
+    files = tuple(f for job in programs for f in job.files)
+    repeated = tuple(item for job in programs for item in job.repeated)
+    return replace(first, files=files, repeated=repeated)
 
 
 def command_for(job: Job) -> str | None:
@@ -187,9 +197,7 @@ def _one_a_rank(files: Iterable[RankFile]) -> tuple[list[RankFile], list[LeftOut
 
 
 def _together(one: Job, other: Job) -> bool:
-    """Whether two programs can be nodes of one job."""
-    if one.ranks & other.ranks:
-        return False
+    """Whether two programs of different ranks can be nodes of one job."""
     if None not in (one.world_size, other.world_size) and one.world_size != other.world_size:
         return False
     if one.begin_ns is None or other.begin_ns is None:

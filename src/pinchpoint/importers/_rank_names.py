@@ -21,6 +21,7 @@ _HEAD_WORLD = re.compile(r'\\?"world_size\\?"\s*:\s*([0-9]{1,7})\b')
 _HEAD_BASE_NS = re.compile(r'"baseTimeNanoseconds"\s*:\s*([0-9]{1,19})\b')
 _HEAD_TS_US = re.compile(r'"ts"\s*:\s*"?([0-9]{1,19}(?:\.[0-9]+)?)')
 _DISTRIBUTED = "distributedInfo"
+_MOST_COMPARED = 16  # files of one rank
 _PIECES = re.compile(r"[0-9]{1,4000}|[^0-9]+")  # longer numbers are none to Python either
 
 
@@ -94,6 +95,31 @@ def from_head(file: RankFile) -> RankFile:
     head = read_head_of(file.path)
     label = file.label or (f"rank {head.rank}" if head.rank is not None else "")
     return replace(file, rank=head.rank, world_size=head.world_size, label=label)
+
+
+def of_the_whole_job(files: list[RankFile]) -> list[RankFile]:
+    """Ranks by the heads, where names count the ranks of each node from 0.
+
+    Names are believed unless the heads of files with one name's rank say otherwise.
+    """
+    same: dict[int, list[RankFile]] = {}
+    for file in files:
+        if file.rank is not None:
+            same.setdefault(file.rank, []).append(file)
+    most = max(same.values(), key=len, default=[])
+    if len(most) < 2:
+        return files
+    said = {read_head_of(f.path).rank for f in most[:_MOST_COMPARED]} - {None}
+    if said <= {most[0].rank}:
+        return files
+    return [_by_head(file) for file in files]
+
+
+def _by_head(file: RankFile) -> RankFile:
+    head = read_head_of(file.path)
+    if head.rank is None:
+        return file
+    return replace(file, rank=head.rank, world_size=head.world_size, label=f"rank {head.rank}")
 
 
 def numbered(files: list[RankFile]) -> list[RankFile]:

@@ -27,6 +27,7 @@ from pinchpoint.importers._rank_names import (
     names_a_rank,
     natural,
     numbered,
+    of_the_whole_job,
     rank_in_name,
     session_of,
     unless_all_alike,
@@ -51,7 +52,7 @@ def find_rank_files(places: Sequence[str | Path]) -> RankFiles:
     jobs, and where nothing says that the recordings of a folder are ranks of one.
     """
     found = unless_all_alike([rank_in_name(path) for path in listed([str(p) for p in places])])
-    found = numbered([from_head(file) for file in found])
+    found = numbered(of_the_whole_job([from_head(file) for file in found]))
     named = ", ".join(map(str, places[:2])) + (" and others" if len(places) > 2 else "")
     if not found:
         raise UsageError(
@@ -95,7 +96,8 @@ def command_for_all_ranks(path: Path) -> str | None:
             return None
         if looks_like_a_recording(other.name) and session_of(str(other)) == mine:
             beside.append(str(other))
-    files = numbered([from_head(rank_in_name(p)) for p in sorted(beside)])
+    found = [from_head(rank_in_name(p)) for p in sorted(beside)]
+    files = numbered(of_the_whole_job(found))
     for job in jobs_of(files):
         if len(job.files) > 1 and own in {f.path for f in job.files}:
             return command_for(job)
