@@ -155,7 +155,7 @@ def _unknown(facts: Bound, parts: Breakdown) -> str:
 def _not_in_it(parts: Breakdown) -> str:
     """While the whole device idles, nothing that it waits for is an operation of the recording."""
     waiting = parts.of_part(GapKind.DEPENDENCY.id)
-    return "; that work is not in the recording" if 2 * waiting > parts.of_group("idle") else ""
+    return "; nothing recorded runs meanwhile" if 2 * waiting > parts.of_group("idle") else ""
 
 
 _SILENT = GapKind.UNRECORDED.id.replace("idle-", "host-")
