@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.launches import issued, main_thread, own_work
 from pinchpoint.analysis.periodicity import Spans, infer_steps
+from pinchpoint.analysis.single_step import single_step
 from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
 
 Times = NDArray[np.int64]
@@ -78,13 +79,16 @@ class Steps:
 
 @once_per_trace
 def steps(trace: Trace) -> Steps:
-    """The steps: from markers, else inferred from what repeats, else the whole as one window."""
+    """The steps: from markers, else inferred from what repeats, or from the only optimizer step;
+    else the whole as one window."""
     marked = _from_markers(trace)
     if marked is not None:
         return _timed(trace, marked, "marker")
     inferred = infer_steps(trace)
     if inferred.spans is not None:
         return _timed(trace, inferred.spans, "inferred")
+    if (alone := single_step(trace)) is not None:
+        return _timed(trace, alone, "inferred")
     return _whole(trace, inferred.reason)
 
 
