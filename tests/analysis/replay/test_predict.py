@@ -141,6 +141,20 @@ def test_one_graph_launch_leaves_the_device_time():
     assert 20 <= after < 45  # ten kernels of 2 µs, their bubbles, one launch and the loop's rest
 
 
+def test_a_graph_ends_no_waits_for_a_place_on_the_device():
+    b = TraceBuilder()
+    for i in range(STEPS):
+        at = i * 1000 * US
+        b.step(i, at, 200 * US)
+        b.launch(at, 5 * US, "theirs", at + 20 * US, 700 * US, stream=8)
+        for k in range(10):  # all issued early, and nine of them start in the midst of that one
+            begins = at + (480 + k * 50 if k else 30) * US
+            b.launch(at + (8 + k * 16) * US, 5 * US, "ours", begins, 50 * US)
+    trace = b.trace()
+    ours = np.flatnonzero(trace.device_ops["stream"] == 7)
+    assert step_ns(trace, GraphLaunches(ours)) == pytest.approx(1000, rel=0.05)
+
+
 def test_what_was_queued_before_the_recording_is_no_slow_launch():
     b = TraceBuilder()
     for i in range(40):

@@ -190,10 +190,24 @@ def _graph_launches(trace: Trace, graph: Graph, change: GraphLaunches) -> Graph:
         gap[rest] = np.minimum(gap[rest], kept[rest])
         own[at[0]] = GRAPH_LAUNCH_NS
     latency[hit] = np.minimum(latency[hit], _usual_latency(graph))
-    bubble = np.where(hit, np.minimum(graph.op_bubble_ns, GRAPH_BUBBLE_NS), graph.op_bubble_ns)
+    bubble = np.where(hit, _bubble_in_a_graph(trace, graph), graph.op_bubble_ns)
     return replace(
         graph, own_ns=own, gap_ns=gap, waits_for=waits, op_latency_ns=latency, op_bubble_ns=bubble
     )
+
+
+def _bubble_in_a_graph(trace: Trace, graph: Graph) -> Ints:
+    """What is left of the bubble before each operation: the part in which other streams work.
+
+    There an operation waits for them or for a free place on the device, and would in a graph too.
+    """
+    ops = trace.device_ops
+    assert ops is not None
+    start = ops["start_ns"][graph.op_rows]
+    working = flatten(ops["start_ns"], ops.end_ns)
+    busy = _covered(working, start - graph.op_bubble_ns, start)
+    left: Ints = np.minimum(graph.op_bubble_ns, np.maximum(busy, GRAPH_BUBBLE_NS))
+    return left
 
 
 def _work_between_operators(trace: Trace, graph: Graph) -> Ints:
