@@ -73,7 +73,8 @@ _KERNELS: tuple[tuple[Category, str], ...] = (
     (
         Category.COLLECTIVE,
         r"nccl(dev)?kernel|^nccl|rccl|msccl|nvshmem|deep_ep|oneccl|hccl|multimem_\w*(reduce|gather)"
-        r"|(one|two)_?shot\w*reduce|cross_device_reduce|all_?reduce_?\w*(kernel|fusion)",
+        r"|(one|two)_?shot\w*reduce|cross_device_reduce|all_?reduce_?\w*(kernel|fusion)"
+        r"|^(all-(reduce|gather|to-all)|reduce-scatter|collective-(permute|broadcast))",
     ),
     # Copies and fills that a driver does with kernels of its own.
     (Category.COPY_D2D, r"__amd_rocclr_copybuffer|^memcpy\d*_"),
@@ -97,6 +98,15 @@ _KERNELS: tuple[tuple[Category, str], ...] = (
     (Category.DATA_MOVEMENT, r"nchwtonhwc|nhwctonchw|batched_transpose"),
     # Rotary position "embeddings" are arithmetic, not lookups.
     (Category.ELEMENTWISE, r"rotary|(^|[_:])rope"),
+    # XLA's own operations, as TPUs and CPUs run them: a name and a number.
+    (Category.GEMM, r"^dot(\.\d+)?$"),
+    (Category.REDUCTION, r"^reduce(-window)?(\.\d+)?$"),
+    (Category.SORTING, r"^sort(\.\d+)?$"),
+    (
+        Category.DATA_MOVEMENT,
+        r"^(copy|transpose|reshape|slice|pad|concatenate|broadcast|convert|dynamic-(update-)?slice)"
+        r"(-start|-done)?(\.\d+)?$",
+    ),
     # XLA names a fusion by its kind and last operation; a plain fusion_7 says nothing.
     (Category.REDUCTION, r"^(input|loop|wrapped)_\w*reduce"),
     (Category.EMBEDDING, r"^(input|loop|wrapped)_\w*(scatter|gather)"),

@@ -105,7 +105,9 @@ def _device(trace: Trace, history: History, questions: Questions) -> DeviceMemor
         events=len(history.replay),
         beginning=history.replay.beginning,
         doubts=history.replay.doubts,
-        peaks={name: _peak(history, name) for name in _CURVES},
+        peaks={
+            n: _peak(history, n) for n in _CURVES if n != "reserved" or _knows_reserved(history)
+        },
         moments=_moments(history, questions.at),
         layers=None if checkpoint is None else _layers(checkpoint),
         growth=GrowthItem(
@@ -169,6 +171,11 @@ def _peak(
     )
 
 
+def _knows_reserved(history: History) -> bool:
+    """Whether the recording says what is held from the driver: XLA's does not."""
+    return bool(history.replay.reserved.any()) or not history.replay.allocated.any()
+
+
 def time_of(history: History, event: int) -> int | None:
     """Unix time of an event, where the file has times."""
     times = history.replay.time_us
@@ -224,7 +231,7 @@ def _moment(history: History, what: str, event: int) -> Moment:
         requested=now[0],
         allocated=now[1],
         active=now[2],
-        reserved=now[3],
+        reserved=now[3] if _knows_reserved(history) else None,
         categories=_categories(held),
         holders=tuple(_holder(history, h) for h in held[:MOST_HOLDERS]),
         holders_left_out=max(len(held) - MOST_HOLDERS, 0),

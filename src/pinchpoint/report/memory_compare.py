@@ -22,6 +22,7 @@ def compare_memory(before: MemoryReport, after: MemoryReport) -> MemoryCompariso
         peaks=tuple(
             Change(what=name, before=one.peaks[name].bytes, after=two.peaks[name].bytes)
             for name in one.peaks
+            if name in two.peaks
         ),
         categories=_changes(_by_category(one), _by_category(two)),
         holders=_changes(_by_holder(one), _by_holder(two))[:MOST_HOLDERS],

@@ -67,7 +67,7 @@ class Moment(_Part, frozen=True, kw_only=True):
     requested: int
     allocated: int
     active: int
-    reserved: int
+    reserved: int | None  # null where the recording does not say what the driver gave
     categories: tuple[CategoryItem, ...]
     holders: tuple[HolderItem, ...] = ()
     holders_left_out: int = 0

@@ -105,10 +105,8 @@ def _details(device: DeviceMemory, verbose: bool) -> Iterator[Line]:
 
 
 def _peaks(device: DeviceMemory) -> str:
-    names = ("requested", "allocated", "active", "reserved")
     parts = []
-    for name in names:
-        peak = device.peaks[name]
+    for name, peak in device.peaks.items():
         most = f" to {size(peak.at_most)}" if peak.at_most > peak.bytes else ""
         parts.append(f"{name} {size(peak.bytes)}{most}")
     at_least = "" if device.beginning == "whole" else " of the recorded window"

@@ -9,6 +9,7 @@ from pinchpoint.analysis.source_table import SourceRow, source_table
 from pinchpoint.report import time_tables
 from pinchpoint.report.collective_table import collective_table
 from pinchpoint.report.columns import Column, result_table
+from pinchpoint.report.compiled_tables import compiled_module_table, compiled_op_table
 from pinchpoint.report.document import ResultTable
 from pinchpoint.report.profiled_table import profiled_table
 from pinchpoint.report.sampled_table import sampled_table
@@ -21,6 +22,8 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
         time_tables.step_table(trace),
         time_tables.idle_table(trace),
         operator_table(trace),
+        compiled_module_table(trace),
+        compiled_op_table(trace),
         kernel_table(trace),
         source_lines(trace),
         module_table(trace),

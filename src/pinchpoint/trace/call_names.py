@@ -67,6 +67,7 @@ _COLLECTIVES = (
     ("all_to_all", "alltoall"),
     ("broadcast", "broadcast"),
     ("sendrecv", "sendrecv"),
+    ("collectivepermute", "sendrecv"),
     ("reduce", "reduce"),
     ("send", "send"),
     ("recv", "recv"),
@@ -80,7 +81,8 @@ _LIBRARY = re.compile(
     r"nccl(dev)?kernel|^ncclkernel|rccl|hccl|oneccl|^ccl_|msccl|nvshmem|deep_?ep"
     r"|cross_device_reduce_|multimem_(all|one)_|(one|two)_?shot_?all_?|custom_?all_?reduce"
     r"|all_?reduce_(fusion|kernel)|trtllm_allreduce|quick_?reduce|reduce_scatter_cross_device"
-    r"|allgather_lastdim",
+    r"|allgather_lastdim"
+    r"|^(all-(reduce|gather|to-all)|reduce-scatter|collective-(permute|broadcast))\b",  # of XLA
     re.IGNORECASE,
 )
 
@@ -100,7 +102,7 @@ def collective_kind(kernel: str) -> str | None:
 @cache
 def collective_verb(name: str) -> str:
     """``allreduce``, … in the name of a collective or its kernel, else ``"other"``."""
-    bare = name.lower().replace("_", "")
+    bare = name.lower().replace("_", "").replace("-", "")
     for word, kind in _COLLECTIVES:
         if word.replace("_", "") in bare:
             return kind

@@ -105,6 +105,17 @@ TABLES: dict[str, dict[str, Column]] = {
         "rank": _RANK,
         "external_id": _number("the annotation on the host"),
     },
+    "compiled_ops": {
+        "start_ns": _time("start"),
+        "duration_ns": _time("time; of nested operations, what is inside counts twice"),
+        "op": _name("the operation of the compiled program, as XLA names it"),
+        "module": _name("the compiled program", nullable=True),
+        "category": _name("its kind, as the recording says", nullable=True),
+        "source": _name("the framework's operation that it was compiled from", nullable=True),
+        "device": _number("device number; null for an operation on the host", dtype="int32"),
+        "flops": _number("floating-point operations, as the compiler counts them", "flop"),
+        "bytes": _number("bytes read and written, as the compiler counts them", "bytes"),
+    },
     "flows": {
         "start_ns": _time("where the edge begins"),
         "end_ns": _time("where the edge ends"),

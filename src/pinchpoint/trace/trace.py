@@ -77,6 +77,7 @@ class Trace:
     api_calls: Table | None = None
     device_ops: Table | None = None
     device_annotations: Table | None = None
+    compiled_ops: Table | None = None
     flows: Table | None = None
     steps: Table | None = None
     counters: Table | None = None

@@ -12,38 +12,10 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.importers.xplane import claims
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind
+from xplane_messages import event, message, meta
 
 DATA = Path(__file__).parents[2] / "data/xplane"
 H100, CPU = DATA / "h100_train.xplane.pb.gz", DATA / "cpu_train.xplane.pb.gz"
-
-
-def varint(number):
-    number &= (1 << 64) - 1
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def message(*parts):
-    """Fields of a message: pairs of number and int, text or bytes."""
-    out = b""
-    for number, value in parts:
-        if isinstance(value, int):
-            out += varint(number << 3) + varint(value)
-        else:
-            raw = value.encode() if isinstance(value, str) else value
-            out += varint(number << 3 | 2) + varint(len(raw)) + raw
-    return out
-
-
-def meta(number, key, name):
-    return (number, message((1, key), (2, message((1, key), (2, name)))))
-
-
-def event(name, offset_ps, duration_ps, *stats):
-    return (4, message((1, name), (2, offset_ps), (3, duration_ps), *((4, s) for s in stats)))
 
 
 def space(base_ns=1000):
@@ -86,15 +58,6 @@ def space(base_ns=1000):
         (3, message((1, 15), (2, "XLA Modules"), (3, base_ns), event(1, 0, 9_000_000))),
     )
     return message((1, host), (1, device))
-
-
-@pytest.fixture
-def written(tmp_path):
-    def write(content, name="x.xplane.pb"):
-        (tmp_path / name).write_bytes(content)
-        return load(tmp_path / name)
-
-    return write
 
 
 def test_host_events_become_rows_steps_and_calls(written):

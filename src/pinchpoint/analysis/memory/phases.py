@@ -150,7 +150,7 @@ def steps(replay: Replay, found: Phases, snapshot: MemorySnapshot) -> Steps:
     """Steps from the profiler's marks, else from those of the optimizer, else from the phases."""
     marked = _marked(replay, snapshot, STEP_MARK)
     if len(marked) > 1:
-        return Steps("ProfilerStep marks", *_ranges(marked))
+        return Steps("the profiler's step marks", *_ranges(marked))
     ends = [end for _, end in _marked(replay, snapshot, OPTIMIZER_MARK)]
     if len(ends) > 1:
         return Steps("Optimizer.step marks", *_between(ends))

@@ -5,8 +5,9 @@ Times are those of the file, from the start of the profile. A line of a device t
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,18 +15,19 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._compiled import compiled_row
+from pinchpoint.importers._rows import Row, table_of_rows
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.xplane.device import device_of, device_row
+from pinchpoint.importers.xplane.memory import allocation_row
 from pinchpoint.importers.xplane.space import Event, Line, Plane
 from pinchpoint.trace import (
-    TABLES,
     HostKind,
     Names,
     Source,
     Table,
     Thread,
     Trace,
-    empty_table,
     table,
 )
 from pinchpoint.trace.call_names import api_kind
@@ -33,7 +35,6 @@ from pinchpoint.trace.nesting import NO_ROW, innermost, nest, nesting_order
 
 FORMAT = "xplane"
 
-Row = dict[str, Any]
 _DEVICE_PLANE = re.compile(r"/device:(\w+):(\d{1,5})$")
 _NOT_THREADS = ("/host:metadata", "/host:__ScopeRangeCallStack__")
 _CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w*")
@@ -60,6 +61,8 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
     calls: list[Row] = []
     steps: list[Row] = []
     device: list[Row] = []
+    compiled: list[Row] = []
+    memory: list[Row] = []
     facts: list[Fact] = []
     devices = []
     for plane in planes:
@@ -67,20 +70,28 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
         if found:
             devices.append(device_of(plane, int(found[2]), found[1]))
             for line in _streams(plane):
+                placed = list(_placed(path, line, base))
+                if line.name == _OF_A_TPU:
+                    placed = [_named_as_xla_does(p) for p in placed]
                 device += (
                     device_row(p.event, p.start_ns, p.duration_ns, int(found[2]), line.id)
-                    for p in _placed(path, line, base)
+                    for p in placed
                 )
+                compiled += _compiled(placed, int(found[2]), line.name, _modules(path, plane, base))
         elif plane.name.startswith("/host:") and plane.name not in _NOT_THREADS:
             for line in plane.lines:
                 process = str(plane.stats.get("process_id", ""))
                 threads.append(Thread(process, str(line.id), line.name or None))
-                for placed in _placed(path, line, base):
-                    _add_host(placed, len(threads) - 1, host, calls, steps)
+                events = list(_placed(path, line, base))
+                for one in events:
+                    _add_host(one, len(threads) - 1, host, calls, steps)
+                    allocated = allocation_row(one.event, one.start_ns, len(threads) - 1)
+                    memory += [allocated] if allocated else []
+                compiled += _compiled(events, None, line.name, [])
     if not device:
         facts.append(Fact("no-device-activity" if devices else "cpu-only"))
-    host_table = _nested(_table("host_ops", host, names))
-    call_table = _inside(_table("api_calls", calls, names), host_table)
+    host_table = _nested(table_of_rows("host_ops", host, names))
+    call_table = _inside(table_of_rows("api_calls", calls, names), host_table)
     facts_of_run = {k: v for plane in planes for k, v in plane.stats.items() if k}
     return Trace(
         source=Source(str(path), FORMAT, path.stat().st_size, producer=_producer(facts_of_run)),
@@ -90,8 +101,10 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
         metadata=MappingProxyType(facts_of_run),
         host_ops=host_table,
         api_calls=call_table,
-        device_ops=_launched(_table("device_ops", device, names), call_table),
-        steps=_table("steps", steps, names),
+        device_ops=_launched(table_of_rows("device_ops", device, names), call_table),
+        compiled_ops=table_of_rows("compiled_ops", compiled, names) if compiled else None,
+        steps=table_of_rows("steps", steps, names),
+        allocations=table_of_rows("allocations", memory, names) if memory else None,
         health=health_table(facts, names),
         names=names.freeze(),
     )
@@ -110,6 +123,42 @@ def _origin(facts: dict[str, Any]) -> int | None:
 def _streams(plane: Plane) -> list[Line]:
     streams = [line for line in plane.lines if line.name.startswith("Stream")]
     return streams or [line for line in plane.lines if line.name == "XLA Ops"]
+
+
+_OF_A_TPU = "XLA Ops"
+
+
+def _modules(path: Path, plane: Plane, base: int) -> list[_Placed]:
+    """The runs of compiled programs on a device, in order, where a line of its own has them."""
+    lines = (line for line in plane.lines if line.name == "XLA Modules")
+    return sorted((p for line in lines for p in _placed(path, line, base)), key=_start)
+
+
+def _start(placed: _Placed) -> int:
+    return placed.start_ns
+
+
+def _compiled(
+    placed: Sequence[_Placed], device: int | None, line: str, modules: Sequence[_Placed]
+) -> Iterator[Row]:
+    """The compiled operations among events; what a TPU does not say, the run around it does."""
+    for one in placed:
+        op = one.event.name if line == _OF_A_TPU else ""
+        row = compiled_row(one.event.stats, one.start_ns, one.duration_ns, device, op)
+        if row is None:
+            continue
+        if row["module"] is None and modules:
+            at = bisect_right(modules, one.start_ns, key=_start) - 1
+            around = modules[at] if at >= 0 else None
+            if around and one.start_ns < around.start_ns + around.duration_ns:
+                row["module"] = around.event.name.split("(")[0]
+        yield row
+
+
+def _named_as_xla_does(placed: _Placed) -> _Placed:
+    """``fusion.3`` of ``%fusion.3 = f32[128]{0} fusion(...)``: TPUs write the whole instruction."""
+    name = placed.event.name.split(" = ")[0].lstrip("%")
+    return replace(placed, event=replace(placed.event, name=name))
 
 
 def _base(planes: list[Plane]) -> int:
@@ -170,22 +219,6 @@ def _spelled(name: str) -> str:
 def _number(event: Event, stat: str) -> int | None:
     value = event.stats.get(stat)
     return value if isinstance(value, int) and abs(value) < 1 << 62 else None
-
-
-def _table(name: str, rows: list[Row], names: Names) -> Table:
-    if not rows:
-        return empty_table(name)
-    rows.sort(key=lambda r: (r["start_ns"], -r["duration_ns"]))
-    columns, masks = {}, {}
-    for column, spec in TABLES[name].items():
-        values: Sequence[Any] = [row.get(column) for row in rows]
-        if spec.nullable and all(value is None for value in values):
-            continue
-        masks[column] = np.array([value is None for value in values])
-        if spec.refers_to == "names":
-            values = [None if v is None else names.id_of(v) for v in values]
-        columns[column] = np.array([0 if v is None else v for v in values], spec.dtype)
-    return table(name, columns, masks)
 
 
 def _with(rows: Table, column: str, target: Any) -> Table:

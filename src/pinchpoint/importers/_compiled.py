@@ -1,0 +1,44 @@
+"""What XLA's profiles say of a compiled operation, in a protocol buffer or as JSON alike."""
+
+from collections.abc import Mapping
+from typing import Any
+
+SIGN = "hlo_op"
+_LARGEST = 1 << 62
+
+
+def compiled_row(
+    facts: Mapping[str, Any], start_ns: int, duration_ns: int, device: int | None, op: str = ""
+) -> dict[str, Any] | None:
+    """A row of ``compiled_ops``; None for an event that is no compiled operation.
+
+    ``op`` names operations that are such by their place: lines of a TPU give no ``hlo_op``.
+    """
+    name = _text(facts.get(SIGN)) or op
+    if not name:
+        return None
+    return {
+        "start_ns": start_ns,
+        "duration_ns": duration_ns,
+        "op": name,
+        "module": _text(facts.get("hlo_module")),
+        "category": _text(facts.get("hlo_category")),
+        "source": _text(facts.get("tf_op")) or _text(facts.get("source")),
+        "device": device,
+        "flops": _count(facts.get("flops")) or _count(facts.get("model_flops")),
+        "bytes": _count(facts.get("bytes_accessed")),
+    }
+
+
+def _text(value: Any) -> str | None:
+    """Frameworks write ``XlaModule:`` and the like where they know nothing more."""
+    text = str(value).rstrip(":") if value else ""
+    return None if text in ("", "XlaModule") else text
+
+
+def _count(value: Any) -> int | None:
+    text = str(value)
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        return None
+    number = int(text)
+    return number if 0 < number < _LARGEST else None
