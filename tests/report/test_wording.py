@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from pinchpoint.report.document import FindingItem
-from pinchpoint.report.wording import counted_in, gain, order
+from pinchpoint.report.wording import counted_in, gain, hidden, order
 from report_sample import full_report as sample
 
 MS = 1_000_000
@@ -35,6 +35,13 @@ def test_no_average_that_is_shorter_than_the_cost():
     report = with_steps(160, without_profiler_ms=129)
     said = counted_in(report, finding("a", cost_ns_per_step=166 * MS))
     assert said == "in the recorded step, with the profiler"
+
+
+def test_a_cost_that_hides_behind_the_device_says_how_much_of_it_is_no_gain():
+    costly = finding("a", cost_ns_per_step=52 * MS, hidden_ns=30 * MS)
+    said = "about 30.0 of its 52.0 ms a step pass while the device works: no gain there"
+    assert hidden(costly) == said
+    assert hidden(finding("a", cost_ns_per_step=52 * MS)) is None
 
 
 def test_what_pays_after_others_counts_from_the_step_with_those():

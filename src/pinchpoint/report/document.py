@@ -139,6 +139,7 @@ class FindingItem(_Part, frozen=True, kw_only=True):
     predicted_range_ns: tuple[int, int] | None = None
     given: tuple[str, ...] = ()  # findings whose fixes the prediction includes: it pays after them
     given_step_ns: int | None = None  # the step with those fixed, that this gain counts from
+    hidden_ns: int | None = None  # of the cost: the device works meanwhile, so no fix wins it
     saving_bytes: int | None = None  # device memory at the peak, or lost in the recording
     fix: str = ""
     hint: str | None = None

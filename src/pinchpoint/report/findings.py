@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TypedDict
 
+from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.rule import Evidence, Location, Outcome
 from pinchpoint.errors import UsageError
@@ -16,6 +17,7 @@ from pinchpoint.report.document import (
 )
 from pinchpoint.report.occurrences import occurrences
 
+MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason
 MOST_ROWS = 20  # named one by one in the document; the timeline of the report has all of them
 
 
@@ -85,6 +87,7 @@ def finding_item(ranked: Ranked) -> FindingItem:
         predicted_range_ns=predicted.range_ns if predicted else None,
         given=ranked.given,
         given_step_ns=predicted.step_ns + ranked.saving_ns if predicted and ranked.given else None,
+        hidden_ns=_hidden_ns(ranked),
         fix=finding.fix,
         hint=finding.hint,
         confirm=finding.confirm,
@@ -95,6 +98,19 @@ def finding_item(ranked: Ranked) -> FindingItem:
             for table, rows in occurrences(finding).rows.items()
         ),
     )
+
+
+def _hidden_ns(ranked: Ranked) -> int | None:
+    """Host time that the cause takes and that its fix does not win, where that is much of it.
+
+    The device works through it, or the host would wait for the device in its place.
+    """
+    finding, saving = ranked.finding, ranked.saving_ns
+    of_the_host = (DropSyncs, RemoveHostTime, ScaleHostSpans)
+    if ranked.given or not all(isinstance(change, of_the_host) for change in finding.changes):
+        return None
+    cost = finding.cost_ns_per_step or 0
+    return cost - saving if finding.changes and 0 < saving < MOST_HIDES_RATIO * cost else None
 
 
 def _evidence(fact: Evidence) -> EvidenceItem:

@@ -129,6 +129,7 @@ def _finding(report: Report, finding: FindingItem) -> dict[str, object]:
         "place": where,
         "evidence": [(fact.what, quantity(fact.value, fact.unit)) for fact in finding.evidence],
         "counted": wording.counted_in(report, finding),
+        "hidden": wording.hidden(finding),
         "given": wording.given(finding),
         "consequence": None if finding.consequence == gain else finding.consequence,
     }

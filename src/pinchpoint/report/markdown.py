@@ -125,6 +125,8 @@ def _finding(report: Report, finding: FindingItem, position: int) -> Iterator[st
     yield ""
     if steps := wording.counted_in(report, finding):
         yield f"- counted {escape(steps)}"
+    if part := wording.hidden(finding):
+        yield f"- hidden: {escape(part)}"
     if where := wording.place_unless_said(finding):
         yield f"- at: {code(where)}"
     for fact in finding.evidence:

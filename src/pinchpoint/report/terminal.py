@@ -120,8 +120,7 @@ def _finding(
     gain = wording.gain(report, finding)
     yield _Block(((f"{finding.id:<18} ", "bold"), (gain, "green")), f"{position:<2} ")
     yield _line(finding.summary, lead="   ")
-    if steps := wording.counted_in(report, finding):
-        yield _line(steps, lead="   counted  ")
+    yield from _about_the_cost(report, finding)
     if where := wording.place_unless_said(finding):
         yield _line(where, lead="   at       ")
     if verbose:
@@ -137,6 +136,14 @@ def _finding(
         yield _line(finding.consequence, lead="   also     ")
     if finding.confirm:
         yield _line(finding.confirm, lead="   confirm  ")
+
+
+def _about_the_cost(report: Report, finding: FindingItem) -> Iterator[_Block]:
+    """Why it does not fit the step or the gain, where it does not."""
+    if steps := wording.counted_in(report, finding):
+        yield _line(steps, lead="   counted  ")
+    if part := wording.hidden(finding):
+        yield _line(part, lead="   hidden   ")
 
 
 def _silent(report: Report, verbose: bool) -> Iterator[_Block]:

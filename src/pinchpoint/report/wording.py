@@ -131,6 +131,16 @@ def given(finding: FindingItem) -> str | None:
     return f"{all_of} fixed; before that this pays little or nothing"
 
 
+def hidden(finding: FindingItem) -> str | None:
+    """Why a gain is so much smaller than what the cause costs."""
+    cost = finding.cost_ns_per_step
+    if finding.hidden_ns is None or cost is None:
+        return None
+    unit = time_unit(cost)
+    part = f"{in_unit(finding.hidden_ns, unit)} of its {in_unit(cost, unit)} {unit} a step"
+    return f"about {part} pass while the device works: no gain there"
+
+
 def counted_in(report: Report, finding: FindingItem) -> str | None:
     """What a cost that is longer than the typical step without the profiler is counted in."""
     base, lasting = base_ns(report), report.steps.duration_ns
