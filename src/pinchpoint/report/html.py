@@ -71,6 +71,7 @@ def shown(safe: Report) -> dict[str, object]:
         "order": wording.order(safe),
         "together": wording.together(safe),
         "closing": closing_sentence(safe),
+        "not_checked": wording.not_checked_grouped(safe),
         "tables": [(table, _rows(table), numeric(table)) for table in safe.tables.values()],
         "arithmetic": _arithmetic(safe),
         "roofline": _roofline(safe),
