@@ -33,7 +33,7 @@ class Answers(TypedDict):
 
 
 def answers(diagnosis: Diagnosis) -> Answers:
-    """Findings, best first, and every other answer: no rule is silent.
+    """Findings, in the order in which to fix them, and every other answer: no rule is silent.
 
     A cause that was found and is not worth a finding counts as clear.
     """
