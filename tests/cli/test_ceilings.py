@@ -69,3 +69,16 @@ def test_what_makes_no_sense_is_one_line(capsys, machine):
     assert (code, out) == (2, "")
     assert "nothing was measured" in err
     assert machine == []
+
+
+def test_without_the_device_the_newest_that_is_kept_is_shown(capsys):
+    store.save(CPU)
+    assert main(["ceilings", "--stored", "--device", "cuda:99"]) == 0
+    out, err = capsys.readouterr()
+    assert "A processor" in out
+    assert "cuda:99 is not here" in err
+
+
+def test_without_the_device_and_with_nothing_kept_the_answer_is_one_line(capsys):
+    assert main(["ceilings", "--stored", "--device", "cuda:99"]) == 2
+    assert "no ceilings are kept in" in capsys.readouterr().err

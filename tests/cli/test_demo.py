@@ -3,7 +3,7 @@
 import pytest
 
 from pinchpoint.cli import main as cli
-from pinchpoint.cli.demo import demo_report
+from pinchpoint.cli.demo import activation, as_typed, demo_report
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +30,16 @@ def test_the_hidden_read_is_named_with_its_line(report):
     assert read.location.file == "record_gpu.py"
     assert read.location.line == 65
     assert read.predicted_step_ns < report.steps.unprofiled_ns_predicted
+
+
+def test_its_hints_work_without_an_activated_environment(tmp_path, monkeypatch):
+    binaries = tmp_path / ".venv/bin"
+    binaries.mkdir(parents=True)
+    (binaries / "pinchpoint").touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.executable", str(binaries / "python"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert as_typed() == ".venv/bin/pinchpoint"
+    assert activation(as_typed()) == "source .venv/bin/activate"
+    monkeypatch.setenv("PATH", str(binaries))
+    assert as_typed() == "pinchpoint"

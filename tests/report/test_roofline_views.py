@@ -126,3 +126,17 @@ def test_a_report_without_it_has_no_such_section():
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 100)
     assert diagnose(builder.trace()).roofline is None
+
+
+def test_signs_and_columns_are_explained(document):
+    text = render_roofline(document)
+    assert "Whole recording: " in text
+    assert "won: what of it would go" in text
+
+
+def test_what_passes_its_roof_is_called_so_with_the_reason(document):
+    fast = msgspec.structs.replace(document.points[0], bound="memory", roof_ratio=1.1)
+    part = msgspec.structs.replace(fast, name="aten::gather", roof_ratio=4.0)
+    text = " ".join(render_roofline(msgspec.structs.replace(document, points=(fast, part))).split())
+    assert "above the ceiling: mm (110.0 %): the L2 cache served a part" in text
+    assert "above the ceiling: gather (400.0 %): bytes are counted from whole shapes" in text

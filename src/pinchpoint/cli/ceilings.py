@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import look, note, show, show_json, wrote
-from pinchpoint.errors import UsageError
+from pinchpoint.errors import PinchpointError, UsageError
 from pinchpoint.hardware import ceilings as store
 from pinchpoint.report.ceilings_terminal import render_ceilings
 
@@ -22,7 +22,7 @@ class Keeping:
     Parameters
     ----------
     stored
-        Show what was measured before instead of measuring.
+        Show what was measured before instead of measuring; without the device, the newest.
     output
         Also write the document to this file.
     no_store
@@ -89,10 +89,24 @@ def _measured(device: str, dtypes: str | None, sustained: float) -> store.Ceilin
 def _stored(device: str) -> store.Ceilings:
     from pinchpoint.hardware.measure import name_of
 
-    name = name_of(device)
+    try:
+        name = name_of(device)
+    except PinchpointError:  # no device, or no torch: what is kept can be shown all the same
+        return _newest(device)
     found = store.stored(name)
     if found is None:
         raise UsageError(
             f"nothing was measured for {name} yet", hint="measure it: pinchpoint ceilings"
         )
+    return found
+
+
+def _newest(device: str) -> store.Ceilings:
+    found = store.newest()
+    if found is None:
+        raise UsageError(
+            f"{device} is not here, and no ceilings are kept in {store.folder()}",
+            hint="measure on a machine that has it: pinchpoint ceilings",
+        )
+    note(f"{device} is not here: the newest ceilings that are kept, of {found.device}")
     return found

@@ -1,5 +1,7 @@
 """Diagnose a real H100 recording that comes with Pinchpoint."""
 
+import shutil
+import sys
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -24,8 +26,26 @@ def command(*, html: Path = Path("report.html")) -> int:
     report = demo_report()
     present([report], "terminal")
     write_page(html, report)
-    note("now yours: pinchpoint diagnose FILE (a torch.profiler trace, .json or .json.gz)")
+    typed = as_typed()
+    note(f"now yours: {typed} diagnose FILE (a torch.profiler trace, .json or .json.gz)")
+    if typed != "pinchpoint":
+        note(f"in this shell pinchpoint is {typed}, until you say: {activation(typed)}")
     return 0
+
+
+def as_typed() -> str:
+    """How this pinchpoint is called from the current folder, without an activated environment."""
+    own = Path(sys.executable).parent / "pinchpoint"
+    found = shutil.which("pinchpoint")
+    if (found is not None and Path(found) == own) or not own.exists():
+        return "pinchpoint"
+    here = Path.cwd()
+    return str(own.relative_to(here) if own.is_relative_to(here) else own)
+
+
+def activation(typed: str) -> str:
+    """What makes a shell know it by its name."""
+    return f"source {Path(typed).parent / 'activate'}"
 
 
 def demo_report() -> Report:

@@ -18,7 +18,15 @@ from pinchpoint.report.ways_out.log_to import log_to
 from pinchpoint.trace import Trace
 
 Format = Literal[
-    "chrome", "speedscope", "collapsed", "csv", "parquet", "sarif", "tensorboard", "otlp"
+    "chrome",
+    "perfetto",
+    "speedscope",
+    "collapsed",
+    "csv",
+    "parquet",
+    "sarif",
+    "tensorboard",
+    "otlp",
 ]
 Switch = Parameter(negative="")
 
@@ -39,7 +47,8 @@ def command(
     file
         A recording of any known format, or a run folder.
     to
-        chrome: all events, steps and findings, for Perfetto. speedscope, collapsed: time by stack.
+        chrome or perfetto: all events, steps and findings, in Chrome's format.
+        speedscope, collapsed: time by stack.
         csv: the tables of the report. parquet: the tables of the recording. sarif: the findings.
         tensorboard: the numbers of the report. otlp: steps and phases as OpenTelemetry spans.
     output
@@ -49,6 +58,8 @@ def command(
     steps
         Of chrome: only these steps, such as 3 or 3-5.
     """
+    if to == "perfetto":  # reads Chrome's format
+        to = "chrome"
     chosen = parse_steps(steps)
     if chosen and to != "chrome":
         raise UsageError(f"--steps has no meaning for {to}", hint="--to chrome")
@@ -85,6 +96,8 @@ def _text(trace: Trace, to: Format, device: bool) -> str:
 
 def _write_tables(trace: Trace, to: Format, folder: Path) -> Iterator[Path]:
     """Write one file a table; each as it is done."""
+    if to == "parquet":
+        database.duckdb_module()  # what is missing is said before a folder is made
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -6,6 +6,7 @@ driver or power limit does not inherit the figures of the old one.
 
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +124,18 @@ def stored(device: str | None, where: Path | None = None) -> Ceilings | None:
     """The newest stored ceilings of a device by its reported name; None if there are none."""
     if device is None:
         return None
-    place = where or folder()
-    found = []
+    mine = (c for c in _kept(where or folder()) if c.device == device)
+    return max(mine, key=lambda c: c.measured_at, default=None)
+
+
+def newest(where: Path | None = None) -> Ceilings | None:
+    """The newest stored ceilings of any device; None if there are none."""
+    return max(_kept(where or folder()), key=lambda c: c.measured_at, default=None)
+
+
+def _kept(place: Path) -> Iterator[Ceilings]:
     for path in sorted(place.glob("*.json")) if place.is_dir() else ():
         try:
-            found.append(load(path))
+            yield load(path)
         except UnreadableFile:
             continue  # another program's file, or one of a later version
-    mine = [c for c in found if c.device == device]
-    return max(mine, key=lambda c: c.measured_at, default=None)

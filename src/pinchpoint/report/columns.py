@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from pinchpoint.report.document import ResultTable, TableColumn
 from pinchpoint.report.quantity import quantity
 
-MOST_ROWS = 100  # of a table in the document; how many are left out is said
+MOST_ROWS = 200  # of a table in the document; how many are left out is said
 LONGEST_NAME = 1000  # characters; C++ names of kernels are long, and hostile ones longer
 
 Row = TypeVar("Row")

@@ -22,32 +22,32 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 class SourceInfo(_Part, frozen=True, kw_only=True):
     """What was read."""
 
-    path: str
-    format: str
-    producer: str | None = None
-    devices: tuple[str, ...] = ()
-    events: int = 0
-    rank: int | None = None
-    world_size: int | None = None
+    path: str  # as it was given
+    format: str  # kineto, nsys, xplane, …: the importer that read it
+    producer: str | None = None  # what wrote the file, as far as it says
+    devices: tuple[str, ...] = ()  # names as the driver reports them
+    events: int = 0  # read from the file
+    rank: int | None = None  # of this process in its job
+    world_size: int | None = None  # processes of the job
     one_of: int | None = None  # ranks of the job; null: a program alone, or not known
 
 
 class HealthFact(_Part, frozen=True, kw_only=True):
     """One thing that is wrong with, missing from, or special about the file."""
 
-    id: str
+    id: str  # stable, kebab case
     severity: str  # note, warning, fatal
-    count: int
-    detail: str
-    at_ns: int | None = None
+    count: int  # events that it concerns
+    detail: str  # one sentence
+    at_ns: int | None = None  # where in the recording, if at one place
 
 
 class Health(_Part, frozen=True, kw_only=True):
     """``good``, ``limited`` or ``cannot conclude``, with the facts, and how to record better."""
 
-    verdict: str
-    facts: tuple[HealthFact, ...] = ()
-    record: str | None = None
+    verdict: str  # good, limited, cannot conclude
+    facts: tuple[HealthFact, ...] = ()  # worst first
+    record: str | None = None  # what to record instead, where nothing can be concluded
 
 
 class StepsInfo(_Part, frozen=True, kw_only=True):
@@ -57,13 +57,13 @@ class StepsInfo(_Part, frozen=True, kw_only=True):
     how: str  # marker, inferred, none
     basis: str = ""  # what they were found by, in words
     confidence: float | None = None  # 0 to 1, for inferred steps
-    count: int = 0
-    duration_ns: tuple[int, ...] = ()
-    typical_ns: int | None = None
+    count: int = 0  # 0 where no steps were found
+    duration_ns: tuple[int, ...] = ()  # complete steps only
+    typical_ns: int | None = None  # the middle of the complete steps
     spread_ns: tuple[int, int] | None = None  # 10th and 90th percentile
     outliers: tuple[dict[str, int], ...] = ()  # {"step": number, "duration_ns": …}
-    unprofiled_ns_predicted: int | None = None
-    unprofiled_ns_range: tuple[int, int] | None = None
+    unprofiled_ns_predicted: int | None = None  # the step without the profiler
+    unprofiled_ns_range: tuple[int, int] | None = None  # least and most
     unprofiled_how: str | None = None  # "measured in the same run", "estimated from …"
 
 
@@ -73,13 +73,13 @@ class DeviceInfo(_Part, frozen=True, kw_only=True):
     Busy is the union of intervals, so that operations at the same time count once.
     """
 
-    span_ns: int
-    busy_ns: int
+    span_ns: int  # from the first operation to the last
+    busy_ns: int  # with at least one operation
     idle_ratio: float | None  # of the span
     kernels: int  # collectives included
     collectives: int
-    copies: int
-    memsets: int
+    copies: int  # between memories
+    memsets: int  # fills of memory
 
 
 class PartOfStep(_Part, frozen=True, kw_only=True):
@@ -92,28 +92,28 @@ class PartOfStep(_Part, frozen=True, kw_only=True):
     part: str  # stable id, kebab case: gemm, elementwise, exposed-copy, idle-sync, …
     label: str  # for people
     group: str  # device, exposed, idle, host
-    ns_per_step: int
-    unprofiled_ns_per_step: int | None = None
+    ns_per_step: int  # as recorded
+    unprofiled_ns_per_step: int | None = None  # without the profiler
 
 
 class EvidenceItem(_Part, frozen=True, kw_only=True):
     """One measured fact."""
 
-    what: str
-    value: float | int | str
-    unit: str
-    at_ns: int | None = None
-    name: str | None = None
+    what: str  # what was measured
+    value: float | int | str  # in the unit beside it
+    unit: str  # ns, bytes, ratio, count, or words
+    at_ns: int | None = None  # where in the recording, if at one place
+    name: str | None = None  # of the event there
 
 
 class LocationInfo(_Part, frozen=True, kw_only=True):
     """Where in the user's program."""
 
-    file: str | None = None
-    line: int | None = None
-    function: str | None = None
-    module: str | None = None
-    operator: str | None = None
+    file: str | None = None  # path as recorded
+    line: int | None = None  # of the file
+    function: str | None = None  # that the line is in
+    module: str | None = None  # of the model, such as Linear_7
+    operator: str | None = None  # of the framework, such as aten::mm
 
 
 class RowsItem(_Part, frozen=True, kw_only=True):
@@ -123,78 +123,78 @@ class RowsItem(_Part, frozen=True, kw_only=True):
     """
 
     table: str  # device_ops, host_ops, api_calls
-    rows: tuple[int, ...]
-    count: int
+    rows: tuple[int, ...]  # positions in that table
+    count: int  # of all of them, listed or not
 
 
 class FindingItem(_Part, frozen=True, kw_only=True):
     """One cause, what it costs, what fixing it gives."""
 
-    id: str
-    summary: str
-    evidence: tuple[EvidenceItem, ...]
-    cost_ns_per_step: int | None = None
-    location: LocationInfo | None = None
-    predicted_step_ns: int | None = None
-    predicted_range_ns: tuple[int, int] | None = None
+    id: str  # of the rule: pinchpoint explain ID
+    summary: str  # one sentence
+    evidence: tuple[EvidenceItem, ...]  # what it rests on
+    cost_ns_per_step: int | None = None  # what the cause takes now
+    location: LocationInfo | None = None  # null: the recording does not say
+    predicted_step_ns: int | None = None  # the step with this fixed
+    predicted_range_ns: tuple[int, int] | None = None  # least and most
     given: tuple[str, ...] = ()  # findings whose fixes the prediction includes: it pays after them
     given_step_ns: int | None = None  # the step with those fixed, that this gain counts from
     hidden_ns: int | None = None  # of the cost: the device works meanwhile, so no fix wins it
     saving_bytes: int | None = None  # device memory at the peak, or lost in the recording
-    fix: str = ""
-    hint: str | None = None
-    confirm: str = ""
-    consequence: str | None = None
-    confidence: str = "high"
+    fix: str = ""  # one sentence
+    hint: str | None = None  # code that shows it
+    confirm: str = ""  # the command that would prove it
+    consequence: str | None = None  # what it costs besides time
+    confidence: str = "high"  # high, medium, low
     rows: tuple[RowsItem, ...] = ()  # empty where no rows say it all: memory, stretches of time
 
 
 class NotCheckedItem(_Part, frozen=True, kw_only=True):
     """A cause that this recording cannot show, why, and what to record instead."""
 
-    id: str
-    why: str
-    record: str = ""
+    id: str  # of the rule
+    why: str  # what is missing
+    record: str = ""  # how to get it
 
 
 class TableColumn(_Part, frozen=True, kw_only=True):
     """A column of a result table."""
 
-    id: str
-    label: str
+    id: str  # stable
+    label: str  # for people
     unit: str = ""  # ns, bytes, ratio, count, or empty for text
 
 
 class ResultTable(_Part, frozen=True, kw_only=True):
     """Rows of plain values under declared columns, most important first."""
 
-    id: str
-    title: str
-    columns: tuple[TableColumn, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    note: str = ""
-    rows_left_out: int = 0
+    id: str  # stable: operators, kernels, idle, …
+    title: str  # for people
+    columns: tuple[TableColumn, ...]  # in the order of the values of a row
+    rows: tuple[tuple[Any, ...], ...]  # null where a value is not known
+    note: str = ""  # what the rows cover
+    rows_left_out: int = 0  # smaller than those listed
 
 
 class Report(_Part, frozen=True, kw_only=True):
     """Everything that Pinchpoint has to say about one recording."""
 
     schema: str = SCHEMA
-    source: SourceInfo
-    health: Health
+    source: SourceInfo  # the file
+    health: Health  # how far to trust it
     steps: StepsInfo
     device: DeviceInfo | None = None  # null: nothing ran on a device
-    breakdown: tuple[PartOfStep, ...] = ()
-    verdict: str = ""
-    findings: tuple[FindingItem, ...] = ()
+    breakdown: tuple[PartOfStep, ...] = ()  # where a step goes
+    verdict: str = ""  # what bounds the step, in one sentence
+    findings: tuple[FindingItem, ...] = ()  # best first
     together_ns: int | None = None  # the step if all findings were fixed, replayed together
-    together_range_ns: tuple[int, int] | None = None
-    not_checked: tuple[NotCheckedItem, ...] = ()
+    together_range_ns: tuple[int, int] | None = None  # least and most
+    not_checked: tuple[NotCheckedItem, ...] = ()  # causes that this recording cannot show
     clear: tuple[str, ...] = ()  # ids of rules that looked and found nothing
-    crashed: tuple[NotCheckedItem, ...] = ()
-    tables: dict[str, ResultTable] = {}
+    crashed: tuple[NotCheckedItem, ...] = ()  # rules that failed: please report them
+    tables: dict[str, ResultTable] = {}  # by id
     roofline: RooflineDocument | None = None  # null: no work that could be placed on it
-    next_command: str | None = None
+    next_command: str | None = None  # what to do next
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -207,7 +207,7 @@ class Reports(_Part, frozen=True, kw_only=True):
     """The reports of several recordings, in the order they were given."""
 
     schema: str = SCHEMA_OF_SEVERAL
-    reports: tuple[Report, ...]
+    reports: tuple[Report, ...]  # in the order of the files
     job: msgspec.Raw | None = None  # pinchpoint.ranks/1, where they are ranks of one job
 
 

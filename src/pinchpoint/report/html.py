@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
 from pinchpoint.report.closing import closing_sentence
-from pinchpoint.report.columns import numeric, shown_value
-from pinchpoint.report.document import FindingItem, Report, ResultTable
+from pinchpoint.report.document import FindingItem, Report
+from pinchpoint.report.html_tables import shown_table
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 from pinchpoint.report.roofline_svg import roofline_svg
-from pinchpoint.report.roofline_words import utilisation_sentences
+from pinchpoint.report.roofline_words import above_the_ceiling, utilisation_sentences
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -36,13 +36,6 @@ class _Part:
     share: str
     left: float
     width: float
-
-
-@dataclass(frozen=True)
-class _Cell:
-    text: str
-    number: bool
-    value: float | int | str  # before it was rounded and got its unit
 
 
 def render(report: Report) -> str:
@@ -72,7 +65,7 @@ def shown(safe: Report) -> dict[str, object]:
         "together": wording.together(safe),
         "closing": closing_sentence(safe),
         "not_checked": wording.not_checked_grouped(safe),
-        "tables": [(table, _rows(table), numeric(table)) for table in safe.tables.values()],
+        "tables": [shown_table(table) for table in safe.tables.values()],
         "arithmetic": _arithmetic(safe),
         "roofline": _roofline(safe),
     }
@@ -136,25 +129,13 @@ def _finding(report: Report, finding: FindingItem) -> dict[str, object]:
     }
 
 
-def _rows(table: ResultTable) -> list[list[_Cell]]:
-    of_numbers = numeric(table)
-    return [
-        [
-            _Cell(
-                shown_value(table, row, position),
-                of_numbers[position],
-                "" if value is None else value,
-            )
-            for position, value in enumerate(row)
-        ]
-        for row in table.rows
-    ]
-
-
 def _arithmetic(report: Report) -> tuple[str, ...]:
     if report.roofline is None or report.roofline.utilisation is None:
         return ()
-    return tuple(utilisation_sentences(report.roofline.utilisation))
+    return (
+        *utilisation_sentences(report.roofline.utilisation),
+        *above_the_ceiling(report.roofline),
+    )
 
 
 def _roofline(report: Report) -> "Markup | None":

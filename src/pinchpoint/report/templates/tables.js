@@ -42,7 +42,9 @@
     filter.setAttribute("aria-label", "Filter rows");
     const more = document.createElement("button");
     more.type = "button";
-    more.textContent = `show all ${rows.length} rows`;
+    const leftOut = Number(table.dataset.leftOut ?? 0);
+    more.textContent = leftOut
+      ? `show ${rows.length} of ${rows.length + leftOut} rows` : `show all ${rows.length} rows`;
     let all = rows.length <= FIRST_ROWS + 3;
     const matching = () => rows.filter((row) => row.textContent.toLowerCase().includes(filter.value.toLowerCase()));
     refresh = () => {
