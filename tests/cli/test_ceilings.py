@@ -3,6 +3,7 @@ import json
 import pytest
 
 from pinchpoint.cli import main
+from pinchpoint.errors import UsageError
 from pinchpoint.hardware import ceilings as store
 
 pytest.importorskip("torch", reason="measures with torch")
@@ -71,6 +72,15 @@ def test_what_makes_no_sense_is_one_line(capsys, machine):
     assert machine == []
 
 
+@pytest.fixture
+def no_device(monkeypatch):
+    def absent(device):
+        raise UsageError("there is no CUDA device here", hint="none")
+
+    monkeypatch.setattr("pinchpoint.hardware.measure.name_of", absent)
+
+
+@pytest.mark.usefixtures("no_device")
 def test_without_the_device_the_newest_that_is_kept_is_shown(capsys):
     store.save(CPU)
     assert main(["ceilings", "--stored", "--device", "cuda:99"]) == 0
@@ -79,6 +89,7 @@ def test_without_the_device_the_newest_that_is_kept_is_shown(capsys):
     assert "cuda:99 is not here" in err
 
 
+@pytest.mark.usefixtures("no_device")
 def test_without_the_device_and_with_nothing_kept_the_answer_is_one_line(capsys):
     assert main(["ceilings", "--stored", "--device", "cuda:99"]) == 2
     assert "no ceilings are kept in" in capsys.readouterr().err
