@@ -10,7 +10,7 @@ from pinchpoint.report.plain import middle_cut
 
 FULL_NAME = "full_name"  # the column whose text opens below the short name in the first one
 _LONGEST_TEXT = 64  # characters of a cell before it is cut: three lines of a column
-_LONGEST_WORD = 30  # characters that stay on one line; longer texts may wrap
+_LONGEST_WORD = 34  # characters that stay on one line; longer texts may wrap
 
 
 @dataclass(frozen=True)

@@ -105,16 +105,18 @@ def _roof_lines(axes: _Axes, memory: RoofInfo, roofs: list[RoofInfo]) -> Iterato
         'stroke-width="2"/>'
     )
     yield (
-        f'<text x="{axes.x(start) + 8:.1f}" y="{axes.y(start * memory.per_s) - 10:.1f}" '
+        f'<text x="{axes.x(start) + 24:.1f}" y="{axes.y(start * memory.per_s) - 2:.1f}" '
         f'fill="#333">{rate(memory.per_s, "B/s")}{_mark(memory)}</text>'
     )
+    highest = max(roofs, key=lambda roof: roof.per_s)
     for roof in roofs:
         x, y = axes.x(roof.per_s / memory.per_s), axes.y(roof.per_s)
+        beside = -6 if roof is highest else 15  # below the line, where the memory roof is not
         words = f"{roof.dtype} {rate(roof.per_s, 'FLOP/s')}{_mark(roof)}"
         yield (
             f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{axes.x(right):.1f}" y2="{y:.1f}" '
             'stroke="#333" stroke-width="2"/>'
-            f'<text x="{x + 4:.1f}" y="{y - 6:.1f}" fill="#333">{escape(plain(words))}</text>'
+            f'<text x="{x + 4:.1f}" y="{y + beside:.1f}" fill="#333">{escape(plain(words))}</text>'
         )
 
 
