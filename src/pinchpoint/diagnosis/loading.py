@@ -27,7 +27,7 @@ READY_BATCH_RATIO = 0.02  # taking a batch that is ready costs about 0.1 ms of a
 MOST_OF_IT_RATIO = 0.5  # work that takes this share of the loading is what to look at first
 
 ASK_THE_WORKERS = (
-    "a worker: py-spy record --pid WORKER; or one profile with num_workers=0 and with_stack=True"
+    "one profile with num_workers=0 and with_stack=True; or a worker: py-spy record --pid WORKER"
 )
 _FEEDER = "multiprocessing/queues.py("  # one such thread sends indices to each worker
 

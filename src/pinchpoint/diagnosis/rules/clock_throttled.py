@@ -33,7 +33,7 @@ from pinchpoint.monitor import reasons
 from pinchpoint.trace import Trace
 
 NEEDS = ("counters",)
-RECORD = "telemetry beside the recording: pinchpoint run, or pinchpoint monitor --log FILE"
+RECORD = "telemetry: pinchpoint run, or pinchpoint monitor --log FILE"
 
 LEAST_HELD_RATIO = 0.2  # of the busy looks; less is a moment, not a state
 LOWER_CLOCK_RATIO = 0.97  # clocks move by a step or two of 15 MHz all the time

@@ -23,7 +23,7 @@ from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
 
 NEEDS = ("counters",)
-RECORD = "telemetry beside the recording: pinchpoint run, or pinchpoint monitor --log FILE"
+RECORD = "telemetry: pinchpoint run, or pinchpoint monitor --log FILE"
 
 MANY_CORRECTED = 100  # during one run; healthy memory has none for weeks
 _SAMPLED = ("ecc_uncorrected_count", "ecc_corrected_count", "remap_pending", "remap_failed")

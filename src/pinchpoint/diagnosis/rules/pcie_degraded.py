@@ -28,7 +28,7 @@ from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
 
 NEEDS = ("counters",)
-RECORD = "telemetry beside the recording: pinchpoint run, or pinchpoint monitor --log FILE"
+RECORD = "telemetry: pinchpoint run, or pinchpoint monitor --log FILE"
 
 FEWEST_LOOKS = 3
 _OVER_THE_LINK = (Category.COPY_H2D, Category.COPY_D2H)
