@@ -179,7 +179,7 @@ class ResultTable(_Part, frozen=True, kw_only=True):
 class Report(_Part, frozen=True, kw_only=True):
     """Everything that Pinchpoint has to say about one recording."""
 
-    schema: str = SCHEMA
+    schema: str = SCHEMA  # this name and version
     source: SourceInfo  # the file
     health: Health  # how far to trust it
     steps: StepsInfo
@@ -206,7 +206,7 @@ class Report(_Part, frozen=True, kw_only=True):
 class Reports(_Part, frozen=True, kw_only=True):
     """The reports of several recordings, in the order they were given."""
 
-    schema: str = SCHEMA_OF_SEVERAL
+    schema: str = SCHEMA_OF_SEVERAL  # this name and version
     reports: tuple[Report, ...]  # in the order of the files
     job: msgspec.Raw | None = None  # pinchpoint.ranks/1, where they are ranks of one job
 

@@ -30,63 +30,63 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 class IssueInfo(_Part, frozen=True, kw_only=True):
     """What a launch suffers from or is bound by; ``id`` is the rule that explains it."""
 
-    id: str
-    text: str
-    value: float
-    unit: str
-    won_ratio: float | None
+    id: str  # of the rule: pinchpoint explain ID
+    text: str  # a few words
+    value: float  # in the unit beside it
+    unit: str  # %, ratio, blocks, …
+    won_ratio: float | None  # of the time, at most; null: nobody can say
 
 
 class MarkInfo(_Part, frozen=True, kw_only=True):
     """One metric with its mark: good, fair, poor, or null where it does not matter."""
 
-    metric: str
-    value: float | None
-    unit: str
-    mark: str | None
-    good: str
-    poor: str
+    metric: str  # its name
+    value: float | None  # null: not collected
+    unit: str  # of the value
+    mark: str | None  # good, fair, poor, null
+    good: str  # from where it is good
+    poor: str  # from where it is poor
 
 
 class SaidInfo(_Part, frozen=True, kw_only=True):
     """What one of NVIDIA's own rules said."""
 
-    rule: str
-    section: str
-    kind: str
-    text: str
-    speedup_kind: str | None
-    speedup_percent: float | None
+    rule: str  # its name
+    section: str  # of NVIDIA's report
+    kind: str  # OPT, WRN, INF
+    text: str  # NVIDIA's words
+    speedup_kind: str | None  # local or global
+    speedup_percent: float | None  # as NVIDIA estimates it
 
 
 class LaunchInfo(_Part, frozen=True, kw_only=True):
     """One profiled launch. Nulls were not collected."""
 
-    number: int
-    name: str
-    full_name: str
-    grid: tuple[int, int, int] | None
-    block: tuple[int, int, int] | None
-    time_ns: int | None
+    number: int  # in the file
+    name: str  # for short
+    full_name: str  # as recorded
+    grid: tuple[int, int, int] | None  # blocks
+    block: tuple[int, int, int] | None  # threads
+    time_ns: int | None  # under the counters' profiler
     timeline_ns: int | None  # of the kernels that it stands for, where a timeline is joined
-    bound: str | None
-    how: str
-    roof_ratio: float | None
-    issues: tuple[IssueInfo, ...]
-    marks: tuple[MarkInfo, ...]
-    facts: dict[str, Any]
+    bound: str | None  # memory or compute: the roof above it
+    how: str  # why the bound is that one
+    roof_ratio: float | None  # reached of that roof
+    issues: tuple[IssueInfo, ...]  # what holds it back
+    marks: tuple[MarkInfo, ...]  # good, fair or poor
+    facts: dict[str, Any]  # what the counters say, by name
     stalls: dict[str, float]  # cycles between two instructions of a warp, by reason
-    limiters: tuple[str, ...]
-    nvidia: tuple[SaidInfo, ...]
+    limiters: tuple[str, ...]  # of the occupancy
+    nvidia: tuple[SaidInfo, ...]  # what NVIDIA's rules say
 
 
 class KernelsDocument(_Part, frozen=True, kw_only=True):
     """All profiled launches, longest first; or the kernels of a timeline."""
 
-    schema: str = SCHEMA
-    path: str
-    device: str | None
-    launches: tuple[LaunchInfo, ...]
+    schema: str = SCHEMA  # this name and version
+    path: str  # of the recording
+    device: str | None  # as the driver names it
+    launches: tuple[LaunchInfo, ...]  # longest first
     kernels: ResultTable | None = None  # of a timeline
     record: str | None = None  # how to record counters, where there are none
     summaries: tuple[dict[str, Any], ...] = ()  # tables of nsys stats

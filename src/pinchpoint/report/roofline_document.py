@@ -88,7 +88,7 @@ class UtilisationInfo(_Part, frozen=True, kw_only=True):
 class RooflineDocument(_Part, frozen=True, kw_only=True):
     """Everything about one recording's work against the roofs of its device."""
 
-    schema: str = SCHEMA
+    schema: str = SCHEMA  # this name and version
     path: str  # of the recording
     device: str | None  # as the driver names it
     what: str  # operators or launches
