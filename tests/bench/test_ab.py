@@ -118,6 +118,26 @@ def test_too_many_disturbed_pairs_decide_nothing(tmp_path, machine):
     assert "disturbed" in result.why
 
 
+def _slower(arm, i):
+    return (20.0 if arm == "B" else 10.0) * _jitter(i)
+
+
+def test_a_regression_that_disturbed_pairs_show_too_stands(tmp_path, machine):
+    machine(_slower, invalid_reasons=lambda arm, i: ("hot",) if i in (1, 5) else ())
+    result = _ab(tmp_path)
+    assert (result.verdict, result.pairs_measured, result.pairs_excluded) == ("regressed", 5, 2)
+    assert "2 of 5 pairs were disturbed, and show it as well" in result.why
+
+
+def test_a_regression_that_a_disturbed_pair_does_not_show_is_none(tmp_path, machine):
+    machine(
+        lambda arm, i: 10.0 if i in (1, 5) else _slower(arm, i),
+        invalid_reasons=lambda arm, i: ("hot",) if i in (1, 5) else (),
+    )
+    result = _ab(tmp_path)
+    assert (result.verdict, result.why) == ("inconclusive", "2 of 5 pairs were disturbed")
+
+
 def test_no_valid_pair_is_an_invalid_measurement(tmp_path, machine):
     machine(lambda arm, i: 10.0, invalid_reasons=lambda arm, i: ("hot",))
     with pytest.raises(MeasurementInvalid, match="hot") as error:

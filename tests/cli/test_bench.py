@@ -321,3 +321,20 @@ def test_seeds_differ_by_run(tmp_path):
 )
 def test_other_arguments_are_another_benchmark(command, arguments):
     assert arguments_of(tuple(command.split())) == tuple(arguments.split())
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--timeout=-1", "--timeout=nan", "--samples-per-step=-2", "--warmup-steps=-3", "--seed=-5"],
+)
+def test_options_without_a_meaning_are_refused_before_anything_runs(option, capsys, tmp_path):
+    assert cli(["bench", "run", option, "--", sys.executable, "-c", "open('ran', 'w')"]) == 2
+    assert f"error: {option.partition('=')[0]} " in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_unknown_gate_is_refused_before_anything_runs(capsys):
+    assert _ab("--gate", "foo") == 2
+    err = capsys.readouterr().err
+    assert "no measure 'foo'" in err
+    assert "warm-up" not in err

@@ -109,7 +109,8 @@ def _look(
         )
     gates = plan.gates(good[0][0])
     ratios = {name: log_ratios(good, plan.measures()[name]) for name in gates}
-    now = decide_all(ratios, gates, looks=looks)
+    reached = looks if len(good) >= looks[0] else (len(good),)  # disturbed: no look comes after it
+    now = decide_all(ratios, gates, looks=reached)
     kept = {n: d for n, d in before.items() if d.verdict != "inconclusive"}
     return now | kept
 

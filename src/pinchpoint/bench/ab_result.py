@@ -97,7 +97,8 @@ def result_of(
         for n, m in measures.items()
         if n not in decisions and len(log_ratios(good, m)) >= 2
     ]
-    verdict, why = _verdict(gated, excluded, len(pairs))
+    undoubted = [m for m in gated if _every_pair_agrees(m, pairs, measures[m.name])]
+    verdict, why = _verdict(gated, excluded, len(pairs), undoubted)
     return AbResult(
         session_id=options.session_id,
         bench_id=options.bench_id,
@@ -145,9 +146,28 @@ def _measure_result(
     )
 
 
-def _verdict(gated: Sequence[MeasureResult], excluded: int, pairs: int) -> tuple[str, str]:
+def _every_pair_agrees(measure: MeasureResult, pairs: Sequence[Pair], asked: Measure) -> bool:
+    """Whether leaving out disturbed pairs cannot have made the regression: they show it too."""
+    every = log_ratios(pairs, asked)
+    return (
+        measure.verdict == "regressed"
+        and len(every) == len(pairs)
+        and float(every.min()) > log1p(measure.threshold_ratio or 0.0)
+    )
+
+
+def _verdict(
+    gated: Sequence[MeasureResult],
+    excluded: int,
+    pairs: int,
+    undoubted: Sequence[MeasureResult],
+) -> tuple[str, str]:
     if excluded > EXCLUDED_LIMIT * pairs:
-        return "inconclusive", f"{excluded} of {pairs} pairs were disturbed"
+        why = f"{excluded} of {pairs} pairs were disturbed"
+        if not undoubted:
+            return "inconclusive", why
+        said = ", ".join(f"{m.label} worse by {m.estimate_ratio:.1%}" for m in undoubted)
+        return "regressed", f"{said}; {why}, and show it as well"
     regressed = [m for m in gated if m.verdict == "regressed"]
     if regressed:
         said = ", ".join(f"{m.label} worse by {m.estimate_ratio:.1%}" for m in regressed)

@@ -1,11 +1,14 @@
 """A timing in a few lines."""
 
-from pinchpoint.bench.micro.timing import Samples, Timing
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # timing itself prints by these words
+    from pinchpoint.bench.micro.timing import Samples, Timing
 
 _UNITS = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
 
 
-def in_words(timing: Timing) -> str:
+def in_words(timing: "Timing") -> str:
     """For ``print``."""
     lines = [f"{timing.name} on {timing.device} ({timing.backend}, {timing.clock})"]
     lines += [_line(samples) for samples in timing.every_mode]
@@ -24,7 +27,7 @@ def nanoseconds(ns: float) -> str:
     return f"{ns / scale:.4g} {unit}"
 
 
-def _line(samples: Samples) -> str:
+def _line(samples: "Samples") -> str:
     interval = samples.ci95_ns
     text = f"  {samples.mode:9} {nanoseconds(samples.median_ns):>10}"
     if interval:

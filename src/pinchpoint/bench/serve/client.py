@@ -69,7 +69,9 @@ async def ask(where: Endpoint, body: Mapping[str, object], timeout_s: float) -> 
             error = "no text came back"
     except TimeoutError:
         error = f"no end within {timeout_s:g} s"
-    except (OSError, BadAnswer, asyncio.IncompleteReadError, ValueError) as problem:
+    except BadAnswer as problem:
+        error = str(problem)[:200]
+    except (OSError, asyncio.IncompleteReadError, ValueError) as problem:
         error = f"{type(problem).__name__}: {problem}"[:200]
     return Answer(sent_ns, tuple(chunk_ns), perf_counter_ns(), tokens, error)
 
@@ -89,7 +91,10 @@ async def _events(where: Endpoint, body: bytes) -> AsyncGenerator[dict[str, obje
             data = line[5:].strip()
             if data == b"[DONE]":
                 return
-            event = json.loads(data)
+            try:
+                event = json.loads(data)
+            except ValueError:
+                raise BadAnswer("an event that is not JSON") from None
             if isinstance(event, dict):
                 yield event
     finally:

@@ -161,9 +161,9 @@ def measure_arms(
     for text in deciding.gate:
         name, colon, rest = text.partition(":")
         known = (MEASURES | custom).get(name)
-        if colon and known is None:
+        if known is None:
             raise UsageError(f"no measure {name!r}", hint=", ".join(MEASURES | custom))
-        ratio = parse_threshold(rest, known).ratio if colon and known else threshold
+        ratio = parse_threshold(rest, known).ratio if colon else threshold
         if ratio is None:
             raise UsageError(f"--gate {text}: thresholds of ab are relative", hint=f"{name}:3%")
         thresholds[name] = ratio

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -71,6 +72,7 @@ class Measuring:
 
         if self.samples_per_step is not None and self.tokens_per_step is not None:
             raise UsageError("samples or tokens, not both", hint="give one of the two")
+        self._check()
         return RunOptions(
             bench_id=self.name or default_name(command),
             timeout_s=self.timeout,
@@ -83,6 +85,18 @@ class Measuring:
             record_steps=not self.no_steps,
             seed=self.seed,
         )
+
+    def _check(self) -> None:
+        for option, value in (
+            ("timeout", self.timeout),
+            ("samples-per-step", self.samples_per_step),
+            ("tokens-per-step", self.tokens_per_step),
+        ):
+            if value is not None and not 0 < value < inf:  # also refuses NaN
+                raise UsageError(f"--{option} {value:g}: must be above 0", hint=f"--{option} 64")
+        for option, count in (("warmup-steps", self.warmup_steps), ("seed", self.seed)):
+            if count is not None and count < 0:
+                raise UsageError(f"--{option} {count}: starts at 0", hint=f"--{option} 10")
 
     def custom(self) -> "dict[str, Measure]":
         """The printed numbers as measures."""

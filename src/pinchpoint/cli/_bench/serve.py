@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -125,8 +126,7 @@ def _measured(
     from pinchpoint.bench.serve.run import serve_run
     from pinchpoint.monitor.environment import fingerprint, redacted_command
 
-    if runs < 1 or loading.requests < 1 or loading.max_concurrency < 1:
-        raise UsageError("runs, requests and concurrency start at 1", hint="bench serve --help")
+    _check(runs, asking, loading)
     command = tuple(redacted_command(["bench", "serve", url]))
     with measurement(
         "serve", {"url": command[-1], "runs": runs}, output, keep_diff=False
@@ -153,6 +153,16 @@ def _measured(
         reasons = sorted({r for run in done for r in run.invalid_reasons})
         raise MeasurementInvalid(f"no load is valid: {'; '.join(reasons)}", hint=f"is {url} up?")
     return result
+
+
+def _check(runs: int, asking: Asking, loading: Loading) -> None:
+    if min(runs, loading.requests, loading.max_concurrency, asking.output_tokens) < 1:
+        raise UsageError("runs, requests, concurrency and tokens start at 1", hint="such as 8")
+    if loading.num_warmups < 0 or loading.seed < 0:
+        raise UsageError("--num-warmups and --seed start at 0", hint="leave them out")
+    for option, value in (("request-rate", loading.request_rate), ("timeout", loading.timeout)):
+        if value is not None and not 0 < value < inf:  # also refuses NaN
+            raise UsageError(f"--{option} {value:g}: must be above 0", hint=f"--{option} 4")
 
 
 def _plan(
