@@ -30,18 +30,26 @@ PLANTED = [
     ("c20_empty_cache_in_loop", "idle-malloc", ""),
     ("c21_python_gc", "idle-gc", ""),
     ("c26_checkpoint_stall", "idle-checkpoint", ""),
+    ("c27_launch_bound", "idle-dispatch", "aten::linear"),
     ("c33_cudnn_autotune_churn", "idle-dispatch", "aten::conv2d"),
     ("c34_no_tensor_cores", "gemm", "sgemm"),
     ("c36_misaligned_dims", "gemm", "s1688gemm"),
     ("c38_non_contiguous", "elementwise", "aten::add"),
     ("c41_dtype_thrash", "data-movement", "aten::copy_"),
+    ("c55_comm_not_overlapped", "exposed-communication", "AllReduce"),
+    ("c58_nccl_slow_transport", "exposed-communication", "AllReduce"),
     ("d01_decoy_item_in_starved_loop", "idle-data", ""),
     ("d03_decoy_copies_in_fp32_gemm", "gemm", "sgemm"),
+    ("t01_two_h2d_and_fp32", "exposed-copy-h2d", "Memcpy HtoD"),  # one of its two
 ]
 
 
 def _trace(case, variant):
-    return load(Path(CORPUS) / "labelled/traces" / f"{case}.{variant}.json.gz")
+    one, rank0 = (
+        Path(CORPUS) / "labelled/traces" / f"{case}.{variant}{rank}.json.gz"
+        for rank in ("", ".rank0")
+    )
+    return load(one if one.exists() else rank0)
 
 
 @pytest.mark.parametrize(("case", "part", "named"), PLANTED)
