@@ -338,3 +338,18 @@ def test_an_unknown_gate_is_refused_before_anything_runs(capsys):
     err = capsys.readouterr().err
     assert "no measure 'foo'" in err
     assert "warm-up" not in err
+
+
+def test_a_comparison_is_not_compared_again(capsys):
+    assert _ab("-o", "out") == 0
+    assert cli(["compare", "out", "out"]) == 2
+    assert "out: made by ab, already a comparison" in capsys.readouterr().err
+
+
+def test_the_variable_of_a_knob_is_shown_with_its_command(capsys):
+    words = ["bench", "ab", "--pairs", "3", *PRINTED, "--knob", "env:PACE=1,2"]
+    program = "import os; print('x:', os.environ['PACE'])"
+    assert cli([*words, "--", sys.executable, "-c", program]) == 1
+    out = capsys.readouterr().out
+    assert "A: PACE=1 " in out
+    assert "B: PACE=2 " in out

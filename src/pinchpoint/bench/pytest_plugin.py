@@ -228,8 +228,12 @@ def _read(name: str | None) -> dict[str, dict[str, Any]]:
     try:
         stored = json.loads(Path(name).read_bytes())
         return {t: d["modes"]["batched"] for t, d in stored["benchmarks"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise pytest.UsageError(f"{name}: not a file of gpu_bench ({error})") from None
+    except OSError as error:
+        raise pytest.UsageError(f"{name}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise pytest.UsageError(
+            f"{name}: not a file of gpu_bench; --benchmark-json writes one"
+        ) from None
 
 
 def _limit(text: str | None) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pinchpoint.bench.folders import session_state
+from pinchpoint.bench.folders import SESSION_FILE, session_state
 from pinchpoint.bench.measures import MEASURES, Measure
 from pinchpoint.bench.metrics import RunMetrics, read_document
 from pinchpoint.bench.statistics.intervals import mean_interval
@@ -108,5 +108,11 @@ def read_result(path: Path) -> BenchResult:
         raise UnreadableFile(
             f"{path}: the measurement is not complete: {state['status']}{why}",
             hint=f"measure again; {path / 'runs'} has the runs that were done",
+        )
+    state = session_state(path) if (path / SESSION_FILE).is_file() else {}
+    if (kind := state.get("kind")) in ("ab", "calibrate", "try"):
+        raise UnreadableFile(
+            f"{path}: made by {kind}, already a comparison",
+            hint="give two folders of pinchpoint bench run",
         )
     return read_document(where, BenchResult, SCHEMA)

@@ -1,6 +1,8 @@
 """The page of a comparison of A with B."""
 
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 from pinchpoint.bench.ab_result import AbResult, MeasureResult
 from pinchpoint.report.benchmarks.figures import change, change_range, figure
@@ -64,4 +66,10 @@ def _message(m: MeasureResult) -> str:
 
 
 def _arms(result: AbResult) -> list[str]:
-    return [f"{name}: {shlex.join(arm['command'])}" for name, arm in result.arms.items()]
+    return [_arm(name, arm) for name, arm in result.arms.items()]
+
+
+def _arm(name: str, arm: Mapping[str, Any]) -> str:
+    """The command, with the variables that a knob sets: the words alone may be the same."""
+    sets = [f"{k.removeprefix('env:')}={v}" for k, v in arm["params"].items() if k[:4] == "env:"]
+    return f"{name}: {shlex.join([*sets, *arm['command']])}"
