@@ -260,3 +260,10 @@ def test_an_object_store(tmp_path):
     assert not path.exists()
     with pytest.raises(UnreadableFile), local_copy("memory://job/rank7.json"):
         pass
+
+
+def test_the_files_of_a_bench_folder_are_no_ranks(tmp_path):
+    write(tmp_path, "session.json", "result.json", "runs/000/steps-1.json", "runs/001/steps-2.json")
+    assert not several_ranks(tmp_path)
+    write(tmp_path, "profile/traces/rank0of2.a.json", "profile/traces/rank1of2.a.json")
+    assert several_ranks(tmp_path)

@@ -9,6 +9,7 @@ FILES = {
     "ncu": ".ncu-rep .csv .txt           Nsight Compute: reports, CSV pages, printed tables",
     "nsys": ".sqlite .nsys-rep            Nsight Systems (.nsys-rep needs nsys on this machine)",
     "nsys stats CSV": ".csv                         nsys stats --format csv",
+    "bench folder": "a folder with session.json   pinchpoint bench run --profile",
     "run folder": "a folder with run.json       pinchpoint run",
     "DCGM exporter text": ".prom .txt                   scrapes of the DCGM exporter",
     "nvidia-smi dmon": ".log .txt                    nvidia-smi dmon",

@@ -23,6 +23,7 @@ RECORDINGS = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".xplane.pb")
 _XPLANE = ".xplane.pb"
 _COPIES_OF_XPLANE = (".trace.json.gz", "perfetto_trace.json.gz")  # by JAX, of a part of its events
 _NOT_RECORDINGS = ("run.json", "metrics.json", "env.json", "provenance.json", "facts.json")
+_BENCH_SESSION, _BENCH_PROFILE = "session.json", "profile"  # see bench_folder.py
 _RUN_FOLDER = "traces"  # where a run folder keeps the recordings of its ranks
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _HEAD_BYTES = 1 << 16  # eight devices are described before what says the rank
@@ -60,7 +61,10 @@ def _listed(place: str) -> Iterator[str]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """Recordings below a folder; of a run folder those of its ranks."""
+    """Recordings below a folder; of a run folder those of its ranks, of a bench folder none but
+    those of its profile."""
+    if (folder / _BENCH_SESSION).is_file():
+        folder = folder / _BENCH_PROFILE
     inner = folder / _RUN_FOLDER
     if (folder / "run.json").is_file() and inner.is_dir():
         folder = inner

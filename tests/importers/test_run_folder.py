@@ -1,0 +1,107 @@
+"""What a run folder keeps beside the recording: telemetry on its clock and by its devices."""
+
+import json
+
+import pytest
+
+from kineto_documents import document, launched, op, written
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers import load
+from pinchpoint.monitor.run_folder import SCHEMA
+
+BASE_NS = 10**18
+TELEMETRY = """unix_ns,device,power_w,cpu_ratio
+1000000000000001000,0,100,
+1000000000000001000,1,200,
+1000000000000001000,,,0.5
+"""
+
+
+def run_folder(folder, *, environment=None, device=None, telemetry=TELEMETRY):
+    """A folder with one rank's recording and one look at two devices and the host."""
+    (folder / "traces").mkdir(parents=True)
+    (folder / "processes").mkdir()
+    events = [op("aten::mm", 1, 100), *launched("k", 5, 8, 2, 1)]
+    written(folder / "traces", document(*events, baseTimeNanoseconds=BASE_NS), "t.json")
+    process = {"rank": 0, "recordings": [{"file": "t.json"}], "device": device}
+    documents = {"run.json": {"schema": SCHEMA}, "processes/rank0.json": process}
+    if environment is not None:
+        documents["env.json"] = environment
+    for name, content in documents.items():
+        (folder / name).write_text(json.dumps(content))
+    (folder / "telemetry.csv").write_text(telemetry)
+    return folder
+
+
+def samples(trace):
+    """Metric, device (None: the host) and value, with times since the trace's first event."""
+    counters = trace.counters
+    known = counters.known("device")
+    return {
+        (trace.text(counters, "name", i), int(counters["device"][i]) if known[i] else None):
+        (float(counters["value"][i]), int(counters["time_ns"][i]))
+        for i in range(len(counters))
+    }  # fmt: skip
+
+
+TWO = {"gpu": {"devices": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}]}}
+
+
+@pytest.mark.parametrize(
+    ("uuid", "power"), [("GPU-a", 100.0), ("GPU-b", 200.0)], ids=["first", "second"]
+)
+def test_only_the_device_of_the_process_is_kept_under_its_number(tmp_path, uuid, power):
+    folder = run_folder(tmp_path / "run", environment=TWO, device={"uuid": uuid, "number": 0})
+    found = samples(load(folder))
+    assert {key[1] for key in found} == {0, None}
+    assert [value for (_, device), (value, _) in found.items() if device == 0] == [power]
+    assert {time for _, time in found.values()} == {0}  # a microsecond after the base: the first op
+
+
+@pytest.mark.parametrize(
+    ("environment", "device"),
+    [
+        pytest.param(None, {"uuid": "GPU-b", "number": 0}, id="no environment record"),
+        pytest.param({"gpu": {}}, {"uuid": "GPU-b", "number": 0}, id="no devices in it"),
+        pytest.param(TWO, {"uuid": "GPU-z", "number": 0}, id="another device"),
+        pytest.param(TWO, None, id="a process that does not say"),
+        pytest.param({"gpu": {"devices": [7]}}, {"uuid": [], "number": "x"}, id="nonsense"),
+    ],
+)
+def test_without_a_uuid_in_common_numbers_stay_the_drivers(tmp_path, environment, device):
+    folder = run_folder(tmp_path / "run", environment=environment, device=device)
+    assert {device for _, device in samples(load(folder))} == {0, 1, None}
+
+
+def test_the_environment_is_kept_for_the_rules(tmp_path):
+    folder = run_folder(tmp_path / "run", environment=TWO | {"cpu": {"cores": 3}})
+    assert load(folder).run.environment["cpu"] == {"cores": 3}
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """A folder of the benchmark commands without a profile."""
+    folder = tmp_path / "bench"
+    (folder / "runs").mkdir(parents=True)
+    for name in ("session.json", "result.json", "runs/steps-1.json"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+def test_of_a_bench_folder_the_profile_is_read(bench):
+    run_folder(bench / "profile")
+    assert load(bench).source.path == str(bench / "profile")
+
+
+def test_of_two_profiles_a_comparison_is_proposed(bench):
+    for arm in "AB":
+        run_folder(bench / f"profile-{arm}")
+    with pytest.raises(UnreadableFile, match="2 profiles") as caught:
+        load(bench)
+    assert caught.value.hint == f"pinchpoint compare {bench}/profile-A {bench}/profile-B"
+
+
+def test_figures_alone_are_no_recording(bench):
+    with pytest.raises(UnreadableFile, match="figures, but no profile") as caught:
+        load(bench)
+    assert "pinchpoint compare" in caught.value.hint
