@@ -31,9 +31,11 @@ def test_printed_outputs_are_current(path):
 
 
 def test_a_block_is_replaced_and_the_rest_stays():
-    text = "a\n<!-- begin: pinchpoint formats | head -1 | cut -c1-6 -->\nold\n<!-- end -->\nb\n"
+    text = (
+        "a\n<!-- begin: pinchpoint formats | grep -o kineto | head -1 -->\nold\n<!-- end -->\nb\n"
+    )
     new = outputs.refreshed(text)
-    block = "```\n$ pinchpoint formats | head -1 | cut -c1-6\nkineto\n```\n"
+    block = "```\n$ pinchpoint formats | grep -o kineto | head -1\nkineto\n```\n"
     assert new == text.replace("old\n", block)
 
 

@@ -60,5 +60,7 @@ def _short_answers(report: Report) -> Report:
 
 
 def _no_evidence(report: Report) -> Report:
-    findings = tuple(msgspec.structs.replace(f, evidence=(), confirm="") for f in report.findings)
+    findings = tuple(
+        msgspec.structs.replace(f, evidence=(), rows=(), confirm="") for f in report.findings
+    )
     return msgspec.structs.replace(report, findings=findings, not_checked=(), clear=())
