@@ -72,3 +72,10 @@ def test_junit():
     suite = Xml.fromstring(junit.render(PAGE).split("\n", 1)[1])[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
     assert [child.tag for case in suite for child in case] == ["failure", "skipped", "system-out"]
+
+
+def test_branches_are_told_apart_where_the_words_are_the_same():
+    from pinchpoint.report.benchmarks.ab_page import _arm
+
+    arm = {"command": ["python", "t.py"], "params": {"branch": "mine", "commit": "f" * 40}}
+    assert _arm("B", arm) == f"B: python t.py on mine ({'f' * 10})"

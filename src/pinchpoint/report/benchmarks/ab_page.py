@@ -70,6 +70,8 @@ def _arms(result: AbResult) -> list[str]:
 
 
 def _arm(name: str, arm: Mapping[str, Any]) -> str:
-    """The command, with the variables that a knob sets: the words alone may be the same."""
+    """The command, with the variables or the branch that tell the arms apart."""
     sets = [f"{k.removeprefix('env:')}={v}" for k, v in arm["params"].items() if k[:4] == "env:"]
-    return f"{name}: {shlex.join([*sets, *arm['command']])}"
+    branch = arm["params"].get("branch")
+    where = f" on {branch} ({str(arm['params'].get('commit'))[:10]})" if branch else ""
+    return f"{name}: {shlex.join([*sets, *arm['command']])}{where}"
