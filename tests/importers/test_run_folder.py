@@ -1,10 +1,13 @@
 """What a run folder keeps beside the recording: telemetry on its clock and by its devices."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from kineto_documents import document, launched, op, written
+from pinchpoint.analysis.recording_cost import why_uncalibrated
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.monitor.run_folder import SCHEMA
@@ -105,3 +108,14 @@ def test_figures_alone_are_no_recording(bench):
     with pytest.raises(UnreadableFile, match="figures, but no profile") as caught:
         load(bench)
     assert "pinchpoint compare" in caught.value.hint
+
+
+def test_recorders_without_calibration_stay_so_in_a_run_folder(tmp_path):
+    folder = run_folder(tmp_path / "run")
+    recording = Path(__file__).parents[1] / "data/xplane/h100_train.xplane.pb.gz"
+    shutil.copy(recording, folder / "traces")
+    process = {"rank": 0, "recordings": [{"file": recording.name}]}
+    (folder / "processes/rank0.json").write_text(json.dumps(process))
+    trace = load(folder)
+    assert trace.source.format == "run folder (xplane)"
+    assert why_uncalibrated(trace) == "no calibration for this recorder"

@@ -21,12 +21,13 @@ Mask = NDArray[np.bool_]
 
 
 # Recorders whose cost nobody has measured against runs without them; the others are PyTorch's.
-UNCALIBRATED_FORMATS = ("xplane", "nsys")
+UNCALIBRATED_FORMATS = ("xplane", "xplane json", "nsys")
 
 
 def why_uncalibrated(trace: Trace) -> str | None:
     """Why the costs below are not those of what made this recording; None where they are."""
-    if trace.source.format in UNCALIBRATED_FORMATS:
+    # A run folder names the format of its recording last: "run folder (xplane)".
+    if trace.source.format.rpartition("(")[2].rstrip(")") in UNCALIBRATED_FORMATS:
         return "no calibration for this recorder"
     worked = trace.device_ops is not None and len(trace.device_ops)
     if worked and (trace.host_ops is None or not len(trace.host_ops)):

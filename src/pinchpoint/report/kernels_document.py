@@ -96,7 +96,7 @@ def kernels_document(trace: Trace) -> KernelsDocument:
     """The document of one recording."""
     examined = sorted(examined_launches(trace), key=lambda e: -(e.facts.duration_ns or 0.0))
     timeline = trace.device_ops is not None and len(trace.device_ops) > 0
-    record = None if examined or not may_be_counted(trace) else _how_to_count(trace)
+    record = _how_to_count(trace) if timeline and not examined and may_be_counted(trace) else None
     return KernelsDocument(
         path=str(trace.source.path).encode("utf-8", "replace").decode("utf-8"),
         device=next((plain(d.name) for d in trace.devices if d.name), None),

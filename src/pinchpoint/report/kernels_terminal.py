@@ -34,6 +34,8 @@ def render_kernels(document: KernelsDocument, look: Look = _PLAIN) -> str:
         lines += _launches(document, look)
     elif document.kernels is not None and document.kernels.rows:
         lines += _table(document.kernels, look)
+    elif not document.summaries:
+        lines += ["No kernels: the recording has no device activity."]
     for summary in document.summaries:
         lines += _summary(summary["columns"], summary["rows"], look)
     if document.record:

@@ -67,13 +67,19 @@ class Questions:
 _USUAL = Questions()
 
 
+def _how_to_record(trace: Trace) -> str:
+    if "xplane" in trace.source.format:
+        return "of JAX's recordings only the .xplane.pb of a GPU names allocations"
+    return "record a snapshot (torch.cuda.memory._dump_snapshot) or profile_memory=True"
+
+
 def memory_report(trace: Trace, questions: Questions = _USUAL) -> MemoryReport:
     """Everything that the recording says; UsageError if it says nothing about memory."""
     found = histories(trace)
     if not found:
         raise UsageError(
             f"{trace.source.path}: nothing in it that says which block was allocated when",
-            hint="record a snapshot (torch.cuda.memory._dump_snapshot) or profile_memory=True",
+            hint=_how_to_record(trace),
         )
     said = findings(trace)
     devices = tuple(_device(trace, history, questions) for history in found)

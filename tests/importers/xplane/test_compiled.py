@@ -1,11 +1,15 @@
 """Compiled operations and memory of XLA's profiles: from both of its formats, and of a TPU."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from kineto_documents import document
+from kineto_documents import written as written_text
 from pinchpoint.analysis.compiled import compiled_modules, compiled_ops
+from pinchpoint.analysis.recording_cost import calibrated
 from pinchpoint.importers import load
 from pinchpoint.trace import HostKind
 from xplane_messages import event, message, meta
@@ -89,3 +93,63 @@ def test_no_compiled_program_no_rows(written):
     trace = written(message((1, plane)))
     assert trace.compiled_ops is None
     assert compiled_ops(trace) == ()
+
+
+def named_rows(trace, name, *columns):
+    rows = getattr(trace, name)
+    spelled = [trace.names[i] for i in rows["name"]]
+    return list(zip(spelled, *(rows[c].tolist() for c in columns), strict=True))
+
+
+@pytest.mark.parametrize("name", ["h100_train", "cpu_train"])
+def test_both_formats_have_the_same_steps_calls_and_frames(name):
+    full, json = (load(DATA / f"{name}.{end}.gz") for end in ("xplane.pb", "trace.json"))
+    assert named_rows(full, "steps", "number") == named_rows(json, "steps", "number")
+    ours, theirs = (named_rows(t, "host_ops", "kind", "thread") for t in (full, json))
+    only_there = {"MemoryAllocation", "MemoryDeallocation"}  # JSON has no events without a length
+    kinds = [Counter(k for n, k, _ in r if n not in only_there) for r in (ours, theirs)]
+    assert kinds[0] == kinds[1]
+    assert not [n for n, *_ in theirs if n.startswith("$")]
+
+
+def test_graph_launches_are_linked_in_both():
+    full, json = (load(DATA / f"h100_train.{end}.gz") for end in ("xplane.pb", "trace.json"))
+    assert named_rows(full, "api_calls", "kind") == named_rows(json, "api_calls", "kind")
+    columns = ("kind", "device", "stream", "correlation", "graph_node", "registers", "api_call")
+    assert named_rows(full, "device_ops", *columns) == named_rows(json, "device_ops", *columns)
+    assert json.device_ops.known("host_op").all()
+
+
+def test_neither_format_is_corrected_by_the_costs_of_pytorchs_profiler():
+    assert not any(calibrated(load(p)) for p in DATA.glob("*.gz"))
+
+
+def test_operations_of_a_tpu_in_json(tmp_path):
+    labels = [
+        ("process_name", 3, 0, "/device:TPU:0"),
+        ("process_name", 7, 0, "/host:CPU"),
+        ("thread_name", 3, 1, "Steps"),
+        ("thread_name", 3, 2, "XLA Modules"),
+        ("thread_name", 3, 3, "XLA Ops"),
+    ]
+    meta = [
+        {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
+        for what, pid, tid, name in labels
+    ]
+    facts = {"hlo_category": "convolution fusion", "model_flops": "4000", "bytes_accessed": "600"}
+    spans = [("0", 1, {}), ("jit_step(1)", 2, {}), ("dot.3", 3, facts), ("all-reduce.1", 3, {})]
+    events = [
+        {"ph": "X", "name": name, "pid": 3, "tid": tid, "ts": 10 + i, "dur": 2, "args": args}
+        for i, (name, tid, args) in enumerate(spans)
+    ]
+    trace = load(written_text(tmp_path, document(*meta, *events), "x.trace.json.gz"))
+    assert [n for (n,) in named_rows(trace, "device_ops")] == ["dot.3", "all-reduce.1"]
+    assert trace.text(trace.device_ops, "collective", 1) == "allreduce"
+    product, summed = sorted(compiled_ops(trace), key=lambda o: o.op, reverse=True)
+    assert (product.op, product.category, summed.op) == (
+        "dot.3",
+        "convolution fusion",
+        "all-reduce.1",
+    )
+    assert product.flops_per_s == pytest.approx(4000 / 2e-6)
+    assert product.bytes_per_s == pytest.approx(600 / 2e-6)

@@ -6,7 +6,7 @@ from pinchpoint.importers.health import health_table
 from pinchpoint.importers.kineto import facts
 from pinchpoint.importers.kineto.clock import clock_of, origin_ns
 from pinchpoint.importers.kineto.columns import Columns, Interned
-from pinchpoint.importers.kineto.compiled import with_compiled_ops, written_by_xla
+from pinchpoint.importers.kineto.compiled import as_xla_says, written_by_xla
 from pinchpoint.importers.kineto.device import device_tables
 from pinchpoint.importers.kineto.document import Frame
 from pinchpoint.importers.kineto.flows import flow_table
@@ -88,4 +88,4 @@ def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -
         health=health_table(recording_facts(found), names),
         names=names.freeze(),
     )
-    return with_compiled_ops(trace, scanner) if written_by_xla(rare) else trace
+    return as_xla_says(trace, rare, scanner) if written_by_xla(rare) else trace

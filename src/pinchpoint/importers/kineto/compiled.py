@@ -1,22 +1,28 @@
-"""The compiled operations of JAX's and TensorFlow's Chrome traces, from the events' arguments.
+"""JAX's and TensorFlow's Chrome traces: what the arguments of their events say.
 
-Nothing but these arguments tells them, and torch's traces, which have none, must not pay for
-reading them: they are read in a second pass, where the processes are named as XLA names them.
+Steps, calls, operations of compiled programs and what was launched from where are told by nothing
+but arguments. torch's traces tell them otherwise and must not pay for reading these: they are read
+in a second pass, where the processes are named as XLA names them, and then as XPlane files are.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pinchpoint.importers._compiled import SIGN, compiled_row
-from pinchpoint.importers._rows import table_of_rows
+from pinchpoint.importers._compiled import compiled_row
+from pinchpoint.importers._rows import Row, table_of_rows
 from pinchpoint.importers.kineto.arguments import read_arguments
 from pinchpoint.importers.kineto.rare import Rare
 from pinchpoint.importers.kineto.scanner import ScannerName
-from pinchpoint.trace import HostKind, Names, Table, Trace, table
+from pinchpoint.importers.kineto.xla import OF_A_TPU, lines_of_devices
+from pinchpoint.importers.xplane.device import device_row
+from pinchpoint.importers.xplane.host import HostRows, linked_tables
+from pinchpoint.importers.xplane.space import Event, Value
+from pinchpoint.trace import Names, Table, Trace
 
+FORMAT = "xplane json"
 _HOST_PROCESS = "/host:CPU"
+_LONGEST_NUMBER = 18  # digits; more may not fit into 64 bits
 
 
 def written_by_xla(rare: Rare) -> bool:
@@ -24,32 +30,62 @@ def written_by_xla(rare: Rare) -> bool:
     return any(name == _HOST_PROCESS for name in rare.process_names.values())
 
 
-def with_compiled_ops(trace: Trace, scanner: ScannerName) -> Trace:
-    """The trace with its ``compiled_ops``; those on the host become operators."""
-    sides = [s for s in (trace.device_ops, trace.host_ops) if s is not None and len(s)]
-    events = [side["event"] for side in sides]
-    if not events:
-        return trace
-    said = read_arguments(trace, np.concatenate(events).tolist(), scanner)
-    names, rows, first = Names(trace.names), [], 0
-    host = trace.host_ops
+def as_xla_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
+    """The trace with the tables that its arguments tell."""
+    sides = [side for side in (trace.host_ops, trace.device_ops) if side is not None]
+    positions = [e for side in sides for e in side["event"][side.known("event")].tolist()]
+    said = dict(zip(positions, read_arguments(trace, positions, scanner), strict=True))
+    lines = lines_of_devices(rare)
+    names, host = Names(trace.names), HostRows()
+    device: list[Row] = []
+    compiled: list[Row | None] = []
     for side in sides:
-        mine = said[first : first + len(side)]
-        first += len(side)
-        has = np.array([SIGN in arguments for arguments in mine])
-        if side is host:
-            host = _as_operators(host, has)
-        for row in np.flatnonzero(has).tolist():
-            device = None if side is trace.host_ops else int(side["device"][row])
-            start, lasted = int(side["start_ns"][row]), int(side["duration_ns"][row])
-            rows.append(compiled_row(mine[row], start, lasted, device))
-    found = [row for row in rows if row is not None]
-    if not found:
-        return trace
-    compiled = table_of_rows("compiled_ops", found, names)
-    return replace(trace, host_ops=host, compiled_ops=compiled, names=names.freeze())
+        for row, event in _events(trace, side, said):
+            start, lasted = row["start_ns"], row["duration_ns"]
+            number = None if side is trace.host_ops else row["device"]
+            op = ""
+            if number is None:
+                host.add(event, start, lasted, row["thread"], row["event"])
+            else:
+                op = event.name if lines.get((number, row["stream"])) == OF_A_TPU else ""
+                stream = -1 if row["stream"] is None else row["stream"]
+                told = device_row(event, start, lasted, number, stream)
+                device.append(told | {"event": row["event"], "stream": row["stream"]})
+            compiled.append(compiled_row(event.stats, start, lasted, number, op))
+    host_ops, api_calls, device_ops = linked_tables(host, device, names)
+    found = [row for row in compiled if row is not None]
+    has_device_side = trace.device_ops is not None or len(api_calls) > 0
+    return replace(
+        trace,
+        source=replace(trace.source, format=FORMAT),
+        host_ops=host_ops,
+        api_calls=api_calls if has_device_side else None,
+        device_ops=device_ops if has_device_side else None,
+        steps=table_of_rows("steps", host.steps, names) if host.steps else trace.steps,
+        compiled_ops=table_of_rows("compiled_ops", found, names) if found else None,
+        names=names.freeze(),
+    )
 
 
-def _as_operators(host: Table, which: NDArray[np.bool_]) -> Table:
-    kind = np.where(which, np.uint8(HostKind.OPERATOR), host["kind"])
-    return table("host_ops", {**host.columns, "kind": kind}, dict(host.missing))
+def _events(
+    trace: Trace, side: Table, said: dict[int, dict[str, Any]]
+) -> Iterator[tuple[Row, Event]]:
+    """Each row of the columns needed here, and its event as an XPlane file would have it."""
+    columns = {c: side[c].tolist() for c in _NEEDED if c in side.columns}
+    known = {c: side.known(c).tolist() for c in columns}
+    for i in range(len(side)):
+        row: Row = {c: values[i] if known[c][i] else None for c, values in columns.items()}
+        stats = {k: _value(v) for k, v in said.get(row["event"], {}).items()}
+        yield row, Event(trace.names[row["name"]], 0, 0, stats)
+
+
+_NEEDED = ("start_ns", "duration_ns", "name", "thread", "device", "stream", "event")
+
+
+def _value(value: Any) -> Value:
+    """Numbers are written as text."""
+    if isinstance(value, int | float):
+        return value
+    text = str(value)
+    is_number = text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER
+    return int(text) if is_number else text

@@ -1,7 +1,8 @@
 """Chrome traces of JAX and TensorFlow: no categories, and the device's streams as threads.
 
-Their full form is the ``.xplane.pb`` file beside them. Here only what runs on a stream moves to
-the device's side; the other lines of a device repeat it (modules, steps, operations).
+Their full form is the ``.xplane.pb`` file beside them. Here only what runs on a stream, or on the
+one line of a TPU's operations, moves to the device's side; the other lines of a device repeat it
+(modules, steps, operations).
 """
 
 import re
@@ -10,9 +11,11 @@ import numpy as np
 
 from pinchpoint.importers.kineto.columns import Columns
 from pinchpoint.importers.kineto.fields import Lane
-from pinchpoint.importers.kineto.rare import Rare
+from pinchpoint.importers.kineto.rare import Rare, device_in
 from pinchpoint.importers.kineto.threads import place_text
 
+OF_A_TPU = "XLA Ops"  # a line of a device without streams
+_STREAM = "Stream"
 _DEVICE = re.compile(r"/device:\w+:(\d{1,5})$")
 
 
@@ -22,16 +25,34 @@ def device_number(process_name: str | None) -> int | None:
     return int(found[1]) if found else None
 
 
+def lines_of_devices(rare: Rare) -> dict[tuple[int, int | None], str]:
+    """What runs on each line of each device: a stream, or all of a TPU, which has none."""
+    found = {}
+    for (process, thread), labels in rare.thread_labels.items():
+        number = device_number(rare.process_names.get(process))
+        if number is None:
+            continue
+        if any(label.startswith(_STREAM) for label in labels):
+            found[number, device_in(thread)] = _STREAM
+        elif OF_A_TPU in labels:
+            found[number, device_in(thread)] = OF_A_TPU
+    return found
+
+
 def move_streams(columns: Columns, rare: Rare) -> None:
     """Take the rows of device processes out of the host's lane, and keep those of streams."""
     if not any(device_number(name) is not None for name in rare.process_names.values()):
         return
+    lines = lines_of_devices(rare)
+    of_tpus = {number for (number, _), line in lines.items() if line == OF_A_TPU}
+    with_streams = {number for (number, _), line in lines.items() if line == _STREAM}
     lanes = np.full(len(columns.places) + 1, Lane.HOST, np.int64)
     for position, place in enumerate(columns.places):
         process, thread = place_text(place)
-        if device_number(rare.process_names.get(process)) is None:
+        number = device_number(rare.process_names.get(process))
+        if number is None:
             continue
-        labels = rare.thread_labels.get((process, thread), [])
-        is_stream = any(label.startswith("Stream") for label in labels)
-        lanes[position] = Lane.DEVICE if is_stream else Lane.IGNORED
+        kept = OF_A_TPU if number in of_tpus - with_streams else _STREAM
+        line = lines.get((number, device_in(thread)))
+        lanes[position] = Lane.DEVICE if line == kept else Lane.IGNORED
     columns.move_host_rows(lanes)

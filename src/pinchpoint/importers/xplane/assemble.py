@@ -12,33 +12,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers._compiled import compiled_row
 from pinchpoint.importers._rows import Row, table_of_rows
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.xplane.device import device_of, device_row
+from pinchpoint.importers.xplane.host import HostRows, linked_tables
 from pinchpoint.importers.xplane.memory import allocation_row
 from pinchpoint.importers.xplane.space import Event, Line, Plane
-from pinchpoint.trace import (
-    HostKind,
-    Names,
-    Source,
-    Table,
-    Thread,
-    Trace,
-    table,
-)
-from pinchpoint.trace.call_names import api_kind
-from pinchpoint.trace.nesting import NO_ROW, innermost, nest, nesting_order
+from pinchpoint.trace import Names, Source, Thread, Trace
 
 FORMAT = "xplane"
 
 _DEVICE_PLANE = re.compile(r"/device:(\w+):(\d{1,5})$")
 _NOT_THREADS = ("/host:metadata", "/host:__ScopeRangeCallStack__")
-_CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w*")
-_FRAME = re.compile(r"\$(?P<file>[^\n]+):(?P<line>\d{1,9}) (?P<function>[^\n]*)")
 _SURELY_A_DATE_NS = 10**17  # three years; no profile is that long
 _LONGEST_NS = 1 << 61  # beyond it sums of times would not fit
 
@@ -57,9 +44,7 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
     names = Names()
     base = _base(planes)
     threads: list[Thread] = []
-    host: list[Row] = []
-    calls: list[Row] = []
-    steps: list[Row] = []
+    host = HostRows()
     device: list[Row] = []
     compiled: list[Row] = []
     memory: list[Row] = []
@@ -84,14 +69,13 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
                 threads.append(Thread(process, str(line.id), line.name or None))
                 events = list(_placed(path, line, base))
                 for one in events:
-                    _add_host(one, len(threads) - 1, host, calls, steps)
+                    host.add(one.event, one.start_ns, one.duration_ns, len(threads) - 1)
                     allocated = allocation_row(one.event, one.start_ns, len(threads) - 1)
                     memory += [allocated] if allocated else []
                 compiled += _compiled(events, None, line.name, [])
     if not device:
         facts.append(Fact("no-device-activity" if devices else "cpu-only"))
-    host_table = _nested(table_of_rows("host_ops", host, names))
-    call_table = _inside(table_of_rows("api_calls", calls, names), host_table)
+    host_ops, api_calls, device_ops = linked_tables(host, device, names)
     facts_of_run = {k: v for plane in planes for k, v in plane.stats.items() if k}
     return Trace(
         source=Source(str(path), FORMAT, path.stat().st_size, producer=_producer(facts_of_run)),
@@ -99,11 +83,11 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
         devices=tuple(devices),
         origin_ns=base or _origin(facts_of_run),
         metadata=MappingProxyType(facts_of_run),
-        host_ops=host_table,
-        api_calls=call_table,
-        device_ops=_launched(table_of_rows("device_ops", device, names), call_table),
+        host_ops=host_ops,
+        api_calls=api_calls,
+        device_ops=device_ops,
         compiled_ops=table_of_rows("compiled_ops", compiled, names) if compiled else None,
-        steps=table_of_rows("steps", steps, names),
+        steps=table_of_rows("steps", host.steps, names),
         allocations=table_of_rows("allocations", memory, names) if memory else None,
         health=health_table(facts, names),
         names=names.freeze(),
@@ -178,86 +162,3 @@ def _placed(path: Path, line: Line, base: int) -> Iterator[_Placed]:
                 f"{path}: times that no recording has", hint="copy it again, or record it again"
             )
         yield _Placed(event, start, end - start)
-
-
-def _add_host(
-    placed: _Placed, thread: int, host: list[Row], calls: list[Row], steps: list[Row]
-) -> None:
-    event = placed.event
-    row: Row = {
-        "start_ns": placed.start_ns,
-        "duration_ns": placed.duration_ns,
-        "thread": thread,
-        "name": event.name,
-    }
-    call = _CALL.match(event.name)
-    if call and "correlation_id" in event.stats:
-        number = _number(event, "correlation_id")
-        calls.append(row | {"name": call[0], "kind": api_kind(call[0]), "correlation": number})
-        return
-    host.append(row | {"name": _spelled(event.name), "kind": _kind(event)})
-    if "step_num" in event.stats:
-        steps.append(row | {"number": _number(event, "step_num")})
-
-
-def _kind(event: Event) -> HostKind:
-    if event.name.startswith("$"):
-        return HostKind.PYTHON
-    if "hlo_op" in event.stats:
-        return HostKind.OPERATOR
-    return HostKind.COMPILE if "Compile" in event.name else HostKind.ANNOTATION
-
-
-def _spelled(name: str) -> str:
-    """Python's frames as ``file(line): function``, as all tables spell them."""
-    frame = _FRAME.fullmatch(name)
-    if frame:
-        return f"{frame['file']}({frame['line']}): {frame['function']}"
-    return name.removeprefix("$") if name.startswith("$") else name
-
-
-def _number(event: Event, stat: str) -> int | None:
-    value = event.stats.get(stat)
-    return value if isinstance(value, int) and abs(value) < 1 << 62 else None
-
-
-def _with(rows: Table, column: str, target: Any) -> Table:
-    """The table with a column of references, whose ``NO_ROW`` are null."""
-    return table(
-        rows.name,
-        {**rows.columns, column: np.where(target == NO_ROW, 0, target)},
-        {**rows.missing, column: target == NO_ROW},
-    )
-
-
-def _nested(host: Table) -> Table:
-    if not len(host):
-        return host
-    group, start, end = host["thread"].astype(np.int64), host["start_ns"], host.end_ns
-    order = nesting_order(group, start, end)
-    above = nest(group[order], start[order], end[order]).parent
-    parent = np.full(len(host), NO_ROW, np.int64)
-    parent[order] = np.where(above == NO_ROW, NO_ROW, order[above])
-    return _with(host, "parent", parent)
-
-
-def _inside(calls: Table, host: Table) -> Table:
-    if not len(calls) or not len(host):
-        return calls
-    group, start, end = host["thread"].astype(np.int64), host["start_ns"], host.end_ns
-    order = nesting_order(group, start, end)
-    nested = nest(group[order], start[order], end[order])
-    found = innermost(nested, calls["thread"].astype(np.int64), calls["start_ns"], calls.end_ns)
-    return _with(calls, "host_op", np.where(found == NO_ROW, NO_ROW, order[found]))
-
-
-def _launched(ops: Table, calls: Table) -> Table:
-    """Device operations with the call of their correlation, and what that was called from."""
-    if not len(ops) or not len(calls):
-        return ops
-    known = np.flatnonzero(calls.known("correlation"))
-    row_of = dict(zip(calls["correlation"][known].tolist(), known.tolist(), strict=True))
-    numbers = zip(ops["correlation"].tolist(), ops.known("correlation").tolist(), strict=True)
-    call = np.array([row_of.get(n, NO_ROW) if there else NO_ROW for n, there in numbers], np.int64)
-    caller = np.append(calls.filled("host_op", NO_ROW), NO_ROW)[call]
-    return _with(_with(ops, "api_call", call), "host_op", caller)

@@ -1,0 +1,125 @@
+"""The host's side of XLA's profiles: frames, operators, calls and steps, and what they started.
+
+The same for both formats: JAX's Chrome trace writes the statistics of an event as its arguments.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pinchpoint.importers._rows import Row, table_of_rows
+from pinchpoint.importers.xplane.space import Event
+from pinchpoint.trace import HostKind, Names, Table, table
+from pinchpoint.trace.call_names import api_kind
+from pinchpoint.trace.nesting import NO_ROW, innermost, nest, nesting_order
+
+_CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w*")
+_FRAME = re.compile(r"\$(?P<file>[^\n]+):(?P<line>\d{1,9}) (?P<function>[^\n]*)")
+
+
+@dataclass(frozen=True)
+class HostRows:
+    """Rows of the three tables of the host, collected event by event."""
+
+    ops: list[Row] = field(default_factory=list)
+    calls: list[Row] = field(default_factory=list)
+    steps: list[Row] = field(default_factory=list)
+
+    def add(
+        self,
+        event: Event,
+        start_ns: int,
+        duration_ns: int,
+        thread: int,
+        position: int | None = None,
+    ) -> None:
+        """Sort one event in; ``position`` is its place in a file whose arguments can be read."""
+        row: Row = {
+            "start_ns": start_ns,
+            "duration_ns": duration_ns,
+            "thread": thread,
+            "name": event.name,
+            "event": position,
+        }
+        call = _CALL.match(event.name)
+        if call and "correlation_id" in event.stats:
+            number = _number(event, "correlation_id")
+            self.calls.append(
+                row | {"name": call[0], "kind": api_kind(call[0]), "correlation": number}
+            )
+            return
+        self.ops.append(row | {"name": _spelled(event.name), "kind": _kind(event)})
+        if "step_num" in event.stats:
+            self.steps.append(row | {"number": _number(event, "step_num")})
+
+
+def linked_tables(host: HostRows, device: list[Row], names: Names) -> tuple[Table, Table, Table]:
+    """``host_ops`` with their parents, ``api_calls`` inside them, ``device_ops`` from those."""
+    host_ops = _nested(table_of_rows("host_ops", host.ops, names))
+    api_calls = _inside(table_of_rows("api_calls", host.calls, names), host_ops)
+    return host_ops, api_calls, _launched(table_of_rows("device_ops", device, names), api_calls)
+
+
+def _kind(event: Event) -> HostKind:
+    if event.name.startswith("$"):
+        return HostKind.PYTHON
+    if "hlo_op" in event.stats:
+        return HostKind.OPERATOR
+    return HostKind.COMPILE if "Compile" in event.name else HostKind.ANNOTATION
+
+
+def _spelled(name: str) -> str:
+    """Python's frames as ``file(line): function``, as all tables spell them."""
+    frame = _FRAME.fullmatch(name)
+    if frame:
+        return f"{frame['file']}({frame['line']}): {frame['function']}"
+    return name.removeprefix("$") if name.startswith("$") else name
+
+
+def _number(event: Event, stat: str) -> int | None:
+    value = event.stats.get(stat)
+    return value if isinstance(value, int) and abs(value) < 1 << 62 else None
+
+
+def _with(rows: Table, column: str, target: Any) -> Table:
+    """The table with a column of references, whose ``NO_ROW`` are null."""
+    return table(
+        rows.name,
+        {**rows.columns, column: np.where(target == NO_ROW, 0, target)},
+        {**rows.missing, column: target == NO_ROW},
+    )
+
+
+def _nested(host: Table) -> Table:
+    if not len(host):
+        return host
+    group, start, end = host["thread"].astype(np.int64), host["start_ns"], host.end_ns
+    order = nesting_order(group, start, end)
+    above = nest(group[order], start[order], end[order]).parent
+    parent = np.full(len(host), NO_ROW, np.int64)
+    parent[order] = np.where(above == NO_ROW, NO_ROW, order[above])
+    return _with(host, "parent", parent)
+
+
+def _inside(calls: Table, host: Table) -> Table:
+    if not len(calls) or not len(host):
+        return calls
+    group, start, end = host["thread"].astype(np.int64), host["start_ns"], host.end_ns
+    order = nesting_order(group, start, end)
+    nested = nest(group[order], start[order], end[order])
+    found = innermost(nested, calls["thread"].astype(np.int64), calls["start_ns"], calls.end_ns)
+    return _with(calls, "host_op", np.where(found == NO_ROW, NO_ROW, order[found]))
+
+
+def _launched(ops: Table, calls: Table) -> Table:
+    """Device operations with the call of their correlation, and what that was called from."""
+    if not len(ops) or not len(calls):
+        return ops
+    known = np.flatnonzero(calls.known("correlation"))
+    row_of = dict(zip(calls["correlation"][known].tolist(), known.tolist(), strict=True))
+    numbers = zip(ops["correlation"].tolist(), ops.known("correlation").tolist(), strict=True)
+    call = np.array([row_of.get(n, NO_ROW) if there else NO_ROW for n, there in numbers], np.int64)
+    caller = np.append(calls.filled("host_op", NO_ROW), NO_ROW)[call]
+    return _with(_with(ops, "api_call", call), "host_op", caller)
