@@ -26,7 +26,7 @@ def replacing(path: Path, *, lasting: bool = False) -> Iterator[Path]:
     ``lasting`` waits until the disk has it. Raises OSError if the place cannot be written, or is a
     folder or a device: replacing a device would take it from the machine.
     """
-    target = path.resolve() if path.is_symlink() else path
+    target = _end_of_links(path) if path.is_symlink() else path
     old = _facts(target)
     if old is not None and not stat.S_ISREG(old.st_mode):
         raise OSError(errno.EEXIST, "a folder or a device", str(path))
@@ -48,6 +48,14 @@ def replacing(path: Path, *, lasting: bool = False) -> Iterator[Path]:
         _move(beside, target, there=old is not None)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _end_of_links(path: Path) -> Path:
+    """What a link leads to. OSError where it leads to itself, which Python 3.11 calls an error."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
 
 
 def _facts(path: Path) -> os.stat_result | None:

@@ -145,8 +145,11 @@ def _app(name: str) -> "App":
 
 def _interrupted(error: KeyboardInterrupt) -> int:
     """Say what is left behind; whatever writes over time has noted it on the interruption."""
-    from pinchpoint.cli.output import note, written
-
+    try:
+        from pinchpoint.cli.output import note, written
+    except ImportError:  # in the middle of an import, which does not go on
+        print("interrupted; nothing was written", file=sys.stderr)
+        return EXIT_INTERRUPTED
     left = [f"written before: {', '.join(map(str, written()))}"] if written() else []
     left += getattr(error, "__notes__", [])
     note(f"interrupted; {'; '.join(left) or 'nothing was written'}")

@@ -34,13 +34,14 @@ def listed(places: list[str]) -> Iterator[str]:
     """Every path or URL, each once, in order."""
     seen: set[str] = set()
     for place in places:
-        for path in _listed(place):
+        for path in _listed(place, ()):
             if path not in seen:
                 seen.add(path)
                 yield path
 
 
-def _listed(place: str) -> Iterator[str]:
+def _listed(place: str, inside: tuple[str, ...]) -> Iterator[str]:
+    """``inside``: the lists that name this place, one in the other."""
     if _URL.match(place):
         yield from _remote(place)
         return
@@ -48,14 +49,16 @@ def _listed(place: str) -> Iterator[str]:
     if path.is_dir():
         yield from (str(p) for p in _in_folder(path))
     elif path.suffix == ".txt" and path.is_file():
+        if place in inside:
+            raise UnreadableFile(f"{place}: a list that names itself", hint="name recordings in it")
         for line in _lines(path):
-            yield from _listed(line)
+            yield from _listed(line, (*inside, place))
     elif path.exists():
         yield place
     elif glob.has_magic(place):
         matches = sorted(glob.glob(place, recursive=True))  # noqa: PTH207 - may be absolute
         for match in matches:
-            yield from _listed(match)
+            yield from _listed(match, inside)
     else:
         raise UnreadableFile(f"{place}: no such file", hint="check the path")
 

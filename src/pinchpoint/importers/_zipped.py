@@ -4,6 +4,7 @@ Browsers and CI services hand out recordings like this. An archive can claim any
 its bytes really unpack to counts, and it is bounded.
 """
 
+import lzma
 import tempfile
 import zipfile
 import zlib
@@ -25,6 +26,9 @@ _HEAD_BYTES = 4096
 _SHOWN = 3
 _END, _END_64 = b"PK\x05\x06", b"PK\x06\x06"
 _END_REACH_BYTES = (1 << 16) + 128  # a comment of at most 64 KB follows
+
+# What zipfile lets through of damaged members and names, besides its own.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, UnicodeError, IndexError)
 
 IsRecording = Callable[[str, bytes], bool]  # by name and first bytes
 
@@ -48,7 +52,7 @@ def unzipped(path: Path, is_recording: IsRecording) -> Iterator[Unzipped]:
                     member = _chosen(path, archive, is_recording)
                     inside = Path(folder) / _plain_name(member.filename)
                     _unpack(path, archive, member, inside)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        except (*_DAMAGE, NotImplementedError) as error:
             raise UnreadableFile(f"{path}: damaged zip ({error})", hint="copy it again") from None
         except RuntimeError:  # what zipfile raises of an encrypted member
             raise UnreadableFile(

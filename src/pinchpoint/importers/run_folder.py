@@ -226,7 +226,11 @@ def _document(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
 def _inside(folder: Path, name: object) -> Path:
     """A file of the folder; a name that leads elsewhere is refused."""
     path = folder / str(name)
-    if not path.resolve().is_relative_to(folder.resolve()):
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve())
+    except (RuntimeError, OSError):  # links that lead to themselves
+        inside = False
+    if not inside:
         raise UnreadableFile(
             f"{folder}: the recording {name!r} lies outside", hint="check run.json"
         )

@@ -36,7 +36,7 @@ def _lost_without_a_cause(report: Report) -> str | None:
     step_ns = sum(_part_ns(part) for part in report.breakdown)
     lost = [part for part in report.breakdown if _is_lost(part, report)]
     lost_ns = sum(map(_part_ns, lost))
-    if lost_ns < HELD_UP_RATIO * step_ns or not lost:
+    if lost_ns < HELD_UP_RATIO * step_ns or not lost_ns:
         return None
     most = max(lost, key=_part_ns)
     said = "No rule explains that." if most.part not in _SILENT else "Nothing recorded explains it."

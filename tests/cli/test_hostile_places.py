@@ -1,0 +1,40 @@
+"""Places and archives that once ended in an internal error."""
+
+import json
+import zipfile
+
+import pytest
+
+from pinchpoint.cli import main as cli
+
+
+@pytest.mark.parametrize("damage", ["lzma", "empty name"])
+def test_a_damaged_member_is_a_damaged_zip(tmp_path, capsys, damage):
+    path = tmp_path / "x.zip"
+    method = zipfile.ZIP_LZMA if damage == "lzma" else zipfile.ZIP_STORED
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("a.json", "{}" * 100)
+    raw = bytearray(path.read_bytes())
+    if damage == "lzma":
+        raw[45:60] = b"\xff" * 15
+    else:
+        raw = bytearray(bytes(raw).replace(b"a.json", b"\0.json"))
+    path.write_bytes(raw)
+    assert cli(["diagnose", str(path)]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_list_that_names_itself(tmp_path, capsys):
+    path = tmp_path / "list.txt"
+    path.write_text(f"{path}\n")
+    assert cli(["ranks", str(path)]) == 2
+    assert "names itself" in capsys.readouterr().err
+
+
+def test_a_link_to_itself_cannot_be_written(tmp_path, capsys):
+    loop, trace = tmp_path / "loop", tmp_path / "t.json"
+    loop.symlink_to(loop)
+    event = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+    trace.write_text(json.dumps({"traceEvents": [event]}))
+    assert cli(["report", str(trace), "-o", str(loop)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
