@@ -44,7 +44,8 @@ def test_diagnosed_and_drawn(trace):
 
 def test_kernels_and_roofline(trace):
     document = kernels_document(trace)
-    assert document.launches or document.record
+    no_kernels = trace.device_ops is None or not len(trace.device_ops)
+    assert document.launches or document.record or no_kernels
     assert render_kernels(document, Look(verbose=True)).endswith("\n")
     placed = roofline_document(trace)
     assert render_roofline(placed, Look(verbose=True)).endswith("\n")
