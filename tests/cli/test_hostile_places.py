@@ -1,10 +1,12 @@
 """Places and archives that once ended in an internal error."""
 
 import json
+import sys
 import zipfile
 
 import pytest
 
+from pinchpoint.cli import dispatch
 from pinchpoint.cli import main as cli
 
 
@@ -38,3 +40,24 @@ def test_a_link_to_itself_cannot_be_written(tmp_path, capsys):
     trace.write_text(json.dumps({"traceEvents": [event]}))
     assert cli(["report", str(trace), "-o", str(loop)]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_steps_in_which_nothing_passes(tmp_path, capsys):
+    mark = {"ph": "X", "cat": "user_annotation", "pid": 1, "tid": 1, "dur": 900}
+    events = [
+        mark | {"name": "ProfilerStep#1", "ts": 1000},
+        mark | {"name": "ProfilerStep#3", "ts": 3000},
+        {"ph": "B", "name": "k", "ts": 1000, "tid": 2, "pid": "p", "cat": "gpu_memcpy"}
+        | {"args": {"stream": 7, "device": 0}},
+        {"ph": "E", "ts": 5424, "tid": 2, "pid": "p"},
+    ]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert cli(["diagnose", str(path)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_an_interruption_within_an_import_is_no_regression(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "pinchpoint.cli.output", None)  # importing it fails
+    assert dispatch._interrupted(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == "interrupted; nothing was written\n"
