@@ -35,7 +35,7 @@ def made_up(events: int) -> Trace:
     rng, names = np.random.default_rng(1), Names()
     at = np.arange(count, dtype=np.int64) * OPERATOR_NS + rng.integers(0, 1500, count)
     return Trace(
-        source=Source("made-up", "made up"),
+        source=Source("made-up", "made up", recorder="torch.profiler"),
         threads=(Thread("1", "1", "main"),),
         devices=(Device(0, "NVIDIA H100 80GB HBM3", 85_017_493_504, 132, (9, 0), "nvidia"),),
         host_ops=_host(at, rng, names),

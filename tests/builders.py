@@ -155,7 +155,7 @@ class TraceBuilder:
         }
         tables |= {name: self._table(name, rows) for name, rows in self.rows.items() if rows}
         tables |= {"names": self.names.freeze()} | facts
-        tables.setdefault("source", Source("built by hand", "test"))
+        tables.setdefault("source", Source("built by hand", "test", recorder="torch.profiler"))
         return Trace(threads=tuple(self.threads), devices=tuple(self.devices), **tables)
 
     def _link(self) -> None:

@@ -79,9 +79,10 @@ def read_with(path: Path, scanner: Any, block_bytes: int | None = None) -> Trace
 def differences(a: Trace, b: Trace) -> list[str]:
     """What differs between two traces; nothing if they are the same."""
     facts = ("names", "threads", "devices", "origin_ns", "rank", "world_size")
+    facts += ("collective_backend",)
     found = [fact for fact in facts if getattr(a, fact) != getattr(b, fact)]
-    found += ["metadata"] * (repr(dict(a.metadata)) != repr(dict(b.metadata)))
-    found += ["truncated"] * (a.source.truncated != b.source.truncated)
+    for fact in ("truncated", "recorder", "recorder_version", "producer"):
+        found += [fact] * (getattr(a.source, fact) != getattr(b.source, fact))
     for name, columns in TABLES.items():
         one, other = getattr(a, name, None), getattr(b, name, None)
         if one is None or other is None:

@@ -1,10 +1,9 @@
 """Builds recordings of Nsight Compute for tests: launches with a few metrics."""
 
-from types import MappingProxyType
 from typing import Any
 
 from builders import TraceBuilder
-from pinchpoint.trace import Device, Trace
+from pinchpoint.trace import Device, ExpertNote, ProfiledLaunch, Trace
 
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
@@ -27,22 +26,19 @@ def launch(name: str = "kernel", us: float = 100.0, **more: Any) -> dict[str, An
 
 
 def add_launches(builder: TraceBuilder, *launches: dict[str, Any]) -> dict[str, Any]:
-    """Add the counters to a trace being built; returns the metadata that belongs to them."""
+    """Add the counters to a trace being built; returns the fields that belong to them."""
     for number, each in enumerate(launches):
         for metric, value in each["metrics"].items():
             builder.add(
                 "kernel_counters", launch=number, name=each["name"], metric=metric, value=value
             )
-    about = tuple(
-        {"name": x["name"], "grid": x.get("grid"), "block": x.get("block"), "texts": {}}
-        for x in launches
-    )
-    rules = tuple(
-        {"launch": i, "section": "", "speedup_kind": None, "speedup_percent": None} | rule
+    about = tuple(ProfiledLaunch(x["name"], x.get("grid"), x.get("block")) for x in launches)
+    notes = tuple(
+        ExpertNote(**{"launch": i, "section": ""} | rule)
         for i, x in enumerate(launches)
         for rule in x.get("rules", ())
     )
-    return {"metadata": MappingProxyType({"ncu_launches": about, "ncu_rules": rules})}
+    return {"profiled_launches": about, "expert_notes": notes}
 
 
 def profiled(*launches: dict[str, Any]) -> Trace:

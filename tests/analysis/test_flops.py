@@ -1,5 +1,3 @@
-from types import MappingProxyType
-
 import pytest
 
 from builders import TraceBuilder
@@ -97,9 +95,8 @@ def test_an_unknown_device_has_flops_and_no_mfu():
 
 def test_a_device_that_only_the_driver_describes():
     builder = with_steps()
-    builder.devices = [Device(0, "NVIDIA H999", None, 132, (9, 0), "nvidia")]
-    facts = MappingProxyType({"device_facts": {0: {"clock_hz": 1.83e9}}})
-    found = utilisation(builder.trace(metadata=facts))
+    builder.devices = [Device(0, "NVIDIA H999", None, 132, (9, 0), "nvidia", clock_hz=1.83e9)]
+    found = utilisation(builder.trace())
     assert found.peak.per_s == pytest.approx(989.4e12, rel=1e-3)
     assert "computed" in found.peak.source
 

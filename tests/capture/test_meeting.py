@@ -9,7 +9,7 @@ import pytest
 from pinchpoint.capture import meeting
 from pinchpoint.capture.identity import Identity
 from pinchpoint.capture.meeting import begin_together
-from pinchpoint.monitor.run_folder import PROCESSES
+from pinchpoint.run_folder.layout import PROCESSES
 
 
 def rank(number, of=2):

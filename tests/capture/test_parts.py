@@ -16,6 +16,11 @@ from pinchpoint.capture.settings import Settings, chosen, from_environment
 from pinchpoint.capture.torch_window import TorchWindow
 from pinchpoint.capture.trace_file import BrokenTrace, pack
 from pinchpoint.errors import UsageError
+from pinchpoint.run_folder.documents import ProcessDevice, ProcessDocument, RecordingNote
+
+WITHOUT_KERNELS = ProcessDocument(
+    recordings=(RecordingNote(file="t.json.gz", kernels=0),), device=ProcessDevice(number=0)
+)
 
 
 def test_settings_travel_through_the_environment():
@@ -111,9 +116,7 @@ def ended(busy):
 
 @pytest.mark.parametrize(("busy", "loud"), [(0.9, True), (0.0, False), (None, True)])
 def test_a_recording_without_kernels_of_a_working_device_is_called_out(tmp_path, busy, loud):
-    recording = {"file": "t.json.gz", "kernels": 0}
-    process = {"problems": [], "recordings": [recording], "device": {"number": 0}}
-    found = problems_of(tmp_path, [process], Settings(""), ended(busy))
+    found = problems_of(tmp_path, [WITHOUT_KERNELS], Settings(""), ended(busy))
     assert any("another tool has taken" in problem for problem in found) == loud
 
 
@@ -121,9 +124,7 @@ def test_a_teardown_that_loses_kernels_is_named_and_left_to_who_set_it(tmp_path,
     assert environment_of(Settings("/run"))["TEARDOWN_CUPTI"] == "0"
     monkeypatch.setenv("TEARDOWN_CUPTI", "1")
     assert environment_of(Settings("/run"))["TEARDOWN_CUPTI"] == "1"
-    recording = {"file": "t.json.gz", "kernels": 0}
-    process = {"problems": [], "recordings": [recording], "device": {"number": 0}}
-    (problem,) = problems_of(tmp_path, [process], Settings(""), ended(0.9))
+    (problem,) = problems_of(tmp_path, [WITHOUT_KERNELS], Settings(""), ended(0.9))
     assert "unset it" in problem
 
 

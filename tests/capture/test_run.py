@@ -110,8 +110,8 @@ def test_a_module_with_loader_workers_is_timed_recorded_and_left_alone(ran):
     assert metrics["steps"]["unprofiled_ms"]["median"] > 0
     trace = pp.load(run.folder)
     assert trace.run.unprofiled_step_ns == tuple(steps["before_ns"] + steps["after_ns"])
-    assert len(trace.run.environment["loader_workers"]) == 4
-    assert trace.run.environment["software"]["python"]
+    assert len(trace.run.loader_workers) == 4
+    assert trace.run.documents["software"]["python"]
     assert len(trace.steps) == 6
     assert (trace.host_ops["kind"] == HostKind.OPERATOR).any()
     assert len(trace.counters)

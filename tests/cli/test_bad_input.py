@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pinchpoint.cli import main as cli
-from pinchpoint.monitor.run_folder import SCHEMA
+from pinchpoint.run_folder.layout import SCHEMA
 
 DEMO = Path(__file__).parents[1] / "data/labelled/c16_sync_in_loop.slow.json.gz"
 

@@ -37,11 +37,11 @@ def written(tmp_path, text, name="page.csv"):
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_of_a_recording_says_the_same(page):
     trace = pp.load(DATA / page)
-    launches = trace.metadata["ncu_launches"]
+    launches = trace.profiled_launches
     assert len(launches) == 10
-    assert launches[0]["grid"] == (2, 66, 1)
-    assert launches[0]["block"] == (384, 1, 1)
-    assert launches[8]["name"] == "strided_copy"
+    assert launches[0].grid == (2, 66, 1)
+    assert launches[0].block == (384, 1, 1)
+    assert launches[8].name == "strided_copy"
     assert trace.devices[0].compute_capability == (9, 0)
     assert trace.devices[0].multiprocessors == 132
     found = metrics(trace)
@@ -63,14 +63,14 @@ def test_the_tensor_operations_of_the_bf16_product_are_exact():
 
 def test_rules_of_nvidia_are_kept_as_they_are():
     trace = pp.load(DATA / "kernels.details.csv.gz")
-    said = {(r["launch"], r["rule"]): r for r in trace.metadata["ncu_rules"]}
-    assert said[7, "LaunchConfiguration"]["kind"] == "OPT"
-    assert said[8, "UncoalescedGlobalAccess"]["speedup_percent"] == 77.7
-    assert said[8, "UncoalescedGlobalAccess"]["speedup_kind"] == "global"
-    assert "58720256 excessive sectors" in said[8, "UncoalescedGlobalAccess"]["text"]
-    printed = pp.load(DATA / "kernels.details.txt.gz").metadata["ncu_rules"]
-    assert len(printed) == len(trace.metadata["ncu_rules"])
-    assert [r["kind"] for r in printed] == [r["kind"] for r in trace.metadata["ncu_rules"]]
+    said = {(r.launch, r.rule): r for r in trace.expert_notes}
+    assert said[7, "LaunchConfiguration"].kind == "OPT"
+    assert said[8, "UncoalescedGlobalAccess"].speedup_percent == 77.7
+    assert said[8, "UncoalescedGlobalAccess"].speedup_kind == "global"
+    assert "58720256 excessive sectors" in said[8, "UncoalescedGlobalAccess"].text
+    printed = pp.load(DATA / "kernels.details.txt.gz").expert_notes
+    assert len(printed) == len(trace.expert_notes)
+    assert [r.kind for r in printed] == [r.kind for r in trace.expert_notes]
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,14 @@ def test_noise_around_and_between_the_rows(tmp_path):
     text = noise + lines[0] + lines[1] + "==WARNING== something\nepoch 1\n" + lines[2] + noise
     trace = pp.load(written(tmp_path, text))
     assert metric(trace, 0, "gpu__time_duration.sum") == (1234.5, "us")
-    (launch,) = trace.metadata["ncu_launches"]
-    assert launch["name"] == "gemm, the first"
-    assert launch["texts"] == {"launch__cluster_policy": "PolicySpread"}
+    (launch,) = trace.profiled_launches
+    assert launch.name == "gemm, the first"
+    assert launch.texts == {"launch__cluster_policy": "PolicySpread"}
 
 
 def test_much_output_of_the_program_before_the_table(tmp_path):
     text = "==PROF== Connected\n" + "loss 1.0\n" * 20_000 + RAW
-    assert len(pp.load(written(tmp_path, text)).metadata["ncu_launches"]) == 1
+    assert len(pp.load(written(tmp_path, text)).profiled_launches) == 1
 
 
 def test_a_european_page(tmp_path):
@@ -157,7 +157,7 @@ def test_a_european_page(tmp_path):
 
 
 def test_two_pages_in_one_file(tmp_path):
-    assert len(pp.load(written(tmp_path, RAW + RAW)).metadata["ncu_launches"]) == 2
+    assert len(pp.load(written(tmp_path, RAW + RAW)).profiled_launches) == 2
 
 
 def test_a_page_that_is_cut_in_a_row(tmp_path):
@@ -208,15 +208,15 @@ def test_a_report_by_the_published_layout(tmp_path):
     path = tmp_path / "a.ncu-rep"
     path.write_bytes(report([first, result(strings, "other", {"x__y.sum": 2**40})], strings))
     trace = pp.load(path)
-    assert [x["name"] for x in trace.metadata["ncu_launches"]] == ["void gemm<float>(int)", "other"]
-    assert trace.metadata["ncu_launches"][0]["grid"] == (2, 3, 1)
-    assert trace.metadata["ncu_launches"][0]["stream"] == 7
+    assert [x.name for x in trace.profiled_launches] == ["void gemm<float>(int)", "other"]
+    assert trace.profiled_launches[0].grid == (2, 3, 1)
+    assert trace.profiled_launches[0].stream == 7
     assert metric(trace, 0, "gpu__time_duration.sum") == (1500.0, "ns")
     assert metric(trace, 1, "x__y.sum") == (2.0**40, None)
     assert trace.devices[0].name == "NVIDIA TEST"
     assert trace.source.producer == "ncu 2025.3.1.0"
-    (said,) = trace.metadata["ncu_rules"]
-    assert (said["kind"], said["text"]) == ("OPT", "memory is busier")
+    (said,) = trace.expert_notes
+    assert (said.kind, said.text) == ("OPT", "memory is busier")
 
 
 @pytest.mark.parametrize("keep", range(0, 100, 7))

@@ -32,8 +32,8 @@ def test_a_report_of_2023():
     assert trace.source.producer == "ncu 2023.1.1.0"
     assert trace.devices[0].name == "NVIDIA A10G"
     assert durations(trace) == [431648, 296704, 260512, 222464]
-    assert trace.metadata["ncu_launches"][3]["name"].startswith("void warptiling<(int)128")
-    assert len(trace.metadata["ncu_rules"]) == 8
+    assert trace.profiled_launches[3].name.startswith("void warptiling<(int)128")
+    assert len(trace.expert_notes) == 8
 
 
 def test_a_report_of_2022():

@@ -318,7 +318,7 @@ def test_devices_and_what_the_driver_says_of_them(tmp_path):
     )  # fmt: skip
     assert [(d.number, d.name) for d in trace.devices] == [(0, "NVIDIA A100-SXM4-40GB"), (1, None)]
     assert trace.devices[0].compute_capability == (8, 0)
-    assert trace.metadata["device_facts"][0]["memory_bytes_per_s"] == 1_555_200_000_000
+    assert trace.devices[0].memory_bytes_per_s == 1_555_200_000_000
 
 
 def test_the_environment_of_the_recording_does_not_get_into_the_trace(tmp_path):

@@ -54,14 +54,14 @@ def test_other_units_of_time(tmp_path):
 def test_summaries_are_kept_and_hold_no_timeline(tmp_path):
     trace = read(tmp_path, SUMMARY)
     assert trace.device_ops is None
-    (summary,) = trace.metadata["nsys_summary"]
+    (summary,) = trace.summaries
     assert summary["columns"][1] == "Total Time (ns)"
     assert [row[1] for row in summary["rows"]] == ["300", "100"]
 
 
 def test_headers_of_2021(tmp_path):
     text = "Time(%),Total Time (ns),Instances,Average,Minimum,Maximum,Name\n100.0,5,1,5.0,5,5,k\n"
-    assert read(tmp_path, text).metadata["nsys_summary"][0]["rows"][0][-1] == "k"
+    assert read(tmp_path, text).summaries[0].rows[0][-1] == "k"
 
 
 def test_a_row_that_is_cut_off_is_counted(tmp_path):

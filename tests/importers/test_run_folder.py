@@ -10,7 +10,7 @@ from kineto_documents import document, launched, op, written
 from pinchpoint.analysis.recording_cost import why_uncalibrated
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
-from pinchpoint.monitor.run_folder import SCHEMA
+from pinchpoint.run_folder.layout import SCHEMA
 
 BASE_NS = 10**18
 TELEMETRY = """unix_ns,device,power_w,cpu_ratio
@@ -78,7 +78,7 @@ def test_without_a_uuid_in_common_numbers_stay_the_drivers(tmp_path, environment
 
 def test_the_environment_is_kept_for_the_rules(tmp_path):
     folder = run_folder(tmp_path / "run", environment=TWO | {"cpu": {"cores": 3}})
-    assert load(folder).run.environment["cpu"] == {"cores": 3}
+    assert load(folder).run.documents["cpu"] == {"cores": 3}
 
 
 @pytest.fixture

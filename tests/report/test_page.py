@@ -62,7 +62,7 @@ def test_every_link_of_the_contents_leads_somewhere():
 
 def test_facts_of_the_run_are_shown():
     run = RunFacts(
-        environment={"torch": {"version": "2.11", "unknown": None}}, command=("python", "x")
+        documents={"torch": {"version": "2.11", "unknown": None}}, command=("python", "x")
     )
     text = rendered(training().trace(run=run))
     assert '<td class="text">torch.version</td>' in text

@@ -54,7 +54,7 @@ def hostile():
     every = " ".join(NAMES.values())
     return builder.trace(
         source=Source(f"/tmp/{every}", every, producer=every),
-        run=RunFacts(environment=facts, command=("python", *NAMES.values())),
+        run=RunFacts(documents=facts, command=("python", *NAMES.values())),
     )
 
 

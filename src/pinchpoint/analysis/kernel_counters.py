@@ -7,11 +7,9 @@ Here a launch has all its metrics, in ns, bytes, bytes/s and Hz.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
-from pinchpoint.trace import Trace, once_per_trace
-
-Size = tuple[int, int, int]
+from pinchpoint.trace import ExpertNote, ProfiledLaunch, Trace, once_per_trace
+from pinchpoint.trace.profiled import Size
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _TIMES = {
@@ -31,11 +29,14 @@ class KernelLaunch:
     grid: Size | None = None
     block: Size | None = None
     texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    rules: tuple[Mapping[str, Any], ...] = ()  # what NVIDIA's own rules said
+    rules: tuple[ExpertNote, ...] = ()  # what NVIDIA's own rules said
 
     def get(self, *names: str) -> float | None:
         """The first of several metrics that was collected; names differ between versions."""
         return next((self.metrics[n] for n in names if n in self.metrics), None)
+
+
+_UNTOLD = ProfiledLaunch("")
 
 
 @once_per_trace
@@ -44,10 +45,10 @@ def kernel_launches(trace: Trace) -> tuple[KernelLaunch, ...]:
     counters = trace.kernel_counters
     if counters is None or not len(counters):
         return ()
-    about = trace.metadata.get("ncu_launches", ())
-    said: dict[int, list[Mapping[str, Any]]] = {}
-    for rule in trace.metadata.get("ncu_rules", ()):
-        said.setdefault(rule["launch"], []).append(rule)
+    about = dict(enumerate(trace.profiled_launches))
+    said: dict[int, list[ExpertNote]] = {}
+    for note in trace.expert_notes:
+        said.setdefault(note.launch, []).append(note)
     unit_known = counters.known("unit")
     names = trace.names
     metrics: dict[int, dict[str, float]] = {}
@@ -70,9 +71,9 @@ def kernel_launches(trace: Trace) -> tuple[KernelLaunch, ...]:
             names[int(counters["name"][row])],
             int(counters["device"][row]) if counters.known("device")[row] else 0,
             MappingProxyType(metrics[launch]),
-            about[launch]["grid"] if launch < len(about) else None,
-            about[launch]["block"] if launch < len(about) else None,
-            about[launch]["texts"] if launch < len(about) else MappingProxyType({}),
+            about.get(launch, _UNTOLD).grid,
+            about.get(launch, _UNTOLD).block,
+            about.get(launch, _UNTOLD).texts,
             tuple(said.get(launch, ())),
         )
         for launch, row in sorted(first.items())

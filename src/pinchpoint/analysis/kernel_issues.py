@@ -103,9 +103,8 @@ class _Case(NamedTuple):
     def rule(self, name: str) -> float | None:
         """The speed-up in percent that NVIDIA's rule of this name speaks of; 0 if it gives none."""
         for said in self.launch.rules:
-            if said["rule"] == name and said["kind"] in ("OPT", "WRN"):
-                percent: float | None = said["speedup_percent"]
-                return percent or 0.0
+            if said.rule == name and said.kind in ("OPT", "WRN"):
+                return said.speedup_percent or 0.0
         return None
 
 

@@ -9,7 +9,6 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 from functools import lru_cache
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +41,8 @@ def with_counters(timeline: Trace, profiled: Trace) -> Trace:
         timeline,
         names=tuple(names),
         kernel_counters=_renamed(counters, np.array(moved, np.int32)),
-        metadata=MappingProxyType(
-            {
-                **timeline.metadata,
-                **{k: v for k, v in profiled.metadata.items() if k.startswith("ncu_")},
-            }
-        ),
+        profiled_launches=profiled.profiled_launches,
+        expert_notes=profiled.expert_notes,
     )
 
 

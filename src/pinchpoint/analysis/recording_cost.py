@@ -20,14 +20,15 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-# Recorders whose cost nobody has measured against runs without them; the others are PyTorch's.
-UNCALIBRATED_FORMATS = ("xplane", "xplane json", "nsys")
+# The recorder that the costs below were measured with; see kineto/recorder.py for its signs.
+CALIBRATED_RECORDER = "torch.profiler"
 
 
 def why_uncalibrated(trace: Trace) -> str | None:
     """Why the costs below are not those of what made this recording; None where they are."""
-    # A run folder names the format of its recording last: "run folder (xplane)".
-    if trace.source.format.rpartition("(")[2].rstrip(")") in UNCALIBRATED_FORMATS:
+    if trace.source.recorder is None:
+        return "the file does not show what recorded it"
+    if trace.source.recorder != CALIBRATED_RECORDER:
         return "no calibration for this recorder"
     worked = trace.device_ops is not None and len(trace.device_ops)
     if worked and (trace.host_ops is None or not len(trace.host_ops)):

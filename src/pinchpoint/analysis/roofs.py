@@ -1,7 +1,7 @@
 """The roofs of a device: what it can compute and move, and where each figure comes from.
 
 Ceilings measured on the machine itself are preferred to the data sheet, which no program reaches.
-They come with the trace in ``metadata["ceilings"]``; see ``with_ceilings``.
+They come with the trace in ``Trace.ceilings``; see ``with_ceilings``.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,6 @@ from types import MappingProxyType
 from pinchpoint.hardware import DeviceSpec, derived_spec, find_spec, flop_per_cycle
 from pinchpoint.hardware.ceilings import Ceilings
 from pinchpoint.trace import Device, Trace
-
-_METADATA_KEY = "ceilings"
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,7 @@ def with_ceilings(trace: Trace, ceilings: Ceilings | None) -> Trace:
     """The trace with measured ceilings, if they are of its device."""
     if ceilings is None or ceilings.device not in {d.name for d in trace.devices}:
         return trace
-    metadata = MappingProxyType({**trace.metadata, _METADATA_KEY: ceilings})
-    return replace(trace, metadata=metadata)
+    return replace(trace, ceilings=ceilings)
 
 
 def spec_of(trace: Trace, number: int | None = None) -> DeviceSpec | None:
@@ -64,16 +61,15 @@ def spec_of(trace: Trace, number: int | None = None) -> DeviceSpec | None:
         return None
     if (spec := find_spec(device.name)) is not None:
         return spec
-    facts = trace.metadata.get("device_facts", {}).get(device.number, {})
     if device.compute_capability is None or device.multiprocessors is None:
         return None
     return derived_spec(
         device.name or "unknown device",
         device.compute_capability,
         device.multiprocessors,
-        facts.get("clock_hz") or 0.0,
-        facts.get("memory_bytes_per_s"),
-        facts.get("l2_bytes"),
+        device.clock_hz or 0.0,
+        device.memory_bytes_per_s,
+        device.l2_bytes,
     )
 
 
@@ -81,8 +77,8 @@ def roofs(trace: Trace, number: int | None = None) -> Roofs | None:
     """The roofs of a device of the trace; None if nothing is known of it."""
     spec = spec_of(trace, number)
     device = _device(trace, number)
-    ceilings = trace.metadata.get(_METADATA_KEY)
-    if not isinstance(ceilings, Ceilings) or device is None or ceilings.device != device.name:
+    ceilings = trace.ceilings
+    if ceilings is None or device is None or ceilings.device != device.name:
         ceilings = None
     if spec is None and ceilings is None:
         return None

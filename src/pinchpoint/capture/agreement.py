@@ -9,7 +9,7 @@ import contextlib
 from pathlib import Path
 
 from pinchpoint.capture.identity import Identity
-from pinchpoint.monitor.run_folder import PROCESSES
+from pinchpoint.run_folder.layout import PROCESSES
 
 AHEAD = 3  # steps between the decision and the recording
 ALONE_AFTER = 60  # steps that a rank waits for the decision once it would have decided itself

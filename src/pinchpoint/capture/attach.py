@@ -15,7 +15,7 @@ import psutil
 
 from pinchpoint.capture.settings import FOLDER_VARIABLE
 from pinchpoint.errors import MeasurementInvalid, UsageError
-from pinchpoint.monitor.run_folder import REQUEST_FILE, TRACES
+from pinchpoint.run_folder.layout import REQUEST_FILE, TRACES
 
 _HOW = (
     "start it for that: pinchpoint run train.py; or, with any launcher, with KINETO_USE_DAEMON=1 "

@@ -1,194 +1,190 @@
 """Puts together what the processes of a run wrote: ``run.json``, ``metrics.json``, and notes."""
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean as mean
 from statistics import median
-from typing import Any
+
+import msgspec
 
 from pinchpoint.capture.company import company
 from pinchpoint.capture.folder import remove_leftovers
 from pinchpoint.capture.launcher import TEARDOWN, Ended
 from pinchpoint.capture.settings import Settings
+from pinchpoint.errors import UnreadableFile
 from pinchpoint.monitor.environment import redacted_command
-from pinchpoint.monitor.run_folder import (
-    ENVIRONMENT_FILE,
-    LOADER,
-    METRICS_FILE,
-    METRICS_SCHEMA,
-    NSYS,
-    PROCESSES,
-    RUN_FILE,
-    SCHEMA,
-    TELEMETRY_FILE,
-    TRACES,
-    write_json,
+from pinchpoint.run_folder.documents import (
+    MemoryPeaks,
+    ProcessDocument,
+    RunDocument,
+    StepTimes,
+    WorkerDocument,
+)
+from pinchpoint.run_folder.files import Document, read, write
+from pinchpoint.run_folder.layout import LOADER, METRICS_FILE, NSYS, PROCESSES, RUN_FILE, TRACES
+from pinchpoint.run_folder.metrics import (
+    DataWait,
+    MetricsDocument,
+    Others,
+    RankMetrics,
+    StepMetrics,
+    StepPercentiles,
+    UnprofiledSteps,
+    WorkerMetrics,
 )
 
-_LARGEST_NOTE_BYTES = 1 << 20
 _NS_PER_MS = 1e6
 
 
 def begin(folder: Path, command: Sequence[str], settings: Settings) -> None:
     """Write ``run.json`` before the program starts, so that a lost run explains itself."""
-    write_json(folder / RUN_FILE, _run(command, settings, "running"))
+    write(folder / RUN_FILE, _run(command, settings, "running"))
 
 
 def finish(folder: Path, command: Sequence[str], settings: Settings, ended: Ended) -> list[str]:
     """Write the final documents; returns what went wrong, in sentences."""
     remove_leftovers(folder)
-    processes = notes(folder / PROCESSES, "*.json")
-    workers = notes(folder / LOADER, "worker.*.json")
+    processes = notes(folder / PROCESSES, "*.json", ProcessDocument)
+    workers = notes(folder / LOADER, "worker.*.json", WorkerDocument)
     problems = problems_of(folder, processes, settings, ended)
-    run = _run(command, settings, "ended") | {
-        "started_unix_ns": ended.started_unix_ns,
-        "ended_unix_ns": ended.ended_unix_ns,
-        "exit_code": ended.exit_code,
-        "problems": problems,
-        "recordings": sorted(
-            f"{TRACES}/{r['file']}" for p in processes for r in p["recordings"] if r["file"]
-        ),
-        "devices": list(ended.sampled.devices),
-        "no_devices": ended.sampled.no_devices,
-        "not_sampled": ended.sampled.missing,
-    }
-    write_json(folder / METRICS_FILE, metrics(processes, workers, ended))
-    write_json(folder / RUN_FILE, run)
+    run = msgspec.structs.replace(
+        _run(command, settings, "ended"),
+        started_unix_ns=ended.started_unix_ns,
+        ended_unix_ns=ended.ended_unix_ns,
+        exit_code=ended.exit_code,
+        problems=tuple(problems),
+        recordings=tuple(sorted(f"{TRACES}/{r.file}" for p in processes for r in p.files)),
+        devices=tuple(ended.sampled.devices),
+        no_devices=ended.sampled.no_devices,
+        not_sampled=ended.sampled.missing,
+    )
+    write(folder / METRICS_FILE, metrics(processes, workers, ended))
+    write(folder / RUN_FILE, run)
     return problems
 
 
-def notes(folder: Path, pattern: str) -> list[dict[str, Any]]:
-    """The JSON documents that processes left, by rank; broken ones are left out."""
+def notes(folder: Path, pattern: str, kind: type[Document]) -> list[Document]:
+    """The documents that processes left, by rank; broken ones are left out."""
     found = []
     for path in sorted(folder.glob(pattern)):
         try:
-            if path.stat().st_size > _LARGEST_NOTE_BYTES:
-                continue
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found.append(read(path, kind).document)
+        except UnreadableFile:
             continue
-        if isinstance(document, dict):
-            found.append(document)
     return found
 
 
 def metrics(
-    processes: Sequence[Mapping[str, Any]], workers: Sequence[Mapping[str, Any]], ended: Ended
-) -> dict[str, Any]:
+    processes: Sequence[ProcessDocument], workers: Sequence[WorkerDocument], ended: Ended
+) -> MetricsDocument:
     """``metrics.json``: figures of the run without the profiler; null where not known."""
     first = processes[0] if processes else None
     seconds = (ended.ended_unix_ns - ended.started_unix_ns) / 1e9
-    return {
-        "schema": METRICS_SCHEMA,
-        "exit_code": ended.exit_code,
-        "duration_s": round(seconds, 3),
-        "processes": len(processes),
-        "world_size": first["world_size"] if first else None,
-        "steps": _steps(first["steps"]) if first else None,
-        "data_wait": _data_wait(first["steps"]) if first else None,
-        "ranks": [_rank(p) for p in processes],
-        "loader_workers": _workers(workers),
-        "memory": _memory(processes),
-        "gpu": ended.sampled.summary.devices(),
-        "host": ended.sampled.summary.host(),
-        "others": company(ended.sampled.summary.devices(), ended.sampled.summary.host()),
-        "profiled": any(r["file"] for p in processes for r in p["recordings"]),
-        "artifacts": {
-            "telemetry": TELEMETRY_FILE,
-            "environment": ENVIRONMENT_FILE,
-            "traces": TRACES,
-        },
-    }
+    devices, host = ended.sampled.summary.devices(), ended.sampled.summary.host()
+    return MetricsDocument(
+        exit_code=ended.exit_code,
+        duration_s=round(seconds, 3),
+        processes=len(processes),
+        world_size=first.world_size if first else None,
+        steps=_steps(first.steps) if first else None,
+        data_wait=_data_wait(first.steps) if first else None,
+        ranks=tuple(_rank(p) for p in processes),
+        loader_workers=_workers(workers),
+        memory=_memory(processes),
+        gpu=tuple(devices),
+        host=host,
+        others=msgspec.convert(company(devices, host), Others),
+        profiled=any(p.files for p in processes),
+    )
 
 
-def _run(command: Sequence[str], settings: Settings, status: str) -> dict[str, Any]:
+def _run(command: Sequence[str], settings: Settings, status: str) -> RunDocument:
     asked = asdict(settings)
     asked.pop("folder")
     asked.pop("launcher_pid")
-    return {
-        "schema": SCHEMA,
-        "status": status,
-        "command": redacted_command(command),
-        "working_directory": str(Path.cwd()),
-        "asked": asked,
-        "written_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    return RunDocument(
+        status=status,
+        command=tuple(redacted_command(command)),
+        working_directory=str(Path.cwd()),
+        asked=asked,
+        written_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
 
 
-def _steps(steps: Mapping[str, Any]) -> dict[str, Any]:
-    run = steps["run"]
-    unprofiled = [*steps["before_ns"], *steps["after_ns"]]
-    total_s = run["total_ns"] / 1e9
-    return {
-        "found_by": steps["by"],
-        "count": steps["count"],
-        "steady": steps["steady"],
-        "unprofiled_ms": {
-            "clock": steps["clock"],
-            "count": len(unprofiled),
-            "median": _ms(median(unprofiled)) if unprofiled else None,
-            "mean": _ms(mean(unprofiled)) if unprofiled else None,
-            "before_median": _ms(median(steps["before_ns"])) if steps["before_ns"] else None,
-            "after_median": _ms(median(steps["after_ns"])) if steps["after_ns"] else None,
-        },
-        "run_ms": {name: _ms(run[name]) for name in ("p50", "p90", "p95", "p99", "least", "most")},
-        "steps_per_s": round(run["count"] / total_s, 4) if total_s else None,
-        "batches_per_step": steps["batches_per_step"],
-    }
+def _steps(steps: StepTimes) -> StepMetrics:
+    run, unprofiled = steps.run, steps.unprofiled_ns
+    total_s = run.total_ns / 1e9
+    return StepMetrics(
+        found_by=steps.by,
+        count=steps.count,
+        steady=steps.steady,
+        unprofiled_ms=UnprofiledSteps(
+            clock=steps.clock,
+            count=len(unprofiled),
+            median=_median_ms(unprofiled),
+            mean=_ms(mean(unprofiled)) if unprofiled else None,
+            before_median=_median_ms(steps.before_ns),
+            after_median=_median_ms(steps.after_ns),
+        ),
+        run_ms=StepPercentiles(
+            p50=_ms(run.p50),
+            p90=_ms(run.p90),
+            p95=_ms(run.p95),
+            p99=_ms(run.p99),
+            least=_ms(run.least),
+            most=_ms(run.most),
+        ),
+        steps_per_s=round(run.count / total_s, 4) if total_s else None,
+        batches_per_step=steps.batches_per_step,
+    )
 
 
-def _data_wait(steps: Mapping[str, Any]) -> dict[str, Any]:
-    waits, run = steps["wait_ns"], steps["run"]
-    return {
-        "median_ms": _ms(median(waits)) if waits else None,
-        "of_run_ratio": round(run["wait_total_ns"] / run["total_ns"], 4)
-        if run["total_ns"]
-        else None,
-    }
+def _data_wait(steps: StepTimes) -> DataWait:
+    run = steps.run
+    return DataWait(
+        median_ms=_median_ms(steps.wait_ns),
+        of_run_ratio=round(run.wait_total_ns / run.total_ns, 4) if run.total_ns else None,
+    )
 
 
-def _rank(process: Mapping[str, Any]) -> dict[str, Any]:
-    steps = process["steps"]
-    unprofiled = [*steps["before_ns"], *steps["after_ns"]]
-    return {
-        "rank": process["rank"],
-        "host": process["host"],
-        "unprofiled_median_ms": _ms(median(unprofiled)) if unprofiled else None,
-        "recordings": [r["file"] for r in process["recordings"] if r["file"]],
-    }
+def _rank(process: ProcessDocument) -> RankMetrics:
+    return RankMetrics(
+        rank=process.rank,
+        host=process.host,
+        unprofiled_median_ms=_median_ms(process.steps.unprofiled_ns),
+        recordings=tuple(r.file for r in process.files if r.file),
+    )
 
 
-def _workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _workers(workers: Sequence[WorkerDocument]) -> WorkerMetrics | None:
     if not workers:
         return None
-    alive = sum(w["alive_ns"] for w in workers)
-    return {
-        "processes": len(workers),
-        "at_once": max((w["workers"] or 0 for w in workers), default=0),
-        "batches": sum(w["batches"] for w in workers),
-        "busy_ratio": round(sum(w["busy_ns"] for w in workers) / alive, 4) if alive else None,
-        "torch_threads": max((w["torch_threads"] or 0 for w in workers), default=0),
-    }
+    alive = sum(w.alive_ns for w in workers)
+    return WorkerMetrics(
+        processes=len(workers),
+        at_once=max((w.workers or 0 for w in workers), default=0),
+        batches=sum(w.batches for w in workers),
+        busy_ratio=round(sum(w.busy_ns for w in workers) / alive, 4) if alive else None,
+        torch_threads=max((w.torch_threads or 0 for w in workers), default=0),
+    )
 
 
-def _memory(processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _memory(processes: Sequence[ProcessDocument]) -> MemoryPeaks:
     def most(name: str) -> int | None:
-        known = [p["memory"][name] for p in processes if p["memory"][name] is not None]
-        return max(known, default=None)
+        peaks = (getattr(p.memory, name) for p in processes)
+        return max((peak for peak in peaks if peak is not None), default=None)
 
-    names = ("host_peak_bytes", "torch_peak_allocated_bytes", "torch_peak_reserved_bytes")
-    return {name: most(name) for name in names}
+    return MemoryPeaks(**{name: most(name) for name in MemoryPeaks.__struct_fields__})
 
 
 def problems_of(
-    folder: Path, processes: Sequence[Mapping[str, Any]], settings: Settings, ended: Ended
+    folder: Path, processes: Sequence[ProcessDocument], settings: Settings, ended: Ended
 ) -> list[str]:
     """Everything that a person should know about what is missing, most important first."""
-    found = [problem for p in processes for problem in p["problems"]]
+    found = [problem for p in processes for problem in p.problems]
     if ended.sampled.problem:
         found.append(ended.sampled.problem)
     if settings.tool == "nsys" and not list((folder / NSYS).glob("*.nsys-rep")):
@@ -196,7 +192,7 @@ def problems_of(
             "nsys wrote no report: the program ended before its steady steps, or nsys refused "
             "(its own messages are above)"
         )
-    recordings = [r for p in processes for r in p["recordings"] if r["file"]]
+    recordings = [r for p in processes for r in p.files]
     expected = settings.tool == "torch" and not settings.only_when_slower
     if expected and not recordings and not found:
         found.append(_why_nothing(folder, processes, settings))
@@ -204,8 +200,8 @@ def problems_of(
     return list(dict.fromkeys(found))
 
 
-def _why_nothing(folder: Path, processes: Sequence[Mapping[str, Any]], settings: Settings) -> str:
-    steps = max((p["steps"]["count"] for p in processes), default=0)
+def _why_nothing(folder: Path, processes: Sequence[ProcessDocument], settings: Settings) -> str:
+    steps = max((p.steps.count for p in processes), default=0)
     if steps:
         return (
             f"the program ended after {steps} steps, before they were steady enough to record; "
@@ -225,14 +221,9 @@ def _why_nothing(folder: Path, processes: Sequence[Mapping[str, Any]], settings:
     )
 
 
-def _without_kernels(processes: Sequence[Mapping[str, Any]], ended: Ended) -> list[str]:
+def _without_kernels(processes: Sequence[ProcessDocument], ended: Ended) -> list[str]:
     """A recording without kernels from a program that worked on a device is worth nothing."""
-    hollow = [
-        r["file"]
-        for p in processes
-        for r in p["recordings"]
-        if r["file"] and r["kernels"] == 0 and p["device"] is not None
-    ]
+    hollow = [r.file for p in processes for r in p.files if r.kernels == 0 and p.device is not None]
     if not hollow or not _device_worked(ended):
         return []
     if os.environ.get(TEARDOWN) == "1":
@@ -257,3 +248,7 @@ def _device_worked(ended: Ended) -> bool:
 
 def _ms(ns: float | None) -> float | None:
     return None if ns is None else round(ns / _NS_PER_MS, 6)
+
+
+def _median_ms(ns: Sequence[int]) -> float | None:
+    return _ms(median(ns)) if ns else None

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
-from pinchpoint.monitor.run_folder import (
+from pinchpoint.run_folder.layout import (
     DIFF_FILE,
     LOADER,
     MEMORY,

@@ -26,7 +26,7 @@ from pinchpoint.capture.settings import FOLDER_VARIABLE, STEPS, Settings
 from pinchpoint.capture.telemetry import Telemetry
 from pinchpoint.capture.window import Window, new_window
 from pinchpoint.monitor.environment import environment
-from pinchpoint.monitor.run_folder import ENVIRONMENT_FILE, TRACES, write_json
+from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, TRACES, write_json
 
 Batch = TypeVar("Batch")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.monitor.run_folder import LOADER, write_json
+from pinchpoint.run_folder.layout import LOADER, write_json
 
 WORKER_NOTE_NS = 500_000_000  # a worker writes its figures at most twice a second
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from pinchpoint.capture.identity import Identity
-from pinchpoint.monitor.run_folder import PROCESSES
+from pinchpoint.run_folder.layout import PROCESSES
 
 PATIENCE_S = 20.0  # a rank's start-up may lag behind by seconds
 AHEAD_S = 0.5  # from the last word to the beginning; every rank looks more often than that

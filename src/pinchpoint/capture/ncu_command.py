@@ -14,7 +14,7 @@ from pinchpoint.capture.launcher import environment_of
 from pinchpoint.capture.nvidia_tools import Tool, refusal
 from pinchpoint.capture.settings import Settings
 from pinchpoint.errors import MeasurementInvalid
-from pinchpoint.monitor.run_folder import NCU
+from pinchpoint.run_folder.layout import NCU
 
 LAUNCHES_A_KERNEL = 2
 _FUNCTION = re.compile(r"(?:[\w~]+(?:<.*>)?::)*([\w~]+)")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pinchpoint.capture.nvidia_tools import Tool
-from pinchpoint.monitor.run_folder import NSYS
+from pinchpoint.run_folder.layout import NSYS
 
 OLDEST = (2022, 1)  # the first with --cuda-graph-trace
 

@@ -13,7 +13,7 @@ from pinchpoint.capture.session import Session
 from pinchpoint.capture.step_clock import StepClock
 from pinchpoint.monitor.environment.software import switches
 from pinchpoint.monitor.environment.variables import variables
-from pinchpoint.monitor.run_folder import PROCESS_SCHEMA, PROCESSES, write_json
+from pinchpoint.run_folder.layout import PROCESS_SCHEMA, PROCESSES, write_json
 
 
 def save_facts(session: Session, loaders: list[dict[str, Any]]) -> None:

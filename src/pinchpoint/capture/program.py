@@ -23,7 +23,7 @@ from pinchpoint.capture.session import Session
 from pinchpoint.capture.settings import Settings, from_environment
 from pinchpoint.capture.torch_window import OWN, USED, TorchWindow
 from pinchpoint.capture.window import Window, new_window
-from pinchpoint.monitor.run_folder import MEMORY, PROCESSES, TRACES
+from pinchpoint.run_folder.layout import MEMORY, PROCESSES, TRACES
 
 OLDEST_PYTHON = (3, 11)
 GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124

@@ -20,7 +20,7 @@ from pinchpoint.capture.session import Session, Stage
 from pinchpoint.capture.settings import chosen
 from pinchpoint.capture.step_clock import StepClock, median
 from pinchpoint.capture.window import new_window
-from pinchpoint.monitor.run_folder import REQUEST_FILE, TRACES
+from pinchpoint.run_folder.layout import REQUEST_FILE, TRACES
 
 FIRST_AFTER_S = 5.0
 TRIES = 5  # each after twice the time of the one before; compiling starts the time anew

@@ -27,7 +27,7 @@ from pinchpoint.capture.settings import Settings, chosen
 from pinchpoint.capture.step_clock import FIRST_STEPS, StepClock
 from pinchpoint.capture.termination import OnTermination
 from pinchpoint.capture.window import Window
-from pinchpoint.monitor.run_folder import REQUEST_FILE
+from pinchpoint.run_folder.layout import REQUEST_FILE
 
 TIMED_STEPS = 20  # unprofiled steps kept on each side of the recording
 TIMED_NS = 30_000_000_000  # long enough for a figure when steps are slow

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from pinchpoint.monitor.host import HostSource
 from pinchpoint.monitor.nvml import NoDevices, NvmlSource
-from pinchpoint.monitor.run_folder import TELEMETRY_FILE
 from pinchpoint.monitor.sample import Missing, Sample, Source
 from pinchpoint.monitor.sampler import Sampler
 from pinchpoint.monitor.summary import Summary
 from pinchpoint.monitor.telemetry_log import TelemetryLog
+from pinchpoint.run_folder.layout import TELEMETRY_FILE
 
 CALM_AFTER_S = 600.0  # then once a second, so that the log of a day stays readable
 

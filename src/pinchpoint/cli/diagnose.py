@@ -14,10 +14,10 @@ from pinchpoint.cli.progress import reading
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers import load
 from pinchpoint.importers.rank_files import check_one_job, several_ranks
-from pinchpoint.monitor.run_folder import RUN_FILE
 from pinchpoint.report import Report, diagnose
 from pinchpoint.report.document import encode, encode_many
 from pinchpoint.report.fit import fitted
+from pinchpoint.run_folder.layout import RUN_FILE
 
 if TYPE_CHECKING:  # what serves many files is imported when there are some
     from pinchpoint.report.ranks.document import RanksReport

@@ -102,7 +102,7 @@ def _heaviest(trace: "Trace", top: int) -> list[str]:
 
 def _folder(recording: Path, out: Path | None) -> Path:
     from pinchpoint.capture.folder import new_run_folder
-    from pinchpoint.monitor.run_folder import NCU, RUN_FILE
+    from pinchpoint.run_folder.layout import NCU, RUN_FILE
 
     if out is None and (recording / RUN_FILE).is_file():
         (recording / NCU).mkdir(exist_ok=True)

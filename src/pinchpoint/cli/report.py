@@ -9,8 +9,8 @@ from pinchpoint.cli.output import note, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
-from pinchpoint.monitor.run_folder import MEMORY, RUN_FILE
 from pinchpoint.report import diagnose
+from pinchpoint.run_folder.layout import MEMORY, RUN_FILE
 from pinchpoint.trace import Trace
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -151,7 +151,7 @@ def _run(
     from pinchpoint.capture.launcher import launch
     from pinchpoint.capture.nvidia_tools import require
     from pinchpoint.monitor.environment import environment
-    from pinchpoint.monitor.run_folder import ENVIRONMENT_FILE, write_json
+    from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, write_json
 
     words = command_line(program)
     if settings.tool == "nsys":
@@ -190,30 +190,30 @@ def _wrapped(words: Sequence[str], settings: "Settings", folder: Path) -> Sequen
 
 def _say(folder: Path, problems: Sequence[str]) -> None:
     """What a person should know first, on standard error."""
-    import json
-
-    from pinchpoint.monitor.run_folder import METRICS_FILE
+    from pinchpoint.run_folder.files import read
+    from pinchpoint.run_folder.layout import METRICS_FILE
+    from pinchpoint.run_folder.metrics import MetricsDocument
 
     for problem in problems:
         note(f"pinchpoint: {problem}")
-    metrics = json.loads((folder / METRICS_FILE).read_text())
-    for sentence in metrics["others"]["sentences"]:
+    metrics = read(folder / METRICS_FILE, MetricsDocument).document
+    for sentence in metrics.others.sentences:
         note(f"pinchpoint: {sentence}")
-    steps = metrics["steps"]
-    if steps and steps["unprofiled_ms"]["median"] is not None:
-        unprofiled = steps["unprofiled_ms"]
+    steps = metrics.steps
+    if steps and (typical := steps.unprofiled_ms.median) is not None:
         note(
-            f"pinchpoint: {steps['count']} steps; {unprofiled['median']:.4g} ms a step without the "
-            f"profiler (median of {unprofiled['count']}){_in_bursts(unprofiled)}"
+            f"pinchpoint: {steps.count} steps; {typical:.4g} ms a step without the profiler "
+            f"(median of {steps.unprofiled_ms.count})"
+            f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
 
 
-def _in_bursts(unprofiled: Mapping[str, float]) -> str:
+def _in_bursts(median: float, mean: float | None) -> str:
     """Where most steps are short and some are long, the median alone would mislead."""
-    if unprofiled["mean"] < BURST_RATIO * unprofiled["median"]:
+    if mean is None or mean < BURST_RATIO * median:
         return ""
-    return f"; in bursts: the mean is {unprofiled['mean']:.4g} ms"
+    return f"; in bursts: the mean is {mean:.4g} ms"
 
 
 def _diagnose(folder: Path, said: Sequence[str]) -> None:

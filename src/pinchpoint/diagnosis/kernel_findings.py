@@ -120,10 +120,10 @@ def _evidence(affected: list[tuple[Examined, Issue]], advice: Advice) -> Iterato
         )
     worst = affected[0][0].launch
     for said in worst.rules:
-        if said["rule"] in advice.nvidia and said["kind"] in ("OPT", "WRN"):
-            text = str(said["text"])
+        if said.rule in advice.nvidia and said.kind in ("OPT", "WRN"):
+            text = said.text
             quote = text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
-            yield Evidence(f"Nsight Compute's rule {said['rule']}", quote, "", name=worst.name)
+            yield Evidence(f"Nsight Compute's rule {said.rule}", quote, "", name=worst.name)
 
 
 def _pattern(name: str) -> str:

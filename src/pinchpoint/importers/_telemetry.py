@@ -72,6 +72,7 @@ class Samples:
         format_name: str,
         devices: tuple[Device, ...] = (),
         *,
+        recorder: str,
         origin_ns: int | None = None,
         truncated: bool = False,
     ) -> Trace:
@@ -87,7 +88,7 @@ class Samples:
         health = health_table(self._notes, self._names)
         return Trace(
             source=Source(
-                str(self._path), format_name, self._path.stat().st_size, truncated=truncated
+                str(self._path), format_name, self._path.stat().st_size, truncated, recorder
             ),
             names=self._names.freeze(),
             devices=devices,

@@ -2,7 +2,7 @@
 
 Only ``cuda_gpu_trace`` and ``cuda_api_trace`` tell when something happened. A summary
 (``cuda_gpu_kern_sum`` and its kin) holds totals by name; it is kept in
-``metadata["nsys_summary"]`` and no timeline question can be asked of it.
+``Trace.summaries`` and no timeline question can be asked of it.
 """
 
 import csv
@@ -10,14 +10,23 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.health import Fact, health_table
-from pinchpoint.trace import DeviceKind, MemoryKind, Names, Source, Table, Thread, Trace, table
+from pinchpoint.trace import (
+    DeviceKind,
+    MemoryKind,
+    Names,
+    Source,
+    SummaryTable,
+    Table,
+    Thread,
+    Trace,
+    table,
+)
 from pinchpoint.trace.call_names import api_kind, collective_kind, without_version
 
 FORMAT = "nsys stats CSV"
@@ -52,7 +61,7 @@ def read(path: Path) -> Trace:
     names = Names()
     gpu: list[Row] = []
     api: list[Row] = []
-    summaries: list[dict[str, Any]] = []
+    summaries: list[SummaryTable] = []
     cut = 0
     for header, rows, broken in _reports(path):
         cut += broken
@@ -62,9 +71,7 @@ def read(path: Path) -> Trace:
         elif {"Start", "Duration", "Name"} <= columns:
             api += rows
         elif rows:
-            summaries.append(
-                {"columns": tuple(header), "rows": tuple(tuple(r.values()) for r in rows)}
-            )
+            summaries.append(SummaryTable(tuple(header), tuple(tuple(r.values()) for r in rows)))
     if not gpu and not api and not summaries:
         raise UnreadableFile(f"{path}: the table has no rows", hint="nsys had nothing to report")
     starts = [t for r in (*gpu, *api) if (t := _quantity(r, "Start", _NS)) is not None]
@@ -73,9 +80,9 @@ def read(path: Path) -> Trace:
     ops = _gpu_table(gpu, names, origin, calls)
     facts = [Fact("rows-cut", cut)] if cut else []
     return Trace(
-        source=Source(str(path), FORMAT, path.stat().st_size, truncated=bool(cut)),
+        source=Source(str(path), FORMAT, path.stat().st_size, bool(cut), recorder="nsys"),
         threads=threads,
-        metadata=MappingProxyType({"nsys_summary": tuple(summaries)} if summaries else {}),
+        summaries=tuple(summaries),
         api_calls=calls,
         device_ops=ops,
         health=health_table(facts, names),

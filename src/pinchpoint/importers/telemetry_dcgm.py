@@ -105,7 +105,7 @@ def read(path: Path) -> Trace:
     if not scrapes.has_time:
         samples.note("telemetry-without-time", 1, "scrapes have no time: only their order is known")
     known = tuple(Device(n, name, vendor="nvidia") for n, name in sorted(devices.items()))
-    return samples.trace(FORMAT, known, truncated=bool(torn))
+    return samples.trace(FORMAT, known, recorder="dcgm-exporter", truncated=bool(torn))
 
 
 class _Scrapes:

@@ -82,7 +82,7 @@ def read(path: Path) -> Trace:
     if not clock.has_time:
         samples.note("telemetry-without-time", 1, "rows have no time: only their order is known")
     devices = tuple(Device(number, vendor="nvidia") for number in sorted(seen))
-    return samples.trace(FORMAT, devices, truncated=bool(torn))
+    return samples.trace(FORMAT, devices, recorder="nvidia-smi dmon", truncated=bool(torn))
 
 
 class _Clock:

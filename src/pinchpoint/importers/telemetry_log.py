@@ -22,7 +22,7 @@ def read(path: Path) -> Trace:
     """Counters by device; host samples have no device."""
     samples = collect(path)
     devices = tuple(Device(number, vendor="nvidia") for number in sorted(samples.devices))
-    return samples.trace(FORMAT, devices, origin_ns=0)
+    return samples.trace(FORMAT, devices, recorder="pinchpoint", origin_ns=0)
 
 
 def collect(path: Path) -> Samples:

@@ -85,7 +85,7 @@ def read(path: Path) -> Trace:
                 samples.add(time_ns, name, None if value is None else value * factor, device)
     if torn:
         samples.note("telemetry-torn-lines", torn, f"{torn} lines are cut off or hold a message")
-    return samples.trace(FORMAT, devices.seen(), truncated=bool(torn))
+    return samples.trace(FORMAT, devices.seen(), recorder="nvidia-smi", truncated=bool(torn))
 
 
 class _Devices:

@@ -93,6 +93,8 @@ def _source(trace: Trace) -> SourceInfo:
     return SourceInfo(
         path=_text(trace.source.path),
         format=trace.source.format,
+        recorder=trace.source.recorder,
+        recorder_version=trace.source.recorder_version,
         producer=trace.source.producer,
         devices=_devices(trace),
         events=sum(len(table) for table in tables if table is not None),

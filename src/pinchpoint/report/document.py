@@ -24,6 +24,10 @@ class SourceInfo(_Part, frozen=True, kw_only=True):
 
     path: str  # as it was given
     format: str  # kineto, nsys, xplane, …: the importer that read it
+    recorder: str | None = (
+        None  # what recorded: torch.profiler, nsys, …; null: the file has no sign
+    )
+    recorder_version: str | None = None  # as far as the file says
     producer: str | None = None  # what wrote the file, as far as it says
     devices: tuple[str, ...] = ()  # names as the driver reports them
     events: int = 0  # read from the file

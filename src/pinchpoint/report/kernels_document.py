@@ -103,10 +103,7 @@ def kernels_document(trace: Trace) -> KernelsDocument:
         launches=tuple(_launch(trace, e) for e in examined),
         kernels=kernel_table(trace) if timeline else None,
         record=record,
-        summaries=tuple(
-            {"columns": s["columns"], "rows": s["rows"]}
-            for s in trace.metadata.get("nsys_summary", ())
-        ),
+        summaries=tuple({"columns": s.columns, "rows": s.rows} for s in trace.summaries),
     )
 
 
@@ -149,12 +146,12 @@ def _launch(trace: Trace, examined: Examined) -> LaunchInfo:
         limiters=facts.limiters,
         nvidia=tuple(
             SaidInfo(
-                rule=said["rule"],
-                section=plain(said["section"]),
-                kind=said["kind"],
-                text=plain(said["text"], _LONGEST_SENTENCE),
-                speedup_kind=said["speedup_kind"],
-                speedup_percent=said["speedup_percent"],
+                rule=said.rule,
+                section=plain(said.section),
+                kind=said.kind,
+                text=plain(said.text, _LONGEST_SENTENCE),
+                speedup_kind=said.speedup_kind,
+                speedup_percent=said.speedup_percent,
             )
             for said in launch.rules
         ),

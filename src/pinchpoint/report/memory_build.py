@@ -68,7 +68,7 @@ _USUAL = Questions()
 
 
 def _how_to_record(trace: Trace) -> str:
-    if "xplane" in trace.source.format:
+    if trace.source.recorder in ("jax", "xprof"):
         return "of JAX's recordings only the .xplane.pb of a GPU names allocations"
     return "record a snapshot (torch.cuda.memory._dump_snapshot) or profile_memory=True"
 

@@ -152,7 +152,7 @@ def _environment(trace: Trace) -> Iterator[tuple[str, str]]:
         return
     if trace.run.command:
         yield "command", plain(" ".join(trace.run.command), 500)
-    yield from _flat("", trace.run.environment or {})
+    yield from _flat("", trace.run.documents)
 
 
 def _flat(prefix: str, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

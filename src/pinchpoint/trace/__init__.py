@@ -5,6 +5,8 @@ Read ``tables.py`` first: it is the data dictionary.
 
 from pinchpoint.trace.kinds import ApiKind, DeviceKind, FlowKind, HostKind, MemoryKind, Severity
 from pinchpoint.trace.names import Names
+from pinchpoint.trace.profiled import ExpertNote, ProfiledLaunch, SummaryTable
+from pinchpoint.trace.run_facts import DeviceSetting, LoaderWorker, RunFacts
 from pinchpoint.trace.snapshot import (
     AllocatorAction,
     BlockState,
@@ -15,7 +17,7 @@ from pinchpoint.trace.snapshot import (
 )
 from pinchpoint.trace.table import Table, empty_table, table
 from pinchpoint.trace.tables import TABLES, Column
-from pinchpoint.trace.trace import Device, RunFacts, Source, Thread, Trace, once_per_trace
+from pinchpoint.trace.trace import Device, Source, Thread, Trace, once_per_trace
 
 __all__ = [
     "TABLES",
@@ -25,17 +27,22 @@ __all__ = [
     "Column",
     "Device",
     "DeviceKind",
+    "DeviceSetting",
+    "ExpertNote",
     "FlowKind",
     "Frame",
     "HostKind",
+    "LoaderWorker",
     "Mark",
     "MemoryKind",
     "MemorySnapshot",
     "Names",
+    "ProfiledLaunch",
     "RunFacts",
     "Severity",
     "Source",
     "Stacks",
+    "SummaryTable",
     "Table",
     "Thread",
     "Trace",

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from types import MappingProxyType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from pinchpoint.hardware.ceilings import Ceilings
+from pinchpoint.trace.profiled import ExpertNote, ProfiledLaunch, SummaryTable
+from pinchpoint.trace.run_facts import RunFacts
 from pinchpoint.trace.snapshot import MemorySnapshot
 from pinchpoint.trace.table import Table
 
@@ -18,10 +20,12 @@ class Source:
     """Where a trace comes from."""
 
     path: str
-    format: str  # kineto, nsys, xplane, …
+    format: str  # the layout of the file, for people: kineto, nsys, xplane, run folder (kineto), …
     bytes: int | None = None  # size on disk
     truncated: bool = False
-    producer: str | None = None  # "torch 2.11.0", where the file says so
+    recorder: str | None = None  # what wrote it: torch.profiler, nsys, ncu, jax, …; None: no sign
+    recorder_version: str | None = None  # where the file says so
+    producer: str | None = None  # the same for people: "torch 2.11.0"
     options: Mapping[str, Any] = field(default_factory=dict)  # with_stack, record_shapes, …
 
 
@@ -44,16 +48,9 @@ class Device:
     multiprocessors: int | None = None
     compute_capability: tuple[int, int] | None = None
     vendor: str | None = None  # nvidia, amd, intel, meta, google
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What a run folder knows besides the trace. None: not recorded."""
-
-    environment: Mapping[str, Any] | None = None  # env.json: variables, versions, limits, topology
-    unprofiled_step_ns: tuple[int, ...] = ()  # steps timed in the same run with only hooks on
-    data_wait_ns: tuple[int, ...] = ()  # wait for the batch in those steps
-    command: tuple[str, ...] = ()
+    clock_hz: float | None = None  # the highest of the processors
+    memory_bytes_per_s: int | None = None  # of the memory's pins
+    l2_bytes: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +68,12 @@ class Trace:
     origin_ns: int | None = None  # Unix time of time zero, where known
     rank: int | None = None
     world_size: int | None = None
-    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    collective_backend: str | None = None  # nccl, gloo, …: of the job's process group
     run: RunFacts | None = None
+    ceilings: Ceilings | None = None  # measured on the device of the recording
+    profiled_launches: tuple[ProfiledLaunch, ...] = ()  # in the order of kernel_counters' launch
+    expert_notes: tuple[ExpertNote, ...] = ()  # of the profiler on those launches
+    summaries: tuple[SummaryTable, ...] = ()
     host_ops: Table | None = None
     api_calls: Table | None = None
     device_ops: Table | None = None

@@ -16,7 +16,7 @@ from pinchpoint.diagnosis.rules import (
     pcie_degraded,
     thread_oversubscription,
 )
-from pinchpoint.trace import MemoryKind, RunFacts
+from pinchpoint.trace import DeviceSetting, LoaderWorker, MemoryKind, RunFacts
 
 MS = 1_000_000
 
@@ -72,7 +72,7 @@ def test_a_power_cap_at_the_full_limit_is_how_the_device_works():
 
 def test_a_lowered_power_limit_is_found():
     builder = sampled(training(), **BUSY, event_reasons=4, sm_clock_mhz=1000, power_limit_w=400)
-    facts = RunFacts(environment={"gpu": {"devices": [{"power_limit_default_w": 700.0}]}})
+    facts = RunFacts(device=DeviceSetting(power_limit_default_w=700.0))
     (finding,) = clock_throttled.check(builder.trace(run=facts))
     assert "power-capped" in finding.summary
     assert "-pl" in finding.fix
@@ -150,7 +150,7 @@ def test_launches_that_last_until_their_kernel_ends_are_found():
 
 
 def test_the_variable_itself_makes_it_certain():
-    facts = RunFacts(environment={"process": {"variables": {"CUDA_LAUNCH_BLOCKING": "1"}}})
+    facts = RunFacts(variables={"CUDA_LAUNCH_BLOCKING": "1"})
     (finding,) = launch_blocking_env.check(blocking(1.02).trace(run=facts))
     assert "CUDA_LAUNCH_BLOCKING=1" in finding.summary
     assert finding.confidence == "high"
@@ -168,14 +168,12 @@ def test_a_slow_call_that_outlasts_a_tiny_kernel_is_another_matter():
     assert list(launch_blocking_env.check(builder.trace())) == []
 
 
-def run_facts(*, cores, threads=1, workers=8, wait_ms=6, alive=100, busy=95, **host):
-    worker = {"workers": workers, "torch_threads": threads, "busy_ns": busy, "alive_ns": alive}
+def run_facts(*, cores, threads=1, workers=8, wait_ms=6, alive=100, busy=95):
+    worker = LoaderWorker(workers, busy_ns=busy, alive_ns=alive, torch_threads=threads)
     return RunFacts(
-        environment={
-            "host": {"cpus_logical": 16} | host,
-            "process": {"cores_allowed": cores},
-            "loader_workers": [worker] * workers,
-        },
+        cores_allowed=cores,
+        cores_there=16,
+        loader_workers=(worker,) * workers,
         unprofiled_step_ns=(10 * MS,) * 10,
         data_wait_ns=(wait_ms * MS,) * 10,
     )
@@ -209,7 +207,7 @@ def test_a_run_that_uses_all_its_cores_is_cpu_limited_whatever_its_workers_say()
 
 def test_a_quota_that_stops_the_program_is_cpu_limited():
     builder = sampled(training(), device=None, cgroup_throttled_ratio=0.4)
-    facts = run_facts(cores=16, cgroup_cpu_max="200000 100000")
+    facts = run_facts(cores=2)
     (finding,) = cpu_limited.check(builder.trace(run=facts))
     assert "2 of 16 cores" in finding.summary
 
@@ -237,12 +235,7 @@ def test_cores_that_are_not_recorded_are_not_checked():
 
 
 def numa(process_nodes, device_node=1):
-    return RunFacts(
-        environment={
-            "gpu": {"devices": [{"numa_node": device_node}]},
-            "process": {"cpu_nodes": process_nodes},
-        }
-    )
+    return RunFacts(device=DeviceSetting(numa_node=device_node), cpu_nodes=tuple(process_nodes))
 
 
 def test_a_process_on_the_other_socket_is_remote():

@@ -289,7 +289,7 @@ def test_facts_of_the_header(tmp_path):
     assert trace.origin_ns == 10**18 + 1000
     assert trace.threads[0].label == "thread 10 (pt_autograd_0)"
     assert trace.source.options["with_stack"] is True
-    assert trace.metadata["schemaVersion"] == 1
+    assert trace.source.recorder == "torch.profiler"
 
 
 def test_absolute_times_keep_their_nanoseconds(tmp_path):

@@ -1,7 +1,6 @@
 """The map: from the trace of one rank to its summary. Pure, and the costly half of the work."""
 
 import re
-from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -77,7 +76,7 @@ def _identity(trace: Trace, columns: StepColumns, **more: object) -> RankSummary
         RankSummary(rank=trace.rank, format=trace.source.format, events=0, steps=columns),
         world_size=trace.world_size,
         device=clipped(_device(trace), LONGEST_TEXT),
-        backend=clipped(_backend(trace), LONGEST_TEXT),
+        backend=clipped(trace.collective_backend, LONGEST_TEXT),
         events=sum(len(t) for t in tables if t is not None),
         truncated=trace.source.truncated,
         origin_ns=trace.origin_ns,
@@ -106,12 +105,6 @@ def _device(trace: Trace) -> str | None:
         return None
     used = int(trace.device_ops["device"][0])
     return next((d.name for d in trace.devices if d.number == used), None) or "unnamed device"
-
-
-def _backend(trace: Trace) -> str | None:
-    said = trace.metadata.get("distributedInfo")
-    value = said.get("backend") if isinstance(said, Mapping) else None
-    return value if isinstance(value, str) else None
 
 
 def _steps(trace: Trace, found: Steps, first: int) -> StepColumns:

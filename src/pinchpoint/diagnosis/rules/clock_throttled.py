@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.categories import Category, category_of_device_ops
 from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.analysis.run_facts import device_facts
+from pinchpoint.analysis.run_facts import run_facts
 from pinchpoint.analysis.telemetry import Looks, device_looks
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.monitor import reasons
@@ -74,8 +74,9 @@ def _not_the_full_limit() -> int:
 
 
 def _limit_lowered(trace: Trace, looks: Looks) -> bool:
-    default, limit = device_facts(trace).get("power_limit_default_w"), looks.median("power_limit_w")
-    if not isinstance(default, int | float) or limit is None:
+    device, limit = run_facts(trace).device, looks.median("power_limit_w")
+    default = None if device is None else device.power_limit_default_w
+    if default is None or limit is None:
         return False
     return limit < LOWERED_LIMIT_RATIO * default
 

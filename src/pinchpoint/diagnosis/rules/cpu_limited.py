@@ -27,11 +27,10 @@ from pinchpoint.analysis.in_steps import judged_steps, per_step
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.run_facts import (
-    cores_allowed,
-    cores_there,
     data_wait_ns,
-    worker_sum,
+    run_facts,
     workers_at_once,
+    workers_busy_ratio,
 )
 from pinchpoint.analysis.stalls import busy_python_threads, stalls
 from pinchpoint.analysis.telemetry import host_looks
@@ -64,13 +63,14 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _by_run_facts(trace: Trace) -> Iterator[Finding]:
     """Fewer cores than workers, or a quota that stopped the program, and a step that waits."""
-    cores, there, workers = cores_allowed(trace), cores_there(trace), workers_at_once(trace)
+    facts, workers = run_facts(trace), workers_at_once(trace)
+    cores, there = facts.cores_allowed, facts.cores_there
     wait, step, looks = data_wait_ns(trace), corrected_step_ns(trace), host_looks(trace)
     if cores is None or wait is None or not step or wait < LEAST_WAIT_RATIO * step:
         return
     stopped = looks.of("cgroup_throttled_ratio") if looks else np.zeros(0)
     throttled = float(stopped.mean()) if len(stopped) else 0.0
-    working = worker_sum(trace, "busy_ns") / max(worker_sum(trace, "alive_ns"), 1)
+    working = workers_busy_ratio(trace)
     used = (looks.median("cpu_cores_used") if looks else None) or 0.0
     pressed = working >= WORKING_RATIO or used >= SATURATED_RATIO * cores
     restricted = there is not None and cores < there and cores < workers

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.run_facts import variable
+from pinchpoint.analysis.run_facts import run_facts
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import ApiKind, DeviceKind, Trace
 
@@ -49,7 +49,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     call = ops["api_call"][rows]
     waits = calls.end_ns[call] >= ops.end_ns[rows] - CLOCKS_AGREE_NS
-    setting = variable(trace, VARIABLE)
+    setting = run_facts(trace).variables.get(VARIABLE)
     working = ops["duration_ns"][rows].sum() / max(int(calls["duration_ns"][call].sum()), 1)
     if waits.mean() < NEARLY_ALL_RATIO or (not setting and working < WORKING_RATIO):
         return

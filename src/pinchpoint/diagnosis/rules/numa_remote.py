@@ -22,7 +22,7 @@ import numpy as np
 from pinchpoint.analysis.categories import Category, category_of_device_ops
 from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.analysis.run_facts import device_facts, process_facts
+from pinchpoint.analysis.run_facts import run_facts
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
 
@@ -36,8 +36,9 @@ _OVER_THE_LINK = (Category.COPY_H2D, Category.COPY_D2H)
 
 def check(trace: Trace) -> Iterator[Finding]:
     """A process and a device that are apart."""
-    node, nodes = device_facts(trace).get("numa_node"), process_facts(trace).get("cpu_nodes")
-    if not isinstance(node, int) or not isinstance(nodes, list) or not nodes:
+    device, nodes = run_facts(trace).device, run_facts(trace).cpu_nodes
+    node = None if device is None else device.numa_node
+    if node is None or not nodes:
         raise NotChecked("the memory nodes of process and device are not recorded")
     if node < 0 or node in nodes:
         return

@@ -22,13 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.replay.predict import corrected_step_ns
-from pinchpoint.analysis.run_facts import (
-    cores_allowed,
-    data_wait_ns,
-    loader_workers,
-    process_facts,
-    workers_at_once,
-)
+from pinchpoint.analysis.run_facts import data_wait_ns, run_facts, workers_at_once
 from pinchpoint.analysis.telemetry import host_looks
 from pinchpoint.diagnosis.loading import most_won_ns
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
@@ -46,7 +40,7 @@ SURE_SHARE, BEST_SHARE = 0.3, 0.9  # of the wait that goes when threads fit the 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Pools that are larger than the cores."""
-    cores = cores_allowed(trace)
+    cores = run_facts(trace).cores_allowed
     if cores is None:
         raise NotChecked("the cores that the job may use are not recorded")
     yield from _workers(trace, cores)
@@ -55,7 +49,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _workers(trace: Trace, cores: float) -> Iterator[Finding]:
     workers = workers_at_once(trace)
-    threads = max((int(w.get("torch_threads") or 0) for w in loader_workers(trace)), default=0)
+    threads = max((w.torch_threads or 0 for w in run_facts(trace).loader_workers), default=0)
     wait, step = data_wait_ns(trace), corrected_step_ns(trace)
     if threads < 2 or workers * threads < TOO_MANY_RATIO * cores or not _queueing(trace, cores):
         return
@@ -82,9 +76,8 @@ def _workers(trace: Trace, cores: float) -> Iterator[Finding]:
 
 
 def _own_pool(trace: Trace, cores: float) -> Iterator[Finding]:
-    switches = process_facts(trace).get("switches")
-    threads = switches.get("torch_num_threads") if isinstance(switches, dict) else None
-    if not isinstance(threads, int) or threads < TOO_MANY_RATIO * cores:
+    threads = run_facts(trace).torch_threads
+    if threads is None or threads < TOO_MANY_RATIO * cores:
         return
     if not _queueing(trace, cores):
         return

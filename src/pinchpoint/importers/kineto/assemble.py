@@ -15,6 +15,7 @@ from pinchpoint.importers.kineto.host import Sources, host_tables
 from pinchpoint.importers.kineto.memory import allocation_table
 from pinchpoint.importers.kineto.pairs import join_pairs
 from pinchpoint.importers.kineto.rare import counter_table, kernel_counter_table, read_rare
+from pinchpoint.importers.kineto.recorder import HEADER, TORCH, version_of_torch
 from pinchpoint.importers.kineto.scan import Scanned
 from pinchpoint.importers.kineto.scanner import ScannerName
 from pinchpoint.importers.kineto.text import Text
@@ -39,7 +40,8 @@ def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -
     sources = Sources(
         columns, interned, names, Threads(columns.places, rare), clock, rank, scanner, rare
     )
-    host_ops, api_calls, steps, crossings = host_tables(sources)
+    host_ops, api_calls, steps, crossings, shows_torch = host_tables(sources)
+    version = version_of_torch(frame.members)
     device_ops, device_annotations = device_tables(sources, host_ops, api_calls)
     flows = flow_table(sources)
     allocations = allocation_table(sources)
@@ -67,7 +69,9 @@ def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -
             format=FORMAT,
             bytes=text.total_bytes,
             truncated=not scanned.ended or text.damage is not None,
-            producer=facts.producer(frame.members),
+            recorder=TORCH if shows_torch or HEADER & frame.members.keys() else None,
+            recorder_version=version,
+            producer=f"torch {version}" if version else None,
             options=MappingProxyType(facts.options(frame.members) | {"scanner": scanner}),
         ),
         threads=sources.threads.freeze(),
@@ -75,7 +79,7 @@ def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -
         origin_ns=origin_ns(frame.members, clock.zero_ns),
         rank=rank,
         world_size=world_size,
-        metadata=MappingProxyType(dict(frame.members)),
+        collective_backend=facts.collective_backend(frame.members),
         host_ops=host_ops,
         api_calls=api_calls if has_device_side else None,
         device_ops=device_ops if has_device_side else None,

@@ -13,6 +13,7 @@ from pinchpoint.importers._compiled import compiled_row
 from pinchpoint.importers._rows import Row, table_of_rows
 from pinchpoint.importers.kineto.arguments import read_arguments
 from pinchpoint.importers.kineto.rare import Rare
+from pinchpoint.importers.kineto.recorder import XLA
 from pinchpoint.importers.kineto.scanner import ScannerName
 from pinchpoint.importers.kineto.xla import OF_A_TPU, lines_of_devices
 from pinchpoint.importers.xplane.device import device_row
@@ -57,7 +58,7 @@ def as_xla_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
     has_device_side = trace.device_ops is not None or len(api_calls) > 0
     return replace(
         trace,
-        source=replace(trace.source, format=FORMAT),
+        source=replace(trace.source, format=FORMAT, recorder=XLA, recorder_version=None),
         host_ops=host_ops,
         api_calls=api_calls if has_device_side else None,
         device_ops=device_ops if has_device_side else None,

@@ -1,4 +1,4 @@
-"""Facts of the frame: devices, rank, options, who made the file."""
+"""Facts of the frame: devices, rank, options."""
 
 from typing import Any
 
@@ -69,12 +69,13 @@ def rank_and_size(frame: dict[str, Any]) -> tuple[int | None, int | None]:
     return (rank if rank is None or rank < 2**31 else None), size
 
 
+def collective_backend(frame: dict[str, Any]) -> str | None:
+    """The library behind the collectives: nccl, gloo, …, where the file says so."""
+    distributed = frame.get("distributedInfo")
+    backend = distributed.get("backend") if isinstance(distributed, dict) else None
+    return backend if isinstance(backend, str) else None
+
+
 def options(frame: dict[str, Any]) -> dict[str, Any]:
     """The profiler's options that the file states."""
     return {name: bool(frame[name]) for name in _OPTIONS if name in frame}
-
-
-def producer(frame: dict[str, Any]) -> str | None:
-    """The program that wrote the file, where it says so."""
-    version = frame.get("torch_version") or frame.get("pytorch_version")
-    return f"torch {version}" if isinstance(version, str) else None

@@ -12,6 +12,7 @@ from pinchpoint.importers.kineto.fields import PLACE, Lane
 from pinchpoint.importers.kineto.host_kinds import STEP, host_kind
 from pinchpoint.importers.kineto.nesting import NONE, Rows
 from pinchpoint.importers.kineto.rare import Rare
+from pinchpoint.importers.kineto.recorder import sign_of_torch
 from pinchpoint.importers.kineto.scanner import ScannerName, nest
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.trace import HostKind, Names, Table, empty_table, table
@@ -35,12 +36,13 @@ class Sources:
 
 
 class HostTables(NamedTuple):
-    """The tables of the host side, and how often operators cross operators."""
+    """The tables of the host side, how often operators cross operators, and PyTorch's signs."""
 
     host_ops: Table
     api_calls: Table
     steps: Table
     crossings: int
+    shows_torch: bool  # see recorder.py
 
 
 def host_tables(sources: Sources) -> HostTables:
@@ -51,6 +53,7 @@ def host_tables(sources: Sources) -> HostTables:
     host_thread = _threads(sources, Lane.HOST, host)
     call_thread = _threads(sources, Lane.API, calls)
     category, name = columns.take(Lane.HOST, "category"), columns.take(Lane.HOST, "name")
+    shows_torch = bool(sources.interned.chosen_by_two(category, name, sign_of_torch).any())
     kind = host.of(sources.interned.chosen_by_two(category, name, host_kind))
     is_operator = (kind == HostKind.OPERATOR).view(np.uint8)
     nesting = nest(
@@ -63,7 +66,8 @@ def host_tables(sources: Sources) -> HostTables:
     given["name"] = host.of(sources.interned.strings(name)[0])
     host_ops = _host_ops(sources, host, given)
     api_calls = _api_calls(sources, calls, call_thread, nesting.enclosing)
-    return HostTables(host_ops, api_calls, _steps(host_ops, sources.names), nesting.crossings)
+    steps = _steps(host_ops, sources.names)
+    return HostTables(host_ops, api_calls, steps, nesting.crossings, shows_torch)
 
 
 def _threads(sources: Sources, lane: Lane, spans: Spans) -> Array:

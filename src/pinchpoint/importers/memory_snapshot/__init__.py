@@ -61,7 +61,9 @@ def read(path: Path) -> Trace:
     origin_us = int(snapshot.events.filled("time_us", 0)[:1].sum())
     used = np.union1d(snapshot.events["device"], snapshot.segments["device"]).tolist()
     return Trace(
-        source=Source(name, FORMAT, path.stat().st_size, truncated=not snapshot.complete),
+        source=Source(
+            name, FORMAT, path.stat().st_size, not snapshot.complete, recorder="torch.cuda.memory"
+        ),
         names=rows.names.freeze(),
         threads=(Thread("?", "?", "the recording does not say"),),
         devices=tuple(Device(number) for number in used),

@@ -1,22 +1,30 @@
-"""From launches to a Trace: ``kernel_counters``, and what is not a number as metadata."""
+"""From launches to a Trace: ``kernel_counters``, and what is not a number beside it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.ncu.launch import Launch, Launches
-from pinchpoint.trace import Device, Names, Source, Table, Trace, table
+from pinchpoint.trace import (
+    Device,
+    ExpertNote,
+    Names,
+    ProfiledLaunch,
+    Source,
+    Table,
+    Trace,
+    table,
+)
 
 FORMAT = "ncu"
 
 
 def assemble(path: Path, found: Launches) -> Trace:
-    """The trace. ``metadata["ncu_launches"]`` has a mapping a launch, in the order of ``launch``;
-    ``metadata["ncu_rules"]`` one for each thing that NVIDIA's rules said."""
+    """The trace; UnreadableFile if nothing was profiled."""
     if not found.launches:
         raise UnreadableFile(
             f"{path}: no profiled kernel in it",
@@ -31,15 +39,13 @@ def assemble(path: Path, found: Launches) -> Trace:
             FORMAT,
             path.stat().st_size,
             truncated=bool(found.cut),
-            producer=found.producer,
+            recorder="ncu",
+            recorder_version=found.version,
+            producer=f"ncu {found.version}" if found.version else None,
         ),
         devices=_devices(found.launches),
-        metadata=MappingProxyType(
-            {
-                "ncu_launches": tuple(_about(launch) for launch in found.launches),
-                "ncu_rules": tuple(_rules(found.launches)),
-            }
-        ),
+        profiled_launches=tuple(_about(launch) for launch in found.launches),
+        expert_notes=tuple(_notes(found.launches)),
         kernel_counters=counters,
         health=health_table(facts, names),
         names=names.freeze(),
@@ -71,36 +77,30 @@ def _counters(launches: tuple[Launch, ...], names: Names) -> Table:
     )
 
 
-def _about(launch: Launch) -> MappingProxyType[str, Any]:
-    return MappingProxyType(
-        {
-            "name": launch.name,
-            "grid": launch.grid,
-            "block": launch.block,
-            "context": launch.context,
-            "stream": launch.stream,
-            "device": launch.device,
-            "texts": MappingProxyType(dict(launch.texts)),
-        }
+def _about(launch: Launch) -> ProfiledLaunch:
+    return ProfiledLaunch(
+        name=launch.name,
+        grid=launch.grid,
+        block=launch.block,
+        context=launch.context,
+        stream=launch.stream,
+        device=launch.device,
+        texts=MappingProxyType(dict(launch.texts)),
     )
 
 
-def _rules(launches: tuple[Launch, ...]) -> list[MappingProxyType[str, Any]]:
-    return [
-        MappingProxyType(
-            {
-                "launch": i,
-                "rule": said.rule,
-                "section": said.section,
-                "kind": said.kind,
-                "text": said.text,
-                "speedup_kind": said.speedup_kind,
-                "speedup_percent": said.speedup_percent,
-            }
-        )
-        for i, launch in enumerate(launches)
-        for said in launch.rules
-    ]
+def _notes(launches: tuple[Launch, ...]) -> Iterator[ExpertNote]:
+    for i, launch in enumerate(launches):
+        for said in launch.rules:
+            yield ExpertNote(
+                launch=i,
+                rule=said.rule,
+                section=said.section,
+                kind=said.kind,
+                text=said.text,
+                speedup_kind=said.speedup_kind,
+                speedup_percent=said.speedup_percent,
+            )
 
 
 def _devices(launches: tuple[Launch, ...]) -> tuple[Device, ...]:

@@ -38,4 +38,4 @@ class Launches:
 
     launches: tuple[Launch, ...]
     cut: int = 0  # rows or blocks that are cut off
-    producer: str | None = None
+    version: str | None = None  # of ncu

@@ -36,7 +36,7 @@ class _State:
 
     strings: list[str] = field(default_factory=list)
     process: str | None = None
-    producer: str | None = None
+    version: str | None = None  # of ncu
     devices: dict[int, dict[str, float | str]] = field(default_factory=dict)
 
 
@@ -74,7 +74,7 @@ def _read(content: memoryview, shown: Path) -> Launches:
         cut = 1
     for launch in launches:
         _add_device_facts(launch, state)
-    return Launches(tuple(launches), cut, state.producer)
+    return Launches(tuple(launches), cut, state.version)
 
 
 def _damaged(shown: Path, error: Malformed) -> UnreadableFile:
@@ -129,7 +129,7 @@ def _take_header(part: Field, state: _State) -> None:
             elif detail.number == _SESSION_VERSION:
                 pair = {f.number: f.text for f in fields(detail.bytes)}
                 if pair.get(1) == _WRITER:
-                    state.producer = f"ncu {pair.get(2, '').split(' ')[0]}"
+                    state.version = pair.get(2, "").split(" ")[0]
 
 
 def _take_device(message: memoryview, state: _State) -> None:

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -77,7 +76,6 @@ def build(database: Database, bytes_on_disk: int) -> Trace:
         if len(ranks) == len(set(pids_seen.tolist())) == 1
         else None,
         world_size=_world_size(payloads),
-        metadata=MappingProxyType({"device_facts": session.device_facts}),
         names=names.freeze(),
         **tables,
     )
@@ -151,7 +149,9 @@ def _source(database: Database, session: Session, bytes_on_disk: int) -> Source:
         str(database.path),
         "nsys",
         bytes_on_disk,
-        producer=session.producer,
+        recorder="nsys",
+        recorder_version=session.version,
+        producer=f"nsys {session.version}" if session.version else None,
         options={k: v for k, v in options.items() if v is not None},
     )
 

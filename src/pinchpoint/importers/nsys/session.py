@@ -19,12 +19,11 @@ _WARNING = 2  # severity of DIAGNOSTIC_EVENT
 class Session:
     """Facts about the recording."""
 
-    producer: str | None
+    version: str | None  # of nsys
     schema: str | None
     started_utc_ns: int | None  # Unix time of time zero
     settings: Mapping[str, tuple[str, ...]]
     devices: tuple[Device, ...]
-    device_facts: Mapping[int, Mapping[str, Any]]  # clock, bandwidth, L2 as the driver says
     device_numbers: Mapping[tuple[int, int], int]  # (pid, CUDA ordinal) -> device number
     warnings: tuple[str, ...]
 
@@ -38,15 +37,13 @@ def read_session(database: Database) -> Session:
         if name in _KEPT_SETTINGS:
             settings.setdefault(name, []).append(str(value))
     started = list(database.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)))
-    devices, facts = _devices(database)
     version = about.get("EXPORT_PRODUCT_VERSION")
     return Session(
-        producer=f"nsys {version}" if version else None,
+        version=str(version) if version else None,
         schema=about.get("EXPORT_SCHEMA_VERSION"),
         started_utc_ns=next((t for (t,) in started if isinstance(t, int)), None),
         settings={k: tuple(v) for k, v in settings.items()},
-        devices=devices,
-        device_facts=facts,
+        devices=_devices(database),
         device_numbers=_device_numbers(database),
         warnings=tuple(
             str(text)
@@ -56,14 +53,14 @@ def read_session(database: Database) -> Session:
     )
 
 
-def _devices(database: Database) -> tuple[tuple[Device, ...], dict[int, dict[str, Any]]]:
+def _devices(database: Database) -> tuple[Device, ...]:
     table = next(
         (t for t in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU") if database.has(t, "id")), None
     )
     if table is None:
-        return (), {}
+        return ()
     columns = database.columns[table]
-    devices, facts = [], {}
+    devices = []
     for row in database.rows(table, columns):
         fact = dict(zip(columns, row, strict=True))
         number = _number(fact, "id")
@@ -78,14 +75,12 @@ def _devices(database: Database) -> tuple[tuple[Device, ...], dict[int, dict[str
                 _number(fact, "smCount"),
                 None if major is None or minor is None else (major, minor),
                 "nvidia",
+                clock_hz=_number(fact, "clockRate") or None,
+                memory_bytes_per_s=_number(fact, "memoryBandwidth") or None,
+                l2_bytes=_number(fact, "l2CacheSize") or None,
             )
         )
-        wanted = {"clock_hz": "clockRate", "memory_bytes_per_s": "memoryBandwidth",
-                  "l2_bytes": "l2CacheSize"}  # fmt: skip
-        facts[number] = {
-            ours: value for ours, theirs in wanted.items() if (value := _number(fact, theirs))
-        }
-    return tuple(sorted(devices, key=lambda d: d.number)), facts
+    return tuple(sorted(devices, key=lambda d: d.number))
 
 
 def _number(fact: Mapping[str, Any], column: str) -> int | None:

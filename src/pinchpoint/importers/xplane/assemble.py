@@ -9,7 +9,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from pinchpoint.errors import UnreadableFile
@@ -78,11 +77,10 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
     host_ops, api_calls, device_ops = linked_tables(host, device, names)
     facts_of_run = {k: v for plane in planes for k, v in plane.stats.items() if k}
     return Trace(
-        source=Source(str(path), FORMAT, path.stat().st_size, producer=_producer(facts_of_run)),
+        source=_source(path, facts_of_run),
         threads=tuple(threads),
         devices=tuple(devices),
         origin_ns=base or _origin(facts_of_run),
-        metadata=MappingProxyType(facts_of_run),
         host_ops=host_ops,
         api_calls=api_calls,
         device_ops=device_ops,
@@ -94,9 +92,16 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
     )
 
 
-def _producer(facts: dict[str, Any]) -> str | None:
+def _source(path: Path, facts: dict[str, Any]) -> Source:
     version = facts.get("jax_version")
-    return f"jax {version}" if version else None
+    return Source(
+        str(path),
+        FORMAT,
+        path.stat().st_size,
+        recorder="jax" if version else "xprof",
+        recorder_version=str(version) if version else None,
+        producer=f"jax {version}" if version else None,
+    )
 
 
 def _origin(facts: dict[str, Any]) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pinchpoint.importers.open import format_of
 from pinchpoint.importers.run_folder import FORMAT as RUN
-from pinchpoint.monitor.run_folder import RUN_FILE
+from pinchpoint.run_folder.layout import RUN_FILE
 
 MOST_ENTRIES = 50_000  # of the file system that are looked at
 MOST_RECORDINGS = 1000

@@ -1,13 +1,15 @@
 """A run folder as it stands: how far the run is, and its newest samples of devices and host."""
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from pinchpoint.errors import UnreadableFile
 from pinchpoint.monitor.metrics import METRICS, Metric
-from pinchpoint.monitor.run_folder import METRICS_FILE, RUN_FILE, TELEMETRY_FILE
+from pinchpoint.run_folder.documents import RunDocument
+from pinchpoint.run_folder.files import Document, read
+from pinchpoint.run_folder.layout import METRICS_FILE, RUN_FILE, TELEMETRY_FILE
+from pinchpoint.run_folder.metrics import MetricsDocument
 
 SHOWN = (
     *("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio", "any_kernel_ratio"),
@@ -17,7 +19,6 @@ SHOWN = (
 )
 MOST_SAMPLES = 150  # half a minute at five a second
 _TAIL_BYTES = 256 << 10
-_LARGEST_DOCUMENT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,16 @@ class RunState:
 
 def run_state(folder: Path) -> RunState:
     """Never fails: what cannot be read is not known."""
-    run, metrics = _document(folder / RUN_FILE), _document(folder / METRICS_FILE)
-    steps = _mapping(metrics.get("steps"))
+    run = _document(folder / RUN_FILE, RunDocument)
+    steps = _document(folder / METRICS_FILE, MetricsDocument).steps
     newest, series = _telemetry(folder / TELEMETRY_FILE)
-    exit_code, count = run.get("exit_code"), steps.get("count")
-    median = _mapping(steps.get("unprofiled_ms")).get("median")
     return RunState(
-        running=run.get("status") == "running",
-        command=" ".join(_texts(run.get("command"))),
-        exit_code=exit_code if isinstance(exit_code, int) else None,
-        problems=_texts(run.get("problems")),
-        step_ms=float(median) if isinstance(median, int | float) else None,
-        steps=count if isinstance(count, int) else None,
+        running=run.status == "running",
+        command=" ".join(run.command),
+        exit_code=run.exit_code,
+        problems=run.problems,
+        step_ms=None if steps is None else steps.unprofiled_ms.median,
+        steps=None if steps is None else steps.count,
         series=tuple(series),
         newest_unix_ns=newest,
     )
@@ -115,18 +114,8 @@ def _number(cell: str) -> float | None:
     return value if abs(value) < 1e18 else None
 
 
-def _document(path: Path) -> Mapping[str, Any]:
+def _document(path: Path, kind: type[Document]) -> Document:
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_DOCUMENT_BYTES:
-            return {}
-        return _mapping(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, RecursionError):
-        return {}
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(v) for v in value) if isinstance(value, list) else ()
+        return read(path, kind).document
+    except UnreadableFile:
+        return kind()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.monitor.run_folder import RUN_FILE
+from pinchpoint.run_folder.layout import RUN_FILE
 
 MOST_FILES = 2000  # of one run folder that are looked at
 

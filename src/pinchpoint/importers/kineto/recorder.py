@@ -1,0 +1,44 @@
+"""Who wrote a Chrome trace. Only positive signs count; a file without one has no known recorder.
+
+PyTorch's profiler (Kineto) is taken for the writer where
+
+- the frame has a member that only Kineto writes around events (``HEADER``: all files since 2021
+  that were not taken apart by another tool), or
+- an event has both a category of Kineto's own and a name that PyTorch gives: an operator
+  (``aten::mm``), a marker (``ProfilerStep#3``), a Python frame (``train.py(7): step``) or a module.
+  Files of 2021, and those whose frame was cut away, show nothing else.
+
+A category or a name alone is no sign: other tools borrow ``kernel`` and ``cpu_op``, and Ascend's
+profiler writes ``aten::mm`` and ``ProfilerStep#3`` without a category.
+"""
+
+import re
+from typing import Any
+
+TORCH = "torch.profiler"
+JAX, XLA = "jax", "xprof"  # xprof: XLA's own recorder, where no framework names itself
+
+HEADER = frozenset(
+    {
+        *("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"),
+        *("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules"),
+    }
+)
+_NAMES = {
+    "cpu_op": re.compile(r"[A-Za-z_]\w*::\w|ProfilerStep#\d|(Optimizer|autograd)\b"),
+    "user_annotation": re.compile(r"ProfilerStep#\d|Optimizer\.\w+#"),
+    "python_function": re.compile(r"nn\.Module: |<built-in |.*\(\d+\): "),
+}
+_NAMES["Operator"] = _NAMES["cpu_op"]  # as it was called in 2021
+
+
+def sign_of_torch(category: str, name: str) -> bool:
+    """Whether an event shows that PyTorch's profiler wrote it."""
+    names = _NAMES.get(category)
+    return names is not None and names.match(name) is not None
+
+
+def version_of_torch(frame: dict[str, Any]) -> str | None:
+    """The version of PyTorch, where the frame has it."""
+    version = frame.get("torch_version") or frame.get("pytorch_version")
+    return version if isinstance(version, str) else None

@@ -1,0 +1,109 @@
+"""``metrics.json``: figures of a run without the profiler. Null: not known."""
+
+from typing import Any
+
+import msgspec
+
+from pinchpoint.run_folder.documents import Count, MemoryPeaks, Part, Signed
+from pinchpoint.run_folder.layout import (
+    ENVIRONMENT_FILE,
+    METRICS_SCHEMA,
+    TELEMETRY_FILE,
+    TRACES,
+)
+
+
+class UnprofiledSteps(Part, frozen=True, kw_only=True):
+    """Steps before and after the recording, with only the hooks on, in milliseconds."""
+
+    clock: str = "host"  # device: timed by events on the device
+    count: Count = 0
+    median: float | None = None
+    mean: float | None = None
+    before_median: float | None = None
+    after_median: float | None = None
+
+
+class StepPercentiles(Part, frozen=True, kw_only=True):
+    """All steps of the run as the host saw them, in milliseconds."""
+
+    p50: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    least: float | None = None
+    most: float | None = None
+
+
+class StepMetrics(Part, frozen=True, kw_only=True):
+    """The steps of the first rank."""
+
+    found_by: str | None = None
+    count: Count = 0
+    steady: bool | None = None
+    unprofiled_ms: UnprofiledSteps = UnprofiledSteps()
+    run_ms: StepPercentiles = StepPercentiles()
+    steps_per_s: float | None = None
+    batches_per_step: float | None = None
+
+
+class DataWait(Part, frozen=True, kw_only=True):
+    """What the first rank waited for batches."""
+
+    median_ms: float | None = None
+    of_run_ratio: float | None = None
+
+
+class RankMetrics(Part, frozen=True, kw_only=True):
+    """One process of the program."""
+
+    rank: Count | None = None
+    host: str | None = None
+    unprofiled_median_ms: float | None = None
+    recordings: tuple[str, ...] = ()
+
+
+class WorkerMetrics(Part, frozen=True, kw_only=True):
+    """The loader's worker processes together."""
+
+    processes: Count = 0
+    at_once: Count = 0
+    batches: Count = 0
+    busy_ratio: float | None = None
+    torch_threads: Count = 0
+
+
+class Others(Part, frozen=True, kw_only=True):
+    """What other programs did meanwhile."""
+
+    gpu: tuple[dict[str, Any], ...] = ()
+    cpu: dict[str, Any] = msgspec.field(default_factory=dict)
+    sentences: tuple[str, ...] = ()  # for people, where it makes steps longer
+
+
+class Artifacts(Part, frozen=True, kw_only=True):
+    """Names of what lies beside."""
+
+    telemetry: str = TELEMETRY_FILE
+    environment: str = ENVIRONMENT_FILE
+    traces: str = TRACES
+
+
+class MetricsDocument(Part, frozen=True, kw_only=True):
+    """The document."""
+
+    schema: str = METRICS_SCHEMA
+    exit_code: Signed | None = None
+    duration_s: float | None = None
+    processes: Count = 0
+    world_size: Count | None = None
+    steps: StepMetrics | None = None
+    data_wait: DataWait | None = None
+    ranks: tuple[RankMetrics, ...] = ()
+    loader_workers: WorkerMetrics | None = None
+    memory: MemoryPeaks = MemoryPeaks()
+    gpu: tuple[dict[str, Any], ...] = ()  # a device: its name, and the spread of each metric
+    host: dict[str, Any] = msgspec.field(default_factory=dict)
+    others: Others = Others()
+    profiled: bool = False
+    artifacts: Artifacts = Artifacts()
