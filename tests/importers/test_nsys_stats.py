@@ -55,8 +55,8 @@ def test_summaries_are_kept_and_hold_no_timeline(tmp_path):
     trace = read(tmp_path, SUMMARY)
     assert trace.device_ops is None
     (summary,) = trace.summaries
-    assert summary["columns"][1] == "Total Time (ns)"
-    assert [row[1] for row in summary["rows"]] == ["300", "100"]
+    assert summary.columns[1] == "Total Time (ns)"
+    assert [row[1] for row in summary.rows] == ["300", "100"]
 
 
 def test_headers_of_2021(tmp_path):

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Iterator
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from pinchpoint.trace import Device, Names, Source, Table, Trace, table
 
 MOST_SAMPLES = 50_000_000  # a week of eight devices at 1 Hz; more is no telemetry log
 LONGEST_LINE = 1 << 16
+_LATEST_NS = 1 << 62  # in 2116; the difference of two earlier times fits into 64 bits
+_DEVICES = 1 << 20  # numbers that a machine may have
 
 # What tools write where they have no value. Never a number, never 0.
 _NO_VALUE = {
@@ -40,6 +43,7 @@ class Samples:
         self._name, self._device = array("i"), array("i")
         self._refused: dict[str, int] = {}
         self._notes: list[tuple[str, int, str]] = []
+        self._unsound = 0
 
     def __len__(self) -> int:
         return len(self._time)
@@ -50,8 +54,14 @@ class Samples:
         return {number for number in self._device if number >= 0}
 
     def add(self, time_ns: int, name: str, value: float | None, device: int | None) -> None:
-        """One sample; None is a value that the device did not give."""
-        if value is None:
+        """One sample; None is a value that the device did not give.
+
+        The one place where samples enter: what no clock, device or sensor gives is left out.
+        """
+        if not 0 <= time_ns < _LATEST_NS or not 0 <= (device or 0) < _DEVICES:
+            self._unsound += 1
+            return
+        if value is None or not isfinite(value):
             self._refused[name] = self._refused.get(name, 0) + 1
             return
         if len(self) >= MOST_SAMPLES:
@@ -77,11 +87,20 @@ class Samples:
         truncated: bool = False,
     ) -> Trace:
         """The finished trace; times become relative to the first sample."""
+        if not len(self) and self._unsound:
+            raise UnreadableFile(
+                f"{self._path}: times or devices that no machine has, in each of "
+                f"{self._unsound} samples",
+                hint="record it again, on a machine whose clock is right",
+            )
         if not len(self):
             raise UnreadableFile(
                 f"{self._path}: the header of a telemetry log, and no sample after it",
                 hint="let the logger run while the program works",
             )
+        if self._unsound:
+            detail = f"{self._unsound} samples have times or devices that no machine has"
+            self.note("telemetry-unsound", self._unsound, f"{detail}, and were left out")
         counters, first_ns = self.counters()
         for name, count in self._refused.items():
             self.note("telemetry-no-value", count, f"{name}: {count} samples without a value")

@@ -33,6 +33,9 @@ FACTS: dict[str, FactKind] = {
     "telemetry-without-time": FactKind(
         Severity.WARNING, "samples carry no time, so only their order is known"
     ),
+    "telemetry-unsound": FactKind(
+        Severity.WARNING, "samples whose time or device no machine has were left out"
+    ),
     "times-unsound": FactKind(
         Severity.WARNING, "events whose times make no sense were left out (buffers overflowed)"
     ),

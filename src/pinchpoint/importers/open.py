@@ -124,6 +124,16 @@ def _claimant(path: Path, head: bytes) -> Importer | None:
 
 
 def _read(importer: Importer, path: Path, progress: Progress | None) -> Trace:
+    try:
+        return _read_by(importer, path, progress)
+    except OverflowError:  # numpy's and datetime's word for what no field of a recording holds
+        raise UnreadableFile(
+            f"{path}: a number that fits no time, size or device",
+            hint="copy it again, or record it again",
+        ) from None
+
+
+def _read_by(importer: Importer, path: Path, progress: Progress | None) -> Trace:
     if progress is not None and "progress" in inspect.signature(importer.read).parameters:
         return cast(_Reporting, importer).read(path, progress)
     return importer.read(path)

@@ -7,10 +7,11 @@ columns, ``assemble`` makes tables of them.
 import re
 from pathlib import Path
 
-from pinchpoint.errors import UnreadableFile
+from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers.kineto.arguments import read_arguments
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
 from pinchpoint.importers.kineto.document import Frame, close_events, open_events
+from pinchpoint.importers.kineto.lenient import Boundless
 from pinchpoint.importers.kineto.scanner import ScannerName, available, scan_events
 from pinchpoint.importers.kineto.text import Text
 from pinchpoint.importers.open import Progress
@@ -47,11 +48,17 @@ def read(path: Path, progress: Progress | None = None, scanner: ScannerName | No
     """
     scanner = scanner or available()
     frame = Frame()
-    with Text(path, progress) as text:
-        rest = open_events(text, frame)
-        scanned = scan_events(text, rest, scanner)
-        if scanned.ended:
-            close_events(text, scanned.rest, frame)
+    try:
+        with Text(path, progress) as text:
+            rest = open_events(text, frame)
+            scanned = scan_events(text, rest, scanner)
+            if scanned.ended:
+                close_events(text, scanned.rest, frame)
+    except Boundless:
+        raise HostileFile(
+            f"{path}: outside its events it nests deeper, or holds more, than any recorder writes",
+            hint="is this a trace from torch.profiler (export_chrome_trace)?",
+        ) from None
     return _with_content(path, assemble(text, frame, scanned, scanner))
 
 

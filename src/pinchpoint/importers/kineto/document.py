@@ -110,14 +110,14 @@ def _no_events(text: Text, frame: Frame, whole: bool) -> UnreadableFile:
 
 
 def _read_members(buffer: bytes, at: int, frame: Frame) -> tuple[int, bool]:
-    """Collect members until the events begin; (position, whether they did)."""
+    """Collect members until the events begin; (position, whether they did). May be Boundless."""
     end = len(buffer)
     try:
         while (at := skip_separators(buffer, at, end)) < end:
             key, value = key_at(buffer, at, end)
             if key == EVENTS and buffer[value : value + 1] == b"[":
                 return value + 1, True
-            at = skip_value(buffer, value, end)
+            at = skip_value(buffer, value, end, bounded=True)
             name = key.decode("utf-8", "replace")
             if name in frame.members:
                 frame.duplicates.append(name)
@@ -148,7 +148,7 @@ def _read_trailer(buffer: bytes, frame: Frame) -> None:
         # a second list of events: its text is skipped, the first one counts
         frame.duplicates.append(EVENTS.decode())
         try:
-            at = skip_value(buffer, at - 1, len(buffer))
+            at = skip_value(buffer, at - 1, len(buffer), bounded=True)
         except Incomplete:
             return
 

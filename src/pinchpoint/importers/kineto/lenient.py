@@ -44,6 +44,14 @@ class Malformed(Exception):
     """The text at this place is not what it must be."""
 
 
+class Boundless(Exception):
+    """A value nests deeper, or holds more brackets, than any recorder writes."""
+
+
+# Nothing outside the events comes near: the ranks of each process group are the largest list.
+DEEPEST, MOST_BRACKETS = 512, 1 << 23
+
+
 # Possessive (*+): what was matched is never given back, so that text without an end takes linear
 # time.
 _BLANKS = re.compile(rb"[\x00-\x20]*+")
@@ -78,13 +86,17 @@ def skip_separators(text: bytes, at: int, end: int) -> int:
     return found.end() if found else at
 
 
-def skip_value(text: bytes, at: int, end: int) -> int:
-    """The position after the value at ``at``; Incomplete if it does not end before ``end``."""
+def skip_value(text: bytes, at: int, end: int, *, bounded: bool = False) -> int:
+    """The position after the value at ``at``; Incomplete if it does not end before ``end``.
+
+    A ``bounded`` one is Boundless beyond ``DEEPEST`` and ``MOST_BRACKETS``; the length of an event
+    is bounded already.
+    """
     first = text[at : at + 1]
     if first == b'"':
         return _end_of_string(text, at, end)
     if first in (b"{", b"["):
-        return _end_of_brackets(text, at, end)
+        return _end_of_brackets(text, at, end, bounded=bounded)
     found = _SCALAR.match(text, at, end)
     stop = found.end() if found else at
     if stop >= end:
@@ -101,10 +113,12 @@ def _end_of_string(text: bytes, at: int, end: int) -> int:
     return found.end()
 
 
-def _end_of_brackets(text: bytes, at: int, end: int) -> int:
+def _end_of_brackets(text: bytes, at: int, end: int, *, bounded: bool) -> int:
     depth = 0
-    for found in _BRACKET.finditer(text, at, end):
+    for count, found in enumerate(_BRACKET.finditer(text, at, end)):
         token = found.group()
+        if bounded and (depth > DEEPEST or count > MOST_BRACKETS):
+            raise Boundless
         if token in (b"{", b"["):
             depth += 1
         elif token in (b"}", b"]"):

@@ -39,10 +39,11 @@ def load_plain(read: Callable[[int], bytes], reducer: Reducer, name: str) -> tup
     """
     state = PickleState(read, reducer, name)
     try:
-        _interpret(state)
-    except Truncated:
-        return state.close_what_is_open(), False
-    except MALFORMED:
+        try:
+            _interpret(state)
+        except Truncated:
+            return state.close_what_is_open(), False
+    except MALFORMED:  # also of the half that was open, where a dictionary may stand as a key
         raise state.refused("it is no well-formed pickle of plain data") from None
     if state.marks or len(state.stack) != 1:
         raise state.refused("it ends with values left over")

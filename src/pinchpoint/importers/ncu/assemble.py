@@ -21,6 +21,7 @@ from pinchpoint.trace import (
 )
 
 FORMAT = "ncu"
+_DEVICES = 1 << 20  # numbers that a machine may have
 
 
 def assemble(path: Path, found: Launches) -> Trace:
@@ -30,26 +31,38 @@ def assemble(path: Path, found: Launches) -> Trace:
             f"{path}: no profiled kernel in it",
             hint="profile one: ncu --set detailed -o report python script.py",
         )
+    launches = tuple(launch for launch in found.launches if _sound(launch))
+    if not launches:
+        raise UnreadableFile(
+            f"{path}: launches with numbers that no device has", hint="profile them again"
+        )
     names = Names()
-    counters = _counters(found.launches, names)
-    facts = [Fact("rows-cut", found.cut)] if found.cut else []
+    counters = _counters(launches, names)
+    cut = found.cut + len(found.launches) - len(launches)
+    facts = [Fact("rows-cut", cut)] if cut else []
     return Trace(
         source=Source(
             str(path),
             FORMAT,
             path.stat().st_size,
-            truncated=bool(found.cut),
+            truncated=bool(cut),
             recorder="ncu",
             recorder_version=found.version,
             producer=f"ncu {found.version}" if found.version else None,
         ),
-        devices=_devices(found.launches),
-        profiled_launches=tuple(_about(launch) for launch in found.launches),
-        expert_notes=tuple(_notes(found.launches)),
+        devices=_devices(launches),
+        profiled_launches=tuple(_about(launch) for launch in launches),
+        expert_notes=tuple(_notes(launches)),
         kernel_counters=counters,
         health=health_table(facts, names),
         names=names.freeze(),
     )
+
+
+def _sound(launch: Launch) -> bool:
+    """Whether the numbers of a launch are ones that a device can have."""
+    sizes = (*(launch.grid or ()), *(launch.block or ()), launch.context or 0)
+    return 0 <= launch.device < _DEVICES and all(0 <= size < 2**32 for size in sizes)
 
 
 def _counters(launches: tuple[Launch, ...], names: Names) -> Table:
