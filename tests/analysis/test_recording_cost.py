@@ -7,8 +7,9 @@ from pinchpoint.analysis.recording_cost import (
     MOST_OF_A_GAP,
     cost_in_windows,
     profiler_steps,
+    why_uncalibrated,
 )
-from pinchpoint.trace import ApiKind, HostKind
+from pinchpoint.trace import ApiKind, HostKind, Source
 
 US = 1_000
 MAIN = np.array([0])
@@ -86,3 +87,25 @@ def test_between_marks_of_a_person_it_is_the_programs():
 
 def test_a_window_that_ends_before_it_begins_costs_nothing():
     assert cost(two_steps(), 400, 100) == 0
+
+
+@pytest.mark.parametrize(
+    ("recorder", "why"),
+    [
+        ("torch.profiler", None),
+        ("nsys", "no calibration for this recorder"),
+        ("jax", "no calibration for this recorder"),
+        ("rocprof", "no calibration for this recorder"),
+        (None, "the file does not show what recorded it"),
+    ],
+)
+def test_only_recorders_that_were_measured_are_corrected(recorder, why):
+    b = TraceBuilder()
+    b.op("row", 100 * US, 100 * US)
+    trace = b.trace(source=Source("a", "kineto", recorder=recorder))
+    assert why_uncalibrated(trace) == why
+    assert (cost(trace, 0, 300) > 0) == (why is None)
+
+
+def test_where_nothing_was_timed_there_is_nothing_to_correct():
+    assert why_uncalibrated(TraceBuilder().trace(source=Source("a", "ncu", recorder="ncu"))) is None

@@ -1,13 +1,20 @@
 """The life of a session, driven by hand with a clock and a window that only count."""
 
+import json
+import sys
+from types import SimpleNamespace
+
+import msgspec
 import pytest
 
+from pinchpoint.capture import loader_watch, process_facts
 from pinchpoint.capture.identity import Identity
 from pinchpoint.capture.recording import Recording
 from pinchpoint.capture.session import Session, Stage
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.step_clock import StepClock
 from pinchpoint.capture.trace_file import TraceFile
+from pinchpoint.run_folder.documents import ProcessDocument, WorkerDocument
 
 MS = 1_000_000
 
@@ -275,3 +282,32 @@ def test_a_request_asks_for_one_more_recording(session, clock, tmp_path, monkeyp
     (tmp_path / "capture.request").write_text("")
     run(session, clock, *[10] * 60)
     assert len(session.recordings) == 2
+
+
+def test_the_note_of_a_process_has_the_shape_that_is_read(session, clock):
+    """The hooks write plain JSON; what they write and what is declared may not drift apart."""
+    run(session, clock, *[50, 30, 20], *[10] * 47)
+    known = {}
+    loader_watch.count_iterator(known, 5, SimpleNamespace(num_workers=2, batch_size=8))
+    written = json.loads(json.dumps(process_facts.facts(session, list(known.values()))))
+    found = msgspec.convert(written, ProcessDocument, strict=True)
+    read_again = msgspec.to_builtins(found)
+    switches = written.pop("switches")
+    assert found.switches.torch_num_threads == switches["torch_num_threads"]
+    read_again.pop("switches")
+    assert json.loads(json.dumps(read_again)) == written
+
+
+def test_the_note_of_a_worker_has_the_shape_that_is_read(tmp_path, monkeypatch):
+    worker = SimpleNamespace(id=1, num_workers=4)
+    data = SimpleNamespace(get_worker_info=lambda: worker)
+    torch = SimpleNamespace(get_num_threads=lambda: 1, utils=SimpleNamespace(data=data))
+    for name, module in (
+        ("torch", torch),
+        ("torch.utils", torch.utils),
+        ("torch.utils.data", data),
+    ):
+        monkeypatch.setitem(sys.modules, name, module)
+    notes = loader_watch.WorkerNotes(tmp_path)
+    written = notes._document(notes._first_ns + 5)
+    assert msgspec.to_builtins(msgspec.convert(written, WorkerDocument)) == written

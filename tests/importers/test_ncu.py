@@ -252,3 +252,28 @@ def test_random_bytes_after_the_magic_word(tmp_path, seed):
     path.write_bytes(b"NVR\x00" + b"\x02\x00\x00\x00\x08\x07" + noise)
     with pytest.raises(UnreadableFile):
         pp.load(path)
+
+
+PAGE = """[7] python@127.0.0.1
+  gemm (2, 66, 1)x(384, 1, 1), Context 1, Stream 7, Device 0, CC 9.0
+    Section: GPU Speed Of Light Throughput
+    ----------------------- ----------- ------------
+    Metric Name             Metric Unit Metric Value
+    ----------------------- ----------- ------------
+    SM Frequency                    Ghz         1.35
+    ----------------------- ----------- ------------
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("sound", "absurd"),
+    [("Device 0", "Device 4294967296"), ("Context 1", f"Context {10**30}")],
+)
+def test_launches_with_numbers_that_no_device_has_are_left_out(tmp_path, sound, absurd):
+    wrong = PAGE.replace(sound, absurd)
+    trace = pp.load(written(tmp_path, PAGE + wrong, "page.txt"))
+    assert [(launch.name, launch.device) for launch in trace.profiled_launches] == [("gemm", 0)]
+    assert [trace.text(trace.health, "fact", i) for i in range(len(trace.health))] == ["rows-cut"]
+    with pytest.raises(UnreadableFile, match="numbers that no device has"):
+        pp.load(written(tmp_path, wrong, "page.txt"))

@@ -11,6 +11,7 @@ from pinchpoint.analysis.recording_cost import why_uncalibrated
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.run_folder.layout import SCHEMA
+from pinchpoint.trace import DeviceSetting, LoaderWorker
 
 BASE_NS = 10**18
 TELEMETRY = """unix_ns,device,power_w,cpu_ratio
@@ -119,3 +120,64 @@ def test_recorders_without_calibration_stay_so_in_a_run_folder(tmp_path):
     trace = load(folder)
     assert trace.source.format == "run folder (xplane)"
     assert why_uncalibrated(trace) == "no calibration for this recorder"
+
+
+def test_a_recording_whose_name_holds_a_zero_byte_is_refused(tmp_path):
+    folder = run_folder(tmp_path / "run")
+    process = {"rank": 0, "recordings": [{"file": "t\0.json"}]}
+    (folder / "processes/rank0.json").write_text(json.dumps(process))
+    with pytest.raises(UnreadableFile, match="lies outside"):
+        load(folder)
+
+
+def test_a_field_of_the_wrong_type_is_left_out_and_said(tmp_path):
+    device = {"uuid": "GPU-b", "number": "x"}
+    trace = load(run_folder(tmp_path / "run", environment=TWO, device=device))
+    assert {device for _, device in samples(trace)} == {0, 1, None}
+    said = [trace.text(trace.health, "detail", i) for i in range(len(trace.health))]
+    (problem,) = [text for text in said if "left out" in text]
+    assert problem.startswith("rank0.json: device was left out: Expected `int | null`, got `str`")
+
+
+def test_without_a_readable_recording_the_damage_is_the_reason(tmp_path):
+    folder = run_folder(tmp_path / "run")
+    (folder / "processes/rank0.json").write_text('{"rank": 0, "recordings": [{"file": 7}]}')
+    with pytest.raises(UnreadableFile, match="recordings was left out: Expected `str"):
+        load(folder)
+
+
+def test_what_the_analyses_ask_is_typed(tmp_path):
+    folder = run_folder(tmp_path / "run", device={"uuid": "GPU-b", "number": 0})
+    process = json.loads((folder / "processes/rank0.json").read_text())
+    process |= {
+        "steps": {"before_ns": [5, 6], "after_ns": [7], "wait_ns": [1, 2, 3]},
+        "variables": {"A": "of the program"},
+        "cores_allowed": 16,
+        "cpu_nodes": [1],
+        "switches": {"torch_num_threads": 8, "gc_enabled": True},
+    }
+    worker = {"workers": 2, "busy_ns": 3, "alive_ns": 4, "torch_threads": 1}
+    devices = [{"uuid": "GPU-a", "numa_node": 0}, {"uuid": "GPU-b", "numa_node": 1}]
+    environment = {
+        "gpu": {"count": 2, "devices": devices},
+        "host": {"cpus_logical": 64, "cgroup_cpu_max": "200000 100000"},
+        "variables": {"values": {"A": "as it was started", "B": "2"}},
+    }
+    (folder / "loader").mkdir()
+    documents = {
+        "processes/rank0.json": process,
+        "loader/worker.1.json": worker,
+        "env.json": environment,
+        "metrics.json": {"ranks": [{"rank": 0}, {"rank": 1}]},
+    }
+    for name, content in documents.items():
+        (folder / name).write_text(json.dumps(content))
+    facts = load(folder).run
+    assert facts.unprofiled_step_ns == (5, 6, 7)
+    assert facts.data_wait_ns == (1, 2, 3)
+    assert facts.variables == {"A": "of the program", "B": "2"}
+    assert (facts.cores_allowed, facts.cores_there, facts.cpu_nodes) == (2.0, 64, (1,))
+    assert facts.torch_threads == 8
+    assert facts.loader_workers == (LoaderWorker(2, 3, 4, 1),)
+    assert facts.device == DeviceSetting(numa_node=1)
+    assert (facts.devices, facts.processes) == (2, 2)

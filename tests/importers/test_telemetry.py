@@ -245,3 +245,30 @@ def test_rubbish_ends_in_one_clear_error(tmp_path, importer, header, garbage):
 def test_every_sample_has_a_finite_value():
     for name in ("nvidia-smi.csv", "dmon.log"):
         assert np.isfinite(pp.load(DATA / "nvidia-smi" / name).counters["value"]).all()
+
+
+YEAR_9999 = "timestamp, index, utilization.gpu [%]\n9999/01/01 00:00:00.000, 0, 5 %\n"
+
+
+def test_a_log_of_a_year_that_does_not_fit_is_refused(tmp_path):
+    with pytest.raises(UnreadableFile, match="times or devices that no machine has") as caught:
+        pp.load(written(tmp_path, YEAR_9999))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "row", ["9999/01/01 00:00:00.000, 0, 5 %", "0001/01/01 00:00:00.000, 0, 5 %"]
+)
+def test_samples_out_of_all_time_are_left_out_and_said(tmp_path, row):
+    text = YEAR_9999.replace("9999", "2026") + f"{row}\n2026/01/01 00:00:01.000, 0, 7 %\n"
+    trace = pp.load(written(tmp_path, text))
+    assert series(trace, "any_kernel_ratio") == ([0, 10**9], [0.05, 0.07])
+    assert details(trace) == [
+        "1 samples have times or devices that no machine has, and were left out"
+    ]
+
+
+def test_a_value_that_overflows_is_no_value(tmp_path):
+    text = "timestamp, index, memory.used [MiB]\n2026/01/01 00:00:00.000, 0, 1e308 MiB\n"
+    text += "2026/01/01 00:00:01.000, 0, 1 MiB\n"
+    assert series(pp.load(written(tmp_path, text)), "memory_used_bytes") == ([0], [2.0**20])

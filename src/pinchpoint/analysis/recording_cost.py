@@ -25,7 +25,13 @@ CALIBRATED_RECORDER = "torch.profiler"
 
 
 def why_uncalibrated(trace: Trace) -> str | None:
-    """Why the costs below are not those of what made this recording; None where they are."""
+    """Why the costs below are not those of what made this recording; None where they are.
+
+    Also None where nothing was timed, so that there is nothing to correct.
+    """
+    timed = (trace.host_ops, trace.api_calls, trace.device_ops)
+    if not any(rows is not None and len(rows) for rows in timed):
+        return None
     if trace.source.recorder is None:
         return "the file does not show what recorded it"
     if trace.source.recorder != CALIBRATED_RECORDER:

@@ -8,7 +8,7 @@ import pytest
 from kineto_documents import SCANNERS, document, kernel, op, written
 from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers import load
-from pinchpoint.importers.kineto import read, read_arguments
+from pinchpoint.importers.kineto import lenient, read, read_arguments
 
 GOOD = document(op("a", 1, 2))
 
@@ -145,3 +145,21 @@ def test_progress_is_told(tmp_path):
     path = written(tmp_path, GOOD, "t.json.gz")
     load(path, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (path.stat().st_size, path.stat().st_size)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        pytest.param(b'"x":' + b"[" * 600 + b"]" * 600, id="deep"),
+        pytest.param(b'"x":[' + b"[]," * (1 << 10) + b"[]]", id="wide"),
+    ],
+)
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_member_without_bounds_is_refused(tmp_path, monkeypatch, member, place):
+    monkeypatch.setattr(lenient, "MOST_BRACKETS", 1 << 10)
+    events = GOOD[1:-1].encode()
+    parts = [member, events] if place == "before" else [events, member]
+    path = tmp_path / "t.json"
+    path.write_bytes(b"{" + b",".join(parts) + b"}")
+    with pytest.raises(HostileFile, match="nests deeper, or holds more"):
+        load(path)

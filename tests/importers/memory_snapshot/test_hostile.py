@@ -54,6 +54,7 @@ def test_code_is_never_loaded(tmp_path, monkeypatch, content, protocol):
         pytest.param(b"\x80\x04K\x01K\x02s.", id="SETITEM on a number"),
         pytest.param(b"\x80\x04]](K\x01e.", id="left over"),
         pytest.param(b"\x80\x04}\x94(K\x01h\x00u.", id="a dictionary inside itself"),
+        pytest.param(b"\x80\x02}(}K\x01", id="a dictionary as a key, cut off"),
     ],
 )
 def test_malformed_and_hostile_opcodes(tmp_path, body):

@@ -15,7 +15,7 @@ from pinchpoint.importers.kineto.host import Sources, host_tables
 from pinchpoint.importers.kineto.memory import allocation_table
 from pinchpoint.importers.kineto.pairs import join_pairs
 from pinchpoint.importers.kineto.rare import counter_table, kernel_counter_table, read_rare
-from pinchpoint.importers.kineto.recorder import HEADER, TORCH, version_of_torch
+from pinchpoint.importers.kineto.recorder import recorder_of, version_of_torch
 from pinchpoint.importers.kineto.scan import Scanned
 from pinchpoint.importers.kineto.scanner import ScannerName
 from pinchpoint.importers.kineto.text import Text
@@ -69,7 +69,9 @@ def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -
             format=FORMAT,
             bytes=text.total_bytes,
             truncated=not scanned.ended or text.damage is not None,
-            recorder=TORCH if shows_torch or HEADER & frame.members.keys() else None,
+            recorder=recorder_of(
+                frame.members, rare.process_names.values(), shows_torch=shows_torch
+            ),
             recorder_version=version,
             producer=f"torch {version}" if version else None,
             options=MappingProxyType(facts.options(frame.members) | {"scanner": scanner}),

@@ -2,30 +2,33 @@
 
 PyTorch's profiler (Kineto) is taken for the writer where
 
-- the frame has a member that only Kineto writes around events (``HEADER``: all files since 2021
+- the frame has a member that only Kineto writes around events (``_HEADER``: all files since 2021
   that were not taken apart by another tool), or
 - an event has both a category of Kineto's own and a name that PyTorch gives: an operator
   (``aten::mm``), a marker (``ProfilerStep#3``), a Python frame (``train.py(7): step``) or a module.
   Files of 2021, and those whose frame was cut away, show nothing else.
 
-A category or a name alone is no sign: other tools borrow ``kernel`` and ``cpu_op``, and Ascend's
-profiler writes ``aten::mm`` and ``ProfilerStep#3`` without a category.
+A category or a name alone is no sign: other tools borrow ``kernel`` and ``cpu_op``. Two recorders
+write PyTorch's or a similar layout and name their processes: XLA's (``/host:CPU``) and Ascend's.
 """
 
 import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 TORCH = "torch.profiler"
-JAX, XLA = "jax", "xprof"  # xprof: XLA's own recorder, where no framework names itself
+ASCEND = "torch_npu.profiler"
+XLA = "xprof"
 
-HEADER = frozenset(
+_OF_ASCEND = "Ascend Hardware"  # the process that holds what ran on the device
+_HEADER = frozenset(
     {
         *("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"),
         *("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules"),
     }
 )
 _NAMES = {
-    "cpu_op": re.compile(r"[A-Za-z_]\w*::\w|ProfilerStep#\d|(Optimizer|autograd)\b"),
+    "cpu_op": re.compile(r"(?:aten|autograd|c10d?|inductor|prims?|torch)::|ProfilerStep#\d"),
     "user_annotation": re.compile(r"ProfilerStep#\d|Optimizer\.\w+#"),
     "python_function": re.compile(r"nn\.Module: |<built-in |.*\(\d+\): "),
 }
@@ -36,6 +39,18 @@ def sign_of_torch(category: str, name: str) -> bool:
     """Whether an event shows that PyTorch's profiler wrote it."""
     names = _NAMES.get(category)
     return names is not None and names.match(name) is not None
+
+
+def recorder_of(
+    frame: Mapping[str, Any], processes: Collection[str | None], *, shows_torch: bool
+) -> str | None:
+    """What wrote a file with these members and processes; None where nothing shows it.
+
+    ``shows_torch``: an event is a ``sign_of_torch``.
+    """
+    if _OF_ASCEND in processes:
+        return ASCEND
+    return TORCH if shows_torch or not _HEADER.isdisjoint(frame) else None
 
 
 def version_of_torch(frame: dict[str, Any]) -> str | None:

@@ -1,0 +1,162 @@
+"""The documents of a run folder: written and read back, old, new and damaged."""
+
+import json
+
+import msgspec
+import pytest
+
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.run_folder.documents import (
+    EnvironmentDocument,
+    GpuRecord,
+    GpuSection,
+    HostSection,
+    LoaderNote,
+    MemoryPeaks,
+    ProcessDevice,
+    ProcessDocument,
+    RecordingNote,
+    RunDocument,
+    RunSteps,
+    StepTimes,
+    Switches,
+    VariablesSection,
+    WorkerDocument,
+)
+from pinchpoint.run_folder.files import read, read_if_there, write
+from pinchpoint.run_folder.metrics import (
+    DataWait,
+    MetricsDocument,
+    Others,
+    RankMetrics,
+    StepMetrics,
+    StepPercentiles,
+    UnprofiledSteps,
+    WorkerMetrics,
+)
+
+DOCUMENTS = (
+    RunDocument(
+        status="ended",
+        command=("python", "train.py"),
+        working_directory="/w",
+        asked={"steps": 6, "after_s": None},
+        started_unix_ns=1,
+        ended_unix_ns=2,
+        exit_code=-9,
+        problems=("a disk was full",),
+        recordings=("traces/a.json.gz",),
+        devices=("H100",),
+        not_sampled={"host": {"power_w": "no sensor"}},
+    ),
+    ProcessDocument(
+        rank=1,
+        world_size=2,
+        host="node",
+        steps=StepTimes(
+            by="optimizer",
+            count=3,
+            steady=True,
+            before_ns=(5, 6),
+            after_ns=(7,),
+            wait_ns=(1, 2, 3),
+            run=RunSteps(p50=6, count=3, total_ns=18, least=5, most=7),
+        ),
+        recordings=(RecordingNote(file="a.json.gz", bytes=10, kernels=1, start_unix_ns=4),),
+        loaders=(LoaderNote(num_workers=2, batch_size="odd", iterators=1),),
+        memory=MemoryPeaks(host_peak_bytes=1 << 40),
+        device=ProcessDevice(number=0, uuid="GPU-a"),
+        switches=Switches(torch_num_threads=8),
+        variables={"OMP_NUM_THREADS": "8"},
+        cores_allowed=16,
+        cpu_nodes=(0, 1),
+    ),
+    WorkerDocument(worker=1, workers=4, batches=7, busy_ns=9, alive_ns=10, torch_threads=1),
+    EnvironmentDocument(
+        gpu=GpuSection(count=1, devices=(GpuRecord(uuid="GPU-a", numa_node=-1),)),
+        host=HostSection(cpus_logical=16, cgroup_cpu_max="max 100000"),
+        variables=VariablesSection(values={"A": "1"}),
+    ),
+    MetricsDocument(
+        exit_code=0,
+        duration_s=1.5,
+        processes=2,
+        steps=StepMetrics(
+            found_by="loader",
+            count=3,
+            unprofiled_ms=UnprofiledSteps(count=3, median=1.25),
+            run_ms=StepPercentiles(p50=1.5),
+        ),
+        data_wait=DataWait(median_ms=0.5),
+        ranks=(RankMetrics(rank=0, recordings=("a.json.gz",)),),
+        loader_workers=WorkerMetrics(processes=2, busy_ratio=0.5),
+        gpu=({"device": "0", "power_w": {"mean": 1.0}},),
+        others=Others(sentences=("GPU 0 was shared",)),
+        profiled=True,
+    ),
+)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: type(d).__name__)
+def test_what_is_written_is_read_back(tmp_path, document):
+    path = tmp_path / "document.json"
+    write(path, document)
+    found = read(path, type(document))
+    assert found.document == document
+    assert found.problems == ()
+    assert found.plain == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("kind", [type(d) for d in DOCUMENTS])
+def test_a_folder_of_another_version_is_read(tmp_path, kind):
+    path = tmp_path / "document.json"
+    path.write_text('{"of_a_later_version": {"x": [1]}}')
+    assert read(path, kind).document == kind()
+    assert read_if_there(tmp_path / "absent.json", kind).document == kind()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"before_ns": "many"}, id="a word for a list"),
+        pytest.param({"before_ns": [1, 2**63]}, id="more than 64 bits hold"),
+        pytest.param({"before_ns": [1, -1]}, id="less than nothing"),
+        pytest.param([], id="a list for an object"),
+        pytest.param({"run": {"p50": 1.5}}, id="half a nanosecond"),
+    ],
+)
+def test_a_wrong_field_is_left_out_with_one_sentence(tmp_path, wrong):
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"rank": 3, "steps": wrong}))
+    found = read(path, ProcessDocument)
+    assert found.document == ProcessDocument(rank=3)
+    (problem,) = found.problems
+    assert problem.startswith("rank0.json: steps was left out: Expected ")
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"{", "no JSON"),
+        (b'{"a": NaN}', "no JSON"),
+        (b"\xff\xfe", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[]", "not the document"),
+    ],
+)
+def test_what_is_no_document_is_refused(tmp_path, raw, words):
+    path = tmp_path / "run.json"
+    path.write_bytes(raw)
+    with pytest.raises(UnreadableFile, match=words):
+        read(path, RunDocument)
+
+
+def test_a_figure_that_is_no_number_is_written_as_unknown(tmp_path):
+    write(tmp_path / "m.json", MetricsDocument(duration_s=float("nan")))
+    assert read(tmp_path / "m.json", MetricsDocument).document.duration_s is None
+
+
+def test_the_encoder_keeps_the_order_of_the_fields(tmp_path):
+    write(tmp_path / "r.json", RunDocument())
+    keys = list(json.loads((tmp_path / "r.json").read_text()))
+    assert keys == [f.name for f in msgspec.structs.fields(RunDocument)]
