@@ -3,12 +3,13 @@
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pinchpoint.trace.arrays import Ints, Rows
 
 _MOST_COMBINATIONS = 2**62
 
 
-def distinct_rows(*columns: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+def distinct_rows(*columns: Ints) -> tuple[Ints, Rows]:
     """The distinct rows in lexicographic order, one a row, and which of them each row is.
 
     Each row is packed into one number, which sorts many times faster than rows do. Where the
@@ -27,11 +28,11 @@ def distinct_rows(*columns: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArr
     return np.stack([c[first] for c in columns], axis=1), which.reshape(-1)
 
 
-def _spans(columns: tuple[NDArray[np.int64], ...]) -> list[int]:
+def _spans(columns: tuple[Ints, ...]) -> list[int]:
     return [int(c.max()) - int(c.min()) + 1 if len(c) else 1 for c in columns]
 
 
-def _packed(columns: tuple[NDArray[np.int64], ...]) -> NDArray[np.int64]:
+def _packed(columns: tuple[Ints, ...]) -> Ints:
     packed = np.zeros(len(columns[0]), np.int64)
     for column, span in zip(columns, _spans(columns), strict=True):
         packed = packed * span + (column - (column.min() if len(column) else 0))

@@ -7,16 +7,16 @@ sorted, disjoint and non-touching; ``flatten`` makes one. Empty intervals vanish
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 
 class Intervals(NamedTuple):
     """A flat set of intervals: sorted, disjoint, none empty."""
 
-    start: Times
-    end: Times
+    start: Ints
+    end: Ints
 
     @property
     def total(self) -> int:
@@ -91,7 +91,7 @@ def union(a: Intervals, b: Intervals) -> Intervals:
     return flatten(np.concatenate((a.start, b.start)), np.concatenate((a.end, b.end)))
 
 
-def covered_before(a: Intervals, times: ArrayLike) -> Times:
+def covered_before(a: Intervals, times: ArrayLike) -> Ints:
     """How much of the flat set ``a`` lies before each time; shape of ``times``.
 
     Two lookups give the covered part of any window: ``covered_before(a, end) - ... start``.
@@ -104,5 +104,5 @@ def covered_before(a: Intervals, times: ArrayLike) -> Times:
     full = before[index]
     last = np.maximum(index - 1, 0)
     over = np.where(index > 0, np.maximum(a.end[last] - at, 0), 0)
-    result: Times = full - over
+    result: Ints = full - over
     return result

@@ -3,9 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 NO_ROW = -1
 
@@ -13,18 +12,18 @@ NO_ROW = -1
 class Nested(NamedTuple):
     """Intervals in nesting order: by group, then start, then longest first."""
 
-    group: Rows
-    start: Rows
-    end: Rows
-    parent: Rows  # position of the innermost enclosing interval of the group, or NO_ROW
+    group: Ints
+    start: Ints
+    end: Ints
+    parent: Ints  # position of the innermost enclosing interval of the group, or NO_ROW
 
 
-def nesting_order(group: Rows, start: Rows, end: Rows) -> Rows:
+def nesting_order(group: Ints, start: Ints, end: Ints) -> Ints:
     """The order in which ``nest`` needs its intervals; ties keep the order given."""
     return np.lexsort((-end, start, group))
 
 
-def nest(group: Rows, start: Rows, end: Rows) -> Nested:
+def nest(group: Ints, start: Ints, end: Ints) -> Nested:
     """Parents of intervals that are already in nesting order.
 
     An interval that sticks out of another is not enclosed by it. Each round halves the distance
@@ -42,7 +41,7 @@ def nest(group: Rows, start: Rows, end: Rows) -> Nested:
     return Nested(group, start, end, parent)
 
 
-def innermost(nested: Nested, group: Rows, start: Rows, end: Rows) -> Rows:
+def innermost(nested: Nested, group: Ints, start: Ints, end: Ints) -> Ints:
     """For each asked interval the innermost one of ``nested`` that encloses it, or NO_ROW."""
     found = _last_opened(nested, group, start)
     open_rows = np.flatnonzero(found != NO_ROW)
@@ -57,7 +56,7 @@ def innermost(nested: Nested, group: Rows, start: Rows, end: Rows) -> Rows:
     return found
 
 
-def _last_opened(nested: Nested, group: Rows, start: Rows) -> Rows:
+def _last_opened(nested: Nested, group: Ints, start: Ints) -> Ints:
     """The last interval, in nesting order, that begins no later than each asked one."""
     found = np.full(len(start), NO_ROW, np.int64)
     for one in np.unique(group):

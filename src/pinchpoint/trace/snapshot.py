@@ -11,9 +11,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from pinchpoint.trace.arrays import Ints, NameIds
 from pinchpoint.trace.table import Table
 
 
@@ -54,8 +52,8 @@ class Stacks:
     in ``frames``, innermost first."""
 
     frames: tuple[Frame, ...]
-    offset: NDArray[np.int64]
-    frame: NDArray[np.int32]
+    offset: Ints
+    frame: NameIds
 
     def __len__(self) -> int:
         return len(self.offset) - 1

@@ -3,14 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pinchpoint.trace.arrays import Array, Ints, Mask
 from pinchpoint.trace.tables import TABLES
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +20,7 @@ class Table:
 
     name: str
     columns: Mapping[str, Array]
-    missing: Mapping[str, NDArray[np.bool_]]
+    missing: Mapping[str, Mask]
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -32,12 +29,12 @@ class Table:
         return self.columns[column]
 
     @property
-    def end_ns(self) -> NDArray[np.int64]:
+    def end_ns(self) -> Ints:
         """``start_ns + duration_ns`` of each row."""
-        end: NDArray[np.int64] = self.columns["start_ns"] + self.columns["duration_ns"]
+        end: Ints = self.columns["start_ns"] + self.columns["duration_ns"]
         return end
 
-    def known(self, column: str) -> NDArray[np.bool_]:
+    def known(self, column: str) -> Mask:
         """True where the column has a value; shape ``(rows,)``."""
         mask = self.missing.get(column)
         return np.ones(len(self), np.bool_) if mask is None else ~mask
@@ -71,7 +68,7 @@ class Table:
 
 
 def table(
-    name: str, columns: Mapping[str, Array], missing: Mapping[str, NDArray[np.bool_]] | None = None
+    name: str, columns: Mapping[str, Array], missing: Mapping[str, Mask] | None = None
 ) -> Table:
     """A table that is exactly as declared in ``TABLES``; ValueError if it is not.
 

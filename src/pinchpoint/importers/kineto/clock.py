@@ -4,13 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.importers.kineto.columns import Columns
 from pinchpoint.importers.kineto.fields import Lane
 from pinchpoint.importers.kineto.order import reordered, time_order
-
-Array = NDArray[Any]
+from pinchpoint.trace.arrays import Array
 
 # Kineto writes times that lie before its base time as 0. Other times of such a file are weeks
 # after the base; a recording is never this long.

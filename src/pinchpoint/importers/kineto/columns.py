@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.importers.kineto.fields import (
     ABSENT,
@@ -21,9 +20,7 @@ from pinchpoint.importers.kineto.fields import (
 from pinchpoint.importers.kineto.lenient import value_text
 from pinchpoint.importers.kineto.scan import Chunk, Place, Scanned
 from pinchpoint.trace import Names
-
-Array = NDArray[Any]
-Mask = NDArray[np.bool_]
+from pinchpoint.trace.arrays import Array, Mask
 
 _MOST_ARE_SEEN_IN = 65_536  # rows: a step or more, and the next ones repeat it
 _BLANKS = b" \t\r\n"

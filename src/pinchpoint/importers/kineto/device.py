@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.importers.kineto.clock import Spans
 from pinchpoint.importers.kineto.columns import known, known_32
@@ -28,9 +27,8 @@ from pinchpoint.importers.kineto.scan import Place
 from pinchpoint.importers.kineto.threads import place_text
 from pinchpoint.importers.kineto.xla import device_number
 from pinchpoint.trace import DeviceKind, Table, table
+from pinchpoint.trace.arrays import Array
 from pinchpoint.trace.call_names import collective_verb
-
-Array = NDArray[Any]
 
 # Arguments of every kernel; what else a collective's kernel has is about the collective.
 _KERNEL_ARGUMENTS = frozenset(

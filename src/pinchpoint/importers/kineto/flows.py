@@ -1,17 +1,14 @@
 """Edges: forward to backward, event to wait, synchronisation as the device sees it."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.importers.kineto.columns import known, known_32
 from pinchpoint.importers.kineto.fields import ABSENT, NULL, PLACE, Lane
 from pinchpoint.importers.kineto.host import Sources
 from pinchpoint.importers.kineto.order import time_order
 from pinchpoint.trace import FlowKind, Table, table
+from pinchpoint.trace.arrays import Array
 
-Array = NDArray[Any]
 _BEGIN, _END = ord("s"), ord("f")
 
 

@@ -3,10 +3,8 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.importers.health import Fact
 from pinchpoint.importers.kineto.clock import Clock
@@ -15,8 +13,7 @@ from pinchpoint.importers.kineto.document import Frame
 from pinchpoint.importers.kineto.rare import Rare
 from pinchpoint.importers.kineto.scan import Scanned
 from pinchpoint.trace import ApiKind, Device, DeviceKind, HostKind, Names, Table
-
-Array = NDArray[Any]
+from pinchpoint.trace.arrays import Array
 
 MOST_LOST_RATIO = 0.5  # of launches without a device operation: the device side is unusable
 OVERHEAD_RATIO = 0.01  # of the recording: below this, nobody needs to know

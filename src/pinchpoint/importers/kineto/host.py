@@ -1,10 +1,9 @@
 """The tables of the host side: operators, steps, runtime calls."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.importers.kineto.clock import Clock, Spans
 from pinchpoint.importers.kineto.columns import Columns, Interned, known
@@ -16,9 +15,8 @@ from pinchpoint.importers.kineto.recorder import sign_of_torch
 from pinchpoint.importers.kineto.scanner import ScannerName, nest
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.trace import HostKind, Names, Table, empty_table, table
+from pinchpoint.trace.arrays import Array
 from pinchpoint.trace.call_names import api_kind, without_version
-
-Array = NDArray[Any]
 
 
 @dataclass

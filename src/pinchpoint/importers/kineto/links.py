@@ -1,13 +1,9 @@
 """Which call started a device operation, and which operator made the call."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.trace import HostKind, Table
-
-Array = NDArray[Any]
+from pinchpoint.trace.arrays import Array
 
 
 def launching_calls(correlation: Array, start: Array, api_calls: Table) -> Array:

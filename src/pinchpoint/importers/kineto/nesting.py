@@ -7,12 +7,11 @@ dropped from the open rows: whatever begins later and lies inside it lies inside
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from pinchpoint.trace.arrays import Array
 
 # Times were whole microseconds until 2024; a start and a duration rounded apart differ by this.
 TOLERANCE_NS = 1000

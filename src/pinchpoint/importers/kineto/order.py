@@ -1,11 +1,8 @@
 """Rows in order of time."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from pinchpoint.trace.arrays import Array
 
 
 def time_order(start: Array, duration: Array | None = None) -> Array | None:

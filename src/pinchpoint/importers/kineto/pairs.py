@@ -6,10 +6,9 @@ inside has lost its end. What has no partner is left out and counted.
 """
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.importers.kineto.columns import Columns
 from pinchpoint.importers.kineto.fields import (
@@ -20,8 +19,8 @@ from pinchpoint.importers.kineto.fields import (
     PLACE,
     Lane,
 )
+from pinchpoint.trace.arrays import Array
 
-Array = NDArray[Any]
 _BEGIN = ord("B")
 _SPAN_LANES = (Lane.HOST, Lane.API, Lane.DEVICE, Lane.SYNC)
 

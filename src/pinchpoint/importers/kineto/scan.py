@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
+from typing import Protocol
 
 from pinchpoint.errors import HostileFile
 from pinchpoint.importers.kineto.document import EVENT_BYTES, Block, BlockEnd, Blocks
 from pinchpoint.importers.kineto.fields import Lane
 from pinchpoint.importers.kineto.lenient import BOUNDARY, BOUNDARY_BYTES, Status
 from pinchpoint.importers.kineto.text import Text
+from pinchpoint.trace.arrays import Array
 
-Array = NDArray[Any]
 Buffer = bytes | bytearray
 Place = tuple[bytes | None, bytes | None]  # process and thread as they are written
 

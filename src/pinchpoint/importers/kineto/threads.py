@@ -1,17 +1,13 @@
 """Host threads: pairs of process and thread ids become positions in ``Trace.threads``."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.importers.kineto.columns import used_in_order
 from pinchpoint.importers.kineto.lenient import value_text
 from pinchpoint.importers.kineto.rare import Rare, thread_label
 from pinchpoint.importers.kineto.scan import Place
 from pinchpoint.trace import Thread
-
-Array = NDArray[Any]
+from pinchpoint.trace.arrays import Array
 
 
 class Threads:

@@ -12,6 +12,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.memory_snapshot.collect import NONE, Collector
 from pinchpoint.importers.memory_snapshot.pickle_state import Rows
 from pinchpoint.trace import Mark, MemorySnapshot, Names, Stacks, Table, empty_table, table
+from pinchpoint.trace.arrays import Array, Mask
 
 MAX_BLOCK_BYTES = 1 << 46  # no device has 64 TiB
 
@@ -77,7 +78,7 @@ def _events(traces: Any, rows: Collector) -> Table:
     )
 
 
-def _rare_columns(rows: Collector, count: int) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_]]]:
+def _rare_columns(rows: Collector, count: int) -> dict[str, tuple[Array, Mask]]:
     out = {}
     for key in ("pool", "note", "free_bytes"):
         found = {row: r[key] for row, r in rows.events.rare.items() if r[key] is not None}
@@ -91,7 +92,7 @@ def _rare_columns(rows: Collector, count: int) -> dict[str, tuple[NDArray[Any], 
     return out
 
 
-def _no_address(rows: Collector, count: int) -> NDArray[np.bool_]:
+def _no_address(rows: Collector, count: int) -> Mask:
     missing = np.zeros(count, np.bool_)
     missing[[row for row, r in rows.events.rare.items() if r["no_address"]]] = True
     return missing
@@ -128,7 +129,7 @@ def _segments_and_blocks(rows: Collector) -> tuple[Table, Table]:
     return segment_table, _blocks(rows, np.repeat(np.arange(len(segments)), number), address)
 
 
-def _blocks(rows: Collector, segment: NDArray[Any], segment_address: NDArray[np.uint64]) -> Table:
+def _blocks(rows: Collector, segment: Array, segment_address: NDArray[np.uint64]) -> Table:
     columns = rows.blocks
     count = len(columns.bytes)
     if len(segment) != count:  # a block outside of any segment: cut off, or not a snapshot
@@ -184,7 +185,7 @@ def _pool(value: Any, names: Names) -> int | None:
     return names.id_of(f"{value[0]}, {value[1]}")
 
 
-def _view(column: "array[Any]") -> NDArray[Any]:
+def _view(column: "array[Any]") -> Array:
     return (
         np.frombuffer(column, dtype=column.typecode)
         if len(column)

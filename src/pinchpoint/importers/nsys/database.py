@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.trace.arrays import Ints, Mask
 
 NULL = -(2**63)  # stands for NULL while integers travel; no nsys value comes near it
 _LEAST_ROW_BYTES = 2  # a SQLite row is at least a length and a row id
@@ -26,17 +26,15 @@ _LONGEST_VALUE_BYTES = 64 * 1024**2  # longest text or blob that is read
 _ALLOWED_FUNCTIONS = {"ifnull", "coalesce"}
 _BROKEN = "copy it again, or export it again: nsys export --type sqlite REPORT.nsys-rep"
 
-Integers = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class Column:
-    """Integers with their nulls."""
+    """Ints with their nulls."""
 
-    values: Integers
-    missing: NDArray[np.bool_]
+    values: Ints
+    missing: Mask
 
-    def filled(self, fill: int) -> Integers:
+    def filled(self, fill: int) -> Ints:
         """The values with ``fill`` for nulls."""
         return np.where(self.missing, fill, self.values)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.importers.nsys.database import Column, Database, Integers
+from pinchpoint.importers.nsys.database import Column, Database
 from pinchpoint.importers.nsys.processes import pid_of
 from pinchpoint.importers.nsys.strings import Strings, interned
 from pinchpoint.trace import DeviceKind, MemoryKind, Names
+from pinchpoint.trace.arrays import Codes, Ints, NameIds
 from pinchpoint.trace.call_names import collective_kind
 from pinchpoint.trace.distinct import distinct_rows
 
@@ -59,16 +59,16 @@ _END_NAME = {
 class DeviceRows:
     """Operations of one table; -1 stands for null in the optional columns."""
 
-    start: Integers
-    end: Integers
-    kind: NDArray[np.uint8]
-    name: NDArray[np.int32]
-    device: Integers
-    context: Integers
-    stream: Integers
-    correlation: Integers
-    pid: Integers
-    extra: Mapping[str, Integers]  # columns of device_ops that only some operations have
+    start: Ints
+    end: Ints
+    kind: Codes
+    name: NameIds
+    device: Ints
+    context: Ints
+    stream: Ints
+    correlation: Ints
+    pid: Ints
+    extra: Mapping[str, Ints]  # columns of device_ops that only some operations have
     dropped: int  # rows whose times make no sense
     whole_graphs: bool = False  # each row is the replay of a whole graph
 
@@ -159,9 +159,9 @@ def _graphs(database: Database, names: Names) -> DeviceRows | None:
 
 def _rows(
     found: Mapping[str, Column],
-    kind: NDArray[np.uint8],
-    name: NDArray[np.int32],
-    extra: Mapping[str, Integers],
+    kind: Codes,
+    name: NameIds,
+    extra: Mapping[str, Ints],
 ) -> DeviceRows:
     """Only rows whose times make sense: buffers that overflow leave 0 to 0, or an end too early."""
     start, end = found["start"], found["end"]
@@ -187,20 +187,20 @@ def _rows(
     )
 
 
-def _labelled(names: Names, label: Callable[..., str], *columns: Integers) -> NDArray[np.int32]:
+def _labelled(names: Names, label: Callable[..., str], *columns: Ints) -> NameIds:
     """A name for each row, made once per distinct combination of the columns."""
     distinct, which = distinct_rows(*columns)
     positions = names.ids_of(label(*row) for row in distinct.tolist())
     return np.array(positions, np.int32).reshape(-1)[which]
 
 
-def _optional(found: Mapping[str, Column], column: str, count: int) -> Integers:
+def _optional(found: Mapping[str, Column], column: str, count: int) -> Ints:
     if column not in found:
         return np.full(count, NONE, np.int64)
     return found[column].filled(NONE)
 
 
-def _shared(found: Mapping[str, Column], count: int) -> Integers:
+def _shared(found: Mapping[str, Column], count: int) -> Ints:
     static, dynamic = (
         _optional(found, c, count) for c in ("staticSharedMemory", "dynamicSharedMemory")
     )
@@ -209,7 +209,7 @@ def _shared(found: Mapping[str, Column], count: int) -> Integers:
     )
 
 
-def _triples(found: Mapping[str, Column], prefix: str, names: Names) -> Integers:
+def _triples(found: Mapping[str, Column], prefix: str, names: Names) -> Ints:
     parts = [found.get(f"{prefix}{axis}") for axis in "XYZ"]
     if any(part is None for part in parts):
         return np.full(len(found["start"].values), NONE, np.int64)
@@ -218,7 +218,7 @@ def _triples(found: Mapping[str, Column], prefix: str, names: Names) -> Integers
     return np.where(np.minimum.reduce(given) < 0, NONE, text)
 
 
-def _collectives(name: NDArray[np.int32], names: Names) -> Integers:
+def _collectives(name: NameIds, names: Names) -> Ints:
     kinds = np.full(len(names), NONE, np.int64)
     for position in np.unique(name).tolist():
         if (kind := collective_kind(names[position])) is not None:
@@ -226,7 +226,7 @@ def _collectives(name: NDArray[np.int32], names: Names) -> Integers:
     return kinds[name]
 
 
-def _ends(found: Mapping[str, Column], how: Integers, count: int) -> tuple[Integers, Integers]:
+def _ends(found: Mapping[str, Column], how: Ints, count: int) -> tuple[Ints, Ints]:
     """MemoryKind of source and target; from the copy's direction where the file says no more."""
     ends = []
     for side, column in enumerate(("srcKind", "dstKind")):
@@ -240,7 +240,7 @@ def _ends(found: Mapping[str, Column], how: Integers, count: int) -> tuple[Integ
     return ends[0], ends[1]
 
 
-def _translated(codes: Integers, table: Mapping[int, int], default: int) -> Integers:
+def _translated(codes: Ints, table: Mapping[int, int], default: int) -> Ints:
     lookup = np.full(max(table) + 2, default, np.int64)
     for code, value in table.items():
         lookup[code] = value

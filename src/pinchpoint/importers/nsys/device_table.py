@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.importers.nsys.database import Integers
 from pinchpoint.importers.nsys.device import NONE, DeviceRows
 from pinchpoint.importers.nsys.host_table import ApiTable, HostTable
 from pinchpoint.importers.nsys.processes import ProcessKeys, ThreadIndex
 from pinchpoint.trace import DeviceKind, HostKind, Names, Table, empty_table, table
+from pinchpoint.trace.arrays import Array, Ints
 from pinchpoint.trace.distinct import distinct_rows
 
 _EXTRA = (
@@ -73,8 +72,8 @@ def assemble(
     return DeviceTable(made, int((call == NONE).sum()), int(rows["opaque"].sum()))
 
 
-def _merged(parts: tuple[DeviceRows, ...], processes: ProcessKeys) -> dict[str, NDArray[Any]]:
-    merged: dict[str, NDArray[Any]] = {
+def _merged(parts: tuple[DeviceRows, ...], processes: ProcessKeys) -> dict[str, Array]:
+    merged: dict[str, Array] = {
         k: np.concatenate([getattr(p, k) for p in parts])
         for k in ("start", "end", "kind", "name", "device", "context", "stream", "pid")
     }
@@ -91,14 +90,14 @@ def _merged(parts: tuple[DeviceRows, ...], processes: ProcessKeys) -> dict[str, 
     return {k: v[~twice] for k, v in merged.items()}
 
 
-def _numbered(pid: Integers, ordinal: Integers, numbers: Mapping[tuple[int, int], int]) -> Integers:
+def _numbered(pid: Ints, ordinal: Ints, numbers: Mapping[tuple[int, int], int]) -> Ints:
     device = ordinal.copy()
     for (process, cuda), gpu in numbers.items():
         device[(pid == process) & (ordinal == cuda)] = gpu
     return device
 
 
-def _apart(device: Integers, rows: Mapping[str, Integers]) -> Integers:
+def _apart(device: Ints, rows: Mapping[str, Ints]) -> Ints:
     """Stream numbers; those of further contexts on a device are shifted where they collide."""
     owners = device, rows["stream"], rows["pid"], rows["context"]
     distinct, which = distinct_rows(*owners)
@@ -109,7 +108,7 @@ def _apart(device: Integers, rows: Mapping[str, Integers]) -> Integers:
     return shifted[which]
 
 
-def _launching_call(api: ApiTable | None, keys: Integers) -> Integers:
+def _launching_call(api: ApiTable | None, keys: Ints) -> Ints:
     call = np.full(len(keys), NONE, np.int64)
     if api is None or not len(api.keys):
         return call
@@ -163,8 +162,8 @@ def annotations(ops: Table | None, api: ApiTable | None, host: HostTable | None)
 
 
 def _projected(
-    ops: Table, ranges: Table, rows: Integers, at: Integers, asked: Integers, device: int
-) -> dict[str, NDArray[Any]]:
+    ops: Table, ranges: Table, rows: Ints, at: Ints, asked: Ints, device: int
+) -> dict[str, Array]:
     low = np.searchsorted(at, ranges["start_ns"][asked], "left")
     high = np.searchsorted(at, ranges.end_ns[asked], "right")
     some = high > low
@@ -181,15 +180,15 @@ def _projected(
     }
 
 
-def _reduced(fold: np.ufunc, values: Integers, edges: Integers) -> Integers:
+def _reduced(fold: np.ufunc, values: Ints, edges: Ints) -> Ints:
     if not len(edges):
         return np.zeros(0, np.int64)
     padded = np.append(values, values[-1])  # an edge may be one past the end
-    folded: Integers = fold.reduceat(padded, edges)[::2]
+    folded: Ints = fold.reduceat(padded, edges)[::2]
     return folded
 
 
-def _annotation_table(parts: list[dict[str, NDArray[Any]]]) -> Table:
+def _annotation_table(parts: list[dict[str, Array]]) -> Table:
     if not parts:
         return empty_table("device_annotations")
     merged = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.importers.nsys.database import Column, Database, Integers
+from pinchpoint.importers.nsys.database import Column, Database
 from pinchpoint.importers.nsys.strings import Strings, interned
 from pinchpoint.trace import HostKind, Names
+from pinchpoint.trace.arrays import Codes, Ints, NameIds
 from pinchpoint.trace.call_names import api_kind, without_version
 
 NONE = -1
@@ -24,12 +24,12 @@ _OVERHEAD = {
 class Calls:
     """Intervals on host threads: API calls, OS calls, samples (no length) or overhead."""
 
-    start: Integers
-    end: Integers
-    name: NDArray[np.int32]
-    tid: Integers
-    kind: NDArray[np.uint8]  # ApiKind for API calls, HostKind for the others
-    correlation: Integers
+    start: Ints
+    end: Ints
+    name: NameIds
+    tid: Ints
+    kind: Codes  # ApiKind for API calls, HostKind for the others
+    correlation: Ints
 
     def __len__(self) -> int:
         return len(self.start)
@@ -103,9 +103,9 @@ def read_samples(database: Database, strings: Strings, names: Names) -> Calls | 
 
 def _calls(
     found: dict[str, Column],
-    name: NDArray[np.int32],
-    kind: NDArray[np.uint8],
-    correlation: Integers | None = None,
+    name: NameIds,
+    kind: Codes,
+    correlation: Ints | None = None,
 ) -> Calls:
     start, end = found["start"], found["end"]
     tid = _or_none(found.get("globalTid"), len(name))
@@ -118,5 +118,5 @@ def _calls(
     )
 
 
-def _or_none(column: Column | None, count: int) -> Integers:
+def _or_none(column: Column | None, count: int) -> Ints:
     return np.full(count, NONE, np.int64) if column is None else column.filled(NONE)

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.importers.nsys.database import Integers
 from pinchpoint.importers.nsys.host import Calls
 from pinchpoint.importers.nsys.nvtx import NO_NAME, Ranges, StepMarkers
 from pinchpoint.importers.nsys.processes import ProcessKeys, ThreadIndex
 from pinchpoint.trace import Table, table
+from pinchpoint.trace.arrays import Array, Codes, Ints, Mask, NameIds
 from pinchpoint.trace.nesting import NO_ROW, Nested, innermost, nest, nesting_order
 
 
@@ -20,8 +19,8 @@ class HostTable:
 
     table: Table
     nested: Nested  # the rows that can enclose others
-    nested_row: Integers  # their rows in the table
-    nvtx_row: Integers  # position in NVTX_EVENTS of each row, or -1
+    nested_row: Ints  # their rows in the table
+    nvtx_row: Ints  # position in NVTX_EVENTS of each row, or -1
 
 
 @dataclass(frozen=True)
@@ -29,21 +28,21 @@ class ApiTable:
     """``api_calls`` and the keys by which device operations find their call."""
 
     table: Table
-    keys: Integers  # sorted
-    row_of_key: Integers
+    keys: Ints  # sorted
+    row_of_key: Ints
 
 
 @dataclass(frozen=True)
 class _Rows:
-    start: Integers
-    end: Integers
-    name: NDArray[np.int32]
-    kind: NDArray[np.uint8]
-    tid: Integers
-    stacked: NDArray[np.bool_]
-    sequence: Integers
-    shapes: Integers
-    nvtx_row: Integers
+    start: Ints
+    end: Ints
+    name: NameIds
+    kind: Codes
+    tid: Ints
+    stacked: Mask
+    sequence: Ints
+    shapes: Ints
+    nvtx_row: Ints
 
 
 def assemble(
@@ -107,9 +106,7 @@ def _of_calls(calls: Calls) -> _Rows:
     )
 
 
-def _parents(
-    thread: Integers, start: Integers, end: Integers, stacked: NDArray[np.bool_]
-) -> tuple[Nested, Integers, Integers]:
+def _parents(thread: Ints, start: Ints, end: Ints, stacked: Mask) -> tuple[Nested, Ints, Ints]:
     """Push/pop ranges enclose; everything on the thread may be enclosed."""
     parent = np.full(len(start), NO_ROW, np.int64)
     rows = np.flatnonzero(stacked)
@@ -121,7 +118,7 @@ def _parents(
     return nested, rows, parent
 
 
-def _rows_of(rows: Integers, places: Integers) -> Integers:
+def _rows_of(rows: Ints, places: Ints) -> Ints:
     if not len(rows):
         return np.full(len(places), NO_ROW, np.int64)
     return np.where(places == NO_ROW, NO_ROW, rows[places])
@@ -176,7 +173,7 @@ def steps_table(
     order = np.lexsort((-ranges.end[rows], ranges.start[rows]))
     rows, numbers = rows[order], numbers[order]
     rank, no_rank = threads.ranks(ranges.tid[rows])
-    columns: Mapping[str, NDArray[np.generic]] = {
+    columns: Mapping[str, Array] = {
         "start_ns": ranges.start[rows] - origin,
         "duration_ns": ranges.end[rows] - ranges.start[rows],
         "name": ranges.name[rows],

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.importers.nsys.database import Database, Integers
+from pinchpoint.importers.nsys.database import Database
 from pinchpoint.importers.nsys.strings import Strings
 from pinchpoint.trace import HostKind, Names
+from pinchpoint.trace.arrays import Codes, Ints, Mask, NameIds
 
 MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75  # eventType of NVTX_EVENTS
 NO_NAME = -1
@@ -27,15 +27,15 @@ _OPERATOR = re.compile(
 class Ranges:
     """NVTX ranges and marks in the order of the file; times as in the file."""
 
-    start: Integers
-    end: Integers
-    name: NDArray[np.int32]
-    kind: NDArray[np.uint8]
-    tid: Integers
-    stacked: NDArray[np.bool_]  # push/pop ranges nest on their thread; start/end ranges need not
-    sequence: Integers  # NO_NAME where there is none
-    shapes: NDArray[np.int32]  # NO_NAME where there are none
-    row: Integers  # position in NVTX_EVENTS
+    start: Ints
+    end: Ints
+    name: NameIds
+    kind: Codes
+    tid: Ints
+    stacked: Mask  # push/pop ranges nest on their thread; start/end ranges need not
+    sequence: Ints  # NO_NAME where there is none
+    shapes: NameIds  # NO_NAME where there are none
+    row: Ints  # position in NVTX_EVENTS
     unclosed: int
 
     def __len__(self) -> int:
@@ -78,8 +78,8 @@ def read_ranges(database: Database, strings: Strings, names: Names, last_ns: int
 
 
 def _meanings(
-    database: Database, strings: Strings, names: Names, wanted: NDArray[np.bool_]
-) -> tuple[list[_Meaning], Integers]:
+    database: Database, strings: Strings, names: Names, wanted: Mask
+) -> tuple[list[_Meaning], Ints]:
     """Each distinct text understood once, and which one each wanted row has."""
     columns = [c for c in ("text", "textId") if database.has("NVTX_EVENTS", c)]
     known: dict[object, int] = {None: 0}
@@ -129,8 +129,8 @@ _LEAST_MARKERS = 2  # one range says nothing about a repetition
 class StepMarkers:
     """Rows of ``Ranges`` that mark steps, and the number in each name (-1: none)."""
 
-    rows: Integers
-    numbers: Integers
+    rows: Ints
+    numbers: Ints
 
 
 def find_steps(ranges: Ranges, names: Names) -> StepMarkers | None:

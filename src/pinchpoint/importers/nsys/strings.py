@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.importers.nsys.database import Column, Database
 from pinchpoint.trace import Names
+from pinchpoint.trace.arrays import NameIds
 
 Strings = Mapping[int, str]
 
@@ -32,7 +32,7 @@ def read_strings(database: Database) -> dict[int, str]:
     return {i: text for i, text in pairs if i in wanted and isinstance(text, str)}
 
 
-def interned(column: Column, strings: Strings, names: Names, unknown: str) -> NDArray[np.int32]:
+def interned(column: Column, strings: Strings, names: Names, unknown: str) -> NameIds:
     """Positions in ``names`` of what the column points to; ``unknown`` where it points nowhere."""
     distinct, inverse = np.unique(column.values, return_inverse=True)
     texts = (strings.get(i) or unknown for i in distinct.tolist())

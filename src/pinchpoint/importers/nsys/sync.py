@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from pinchpoint.importers.nsys.database import Database, Integers
+from pinchpoint.importers.nsys.database import Database
 from pinchpoint.importers.nsys.processes import ProcessKeys, pid_of
 from pinchpoint.trace import FlowKind, Table, table
+from pinchpoint.trace.arrays import Ints
 
 NONE = -1
 _STREAM_WAIT = 2  # syncType: a stream waits for an event; the host does not
@@ -52,9 +53,7 @@ def read_flows(database: Database, process: ProcessKeys, origin: int) -> Table |
     )
 
 
-def _records(
-    database: Database, process: ProcessKeys, waits: dict[str, Integers], count: int
-) -> Integers:
+def _records(database: Database, process: ProcessKeys, waits: dict[str, Ints], count: int) -> Ints:
     """Correlation of the event record that each wait depends on, or -1."""
     joined = np.full(count, NONE, np.int64)
     events = database.integers(
