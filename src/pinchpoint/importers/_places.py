@@ -18,13 +18,13 @@ from pinchpoint.errors import (
     install_hint,
 )
 from pinchpoint.importers.open import read_head
+from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_FILE, RUN_FILE, TRACES
 
 RECORDINGS = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".xplane.pb")
 _XPLANE = ".xplane.pb"
 _COPIES_OF_XPLANE = (".trace.json.gz", "perfetto_trace.json.gz")  # by JAX, of a part of its events
-_NOT_RECORDINGS = ("run.json", "metrics.json", "env.json", "provenance.json", "facts.json")
+_NOT_RECORDINGS = (RUN_FILE, METRICS_FILE, ENVIRONMENT_FILE, "provenance.json", "facts.json")
 _BENCH_SESSION, _BENCH_PROFILE = "session.json", "profile"  # see bench_folder.py
-_RUN_FOLDER = "traces"  # where a run folder keeps the recordings of its ranks
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _HEAD_BYTES = 1 << 16  # eight devices are described before what says the rank
 _LONGEST_LIST_BYTES = 16 << 20
@@ -68,8 +68,8 @@ def _in_folder(folder: Path) -> list[Path]:
     those of its profile."""
     if (folder / _BENCH_SESSION).is_file():
         folder = folder / _BENCH_PROFILE
-    inner = folder / _RUN_FOLDER
-    if (folder / "run.json").is_file() and inner.is_dir():
+    inner = folder / TRACES
+    if (folder / RUN_FILE).is_file() and inner.is_dir():
         folder = inner
     found = [
         str(p)

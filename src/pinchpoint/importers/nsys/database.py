@@ -29,7 +29,7 @@ _BROKEN = "copy it again, or export it again: nsys export --type sqlite REPORT.n
 
 @dataclass(frozen=True)
 class Column:
-    """Ints with their nulls."""
+    """Whole numbers with their nulls."""
 
     values: Ints
     missing: Mask
