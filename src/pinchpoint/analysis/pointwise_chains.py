@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.categories import Category, category_of_device_ops
 from pinchpoint.analysis.costs import cost_of
-from pinchpoint.analysis.costs.call import bytes_of_dtype
 from pinchpoint.analysis.in_steps import device_ops_in_steps
 from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 
 Rows = NDArray[np.intp]
@@ -107,10 +107,6 @@ def _names(trace: Trace, operators: Rows) -> Rows:
     return found
 
 
-def _tensors(of: LaunchedCall) -> list[int]:
-    return [i for i in range(len(of.call.shapes)) if of.call.shape(i) is not None]
-
-
 def _bytes(of: LaunchedCall) -> float | None:
     cost = cost_of(of.call)
     return None if cost is None or cost.matrix or cost.bytes is None else float(cost.bytes)
@@ -118,12 +114,12 @@ def _bytes(of: LaunchedCall) -> float | None:
 
 def _size(of: LaunchedCall) -> float | None:
     """Elements of the largest tensor."""
-    return max((float(of.call.size(i)) for i in _tensors(of)), default=None)
+    return max((float(of.call.size(i)) for i in of.call.tensors()), default=None)
 
 
 def _width(of: LaunchedCall) -> float | None:
     """Bytes of an element of the first tensor; of a cast, that is the target."""
-    first = next(iter(_tensors(of)), None)
+    first = next(iter(of.call.tensors()), None)
     return None if first is None else float(of.call.element_bytes(first))
 
 
@@ -131,5 +127,5 @@ def _widening(of: LaunchedCall) -> float | None:
     """Bytes that a cast adds to each element; None for what is no cast."""
     if of.call.name not in _CASTS or len(of.call.dtypes) < 2:
         return None
-    target, source = (bytes_of_dtype(d) for d in of.call.dtypes[:2])
+    target, source = (bytes_of(d) for d in of.call.dtypes[:2])
     return None if target is None or source is None else float(target - source)
