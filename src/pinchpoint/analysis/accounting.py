@@ -7,7 +7,6 @@ what the thread that runs the steps did, seen through hand-overs to the autograd
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.categories import Category, Codes, by_distinct
 from pinchpoint.analysis.device_activity import COPIES, ORDER, device_activity
@@ -21,8 +20,7 @@ from pinchpoint.analysis.shares import share_out
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,8 @@ class Breakdown:
     """
 
     parts: tuple[Part, ...]
-    ns_per_step: Times
-    by_step: Times
+    ns_per_step: Ints
+    by_step: Ints
     typical_ns: int | None
     communication_ns: int  # per typical step, overlapped or not
     communication_overlapped_ns: int  # of it, with compute
@@ -100,8 +98,8 @@ def breakdown(trace: Trace) -> Breakdown:
     )
 
 
-def _within(when: iv.Intervals, windows: Steps) -> Times:
-    inside: Times = iv.covered_before(when, windows.end_ns) - iv.covered_before(
+def _within(when: iv.Intervals, windows: Steps) -> Ints:
+    inside: Ints = iv.covered_before(when, windows.end_ns) - iv.covered_before(
         when, windows.start_ns
     )
     return inside
@@ -112,7 +110,7 @@ def _per_typical(when: iv.Intervals, windows: Steps) -> int:
     return round(int(inside.sum()) / len(inside))
 
 
-def _device_columns(trace: Trace, windows: Steps) -> dict[Part, Times]:
+def _device_columns(trace: Trace, windows: Steps) -> dict[Part, Ints]:
     columns = {}
     for category in ORDER:
         when = device_activity(trace).exclusive.get(category)
@@ -135,7 +133,7 @@ def device_part(category: Category) -> Part:
     return Part(category.id, category.label, "device")
 
 
-def _host_columns(trace: Trace, windows: Steps) -> dict[Part, Times]:
+def _host_columns(trace: Trace, windows: Steps) -> dict[Part, Ints]:
     thread = np.full(len(windows), windows.thread, np.int64)
     did = host_did(trace, thread, windows.start_ns, windows.end_ns)
     kind = activity(trace)[did.row]
@@ -156,7 +154,7 @@ _ELSEWHERE = Part("host-elsewhere", "operators on other threads", "host")
 _SAY_NOTHING = (GapKind.PYTHON, GapKind.WAIT, GapKind.UNRECORDED)
 
 
-def _on_other_threads(trace: Trace, thread: int, did: HostPieces, kind: Codes) -> Times:
+def _on_other_threads(trace: Trace, thread: int, did: HostPieces, kind: Codes) -> Ints:
     """Time of each piece in which this thread shows nothing of its own and others run operators.
 
     JAX on CPUs computes in threads of its own while the program waits or runs ahead.
@@ -170,7 +168,7 @@ def _on_other_threads(trace: Trace, thread: int, did: HostPieces, kind: Codes) -
     others = (host["kind"] == HostKind.OPERATOR) & (host["thread"] != thread)
     working = iv.flatten(host["start_ns"][others], host.end_ns[others])
     inside = iv.covered_before(working, did.end_ns) - iv.covered_before(working, did.start_ns)
-    found: Times = np.where(quiet, inside, 0)
+    found: Ints = np.where(quiet, inside, 0)
     return found
 
 
@@ -185,7 +183,7 @@ def _host_part(position: int) -> Part:
     return Part(f"host-{category.id}", f"operators: {category.label}", "host")
 
 
-def _operator_category(trace: Trace) -> NDArray[np.int64]:
+def _operator_category(trace: Trace) -> Ints:
     """For each of ``host_rows`` the category that its name hints at, 0 for none; last: no row."""
     rows = host_rows(trace)
     code = by_distinct(trace.names, rows.name, category_hinted_by_operator)

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import Trace, once_per_trace
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from pinchpoint.trace.arrays import Floats, Ints
 
 _MOST_ELEMENTS = 1 << 48  # beyond any memory; such a number is damage
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Mask
 
 
 class Owner(IntEnum):
@@ -113,8 +114,8 @@ def owners(trace: Trace) -> NDArray[np.uint8]:
 
 
 @once_per_trace
-def telling_frames(trace: Trace) -> NDArray[np.bool_]:
+def telling_frames(trace: Trace) -> Mask:
     """Host rows whose frame says something to the reader: their own or a library's code."""
     owner = owners(trace)
-    found: NDArray[np.bool_] = (owner == Owner.USER) | (owner == Owner.LIBRARY)
+    found: Mask = (owner == Owner.USER) | (owner == Owner.LIBRARY)
     return found

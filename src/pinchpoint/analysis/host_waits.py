@@ -9,11 +9,8 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.in_steps import rows_in_steps
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.named import rows_named
-
-Rows = NDArray[np.intp]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 BLOCKING_H2D_BYTES = 64 * 1024  # CUDA: smaller copies from pageable memory return once staged
 SMALL_READ_BYTES = 4_096  # a scalar or a handful of them

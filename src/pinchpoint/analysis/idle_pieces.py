@@ -5,17 +5,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-Times = NDArray[np.int64]
-Rows = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Rows
 
 
 @dataclass(frozen=True, eq=False)
 class IdlePieces:
     """Sorted, disjoint spans; arrays of one length."""
 
-    gap: NDArray[np.int64]  # number of the device's gap that the span is part of
-    start: Times
-    end: Times
+    gap: Ints  # number of the device's gap that the span is part of
+    start: Ints
+    end: Ints
     kind: NDArray[np.uint8]  # GapKind
     row: Rows  # the responsible one of host_rows
 
@@ -35,7 +34,7 @@ def together(*parts: IdlePieces) -> IdlePieces:
     return whole.pick(lasting[np.argsort(whole.start[lasting], kind="stable")])
 
 
-def cut(pieces: IdlePieces, edges: Times) -> IdlePieces:
+def cut(pieces: IdlePieces, edges: Ints) -> IdlePieces:
     """The same pieces, none of which contains an edge; pieces are sorted and disjoint."""
     edges = np.unique(edges)
     inside = np.searchsorted(pieces.start, edges, "left") - 1

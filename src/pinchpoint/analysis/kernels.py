@@ -18,10 +18,7 @@ from pinchpoint.analysis.precision import (
 )
 from pinchpoint.analysis.spread import spread
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
-
-Times = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Rows = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 _SIZES = msgspec.json.Decoder(list[int])
 LAUNCHERS_SHOWN = 3  # enough to tell one dominant operator from several
@@ -136,14 +133,14 @@ def _row(trace: Trace, ops: Table, facts: _Facts, group: Rows) -> KernelRow:
     )
 
 
-def _heaviest(codes: NDArray[np.uint8], lasted: Times) -> int:
+def _heaviest(codes: NDArray[np.uint8], lasted: Ints) -> int:
     """The code with most time."""
     if codes[0] == codes[-1] and np.all(codes == codes[0]):
         return int(codes[0])
     return int(np.argmax(np.bincount(codes, weights=lasted)))
 
 
-def _top_launchers(trace: Trace, launcher: Rows, lasted: Times) -> tuple[str, ...]:
+def _top_launchers(trace: Trace, launcher: Rows, lasted: Ints) -> tuple[str, ...]:
     which, group = np.unique(launcher, return_inverse=True)
     weight = np.bincount(group, weights=lasted)
     order = np.argsort(-weight, kind="stable")

@@ -3,17 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.frames import Frame, frame_of, telling_frames
 from pinchpoint.analysis.spread import Spread, spread
 from pinchpoint.analysis.windows import sum_per_window
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Table, Trace
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.intervals import covered_before, flatten
-
-Times = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 # A launch costs the host about 5 µs of calls and dispatch, so kernels below twice that leave the
 # device waiting for the next one.
@@ -91,8 +88,8 @@ def launch_statistics(trace: Trace, rows: Mask | None = None) -> LaunchStatistic
 
 
 def calls_per_window(
-    trace: Trace, kinds: tuple[ApiKind, ...], start_ns: Times, end_ns: Times
-) -> Times:
+    trace: Trace, kinds: tuple[ApiKind, ...], start_ns: Ints, end_ns: Ints
+) -> Ints:
     """How many calls of the kinds start in each window; give host spans of steps for these."""
     calls = trace.api_calls
     if calls is None:
@@ -101,10 +98,10 @@ def calls_per_window(
     return sum_per_window(at, start_ns, end_ns)
 
 
-def _durations(ops: Table | None, started: Mask) -> Times:
+def _durations(ops: Table | None, started: Mask) -> Ints:
     if ops is None:
         return np.zeros(0, np.int64)
-    lasted: Times = ops["duration_ns"][started & (ops["kind"] == DeviceKind.KERNEL)]
+    lasted: Ints = ops["duration_ns"][started & (ops["kind"] == DeviceKind.KERNEL)]
     return lasted
 
 
@@ -182,7 +179,7 @@ def _syncs(trace: Trace, kept: Mask) -> tuple[SyncRow, ...]:
     return tuple(sorted(rows, key=lambda r: (-r.total_ns, -r.calls)))
 
 
-def _places(trace: Trace, calls: Table, which: NDArray[np.intp]) -> tuple[Times, Times]:
+def _places(trace: Trace, calls: Table, which: Rows) -> tuple[Ints, Ints]:
     """Names of the operator and of the program's function around calls; ``len(names)`` if none."""
     unknown = len(trace.names)
     host = trace.host_ops

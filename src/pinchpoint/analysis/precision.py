@@ -21,6 +21,7 @@ from pinchpoint.analysis.kernel_precision import (
 )
 from pinchpoint.analysis.shapes import input_dtypes
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Mask
 
 __all__ = [
     "UNKNOWN",
@@ -70,7 +71,7 @@ def precision_of_device_ops(trace: Trace) -> DevicePrecision:
 _PRODUCTS = (Category.GEMM, Category.CONVOLUTION, Category.ATTENTION)
 
 
-def _from_operator(trace: Trace, products: NDArray[np.bool_]) -> Codes:
+def _from_operator(trace: Trace, products: Mask) -> Codes:
     """The format of the first typed input of the operator that launched each device operation."""
     ops, host = trace.device_ops, trace.host_ops
     assert ops is not None

@@ -10,10 +10,8 @@ from pinchpoint.analysis.categories import Category, by_distinct, category_of_de
 from pinchpoint.analysis.spread import Spread, spread
 from pinchpoint.analysis.windows import sum_per_window
 from pinchpoint.trace import ApiKind, DeviceKind, MemoryKind, Table, Trace
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.intervals import covered_before, flatten
-
-Times = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 LASTS_THROUGH_RATIO = 0.5  # share of a copy during which its call is open, so that it waits for it
 
@@ -60,8 +58,8 @@ def transfers(trace: Trace, rows: Mask | None = None) -> tuple[TransferRow, ...]
 
 
 def transfers_per_window(
-    trace: Trace, start_ns: Times, end_ns: Times
-) -> Mapping[Category, tuple[Times, Times]]:
+    trace: Trace, start_ns: Ints, end_ns: Ints
+) -> Mapping[Category, tuple[Ints, Ints]]:
     """Number and bytes of the copies that start in each window, by direction."""
     ops = trace.device_ops
     if ops is None:
@@ -78,7 +76,7 @@ def transfers_per_window(
     return answer
 
 
-def blocked_ns(trace: Trace) -> Times:
+def blocked_ns(trace: Trace) -> Ints:
     """How long the host waited for each device operation's copy; 0 for what is no copy.
 
     The host waits in synchronous calls, and in asynchronous ones to or from pageable memory where
@@ -109,7 +107,7 @@ def _may_wait(trace: Trace, ops: Table, call_names: NDArray[np.int32]) -> Mask:
     return may
 
 
-def _wait_after(calls: Table) -> Times:
+def _wait_after(calls: Table) -> Ints:
     """Duration of the synchronisation that follows each call in the same operator, else 0."""
     heard = np.flatnonzero(~np.isin(calls["kind"], _SILENT))
     order = heard[np.lexsort((calls["start_ns"][heard], calls["thread"][heard]))]
@@ -126,7 +124,7 @@ def _wait_after(calls: Table) -> Times:
     return waits
 
 
-def _hidden_ns(ops: Table) -> Times:
+def _hidden_ns(ops: Table) -> Ints:
     """How much of each device operation ran while a kernel ran on its device."""
     kernels = np.isin(ops["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE))
     hidden = np.zeros(len(ops), np.int64)
@@ -138,9 +136,7 @@ def _hidden_ns(ops: Table) -> Times:
     return hidden
 
 
-def _row(
-    trace: Trace, ops: Table, group: NDArray[np.intp], blocked: Times, hidden: Times
-) -> TransferRow:
+def _row(trace: Trace, ops: Table, group: Rows, blocked: Ints, hidden: Ints) -> TransferRow:
     sized = group[ops.known("bytes")[group]]
     size, lasted = ops["bytes"][sized], int(ops["duration_ns"][sized].sum())
     source, target = (ops.value(c, int(group[0])) for c in ("from_memory", "to_memory"))

@@ -14,9 +14,8 @@ from pinchpoint.analysis.precision import (
 )
 from pinchpoint.analysis.shapes import input_dtypes, input_shapes, parsed
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.distinct import distinct_rows
-
-Rows = NDArray[np.int64]
 
 NOT_KNOWN = -1
 _LARGEST = 2**62  # a cost beyond this is nonsense in the file
@@ -40,7 +39,7 @@ class Work:
     flops: Rows
     unmasked_flops: Rows
     bytes: Rows
-    matrix: NDArray[np.bool_]  # the model says: fit for matrix units
+    matrix: Mask  # the model says: fit for matrix units
     precision: NDArray[np.uint8]  # of the longest kernel; UNKNOWN where it cannot be told
     on_matrix_units: NDArray[np.uint8]  # MatrixUnits of the longest kernel
     device_ns: Rows  # sum over its kernels
@@ -48,15 +47,15 @@ class Work:
     device: NDArray[np.int32]
 
     @property
-    def modelled(self) -> NDArray[np.bool_]:
+    def modelled(self) -> Mask:
         """Calls whose FLOPs are known."""
-        known: NDArray[np.bool_] = self.flops != NOT_KNOWN
+        known: Mask = self.flops != NOT_KNOWN
         return known
 
     @property
-    def understood(self) -> NDArray[np.bool_]:
+    def understood(self) -> Mask:
         """Calls of which at least the FLOPs or the bytes are known."""
-        known: NDArray[np.bool_] = self.modelled | (self.bytes != NOT_KNOWN)
+        known: Mask = self.modelled | (self.bytes != NOT_KNOWN)
         return known
 
 
@@ -95,7 +94,7 @@ def _last_of_each(group: Rows, weight: Rows) -> Rows:
 
 def _costs(
     trace: Trace, host: Table, rows: Rows, precision: NDArray[np.uint8]
-) -> tuple[Rows, Rows, Rows, NDArray[np.bool_]]:
+) -> tuple[Rows, Rows, Rows, Mask]:
     """Costs of the rows, worked out once for each distinct call."""
     columns = [host["name"][rows].astype(np.int64)]
     columns += [host.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values")]

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Mask
 
 SAME = 4  # same kernel, same operator
 OTHER_KERNEL = 3  # same operator and category
@@ -64,8 +64,8 @@ def _common_ends(a: Sequence, b: Sequence) -> tuple[int, int]:
     return start, n if same.all() else int(np.argmin(same))
 
 
-def _equal(a: Sequence, b: Sequence) -> NDArray[np.bool_]:
-    same: NDArray[np.bool_] = (a.kernel == b.kernel) & (a.operator == b.operator)
+def _equal(a: Sequence, b: Sequence) -> Mask:
+    same: Mask = (a.kernel == b.kernel) & (a.operator == b.operator)
     return same
 
 

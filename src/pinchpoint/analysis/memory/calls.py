@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.costs import OperatorCall
@@ -18,7 +17,7 @@ from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.shapes import input_dtypes, input_shapes
 from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Rows
+from pinchpoint.trace.arrays import Ints, Rows
 
 MIN_STEPS = 4  # of which the first may still fill the cache
 SMALLEST_SEGMENT_BYTES = 2 << 20  # the least that the allocator asks the driver for
@@ -31,7 +30,7 @@ _SEARCHES = re.compile(r"conv|cudnn|miopen")
 class DriverGrowth:
     """Every step takes memory from the driver and none gives any back."""
 
-    calls: NDArray[np.intp]  # rows of api_calls
+    calls: Rows  # rows of api_calls
     calls_per_step: float
     at_least_bytes_per_step: int
     ns_per_step: int
@@ -41,7 +40,7 @@ class DriverGrowth:
 class DriverRetries:
     """Operators make the allocator give memory back and ask again."""
 
-    calls: NDArray[np.intp]
+    calls: Rows
     frees: int
     ns_per_step: int
 
@@ -134,7 +133,7 @@ def runs_backward(trace: Trace) -> bool:
     return any("Backward" in trace.names[n] or "autograd::" in trace.names[n] for n in names)
 
 
-def _first_of_each(sequence: NDArray[np.int64]) -> NDArray[np.intp]:
+def _first_of_each(sequence: Ints) -> Rows:
     """The first row of each number, in order of rows."""
     return np.sort(np.unique(sequence, return_index=True)[1])
 

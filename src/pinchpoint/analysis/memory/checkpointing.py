@@ -18,9 +18,9 @@ from pinchpoint.analysis.memory.layers import (
     forward_passes,
     layers,
 )
-from pinchpoint.analysis.memory.lives import Index, Mask
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.trace import Frame
+from pinchpoint.trace.arrays import Ints, Mask
 
 MOST_PASSES = 200  # that differ, and may each be the peak
 
@@ -135,7 +135,7 @@ def _edited_pass(history: History, window: tuple[int, int], until: int, like: La
     return int((curve + np.cumsum(change)[: len(curve)]).max(initial=0))
 
 
-def _gaps(history: History, found: Layers, dropped: Mask) -> list[tuple[Index, int, int]]:
+def _gaps(history: History, found: Layers, dropped: Mask) -> list[tuple[Ints, int, int]]:
     """For each layer: its dropped blocks, the event at which they go, and that at which they come
     back, which is when the layer behind it is done."""
     blocks = history.blocks

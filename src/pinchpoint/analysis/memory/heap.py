@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.lives import Index
 from pinchpoint.analysis.memory.segments import Range
+from pinchpoint.trace.arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,12 +19,12 @@ class Heap:
     """
 
     ranges: tuple[Range, ...]
-    blocks: Index
-    block_range: Index
+    blocks: Ints
+    block_range: Ints
     hole_start: NDArray[np.uint64]
-    hole_bytes: Index
-    hole_range: Index
-    live_bytes: Index  # of each range
+    hole_bytes: Ints
+    hole_range: Ints
+    live_bytes: Ints  # of each range
     rounding_bytes: int  # by which live blocks are larger than what was asked for
 
     @property
@@ -50,7 +50,7 @@ class Heap:
         with_hole[self.hole_range] = True
         return int((used & with_hole).sum())
 
-    def holes_for(self, *, small: bool, stream: int, pool: str | None = None) -> Index:
+    def holes_for(self, *, small: bool, stream: int, pool: str | None = None) -> Ints:
         """Sizes of the holes that a request of this pool and stream may use."""
         usable = np.array(
             [r.small == small and r.stream == stream and r.pool == pool for r in self.ranges],
@@ -95,9 +95,9 @@ def _holes(
     starts: NDArray[np.uint64],
     ends: NDArray[np.uint64],
     address: NDArray[np.uint64],
-    size: Index,
-    owner: Index,
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Index]:
+    size: Ints,
+    owner: Ints,
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Ints]:
     """What lies between the beginning of a range, its blocks, and its end."""
     edges = np.concatenate((starts, address + size.astype(np.uint64)))
     of_range = np.concatenate((np.arange(len(starts)), owner))

@@ -8,13 +8,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pinchpoint.analysis.memory.lives import Index, Lives
+from pinchpoint.analysis.memory.lives import Lives
 from pinchpoint.analysis.memory.owners import Category, Owners, owners
 from pinchpoint.analysis.memory.phases import Phases, Steps, phases, steps
 from pinchpoint.analysis.memory.replay import Replay, devices, replay
 from pinchpoint.analysis.memory.stacks import StackSigns, stack_signs
 from pinchpoint.analysis.memory.traced import HOST, traced, traced_devices, traced_replay
 from pinchpoint.trace import MemorySnapshot, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints
 
 Answer = TypeVar("Answer")
 
@@ -126,7 +127,7 @@ def _history(done: Replay, signs: StackSigns, snapshot: MemorySnapshot) -> Histo
     )
 
 
-def edited_peak(history: History, birth: Index, death: Index, weight: Index) -> int:
+def edited_peak(history: History, birth: Ints, death: Ints, weight: Ints) -> int:
     """The requested peak if blocks lived or weighed otherwise."""
     count = len(history.replay)
     change = np.zeros(count + 2, np.int64)

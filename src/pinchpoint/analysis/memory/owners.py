@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.block_view import block_view
-from pinchpoint.analysis.memory.lives import Index, Mask
 from pinchpoint.analysis.memory.owners_lasting import (
     WORKSPACE_BYTES,
     copies_of,
@@ -32,6 +31,7 @@ from pinchpoint.analysis.memory.owners_passing import (
 from pinchpoint.analysis.memory.phases import Phase, Phases
 from pinchpoint.analysis.memory.replay import Replay
 from pinchpoint.analysis.memory.stacks import Sign, StackSigns
+from pinchpoint.trace.arrays import Ints, Mask
 
 
 class Category(IntEnum):
@@ -77,7 +77,7 @@ def owners(replay: Replay, found: Phases, signs: StackSigns) -> Owners:
     category = np.full(count, Category.UNKNOWN, np.uint8)
     confidence = np.full(count, Confidence.LOW, np.uint8)
 
-    def set_(rows: Mask | Index, what: Category, how: Confidence) -> None:
+    def set_(rows: Mask | Ints, what: Category, how: Confidence) -> None:
         category[rows] = what
         confidence[rows] = how
 
@@ -116,7 +116,7 @@ def owners(replay: Replay, found: Phases, signs: StackSigns) -> Owners:
 
 
 def bytes_by_category(
-    replay: Replay, found: Owners, event: int, weight: Index | None = None
+    replay: Replay, found: Owners, event: int, weight: Ints | None = None
 ) -> dict[Category, int]:
     """Bytes of the blocks that are alive right after an event, requested unless told otherwise."""
     alive = replay.blocks.alive(event)

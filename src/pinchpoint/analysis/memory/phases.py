@@ -6,10 +6,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.replay import Replay
 from pinchpoint.analysis.memory.stacks import Sign, StackSigns, common_root
 from pinchpoint.trace import AllocatorAction, MemorySnapshot
+from pinchpoint.trace.arrays import Mask
 
 Kinds = NDArray[np.uint8]
 STEP_MARK = "ProfilerStep#"
@@ -114,9 +114,7 @@ def _carry_forward(strong: Kinds, begins: list[int]) -> Kinds:
     return strong[np.maximum.accumulate(at)]
 
 
-def _seen_before_any_pass(
-    strong: Kinds, stack: NDArray[np.int32], known: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+def _seen_before_any_pass(strong: Kinds, stack: NDArray[np.int32], known: Mask) -> Mask:
     """Stacks that prove nothing and came before the first forward pass load the batch: they do
     so in every later step, also where nothing else separates one pass from the next."""
     passes = np.isin(strong, (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER))

@@ -9,10 +9,10 @@ import numpy as np
 
 from pinchpoint.analysis.memory.heap import Heap, heap
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.analysis.memory.stacks import Sign
 from pinchpoint.trace import AllocatorAction
+from pinchpoint.trace.arrays import Mask
 
 OVERHEAD_RATIO = 0.05  # reserved over used, at their peaks; steps of one size stay below
 THOUGH_CACHED_RATIO = 0.25  # of new memory, taken while as much lay in the cache

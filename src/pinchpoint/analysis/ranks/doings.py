@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.ranks.facts import BETWEEN_RANKS, Facts
 from pinchpoint.analysis.ranks.summary import Cause, Kernel, RankSummary
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from pinchpoint.trace.arrays import Floats, Ints
 
 LEAST_MORE_RATIO = 1.02  # below it, counts differ for no reason worth a word
 MORE_RATIO = 1.05  # kernels launched, or blocks in them, beyond which a rank has more work

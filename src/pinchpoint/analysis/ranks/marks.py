@@ -17,11 +17,10 @@ from pinchpoint.analysis.ranks.facts import Facts
 from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, by_group, meets
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack, unpack_small
 from pinchpoint.analysis.ranks.waits import Rendezvous
+from pinchpoint.trace.arrays import Floats, Ints
 from pinchpoint.trace.intervals import covered_before, flatten
 
-Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
-Floats = NDArray[np.float64]
 
 # Calls of all ranks in the replayed steps, about 120 bytes each: as many steps as make few of them,
 # and one step at any rate where that can be afforded.

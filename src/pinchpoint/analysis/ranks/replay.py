@@ -8,12 +8,9 @@ the second time counts.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.marks import NO_STEP, Marks
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from pinchpoint.trace.arrays import Floats, Ints
 
 PASSES = 2
 LIKE_ITSELF = -1

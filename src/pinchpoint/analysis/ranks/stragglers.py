@@ -8,16 +8,12 @@ beyond its peers is what the job loses.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.communication import Communication
 from pinchpoint.analysis.ranks.facts import RECORDED_PARTS, Facts
 from pinchpoint.analysis.ranks.known import mean as mean_of_all
 from pinchpoint.analysis.ranks.known import mean_of_steps, median_of_ranks
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 SMALL_GROUP = 16  # up to here a rank is compared with the others only, without itself
 # Of the estimated recording cost; lateness that it can explain is not held against a rank. A single

@@ -3,15 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.matching import Source
 from pinchpoint.analysis.ranks.numbering import renumbered
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import split
-
-Ints = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 MOST_LANES = 10
 MOST_PIECES = 200  # of a lane; more than a screen has pixels for

@@ -24,11 +24,9 @@ from pinchpoint.analysis.ranks.matching import (
     meets,
 )
 from pinchpoint.analysis.ranks.summary import CallKind, RankSummary, unpack, unpack_small
+from pinchpoint.trace.arrays import Ints, Mask
 
-Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 NOBODY = -1
 _FAR = np.int64(1) << 62
