@@ -44,10 +44,6 @@ class Breakdown:
     ns_per_step: Ints
     by_step: Ints
     typical_ns: int | None
-    communication_ns: int  # per typical step, overlapped or not
-    communication_overlapped_ns: int  # of it, with compute
-    copies_ns: int
-    copies_overlapped_ns: int
 
     def of_group(self, group: str) -> int:
         """Time a typical step spends in all parts of a group."""
@@ -71,7 +67,7 @@ def breakdown(trace: Trace) -> Breakdown:
     """The accounting of all steps, and of the typical one."""
     windows = steps(trace)
     if not len(windows) or windows.typical_ns is None:
-        return Breakdown((), np.zeros(0, np.int64), np.zeros((0, 0), np.int64), None, 0, 0, 0, 0)
+        return Breakdown((), np.zeros(0, np.int64), np.zeros((0, 0), np.int64), None)
     ops = trace.device_ops
     with_device = ops is not None and len(ops) > 0
     columns = _device_columns(trace, windows) if with_device else _host_columns(trace, windows)
@@ -83,18 +79,11 @@ def breakdown(trace: Trace) -> Breakdown:
     typical = windows.typical
     mean = share_out(by_step[typical].sum(axis=0), int(typical.sum()), windows.typical_ns)
     order = np.argsort(-mean, kind="stable")
-    activity_of = device_activity(trace)
-    both = iv.intersect(activity_of.communication, activity_of.compute)
-    copied = iv.intersect(activity_of.copies, activity_of.compute)
     return Breakdown(
         parts=tuple(parts[i] for i in order),
         ns_per_step=mean[order],
         by_step=by_step[:, order],
         typical_ns=windows.typical_ns,
-        communication_ns=_per_typical(activity_of.communication, windows),
-        communication_overlapped_ns=_per_typical(both, windows),
-        copies_ns=_per_typical(activity_of.copies, windows),
-        copies_overlapped_ns=_per_typical(copied, windows),
     )
 
 
@@ -103,11 +92,6 @@ def _within(when: iv.Intervals, windows: Steps) -> Ints:
         when, windows.start_ns
     )
     return inside
-
-
-def _per_typical(when: iv.Intervals, windows: Steps) -> int:
-    inside = _within(when, windows)[windows.typical]
-    return round(int(inside.sum()) / len(inside))
 
 
 def _device_columns(trace: Trace, windows: Steps) -> dict[Part, Ints]:

@@ -14,7 +14,7 @@ from pinchpoint.trace.arrays import Floats, Rows
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 
 ALONE_RATIO = 0.05  # of a kernel's time beside a collective: no more is alone
-BESIDE_RATIO = 0.5
+BESIDE_RATIO = 0.5  # of its time: with less, the kernel is mostly what it is alone
 FEWEST_ALONE = 3  # runs that a median is taken of
 MOST_KINDS = 200  # of kernels, those with most time
 

@@ -14,7 +14,7 @@ from pinchpoint.analysis.attribution import launched_ns
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
 
-NO_NODE = -1
+NO_NODE = -1  # in ``parent``: a root
 THREAD = -1  # in ``name``: the node is a thread, not a call
 STEP = -2  # in ``name``: a step marker; their numbers would keep every step apart
 

@@ -41,7 +41,6 @@ class Utilisation:
     step_how: str  # "measured without the profiler in the same run", "estimated without the …"
     flops_per_step: int  # recomputation included
     recomputed_flops_per_step: int
-    unmasked_flops_per_step: int
     vector_flops_per_step: int  # elementwise work and the like, not in MFU
     dtype: str | None  # type of most of the FLOPs; None without any
     by_dtype: dict[str, int]  # FLOPs a step
@@ -106,7 +105,6 @@ def utilisation(trace: Trace) -> Utilisation | None:
         step_how=how,
         flops_per_step=round(total / count),
         recomputed_flops_per_step=round(recomputed / count),
-        unmasked_flops_per_step=round(unmasked / count),
         vector_flops_per_step=round(vector / count),
         dtype=dtype,
         by_dtype={t: round(f / count) for t, f in sorted(by_type.items(), key=lambda p: -p[1])},

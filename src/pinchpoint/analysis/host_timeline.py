@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
 
-NO_ROW = -1
+NO_ROW = -1  # the thread was in no recorded row
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from pinchpoint.trace.arrays import Ints
 
 Aspect = Literal["frame", "module", "operator", "annotation"]
 
-MOST_KEYS = 10_000_000
+MOST_KEYS = 10_000_000  # numbers of eight bytes: a table of 80 MB at most
 
 _ASPECTS: tuple[Aspect, ...] = ("frame", "module", "operator", "annotation")
 

@@ -7,7 +7,6 @@ import numpy as np
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.frames import Frame, frame_of, telling_frames
 from pinchpoint.analysis.spread import Spread, spread
-from pinchpoint.analysis.windows import sum_per_window
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Table, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.intervals import covered_before, flatten
@@ -50,12 +49,6 @@ class LaunchStatistics:
     interval_ns: Spread | None  # between successive launches of a thread without a wait between
     syncs: tuple[SyncRow, ...]  # most time first
 
-    @property
-    def launches_per_s_limit(self) -> float | None:
-        """How many launches a second the host manages at its usual pace, by the median interval."""
-        typical = self.interval_ns.median if self.interval_ns else 0
-        return 1e9 / typical if typical else None
-
 
 def launch_statistics(trace: Trace, rows: Mask | None = None) -> LaunchStatistics:
     """Statistics of the calls in the mask ``rows`` of ``api_calls`` and of what they started.
@@ -85,17 +78,6 @@ def launch_statistics(trace: Trace, rows: Mask | None = None) -> LaunchStatistic
         interval_ns=_intervals(calls, kept),
         syncs=_syncs(trace, kept),
     )
-
-
-def calls_per_window(
-    trace: Trace, kinds: tuple[ApiKind, ...], start_ns: Ints, end_ns: Ints
-) -> Ints:
-    """How many calls of the kinds start in each window; give host spans of steps for these."""
-    calls = trace.api_calls
-    if calls is None:
-        return np.zeros(len(start_ns), np.int64)
-    at = calls["start_ns"][np.isin(calls["kind"], kinds)]
-    return sum_per_window(at, start_ns, end_ns)
 
 
 def _durations(ops: Table | None, started: Mask) -> Ints:

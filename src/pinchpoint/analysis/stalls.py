@@ -24,12 +24,15 @@ from pinchpoint.trace.named import rows_named
 # A scheduler's slice is 1 to 4 ms, the interpreter's switch interval 5 ms: work between two events
 # of a launching thread takes microseconds.
 LEAST_STALL_NS = 1_000_000
-FAR_LONGER = 50
+FAR_LONGER = 50  # times the quickest tenth; 10 to 200 find the same in labelled recordings
 SWITCH_INTERVAL_NS = 5_100_000  # sys.getswitchinterval() is 5 ms; 0.1 ms to wake up was seen
+# fitted: a program on too few cores beside one whose threads fight for the lock. A twentieth loses
+# stalls of the first, a half takes lock waits of the second for stalls.
 RARE_RATIO = 0.1
-FEWEST_ALIKE = 10
+FEWEST_ALIKE = 10  # so that a single odd one can be rare
+# fitted: the same two; a fifth takes stalls of the first for lock waits.
 NEAR_RATIO = 0.12
-MOSTLY_RATIO = 0.6
+MOSTLY_RATIO = 0.6  # a clear majority; 0.3 to 0.9 answer alike in labelled recordings
 _OWN_WORK = (GapKind.DISPATCH, GapKind.PYTHON, GapKind.UNRECORDED, GapKind.GRAPH_LAUNCH)
 _WAITS = re.compile(
     r"method (acquire|poll|select|recv\w*|read\w*|wait|join|accept|get) of |function (sleep|select"

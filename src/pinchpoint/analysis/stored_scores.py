@@ -18,6 +18,7 @@ from pinchpoint.trace.named import rows_named
 
 LEAST_LENGTH = 128  # of queries and keys; with fewer, scores fit into caches and launches decide
 
+# Where the operands stand among the inputs.
 _PRODUCTS = {"aten::bmm": (0, 1), "aten::baddbmm": (1, 2)}
 _WHOLE = ("aten::matmul", "aten::einsum")
 _FORWARD = ("aten::_softmax", "aten::_safe_softmax")

@@ -1,6 +1,5 @@
 """Copies between memories: how much, how fast, and whether anybody had to wait."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +7,6 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.categories import Category, by_distinct, category_of_device_ops
 from pinchpoint.analysis.spread import Spread, spread
-from pinchpoint.analysis.windows import sum_per_window
 from pinchpoint.trace import ApiKind, DeviceKind, MemoryKind, Table, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.intervals import covered_before, flatten
@@ -55,25 +53,6 @@ def transfers(trace: Trace, rows: Mask | None = None) -> tuple[TransferRow, ...]
     groups = (copies[key[copies] == k] for k in np.unique(key[copies]))
     table = (_row(trace, ops, group, *facts) for group in groups)
     return tuple(sorted(table, key=lambda r: -r.total_ns))
-
-
-def transfers_per_window(
-    trace: Trace, start_ns: Ints, end_ns: Ints
-) -> Mapping[Category, tuple[Ints, Ints]]:
-    """Number and bytes of the copies that start in each window, by direction."""
-    ops = trace.device_ops
-    if ops is None:
-        return {}
-    directions = category_of_device_ops(trace)
-    copies = ops["kind"] == DeviceKind.COPY
-    size = ops.filled("bytes", 0)
-    answer = {}
-    for code in np.unique(directions[copies]):
-        mine = copies & (directions == code)
-        at = ops["start_ns"][mine]
-        count = sum_per_window(at, start_ns, end_ns)
-        answer[Category(code)] = count, sum_per_window(at, start_ns, end_ns, size[mine])
-    return answer
 
 
 def blocked_ns(trace: Trace) -> Ints:

@@ -17,7 +17,7 @@ from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.distinct import distinct_rows
 
-NOT_KNOWN = -1
+NOT_KNOWN = -1  # no cost is below 0
 _LARGEST = 2**62  # a cost beyond this is nonsense in the file
 
 # How torch spells the types of an operator's inputs, for recordings that hold only the kernel's.

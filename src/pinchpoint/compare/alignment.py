@@ -19,9 +19,9 @@ OTHER_OPERATOR = 2  # same kernel
 SAME_WORK = 1  # same category, and neither side knows the operator
 MOST_CELLS = 40_000_000  # of the dynamic programme: one byte each, a fraction of a second
 ANCHOR_LENGTH = 12  # operations in a row that are found once in each step pin the two together
-NO_PARTNER = -1
-NO_NAME = -1
-_DIAGONAL, _UP, _LEFT = 1, 2, 3
+NO_PARTNER = -1  # no position
+NO_NAME = -1  # no position
+_DIAGONAL, _UP, _LEFT = 1, 2, 3  # where the best way to a cell comes from
 
 
 @dataclass(frozen=True, eq=False)

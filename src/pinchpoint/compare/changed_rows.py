@@ -25,7 +25,7 @@ from pinchpoint.compare.step_pieces import NO_OP, step_pieces
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints
 
-KERNELS_SHOWN = 3
+KERNELS_SHOWN = 3  # of a row, those with most time: they say which implementation ran
 UNSURE_WEIGHT = 0.5  # in the order of rows: what may be noise does not lead over what is not
 
 

@@ -18,7 +18,7 @@ from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Ints
 
-NO_OP = -1
+NO_OP = -1  # no row: the device was idle
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,6 @@ class Leak:
     place: Frame | None
     operation: str | None
     blocks: Ints
-    after_backward: bool  # the pass did run backward: only what the results hold stays
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +250,7 @@ def _leak(history: History, key: tuple[str, Frame | None, bool], rows: Ints) -> 
     recent = [rows[step == s] for s in seen[-MIN_STEPS:]]
     asked = [int(history.blocks.requested[r].sum()) for r in recent]
     taken = [int(history.replay.size[r].sum()) for r in recent]
-    kind, place, after = key
+    kind, place, _ = key
     largest = int(rows[history.blocks.requested[rows].argmax()])
     stack = history.stack_of(largest)
     return Leak(
@@ -264,5 +263,4 @@ def _leak(history: History, key: tuple[str, Frame | None, bool], rows: Ints) -> 
         place=place,
         operation=None if stack is None else history.signs.operation(stack),
         blocks=rows,
-        after_backward=after,
     )

@@ -21,7 +21,6 @@ class Heap:
     ranges: tuple[Range, ...]
     blocks: Ints
     block_range: Ints
-    hole_start: NDArray[np.uint64]
     hole_bytes: Ints
     hole_range: Ints
     live_bytes: Ints  # of each range
@@ -72,7 +71,7 @@ def heap(history: History, event: int) -> Heap:
     ends = np.array([r.end for r in ranges], np.uint64)
     if not len(ranges):
         none = np.zeros(0, np.int64)
-        return Heap((), rows, none, none.astype(np.uint64), none, none, none, 0)
+        return Heap((), rows, none, none, none, none, 0)
     owner = np.searchsorted(starts, address, "right") - 1
     inside = (owner >= 0) & (address < ends[np.maximum(owner, 0)])
     rows, address, size, owner = rows[inside], address[inside], size[inside], owner[inside]
@@ -83,7 +82,6 @@ def heap(history: History, event: int) -> Heap:
         ranges=ranges,
         blocks=rows,
         block_range=owner,
-        hole_start=hole_from,
         hole_bytes=(hole_to - hole_from).astype(np.int64),
         hole_range=hole_range,
         live_bytes=live,

@@ -15,7 +15,6 @@ from pinchpoint.analysis.memory.replay import Replay, devices, replay
 from pinchpoint.analysis.memory.stacks import StackSigns, stack_signs
 from pinchpoint.analysis.memory.traced import HOST, traced, traced_devices, traced_replay
 from pinchpoint.trace import MemorySnapshot, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints
 
 Answer = TypeVar("Answer")
 
@@ -125,13 +124,3 @@ def _history(done: Replay, signs: StackSigns, snapshot: MemorySnapshot) -> Histo
         owners=owners(done, in_phases, signs),
         snapshot=snapshot,
     )
-
-
-def edited_peak(history: History, birth: Ints, death: Ints, weight: Ints) -> int:
-    """The requested peak if blocks lived or weighed otherwise."""
-    count = len(history.replay)
-    change = np.zeros(count + 2, np.int64)
-    alive = death > birth
-    np.add.at(change, birth[alive] + 1, weight[alive])
-    np.add.at(change, death[alive] + 1, -weight[alive])
-    return int(np.cumsum(change)[:-1].max(initial=0))

@@ -19,7 +19,7 @@ from pinchpoint.analysis.memory.stacks import Sign, is_python
 from pinchpoint.trace import Frame
 from pinchpoint.trace.arrays import Ints
 
-MIN_LAYERS = 3
+MIN_LAYERS = 3  # what repeats less often is no stack of layers
 MAJOR_RATIO = 0.5  # of the activations: less is not where the model spends its memory
 
 

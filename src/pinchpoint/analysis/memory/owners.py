@@ -113,13 +113,3 @@ def owners(replay: Replay, found: Phases, signs: StackSigns) -> Owners:
     unclaimed = scratch_size & old & (category == Category.UNKNOWN)
     set_(unclaimed, Category.WORKSPACE, Confidence.LOW)
     return Owners(category, confidence, recomputed)
-
-
-def bytes_by_category(
-    replay: Replay, found: Owners, event: int, weight: Ints | None = None
-) -> dict[Category, int]:
-    """Bytes of the blocks that are alive right after an event, requested unless told otherwise."""
-    alive = replay.blocks.alive(event)
-    sizes = replay.blocks.requested if weight is None else weight
-    total = np.bincount(found.category[alive], sizes[alive], minlength=len(Category) + 1)
-    return {category: int(total[category]) for category in Category}

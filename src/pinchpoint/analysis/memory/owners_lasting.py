@@ -11,7 +11,7 @@ from pinchpoint.trace.arrays import Ints, Mask
 # Scratch memory that cuBLAS keeps for each handle and stream: getChosenWorkspaceSize of
 # aten/src/ATen/cuda/CublasHandlePool.cpp (32 MiB on Hopper, 8.125 MiB before) and cuBLASLt's 1 MiB.
 WORKSPACE_BYTES = (33_554_432, 8_519_680)
-LT_WORKSPACE_BYTES = 1_048_576
+LT_WORKSPACE_BYTES = 1_048_576  # the same source
 SCALAR_BYTES = 8  # step counters of optimizers
 
 

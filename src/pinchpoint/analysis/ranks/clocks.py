@@ -32,8 +32,8 @@ Small = NDArray[np.int32]
 ANCHORS = 64  # collectives of a group that fix a rank's clock
 MOST_ANCHORS = 200_000  # of one group: about 100 bytes each while clocks are aligned
 FEWEST_ANCHORS = 24  # of a rank: half of them are left at worst, enough to tell a drift
-ROUNDS = 3
-FEWEST_FOR_DRIFT = 12
+ROUNDS = 3  # ranks move to the others' median, which moves too; drift is read in the last
+FEWEST_FOR_DRIFT = 12  # four in each third: a median of fewer is one of them
 SURE_RATIO = 3.0  # a drift must move the ends by this many times what they scatter
 
 

@@ -26,7 +26,7 @@ Small = NDArray[np.int32]
 # and one step at any rate where that can be afforded.
 ENOUGH_MARKS, MOST_MARKS = 200_000, 2_000_000
 ENOUGH_MEETINGS, MOST_MEETINGS = 8_000, 40_000  # distinct collectives, simulated in 50 µs each
-NO_STEP = -1
+NO_STEP = -1  # the meeting is a collective
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ class _Laid:
         return _Columns(*(np.frombuffer(buffer, kind) for buffer, kind in laid))
 
 
-_NEVER = np.int64(1) << 62
+_NEVER = np.int64(1) << 62  # beyond any time, and sums of two still fit
 
 
 def marks(

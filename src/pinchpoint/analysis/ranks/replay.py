@@ -12,8 +12,8 @@ import numpy as np
 from pinchpoint.analysis.ranks.marks import NO_STEP, Marks
 from pinchpoint.trace.arrays import Floats, Ints
 
-PASSES = 2
-LIKE_ITSELF = -1
+PASSES = 2  # one from the recorded state, to settle, and one that counts
+LIKE_ITSELF = -1  # no rank's number
 
 
 @dataclass(frozen=True, eq=False)

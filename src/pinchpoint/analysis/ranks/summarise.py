@@ -37,7 +37,7 @@ from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.trace import DeviceKind, Severity, Trace
 from pinchpoint.trace.arrays import Floats, Ints
 
-KERNELS_KEPT = 24
+KERNELS_KEPT = 24  # those with most time; a summary is to stay small
 _RANKS_TEXT = 400  # characters kept of a group's list of ranks
 
 

@@ -11,7 +11,7 @@ from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import split
 from pinchpoint.trace.arrays import Ints
 
-MOST_LANES = 10
+MOST_LANES = 10  # ranks that fit below each other on a screen
 MOST_PIECES = 200  # of a lane; more than a screen has pixels for
 
 

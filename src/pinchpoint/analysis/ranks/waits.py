@@ -28,8 +28,8 @@ from pinchpoint.trace.arrays import Ints, Mask
 
 Small = NDArray[np.int32]
 
-NOBODY = -1
-_FAR = np.int64(1) << 62
+NOBODY = -1  # no rank's number
+_FAR = np.int64(1) << 62  # beyond any time, and sums of two still fit
 
 
 @dataclass

@@ -14,7 +14,7 @@ import numpy as np
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.lanes import NO_DEPENDENCY
 
-PASSES = 3
+PASSES = 3  # one from the recorded state, one to settle, one that counts
 
 
 @dataclass(frozen=True)
