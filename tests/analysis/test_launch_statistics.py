@@ -1,4 +1,3 @@
-
 from builders import TraceBuilder
 from pinchpoint.analysis.frames import Frame
 from pinchpoint.analysis.launch_statistics import launch_statistics

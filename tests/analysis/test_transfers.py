@@ -1,4 +1,3 @@
-
 from builders import TraceBuilder
 from pinchpoint.analysis.categories import Category
 from pinchpoint.analysis.spread import Spread

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.categories import Category, Codes, by_distinct
+from pinchpoint.analysis.categories import Category, by_distinct
 from pinchpoint.analysis.device_activity import COPIES, ORDER, device_activity
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.gaps import gaps
@@ -20,7 +20,7 @@ from pinchpoint.analysis.shares import share_out
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Codes, Ints
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ The rest of the gap, from the launching call on, is the call itself and the star
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.catching_up import after_syncs
 from pinchpoint.analysis.gap_kinds import GapKind
@@ -23,7 +22,7 @@ from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.synchronisation import waits
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
-from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.arrays import Codes, Ints, Rows
 
 # An operation that was issued in time starts within this long after the one before it: a few µs
 # on every device we have recordings of. Longer waits have a reason on the device.
@@ -40,7 +39,7 @@ class Gaps:
     step: Ints  # position of the step window
     start_ns: Ints
     end_ns: Ints
-    kind: NDArray[np.uint8]  # GapKind
+    kind: Codes  # GapKind
     row: Rows  # the responsible one of ``host_rows``, or NO_ROW
     gap: Ints  # pieces with the same number are one gap of the device
     ended_by: Rows  # row of device_ops that ended the gap, or NO_ROW

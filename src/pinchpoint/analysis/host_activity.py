@@ -14,9 +14,7 @@ from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.host_timeline import NO_ROW, host_rows
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask
-
-Codes = NDArray[np.uint8]
+from pinchpoint.trace.arrays import Codes, Ints, Mask
 
 # Rows that stand for everything inside them. Python frames are spelt "file.py(LINE): function".
 _FRAMES: tuple[tuple[GapKind, str], ...] = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.arrays import Codes, Ints, Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,7 +15,7 @@ class IdlePieces:
     gap: Ints  # number of the device's gap that the span is part of
     start: Ints
     end: Ints
-    kind: NDArray[np.uint8]  # GapKind
+    kind: Codes  # GapKind
     row: Rows  # the responsible one of host_rows
 
     def pick(self, rows: NDArray[np.generic]) -> "IdlePieces":

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Rows
+
+Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.trace import HostKind, Table, Trace
-from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
 
 # Recorders whose cost nobody has measured against runs without them; the others are PyTorch's.
 UNCALIBRATED_FORMATS = ("xplane", "xplane json", "nsys")

@@ -14,7 +14,7 @@ from pinchpoint.analysis.precision import (
 )
 from pinchpoint.analysis.shapes import input_dtypes, input_shapes, parsed
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.arrays import Codes, Mask, Rows
 from pinchpoint.trace.distinct import distinct_rows
 
 NOT_KNOWN = -1  # no cost is below 0
@@ -40,8 +40,8 @@ class Work:
     unmasked_flops: Rows
     bytes: Rows
     matrix: Mask  # the model says: fit for matrix units
-    precision: NDArray[np.uint8]  # of the longest kernel; UNKNOWN where it cannot be told
-    on_matrix_units: NDArray[np.uint8]  # MatrixUnits of the longest kernel
+    precision: Codes  # of the longest kernel; UNKNOWN where it cannot be told
+    on_matrix_units: Codes  # MatrixUnits of the longest kernel
     device_ns: Rows  # sum over its kernels
     first_ns: Rows  # start of its first kernel
     device: NDArray[np.int32]
@@ -93,7 +93,7 @@ def _last_of_each(group: Rows, weight: Rows) -> Rows:
 
 
 def _costs(
-    trace: Trace, host: Table, rows: Rows, precision: NDArray[np.uint8]
+    trace: Trace, host: Table, rows: Rows, precision: Codes
 ) -> tuple[Rows, Rows, Rows, Mask]:
     """Costs of the rows, worked out once for each distinct call."""
     columns = [host["name"][rows].astype(np.int64)]

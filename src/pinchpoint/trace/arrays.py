@@ -12,4 +12,6 @@ Array = NDArray[Any]  # the element type is the column's, see tables.py
 Ints = NDArray[np.int64]  # times in nanoseconds, bytes, counts
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Codes = NDArray[np.uint8]  # values of an enumeration
+NameIds = NDArray[np.int32]  # positions in Trace.names
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ from pinchpoint.analysis.memory.lives import Lives
 from pinchpoint.analysis.memory.phases import Phase, Phases, Run
 from pinchpoint.analysis.memory.replay import Replay
 from pinchpoint.analysis.memory.stacks import Sign, StackSigns
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.arrays import Codes, Ints, Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +21,8 @@ class BlockView:
     sign: NDArray[np.int32]
     freed_outside_module: Mask
     zeroed: Mask  # let go by zero_grad
-    born: NDArray[np.uint8]  # Phase at birth; UNKNOWN before the recording
-    died: NDArray[np.uint8]  # Phase at death; UNKNOWN if it did not die
+    born: Codes  # Phase at birth; UNKNOWN before the recording
+    died: Codes  # Phase at death; UNKNOWN if it did not die
     run_end: Ints  # end of the run of phases that it was born in
     then_backward: Mask  # that run is followed by a backward pass
     backward: tuple[Run, ...]

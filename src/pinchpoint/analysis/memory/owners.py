@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.block_view import block_view
 from pinchpoint.analysis.memory.owners_lasting import (
@@ -31,7 +30,7 @@ from pinchpoint.analysis.memory.owners_passing import (
 from pinchpoint.analysis.memory.phases import Phase, Phases
 from pinchpoint.analysis.memory.replay import Replay
 from pinchpoint.analysis.memory.stacks import Sign, StackSigns
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.arrays import Codes, Ints, Mask
 
 
 class Category(IntEnum):
@@ -61,8 +60,8 @@ class Owners:
     """Category and confidence of each block of the replay; ``recomputed`` marks activations that
     checkpointing made again in the backward pass."""
 
-    category: NDArray[np.uint8]
-    confidence: NDArray[np.uint8]
+    category: Codes
+    confidence: Codes
     recomputed: Mask
 
     def is_(self, *categories: Category) -> Mask:
