@@ -48,8 +48,6 @@ def test_the_parts_of_a_step():
 
 def test_parts_add_up_exactly_though_means_are_rounded():
     found = exact(training((100, 101, 103, 101, 100, 102)))
-    assert found.communication_ns == 30
-    assert found.communication_overlapped_ns == 20
     assert found.of_group("device") == 40
     assert found.of_part("exposed-communication") == 10
     assert found.of_part("no-such-part") == 0

@@ -46,8 +46,6 @@ def test_a_collective_counts_only_where_it_is_exposed():
     found = device_activity(b.trace())
     assert found.exclusive[Category.GEMM].total == 100
     assert found.exclusive[Category.COLLECTIVE].total == 60
-    assert found.communication.total == 100
-    assert found.communication_overlapped_ns == 40
 
 
 def test_a_copy_gives_way_to_compute_and_to_collectives():
@@ -66,7 +64,6 @@ def test_a_copy_gives_way_to_compute_and_to_collectives():
     )
     found = device_activity(b.trace())
     assert found.exclusive[Category.COPY_H2D].total == 20
-    assert found.copies_overlapped_ns == 50
     assert found.busy_ns == sum(when.total for when in found.exclusive.values()) == 120
 
 

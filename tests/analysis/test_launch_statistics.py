@@ -1,8 +1,6 @@
-import numpy as np
-
 from builders import TraceBuilder
 from pinchpoint.analysis.frames import Frame
-from pinchpoint.analysis.launch_statistics import calls_per_window, launch_statistics
+from pinchpoint.analysis.launch_statistics import launch_statistics
 from pinchpoint.trace import ApiKind, DeviceKind
 
 
@@ -41,7 +39,6 @@ def test_the_pace_is_that_between_launches_without_a_wait():
     b.launch(50, 5, "kernel", 99, 10, thread=b.thread("other"))
     s = launch_statistics(b.trace())
     assert (s.interval_ns.count, s.interval_ns.median) == (2, 1_000)
-    assert s.launches_per_s_limit == 1_000_000
 
 
 def test_a_graph_launch_starts_many_operations():
@@ -59,7 +56,7 @@ def test_a_graph_launch_starts_many_operations():
         )
     s = launch_statistics(b.trace())
     assert (s.launches, s.graph_launches, s.ops_per_graph.median) == (0, 1, 3)
-    assert (s.delay_ns, s.launches_per_s_limit) == (None, None)
+    assert s.delay_ns is None
 
 
 def test_synchronisations_are_listed_with_their_place():
@@ -85,15 +82,6 @@ def test_a_mask_restricts_calls_and_what_they_started():
     trace = b.trace()
     s = launch_statistics(trace, trace.api_calls["start_ns"] >= 100)
     assert (s.launches, s.kernels, s.kernels_ns) == (1, 1, 30)
-
-
-def test_calls_are_counted_by_window():
-    b = TraceBuilder()
-    for at in (0, 10, 100):
-        b.launch(at, 5, "kernel", at + 20, 10)
-    windows = np.array([0, 50]), np.array([50, 200])
-    assert calls_per_window(b.trace(), (ApiKind.LAUNCH,), *windows).tolist() == [2, 1]
-    assert calls_per_window(b.trace(api_calls=None), (ApiKind.LAUNCH,), *windows).tolist() == [0, 0]
 
 
 def test_nothing_recorded_has_no_statistics():

@@ -1,9 +1,7 @@
-import numpy as np
-
 from builders import TraceBuilder
 from pinchpoint.analysis.categories import Category
 from pinchpoint.analysis.spread import Spread
-from pinchpoint.analysis.transfers import blocked_ns, transfers, transfers_per_window
+from pinchpoint.analysis.transfers import blocked_ns, transfers
 from pinchpoint.trace import ApiKind, MemoryKind
 
 DEVICE, PINNED, PAGEABLE = MemoryKind.DEVICE, MemoryKind.PINNED, MemoryKind.PAGEABLE
@@ -84,19 +82,7 @@ def test_a_mask_restricts_the_copies():
     assert row.count == 1
 
 
-def test_counts_and_bytes_by_window():
-    b = TraceBuilder()
-    to_device(b, 0, 2, 100, 10, 1000)
-    to_device(b, 5, 2, 150, 30, 3000)
-    b.copy(9, 2, "Memcpy DtoH", 300, 5, size=4, source=DEVICE, target=PINNED)
-    windows = np.array([100, 200]), np.array([200, 400])
-    answer = transfers_per_window(b.trace(), *windows)
-    plain = {k.id: [v.tolist() for v in values] for k, values in answer.items()}
-    assert plain == {"copy-h2d": [[2, 0], [4000, 0]], "copy-d2h": [[0, 1], [0, 4]]}
-
-
 def test_without_a_device_there_are_no_transfers():
     trace = TraceBuilder().trace(device_ops=None)
     assert transfers(trace) == ()
-    assert transfers_per_window(trace, np.array([0]), np.array([1])) == {}
     assert blocked_ns(trace).tolist() == []

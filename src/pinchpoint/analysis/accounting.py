@@ -7,9 +7,8 @@ what the thread that runs the steps did, seen through hand-overs to the autograd
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import Category, Codes, by_distinct
+from pinchpoint.analysis.categories import Category, by_distinct
 from pinchpoint.analysis.device_activity import COPIES, ORDER, device_activity
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.gaps import gaps
@@ -21,8 +20,7 @@ from pinchpoint.analysis.shares import share_out
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Codes, Ints
 
 
 @dataclass(frozen=True)
@@ -43,13 +41,9 @@ class Breakdown:
     """
 
     parts: tuple[Part, ...]
-    ns_per_step: Times
-    by_step: Times
+    ns_per_step: Ints
+    by_step: Ints
     typical_ns: int | None
-    communication_ns: int  # per typical step, overlapped or not
-    communication_overlapped_ns: int  # of it, with compute
-    copies_ns: int
-    copies_overlapped_ns: int
 
     def of_group(self, group: str) -> int:
         """Time a typical step spends in all parts of a group."""
@@ -73,7 +67,7 @@ def breakdown(trace: Trace) -> Breakdown:
     """The accounting of all steps, and of the typical one."""
     windows = steps(trace)
     if not len(windows) or windows.typical_ns is None:
-        return Breakdown((), np.zeros(0, np.int64), np.zeros((0, 0), np.int64), None, 0, 0, 0, 0)
+        return Breakdown((), np.zeros(0, np.int64), np.zeros((0, 0), np.int64), None)
     ops = trace.device_ops
     with_device = ops is not None and len(ops) > 0
     columns = _device_columns(trace, windows) if with_device else _host_columns(trace, windows)
@@ -85,34 +79,22 @@ def breakdown(trace: Trace) -> Breakdown:
     typical = windows.typical
     mean = share_out(by_step[typical].sum(axis=0), int(typical.sum()), windows.typical_ns)
     order = np.argsort(-mean, kind="stable")
-    activity_of = device_activity(trace)
-    both = iv.intersect(activity_of.communication, activity_of.compute)
-    copied = iv.intersect(activity_of.copies, activity_of.compute)
     return Breakdown(
         parts=tuple(parts[i] for i in order),
         ns_per_step=mean[order],
         by_step=by_step[:, order],
         typical_ns=windows.typical_ns,
-        communication_ns=_per_typical(activity_of.communication, windows),
-        communication_overlapped_ns=_per_typical(both, windows),
-        copies_ns=_per_typical(activity_of.copies, windows),
-        copies_overlapped_ns=_per_typical(copied, windows),
     )
 
 
-def _within(when: iv.Intervals, windows: Steps) -> Times:
-    inside: Times = iv.covered_before(when, windows.end_ns) - iv.covered_before(
+def _within(when: iv.Intervals, windows: Steps) -> Ints:
+    inside: Ints = iv.covered_before(when, windows.end_ns) - iv.covered_before(
         when, windows.start_ns
     )
     return inside
 
 
-def _per_typical(when: iv.Intervals, windows: Steps) -> int:
-    inside = _within(when, windows)[windows.typical]
-    return round(int(inside.sum()) / len(inside))
-
-
-def _device_columns(trace: Trace, windows: Steps) -> dict[Part, Times]:
+def _device_columns(trace: Trace, windows: Steps) -> dict[Part, Ints]:
     columns = {}
     for category in ORDER:
         when = device_activity(trace).exclusive.get(category)
@@ -135,7 +117,7 @@ def device_part(category: Category) -> Part:
     return Part(category.id, category.label, "device")
 
 
-def _host_columns(trace: Trace, windows: Steps) -> dict[Part, Times]:
+def _host_columns(trace: Trace, windows: Steps) -> dict[Part, Ints]:
     thread = np.full(len(windows), windows.thread, np.int64)
     did = host_did(trace, thread, windows.start_ns, windows.end_ns)
     kind = activity(trace)[did.row]
@@ -156,7 +138,7 @@ _ELSEWHERE = Part("host-elsewhere", "operators on other threads", "host")
 _SAY_NOTHING = (GapKind.PYTHON, GapKind.WAIT, GapKind.UNRECORDED)
 
 
-def _on_other_threads(trace: Trace, thread: int, did: HostPieces, kind: Codes) -> Times:
+def _on_other_threads(trace: Trace, thread: int, did: HostPieces, kind: Codes) -> Ints:
     """Time of each piece in which this thread shows nothing of its own and others run operators.
 
     JAX on CPUs computes in threads of its own while the program waits or runs ahead.
@@ -170,7 +152,7 @@ def _on_other_threads(trace: Trace, thread: int, did: HostPieces, kind: Codes) -
     others = (host["kind"] == HostKind.OPERATOR) & (host["thread"] != thread)
     working = iv.flatten(host["start_ns"][others], host.end_ns[others])
     inside = iv.covered_before(working, did.end_ns) - iv.covered_before(working, did.start_ns)
-    found: Times = np.where(quiet, inside, 0)
+    found: Ints = np.where(quiet, inside, 0)
     return found
 
 
@@ -185,7 +167,7 @@ def _host_part(position: int) -> Part:
     return Part(f"host-{category.id}", f"operators: {category.label}", "host")
 
 
-def _operator_category(trace: Trace) -> NDArray[np.int64]:
+def _operator_category(trace: Trace) -> Ints:
     """For each of ``host_rows`` the category that its name hints at, 0 for none; last: no row."""
     rows = host_rows(trace)
     code = by_distinct(trace.names, rows.name, category_hinted_by_operator)

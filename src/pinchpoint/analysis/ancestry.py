@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.trace import Table
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 
 def parents(host_ops: Table) -> Rows:
@@ -51,7 +49,7 @@ def depths(parent: Rows) -> Rows:
     return depth[:-1]
 
 
-def subtree_sums(parent: Rows, values: NDArray[np.int64]) -> NDArray[np.int64]:
+def subtree_sums(parent: Rows, values: Ints) -> Ints:
     """The value of each row plus those of all rows inside it."""
     total = values.astype(np.int64)
     depth = depths(parent)
@@ -63,7 +61,7 @@ def subtree_sums(parent: Rows, values: NDArray[np.int64]) -> NDArray[np.int64]:
     return total
 
 
-def numbered(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+def numbered(keys: Ints) -> Ints:
     """Small numbers for any non-negative keys, equal for equal ones and in their order.
 
     In place of ``np.unique`` where keys are not much more than rows: counting beats sorting.
@@ -71,16 +69,16 @@ def numbered(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     if not len(keys) or keys.max() > 4 * len(keys) + 1024:
         return np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
     used = np.bincount(keys) > 0
-    numbers: NDArray[np.int64] = (np.cumsum(used) - 1)[keys]
+    numbers: Ints = (np.cumsum(used) - 1)[keys]
     return numbers
 
 
-def _sortable(numbers: NDArray[np.int64]) -> NDArray[np.integer]:
+def _sortable(numbers: Ints) -> NDArray[np.integer]:
     """As 16-bit numbers if they fit: those are sorted by radix, several times faster."""
     return numbers.astype(np.int16) if numbers.max(initial=0) < 1 << 15 else numbers
 
 
-def outermost(group: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> Mask:
+def outermost(group: Ints, start: Ints, end: Ints) -> Mask:
     """Whether each interval lies inside no earlier one of its group.
 
     Recursion would otherwise count the same time once a level. Intervals are sorted by start,

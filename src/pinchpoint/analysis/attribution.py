@@ -3,18 +3,16 @@
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.analysis.ancestry import Mask, Rows, nearest, parents
+from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 # Autograd names its nodes so; recordings of before 2022 lack the prefix and keep the suffix.
 _BACKWARD = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$|AccumulateGrad$")
 
 
-def launched_ns(trace: Trace, ops: Mask | None = None) -> Times:
+def launched_ns(trace: Trace, ops: Mask | None = None) -> Ints:
     """Device time that each host row launched itself: the sum of durations, per row.
 
     Counts rows of ``device_ops`` in the mask ``ops``, or all. What cannot be traced to a host
@@ -23,14 +21,14 @@ def launched_ns(trace: Trace, ops: Mask | None = None) -> Times:
     return _spread(trace, trace.device_ops["duration_ns"] if trace.device_ops else None, ops)
 
 
-def launched_count(trace: Trace, ops: Mask | None = None) -> Times:
+def launched_count(trace: Trace, ops: Mask | None = None) -> Ints:
     """Device operations that each host row launched itself."""
     return _spread(
         trace, np.ones(len(trace.device_ops), np.int64) if trace.device_ops else None, ops
     )
 
 
-def _spread(trace: Trace, values: Times | None, ops: Mask | None) -> Times:
+def _spread(trace: Trace, values: Ints | None, ops: Mask | None) -> Ints:
     total = np.zeros(len(trace.host_ops) if trace.host_ops is not None else 0, np.int64)
     if values is None or trace.device_ops is None or not len(total):
         return total

@@ -8,16 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.trace import DeviceKind, Trace
+from pinchpoint.trace.arrays import Floats, Rows
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 
-Rows = NDArray[np.intp]
-Ratios = NDArray[np.float64]
-
 ALONE_RATIO = 0.05  # of a kernel's time beside a collective: no more is alone
-BESIDE_RATIO = 0.5
+BESIDE_RATIO = 0.5  # of its time: with less, the kernel is mostly what it is alone
 FEWEST_ALONE = 3  # runs that a median is taken of
 MOST_KINDS = 200  # of kernels, those with most time
 
@@ -52,14 +49,14 @@ def slowed_by(trace: Trace, collectives: Rows) -> tuple[Slowed, ...]:
     return tuple(found)
 
 
-def _share(trace: Trace, kernels: Rows, collectives: Rows) -> Ratios:
+def _share(trace: Trace, kernels: Rows, collectives: Rows) -> Floats:
     """Share of each kernel's time in which one of the collectives ran."""
     ops = trace.device_ops
     assert ops is not None
     busy: Intervals = flatten(ops["start_ns"][collectives], ops.end_ns[collectives])
     start, end = ops["start_ns"][kernels], ops.end_ns[kernels]
     inside = covered_before(busy, end) - covered_before(busy, start)
-    share: Ratios = inside / np.maximum(end - start, 1)
+    share: Floats = inside / np.maximum(end - start, 1)
     return share
 
 

@@ -8,15 +8,13 @@ launched it, so a backward pass that runs on a thread of its own has its own pat
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import depths, parents
 from pinchpoint.analysis.attribution import launched_ns
 from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints
 
-Numbers = NDArray[np.int64]
-
-NO_NODE = -1
+NO_NODE = -1  # in ``parent``: a root
 THREAD = -1  # in ``name``: the node is a thread, not a call
 STEP = -2  # in ``name``: a step marker; their numbers would keep every step apart
 
@@ -25,13 +23,13 @@ STEP = -2  # in ``name``: a step marker; their numbers would keep every step apa
 class CallTree:
     """One element a node; parents come before their children, roots are threads."""
 
-    parent: Numbers  # NO_NODE of a root
-    name: Numbers  # position in Trace.names, or THREAD, or STEP
-    thread: Numbers
-    depth: Numbers
-    calls: Numbers
-    host_ns: Numbers
-    device_ns: Numbers
+    parent: Ints  # NO_NODE of a root
+    name: Ints  # position in Trace.names, or THREAD, or STEP
+    thread: Ints
+    depth: Ints
+    calls: Ints
+    host_ns: Ints
+    device_ns: Ints
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -47,7 +45,7 @@ class CallTree:
                 labels.append("step" if name == STEP else trace.names[name])
         return labels
 
-    def own(self, total: Numbers) -> Numbers:
+    def own(self, total: Ints) -> Ints:
         """What of an inclusive column is not in children; never below zero.
 
         Children that stick out of their parent would make it negative.
@@ -96,16 +94,16 @@ def call_tree(trace: Trace) -> CallTree:
 class _Rows:
     """Host rows, then driver calls, with positions in this order."""
 
-    parent: Numbers
-    depth: Numbers
-    name: Numbers
-    thread: Numbers
-    host_ns: Numbers
-    device_ns: Numbers
+    parent: Ints
+    depth: Ints
+    name: Ints
+    thread: Ints
+    host_ns: Ints
+    device_ns: Ints
 
 
 def _rows(trace: Trace) -> _Rows:
-    parts: list[list[Numbers]] = []
+    parts: list[list[Ints]] = []
     host, api = trace.host_ops, trace.api_calls
     if host is not None and len(host):
         above = parents(host)
@@ -131,20 +129,20 @@ def _rows(trace: Trace) -> _Rows:
     return _Rows(*(np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)))
 
 
-def _levels(depth: Numbers) -> list[Numbers]:
+def _levels(depth: Ints) -> list[Ints]:
     """Rows of each depth, outermost first."""
     order = np.argsort(depth, kind="stable")
     edges = np.flatnonzero(np.diff(depth[order])) + 1
     return np.split(order, edges) if len(order) else []
 
 
-def _summed(node: Numbers, values: Numbers, nodes: int) -> Numbers:
+def _summed(node: Ints, values: Ints, nodes: int) -> Ints:
     total = np.zeros(nodes, np.int64)
     np.add.at(total, node, values)
     return total
 
 
-def _add_to_parents(parent: Numbers, depth: Numbers, total: Numbers, *, deepest: int) -> None:
+def _add_to_parents(parent: Ints, depth: Ints, total: Ints, *, deepest: int) -> None:
     """Add each node's value to its parent's, from ``deepest`` up."""
     for level in range(deepest, 0, -1):
         here = np.flatnonzero(depth == level)

@@ -6,17 +6,15 @@ the act away, all of that goes.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.frames import telling_frames
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-
-Rows = NDArray[np.intp]
+from pinchpoint.trace.arrays import Ints, Rows
 
 
 @once_per_trace
-def called_by_program(trace: Trace) -> NDArray[np.int64]:
+def called_by_program(trace: Trace) -> Ints:
     """For each row of ``host_ops`` the outermost row around it that is not the program's own.
 
     A program's own rows are its functions, modules and annotations. ``len(host_ops)`` for those.

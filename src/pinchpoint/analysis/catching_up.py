@@ -8,11 +8,11 @@ host was late for no reason of its own, count as *after the synchronisation* up 
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.gap_kinds import CATCHES_UP, GapKind
-from pinchpoint.analysis.idle_pieces import IdlePieces, Rows, Times, cut
+from pinchpoint.analysis.idle_pieces import IdlePieces, cut
 from pinchpoint.analysis.synchronisation import Waits
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 
 def after_syncs(pieces: IdlePieces, found: Waits) -> IdlePieces:
@@ -32,7 +32,7 @@ def after_syncs(pieces: IdlePieces, found: Waits) -> IdlePieces:
     return _split(pieces, late[left > 0], left[left > 0], owner[group[left > 0]])
 
 
-def _split(pieces: IdlePieces, which: Rows, left: Times, owner: Rows) -> IdlePieces:
+def _split(pieces: IdlePieces, which: Rows, left: Ints, owner: Rows) -> IdlePieces:
     """The first ``left`` of some pieces becomes AFTER_SYNC, the responsibility of ``owner``."""
     begun = pieces.start[which]
     pieces = cut(pieces, begun + left)
@@ -43,7 +43,7 @@ def _split(pieces: IdlePieces, which: Rows, left: Times, owner: Rows) -> IdlePie
     return replace(pieces, kind=kind, row=row)
 
 
-def _issued_in_time(pieces: IdlePieces) -> NDArray[np.bool_]:
+def _issued_in_time(pieces: IdlePieces) -> Mask:
     """Start latency of operations that were queued when the gap began: nobody was late."""
     first = np.ones(len(pieces.gap), np.bool_)
     first[1:] = pieces.gap[1:] != pieces.gap[:-1]
@@ -51,7 +51,7 @@ def _issued_in_time(pieces: IdlePieces) -> NDArray[np.bool_]:
     return first
 
 
-def _credits(found: Waits, wanted: Times) -> tuple[Times, Rows]:
+def _credits(found: Waits, wanted: Ints) -> tuple[Ints, Rows]:
     """For each wait the time that later gaps may claim, and whose it is.
 
     What is left of an earlier wait stays available, since a second one right after it (a

@@ -19,10 +19,10 @@ from pinchpoint.analysis.kernel_names import (
     category_of_kernel_name,
 )
 from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Codes
 
 __all__ = ["NO_CATEGORY", "Category", "by_distinct", "category_of_device_ops"]
 
-Codes = NDArray[np.uint8]
 
 NO_CATEGORY = 0  # no member of Category has it
 

@@ -14,17 +14,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.arrays import Floats, Ints
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-# As c10d spells types (c10::ScalarType names).
-_TYPE_BYTES = {
-    "Float": 4, "Int": 4, "Long": 8, "Double": 8, "Half": 2, "BFloat16": 2, "Bool": 1, "Byte": 1,
-    "Char": 1, "Short": 2, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Float8_e4m3fnuz": 1,
-    "Float8_e5m2fnuz": 1,
-}  # fmt: skip
 _MOST_ELEMENTS = 1 << 48  # beyond any memory; such a number is damage
 
 # Traffic per link for one byte of message, for n ranks.
@@ -76,7 +69,7 @@ def _arguments(trace: Trace, kind: int, text: int) -> Arguments:
     given = _decoded(trace.names[text]) if text >= 0 else {}
     gathers = verb in ("allgather", "gather")
     elements = _number(given.get("Out msg nelems" if gathers else "In msg nelems"))
-    width = _TYPE_BYTES.get(str(given.get("dtype")))
+    width = bytes_of(str(given.get("dtype")))
     size = elements * width if elements and width and elements < _MOST_ELEMENTS else None
     if size is None:
         size = _number(given.get("message_bytes"))  # nsys: the payload of NCCL's own ranges

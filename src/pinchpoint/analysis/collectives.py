@@ -12,10 +12,8 @@ from pinchpoint.analysis.collective_arguments import bus_factor, collective_argu
 from pinchpoint.analysis.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.launches import issued
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Floats, Ints, Rows
 from pinchpoint.trace.intervals import covered_before, flatten
-
-Rows = NDArray[np.intp]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +28,7 @@ class Collectives:
     exposed_ns: Ints  # time of each during which this rank computed nothing
     kind: NDArray[np.str_]  # allreduce, allgather, …
 
-    def bus_bytes_per_s(self) -> NDArray[np.float64]:
+    def bus_bytes_per_s(self) -> Floats:
         """Bus bandwidth of each call; nan where size, group or traffic is not known."""
         known = (self.bytes > 0) & (self.duration_ns > 0)
         rate = self.bytes / np.where(known, self.duration_ns, 1) * 1e9

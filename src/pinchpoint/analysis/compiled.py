@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.trace import Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Rows
 
 _NUMBERED = re.compile(r"[._]?\d+$")  # fusion.3, command_buffer_1
 
@@ -82,7 +83,7 @@ def _kind(op: str) -> str:
 
 
 def _rates(
-    rows: Table, what: str, group: NDArray[np.intp], total_ns: NDArray[np.generic]
+    rows: Table, what: str, group: Rows, total_ns: NDArray[np.generic]
 ) -> list[float | None]:
     """Amount a second of each group; None unless every run of it says how much."""
     known = rows.known(what)

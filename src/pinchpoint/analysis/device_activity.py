@@ -35,9 +35,6 @@ class DeviceActivity:
 
     busy: iv.Intervals
     exclusive: dict[Category, iv.Intervals]
-    compute: iv.Intervals
-    communication: iv.Intervals
-    copies: iv.Intervals
     span_ns: int
 
     @property
@@ -50,23 +47,13 @@ class DeviceActivity:
         """Share of the span without any operation; None if nothing ran."""
         return 1 - self.busy_ns / self.span_ns if self.span_ns else None
 
-    @property
-    def communication_overlapped_ns(self) -> int:
-        """Time in collectives during which compute ran as well."""
-        return iv.intersect(self.communication, self.compute).total
-
-    @property
-    def copies_overlapped_ns(self) -> int:
-        """Time in copies to, from or between devices during which compute ran as well."""
-        return iv.intersect(self.copies, self.compute).total
-
 
 @once_per_trace
 def device_activity(trace: Trace) -> DeviceActivity:
     """Busy time by category; everything is empty if there is no device."""
     ops = trace.device_ops
     if ops is None or not len(ops):
-        return DeviceActivity(iv.NONE, {}, iv.NONE, iv.NONE, iv.NONE, 0)
+        return DeviceActivity(iv.NONE, {}, 0)
     category = np.where(own_work(trace), category_of_device_ops(trace), NO_CATEGORY)
     own = category != NO_CATEGORY
     start, end = ops["start_ns"], ops.end_ns
@@ -82,16 +69,5 @@ def device_activity(trace: Trace) -> DeviceActivity:
     return DeviceActivity(
         busy=busy,
         exclusive=exclusive,
-        compute=_union([of[c] for c in of if c not in EXPOSABLE]),
-        communication=of.get(Category.COLLECTIVE, iv.NONE),
-        copies=_union([of[c] for c in of if c in COPIES]),
         span_ns=int(end[own].max() - start[own].min()) if own.any() else 0,
-    )
-
-
-def _union(sets: list[iv.Intervals]) -> iv.Intervals:
-    if not sets:
-        return iv.NONE
-    return iv.flatten(
-        np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets])
     )

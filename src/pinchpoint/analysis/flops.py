@@ -9,7 +9,6 @@ for the type that most of these FLOPs are in. Causal attention counts the half t
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.recompute import recomputed_rows
@@ -20,10 +19,9 @@ from pinchpoint.analysis.shapes import elements, input_shapes
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.analysis.work import Work, operator_work, peak_type
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.distinct import distinct_rows
 from pinchpoint.trace.named import rows_named
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,6 @@ class Utilisation:
     step_how: str  # "measured without the profiler in the same run", "estimated without the …"
     flops_per_step: int  # recomputation included
     recomputed_flops_per_step: int
-    unmasked_flops_per_step: int
     vector_flops_per_step: int  # elementwise work and the like, not in MFU
     dtype: str | None  # type of most of the FLOPs; None without any
     by_dtype: dict[str, int]  # FLOPs a step
@@ -108,7 +105,6 @@ def utilisation(trace: Trace) -> Utilisation | None:
         step_how=how,
         flops_per_step=round(total / count),
         recomputed_flops_per_step=round(recomputed / count),
-        unmasked_flops_per_step=round(unmasked / count),
         vector_flops_per_step=round(vector / count),
         dtype=dtype,
         by_dtype={t: round(f / count) for t, f in sorted(by_type.items(), key=lambda p: -p[1])},
@@ -138,7 +134,7 @@ def not_modelled_ratio(trace: Trace) -> float | None:
     return 1 - int(work.device_ns[work.understood].sum()) / total if total else None
 
 
-def step_of(timed: Steps, times: NDArray[np.int64]) -> NDArray[np.int64]:
+def step_of(timed: Steps, times: Ints) -> Ints:
     """The step that each time falls in; ``len(timed)`` outside of all."""
     step = np.searchsorted(timed.end_ns, times, "right")
     inside = step < len(timed)
@@ -193,7 +189,7 @@ def throughput(trace: Trace) -> Throughput | None:
     return _tokens(trace, counted, timed) or _samples(trace, counted, timed)
 
 
-def _issued_in(timed: Steps, times: NDArray[np.int64]) -> NDArray[np.int64]:
+def _issued_in(timed: Steps, times: Ints) -> Ints:
     step = np.searchsorted(timed.host_end_ns, times, "right")
     inside = step < len(timed)
     inside[inside] = times[inside] >= timed.host_start_ns[step[inside]]

@@ -12,9 +12,9 @@ from enum import IntEnum
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Codes, Mask
 
 
 class Owner(IntEnum):
@@ -97,7 +97,7 @@ def shows_python(trace: Trace) -> bool:
 
 
 @once_per_trace
-def owners(trace: Trace) -> NDArray[np.uint8]:
+def owners(trace: Trace) -> Codes:
     """The Owner of each host row that is a Python frame, 0 for the others; shape ``(rows,)``."""
     host = trace.host_ops
     if host is None:
@@ -108,13 +108,13 @@ def owners(trace: Trace) -> NDArray[np.uint8]:
     for position in np.unique(host["name"][python]):
         frame = frame_of(trace.names[position])
         by_name[position] = frame.owner if frame else 0
-    found: NDArray[np.uint8] = np.where(python, by_name[host["name"]], 0)
+    found: Codes = np.where(python, by_name[host["name"]], 0)
     return found
 
 
 @once_per_trace
-def telling_frames(trace: Trace) -> NDArray[np.bool_]:
+def telling_frames(trace: Trace) -> Mask:
     """Host rows whose frame says something to the reader: their own or a library's code."""
     owner = owners(trace)
-    found: NDArray[np.bool_] = (owner == Owner.USER) | (owner == Owner.LIBRARY)
+    found: Mask = (owner == Owner.USER) | (owner == Owner.LIBRARY)
     return found

@@ -5,14 +5,12 @@ call in it that a rule recognises.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.frames import Owner, frame_of, owners
 from pinchpoint.trace import Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Floats, Mask
 from pinchpoint.trace.named import rows_named
-
-Mask = NDArray[np.bool_]
 
 MOSTLY_RATIO = 0.6  # a function that spends this much of its time on a work does that work
 _NUMERIC_PACKAGES = ("numpy/", "pandas/", "PIL/", "matplotlib/", "scipy/", "sklearn/")
@@ -35,14 +33,14 @@ def functions_doing(trace: Trace, work: Mask, helping: Mask, least_ratio: float)
     return result
 
 
-def _share(host: Table, user: Mask, wanted: Mask) -> NDArray[np.float64]:
+def _share(host: Table, user: Mask, wanted: Mask) -> Floats:
     """Time in outermost wanted rows, as a share of the innermost function around them."""
     none, chain = len(host), parents(host)
     above = np.append(nearest(chain, wanted), none)[chain]
     rows = np.flatnonzero(wanted & (above == none))
     spent = np.zeros(none + 1)
     np.add.at(spent, nearest(chain, user)[rows], host["duration_ns"][rows])
-    result: NDArray[np.float64] = spent[:-1] / np.maximum(host["duration_ns"], 1)
+    result: Floats = spent[:-1] / np.maximum(host["duration_ns"], 1)
     return result
 
 

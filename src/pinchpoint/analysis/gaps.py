@@ -10,7 +10,6 @@ The rest of the gap, from the launching call on, is the call itself and the star
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.catching_up import after_syncs
 from pinchpoint.analysis.gap_kinds import GapKind
@@ -23,9 +22,7 @@ from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.synchronisation import waits
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
-
-Times = NDArray[np.int64]
-Rows = NDArray[np.int64]
+from pinchpoint.trace.arrays import Codes, Ints, Rows
 
 # An operation that was issued in time starts within this long after the one before it: a few µs
 # on every device we have recordings of. Longer waits have a reason on the device.
@@ -39,21 +36,21 @@ class Gaps:
     They fill the device's idle time inside the step windows exactly and do not overlap.
     """
 
-    step: NDArray[np.int64]  # position of the step window
-    start_ns: Times
-    end_ns: Times
-    kind: NDArray[np.uint8]  # GapKind
+    step: Ints  # position of the step window
+    start_ns: Ints
+    end_ns: Ints
+    kind: Codes  # GapKind
     row: Rows  # the responsible one of ``host_rows``, or NO_ROW
-    gap: NDArray[np.int64]  # pieces with the same number are one gap of the device
+    gap: Ints  # pieces with the same number are one gap of the device
     ended_by: Rows  # row of device_ops that ended the gap, or NO_ROW
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     @property
-    def duration_ns(self) -> Times:
+    def duration_ns(self) -> Ints:
         """Length of each piece."""
-        length: Times = self.end_ns - self.start_ns
+        length: Ints = self.end_ns - self.start_ns
         return length
 
 
@@ -75,7 +72,7 @@ def gaps(trace: Trace) -> Gaps:
     return _by_step(pieces, ended_by, windows.start_ns, windows.end_ns)
 
 
-def _ending(ops: Rows, start: Times, end: Times, gap_end: Times) -> Rows:
+def _ending(ops: Rows, start: Ints, end: Ints, gap_end: Ints) -> Rows:
     """The one of the device operations that starts where each gap ends, or NO_ROW."""
     lasting = np.flatnonzero(end > start)
     order = lasting[np.argsort(start[lasting], kind="stable")]
@@ -135,7 +132,7 @@ def _kind_of_overhead(name: str) -> GapKind | None:
     return GapKind.CODE_LOAD if "Loading" in name else GapKind.PROFILER
 
 
-def _by_step(pieces: IdlePieces, ended_by: Rows, start: Times, end: Times) -> Gaps:
+def _by_step(pieces: IdlePieces, ended_by: Rows, start: Ints, end: Ints) -> Gaps:
     pieces = cut(merged(pieces), end)
     step = np.searchsorted(end, pieces.start, "right")
     return Gaps(

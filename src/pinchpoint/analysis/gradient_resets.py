@@ -7,18 +7,16 @@ runs as many whole backward passes lie each time, the passes are micro-steps of 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.trace import Trace
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 FEWEST_RESETS = 3  # two whole steps between them
 FEWEST_GRADIENTS = 2  # a single zero_ is that of some buffer
 _ZERO, _SUM = "aten::zero_", "torch::autograd::AccumulateGrad"
 
 
-def accumulated_steps(trace: Trace) -> Times | None:
+def accumulated_steps(trace: Trace) -> Ints | None:
     """Ends of the runs in which all gradients are set to zero, of steps with several backward
     passes; None where the recording does not show such steps."""
     host = trace.host_ops
@@ -42,5 +40,5 @@ def accumulated_steps(trace: Trace) -> Times | None:
         return None
     if (between != passes[0] * gradients).any():
         return None
-    ends: Times = host.end_ns[rows[edges[whole + 1] - 1]]
+    ends: Ints = host.end_ns[rows[edges[whole + 1] - 1]]
     return ends

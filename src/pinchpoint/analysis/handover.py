@@ -6,7 +6,6 @@ other one's row tells what the host was doing.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.attribution import backward_nodes
 from pinchpoint.analysis.gap_kinds import GapKind
@@ -14,13 +13,12 @@ from pinchpoint.analysis.host_activity import activity
 from pinchpoint.analysis.host_timeline import HostPieces, look_up, timelines
 from pinchpoint.analysis.launches import NOBODY, issued, main_thread
 from pinchpoint.trace import Trace, once_per_trace
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 _PASSIVE = (GapKind.UNRECORDED, GapKind.AUTOGRAD)
 
 
-def host_did(trace: Trace, thread: NDArray[np.int64], start: Times, end: Times) -> HostPieces:
+def host_did(trace: Trace, thread: Ints, start: Ints, end: Ints) -> HostPieces:
     """Who was active in each span ``[start, end)`` of a thread; pieces fill the spans.
 
     ``asked`` of the answer are positions of the spans; spans without length have no piece.

@@ -14,8 +14,7 @@ from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.host_timeline import NO_ROW, host_rows
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
-
-Codes = NDArray[np.uint8]
+from pinchpoint.trace.arrays import Codes, Ints, Mask
 
 # Rows that stand for everything inside them. Python frames are spelt "file.py(LINE): function".
 _FRAMES: tuple[tuple[GapKind, str], ...] = (
@@ -121,9 +120,7 @@ def activity(trace: Trace) -> Codes:
     return np.append(code, np.uint8(GapKind.UNRECORDED))
 
 
-def _weakly(
-    code: Codes, enclosing: Codes, parent: NDArray[np.int64], taken: NDArray[np.bool_]
-) -> Codes:
+def _weakly(code: Codes, enclosing: Codes, parent: Ints, taken: Mask) -> Codes:
     """Waiting and hand-over explain Python frames inside them, but not calls and operators."""
     around = nearest(_chain(parent), np.isin(enclosing, _WEAK))
     explained = (around < len(parent)) & ~taken & (code == GapKind.PYTHON)
@@ -131,7 +128,7 @@ def _weakly(
     return code
 
 
-def _chain(parent: NDArray[np.int64]) -> NDArray[np.int64]:
+def _chain(parent: Ints) -> Ints:
     return np.where(parent == NO_ROW, len(parent), parent)
 
 
@@ -171,10 +168,10 @@ def _meaning(name: str) -> int:
     return next(found, 0)
 
 
-def _around_steps(trace: Trace) -> NDArray[np.bool_]:
+def _around_steps(trace: Trace) -> Mask:
     """Rows that enclose two steps: a wrapper around the loop, of a logger say, explains nothing."""
     rows, windows = host_rows(trace), steps(trace)
     first = np.searchsorted(windows.host_start_ns, rows.start_ns, "left")
     second_end = np.append(windows.host_end_ns[1:], [np.iinfo(np.int64).max] * 2)
-    encloses: NDArray[np.bool_] = second_end[first] <= rows.end_ns
+    encloses: Mask = second_end[first] <= rows.end_ns
     return encloses

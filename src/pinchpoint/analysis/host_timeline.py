@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Rows
 
-Times = NDArray[np.int64]
-Rows = NDArray[np.int64]
-
-NO_ROW = -1
+NO_ROW = -1  # the thread was in no recorded row
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +23,8 @@ class HostRows:
     round times, and the profiler's own rows belong to no thread's nesting."""
 
     operators: int  # how many of the rows are host_ops
-    start_ns: Times
-    end_ns: Times
+    start_ns: Ints
+    end_ns: Ints
     parent: Rows  # NO_ROW where nothing encloses the row
     thread: NDArray[np.int32]
     name: NDArray[np.int32]
@@ -42,7 +40,7 @@ class Timeline:
     The last row is NO_ROW: after the last event nothing is open.
     """
 
-    at_ns: Times
+    at_ns: Ints
     row: Rows
 
     def __len__(self) -> int:
@@ -53,9 +51,9 @@ class Timeline:
 class HostPieces:
     """Spans of time, each with the asking span it lies in and the row open then, or NO_ROW."""
 
-    asked: NDArray[np.int64]  # position of the asking span
-    start_ns: Times
-    end_ns: Times
+    asked: Ints  # position of the asking span
+    start_ns: Ints
+    end_ns: Ints
     row: Rows
 
 
@@ -117,7 +115,7 @@ def _timeline(rows: HostRows, mine: Rows) -> Timeline:
     return Timeline(at[changed], row[changed])
 
 
-def look_up(timeline: Timeline | None, start_ns: Times, end_ns: Times) -> HostPieces:
+def look_up(timeline: Timeline | None, start_ns: Ints, end_ns: Ints) -> HostPieces:
     """The pieces of a timeline inside each of the given spans, in order; they fill the spans."""
     asked = np.arange(len(start_ns), dtype=np.int64)
     if timeline is None or not len(timeline):

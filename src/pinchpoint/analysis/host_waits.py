@@ -4,16 +4,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.in_steps import rows_in_steps
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows
 from pinchpoint.trace.named import rows_named
-
-Rows = NDArray[np.intp]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 BLOCKING_H2D_BYTES = 64 * 1024  # CUDA: smaller copies from pageable memory return once staged
 SMALL_READ_BYTES = 4_096  # a scalar or a handful of them
@@ -60,7 +56,7 @@ class Waits:
     """Waiting calls inside the judged steps; arrays have one element a call, in time order."""
 
     api_calls: Rows
-    reason: NDArray[np.uint8]  # WaitReason
+    reason: Codes  # WaitReason
     took_ns: Ints
     host_op: Rows  # innermost enclosing row of host_ops; len(host_ops) for none
     bytes: Ints  # copied by the operator that waits; 0 where it copies nothing
@@ -164,7 +160,7 @@ def _with_operator(size: Ints, around: _Around, rows: Rows) -> Ints:
     return total
 
 
-def _reasons(kind: NDArray[np.uint8], around: _Around, down: Ints, up: Ints) -> NDArray[np.uint8]:
+def _reasons(kind: Codes, around: _Around, down: Ints, up: Ints) -> Codes:
     reason = np.full(len(kind), WaitReason.INSIDE_OPERATOR, np.uint8)
     reason[around.operator == around.none] = WaitReason.EXPLICIT
     reason[up > 0] = WaitReason.COPY_TO_DEVICE

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.gaps import Gaps, gaps
@@ -14,11 +13,11 @@ from pinchpoint.analysis.shares import rounded_mean, share_out
 from pinchpoint.analysis.source_lines import Place, place, places
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Ints
 
 Aspect = Literal["frame", "module", "operator", "annotation"]
-Mask = NDArray[np.bool_]
 
-MOST_KEYS = 10_000_000
+MOST_KEYS = 10_000_000  # numbers of eight bytes: a table of 80 MB at most
 
 _ASPECTS: tuple[Aspect, ...] = ("frame", "module", "operator", "annotation")
 
@@ -34,7 +33,7 @@ class IdleCause:
     place: Place
     ns_per_step: int
     gaps_per_step: float  # how many gaps of the device it takes part in
-    pieces: NDArray[np.int64]  # positions in ``gaps(trace)``, of the chosen steps
+    pieces: Ints  # positions in ``gaps(trace)``, of the chosen steps
     longest: int  # position in ``gaps(trace)`` of its longest piece
     at_ns: int  # where that begins
     name: str | None  # of the responsible call, operator or frame there
@@ -68,9 +67,7 @@ def idle_causes(
     return tuple(causes)
 
 
-def _groups(
-    trace: Trace, found: Gaps, pieces: NDArray[np.int64], by: Sequence[Aspect]
-) -> NDArray[np.int64]:
+def _groups(trace: Trace, found: Gaps, pieces: Ints, by: Sequence[Aspect]) -> Ints:
     around = places(trace)
     row = found.row[pieces]
     key = found.kind[pieces].astype(np.int64)
@@ -80,18 +77,16 @@ def _groups(
     return key
 
 
-def _numbered(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def _numbered(values: Ints) -> Ints:
     """The same groups as small numbers from 0 without holes."""
     if int(values.max()) > MOST_KEYS:  # sorting is slower than a table, but needs no room for one
         return np.unique(values, return_inverse=True)[1].astype(np.int64)
     present = np.bincount(values) > 0
-    numbers: NDArray[np.int64] = np.cumsum(present) - 1
+    numbers: Ints = np.cumsum(present) - 1
     return numbers[values]
 
 
-def _cause(
-    trace: Trace, found: Gaps, pieces: NDArray[np.int64], ns_per_step: int, n: int
-) -> IdleCause:
+def _cause(trace: Trace, found: Gaps, pieces: Ints, ns_per_step: int, n: int) -> IdleCause:
     around, row = places(trace), found.row[pieces]
     shared = [_if_one(getattr(around, aspect)[row]) for aspect in _ASPECTS]
     longest = int(pieces[np.argmax(found.end_ns[pieces] - found.start_ns[pieces])])
@@ -109,5 +104,5 @@ def _cause(
     )
 
 
-def _if_one(values: NDArray[np.int64]) -> int:
+def _if_one(values: Ints) -> int:
     return int(values[0]) if (values == values[0]).all() else NO_ROW

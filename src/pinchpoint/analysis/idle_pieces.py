@@ -5,18 +5,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-Times = NDArray[np.int64]
-Rows = NDArray[np.int64]
+from pinchpoint.trace.arrays import Codes, Ints, Rows
 
 
 @dataclass(frozen=True, eq=False)
 class IdlePieces:
     """Sorted, disjoint spans; arrays of one length."""
 
-    gap: NDArray[np.int64]  # number of the device's gap that the span is part of
-    start: Times
-    end: Times
-    kind: NDArray[np.uint8]  # GapKind
+    gap: Ints  # number of the device's gap that the span is part of
+    start: Ints
+    end: Ints
+    kind: Codes  # GapKind
     row: Rows  # the responsible one of host_rows
 
     def pick(self, rows: NDArray[np.generic]) -> "IdlePieces":
@@ -35,7 +34,7 @@ def together(*parts: IdlePieces) -> IdlePieces:
     return whole.pick(lasting[np.argsort(whole.start[lasting], kind="stable")])
 
 
-def cut(pieces: IdlePieces, edges: Times) -> IdlePieces:
+def cut(pieces: IdlePieces, edges: Ints) -> IdlePieces:
     """The same pieces, none of which contains an edge; pieces are sorted and disjoint."""
     edges = np.unique(edges)
     inside = np.searchsorted(pieces.start, edges, "left") - 1

@@ -3,15 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.launches import issued
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import Table, Trace, once_per_trace
-
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
+from pinchpoint.trace.arrays import Ints, Mask
 
 
 @dataclass(frozen=True, eq=False)

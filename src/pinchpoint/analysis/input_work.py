@@ -7,13 +7,11 @@ import re
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.launches import main_thread
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-
-Codes = NDArray[np.uint8]
+from pinchpoint.trace.arrays import Codes
 
 
 class InputWork(IntEnum):

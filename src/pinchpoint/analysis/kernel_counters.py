@@ -11,6 +11,7 @@ from types import MappingProxyType
 from pinchpoint.trace import ExpertNote, ProfiledLaunch, Trace, once_per_trace
 from pinchpoint.trace.profiled import Size
 
+# Of decimal units (SI), as ncu writes them.
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _TIMES = {
     "ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9,

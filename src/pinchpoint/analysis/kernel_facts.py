@@ -13,7 +13,7 @@ from pinchpoint.analysis.kernel_counters import KernelLaunch
 
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = ".avg.pct_of_peak_sustained_active"
-_SECTOR_BYTES = 32
+_SECTOR_BYTES = 32  # of an L1 or L2 line of 128 bytes; the least that memory moves
 
 # The busiest of these is how busy the tensor cores were. Instruction counts do not tell: one wgmma
 # instruction keeps them busy for many cycles.

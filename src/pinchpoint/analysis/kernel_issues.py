@@ -30,10 +30,10 @@ STALL_ISSUE_HIGH = 0.8  # CPIStall keeps quiet above it: warps stall, but enough
 EXCESS_SECTORS_RATIO = 0.10  # UncoalescedGlobalAccess speaks at any; a tenth is worth reading
 BANK_CONFLICT_RATIO = 0.10  # SharedMemoryConflicts
 TAIL_RATIO = 0.10  # time lost to a last wave that is not full; NVIDIA: 1 / (1 + full waves) >= 20 %
-TAIL_NVIDIA_RATIO = 0.20
+TAIL_NVIDIA_RATIO = 0.20  # the 20 % above
 SPILL_PERCENT = 5.0  # requests to local memory that spilling causes, of all
 L2_HIT_POOR_PERCENT = 20.0  # for work that reuses its data
-TENSOR_IDLE_PERCENT = 5.0
+TENSOR_IDLE_PERCENT = 5.0  # as pattern collections for tuning kernels have it, not NVIDIA
 TF32_REACHED_RATIO = 0.8  # TF32 products reach this much less of their peak than float32 ones
 FP64_BUSY_PERCENT = 15.0  # SOLFPRoofline, while fp32 is below 60
 CLOCK_LOW_RATIO = 0.95  # two launches more than 5 % apart are not comparable

@@ -17,7 +17,7 @@ from pinchpoint.analysis.kernel_counters import KernelLaunch, kernel_launches
 from pinchpoint.analysis.shapes import parsed
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace, table
 
-NOT_PROFILED = -1
+NOT_PROFILED = -1  # no launch's number
 
 _QUALIFIER = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|\w+)::")
 _CASTS = re.compile(r"\((?:int|bool|unsigned int|long|unsigned long|char)\)")

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from functools import lru_cache
 
+from pinchpoint.hardware.dtypes import format_of
+
 
 class Precision(IntEnum):
     """The format of the numbers that go into the arithmetic."""
@@ -57,24 +59,15 @@ def alignment_of_kernel_name(name: str) -> int | None:
 
 def precision_of_dtype(dtype: str) -> Precision | None:
     """The format of a type as frameworks spell it: ``c10::BFloat16``, ``float``, ``long int``."""
-    return next((p for pattern, p in _DTYPES if pattern.search(dtype.lower())), None)
+    known = format_of(dtype)
+    if known is None:
+        return None
+    if known.peak is not None:
+        return Precision[known.peak.upper()]
+    return None if known.kind == "float" else Precision.INTEGER
 
 
 _Reading = tuple[Precision | None, bool | None]
-
-_DTYPES = tuple(
-    (re.compile(pattern), precision)
-    for pattern, precision in (
-        (r"bfloat16|\bbf16", Precision.BF16),
-        (r"e2m1|float4|fp4", Precision.FP4),
-        (r"float8|fp8|e4m3|e5m2", Precision.FP8),
-        (r"half|float16|fp16|\bf16", Precision.FP16),
-        (r"double|float64|fp64", Precision.FP64),
-        (r"\bfloat|fp32", Precision.FP32),
-        (r"\bq?u?int8|\bsigned char", Precision.INT8),
-        (r"\b(unsigned )?(long|int|short|char|bool)|int64|int32", Precision.INTEGER),
-    )
-)
 
 _SPELT = {
     "f64": Precision.FP64,
@@ -179,9 +172,7 @@ def _efficient_attention(m: re.Match[str]) -> _Reading:
 
 def _trtllm_bmm(m: re.Match[str]) -> _Reading:
     operands = m[1].lower()
-    if "e4m3" in operands or "e5m2" in operands:
-        return Precision.FP8, True
-    return precision_of_dtype(operands), True
+    return _of_token(operands), True
 
 
 def _mangled(m: re.Match[str]) -> _Reading:
@@ -205,7 +196,17 @@ def _template_type(name: str) -> Precision | None:
     passed over: they are indices and sizes more often than data.
     """
     token = _TYPE_TOKEN.search(name, name.find("<"))
-    return precision_of_dtype(token[0]) if token else None
+    return _of_token(token[0].lower()) if token else None
+
+
+def _of_token(token: str) -> Precision | None:
+    """Kernels add to the names of types (``hip_bfloat16``, ``float_e2m1_unpacksmem_t``) and join
+    them (``mxe2m1e4m3``: multiplied as the wider one)."""
+    if "bfloat16" in token:
+        return Precision.BF16
+    if "e4m3" in token or "e5m2" in token or "float8" in token:
+        return Precision.FP8
+    return Precision.FP4 if "e2m1" in token else precision_of_dtype(token)
 
 
 _TYPE_TOKEN = re.compile(

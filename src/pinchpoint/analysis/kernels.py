@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.attribution import launching_operators
 from pinchpoint.analysis.categories import Category, category_of_device_ops
@@ -18,10 +17,7 @@ from pinchpoint.analysis.precision import (
 )
 from pinchpoint.analysis.spread import spread
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
-
-Times = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Rows = NDArray[np.int64]
+from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows
 
 _SIZES = msgspec.json.Decoder(list[int])
 LAUNCHERS_SHOWN = 3  # enough to tell one dominant operator from several
@@ -85,9 +81,9 @@ def kernels(trace: Trace, rows: Mask | None = None) -> Kernels:
 class _Facts:
     """What rows are described by, one element a row of ``device_ops``."""
 
-    category: NDArray[np.uint8]
-    precision: NDArray[np.uint8]
-    units: NDArray[np.uint8]
+    category: Codes
+    precision: Codes
+    units: Codes
     blocks: Rows  # 0 where not known: a kernel has at least one
     launcher: Rows  # position in the trace's names, len(names) where not known
     multiprocessors: dict[int, int]
@@ -136,14 +132,14 @@ def _row(trace: Trace, ops: Table, facts: _Facts, group: Rows) -> KernelRow:
     )
 
 
-def _heaviest(codes: NDArray[np.uint8], lasted: Times) -> int:
+def _heaviest(codes: Codes, lasted: Ints) -> int:
     """The code with most time."""
     if codes[0] == codes[-1] and np.all(codes == codes[0]):
         return int(codes[0])
     return int(np.argmax(np.bincount(codes, weights=lasted)))
 
 
-def _top_launchers(trace: Trace, launcher: Rows, lasted: Times) -> tuple[str, ...]:
+def _top_launchers(trace: Trace, launcher: Rows, lasted: Ints) -> tuple[str, ...]:
     which, group = np.unique(launcher, return_inverse=True)
     weight = np.bincount(group, weights=lasted)
     order = np.argsort(-weight, kind="stable")

@@ -3,17 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.frames import Frame, frame_of, telling_frames
 from pinchpoint.analysis.spread import Spread, spread
-from pinchpoint.analysis.windows import sum_per_window
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Table, Trace
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.intervals import covered_before, flatten
-
-Times = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 # A launch costs the host about 5 µs of calls and dispatch, so kernels below twice that leave the
 # device waiting for the next one.
@@ -53,12 +49,6 @@ class LaunchStatistics:
     interval_ns: Spread | None  # between successive launches of a thread without a wait between
     syncs: tuple[SyncRow, ...]  # most time first
 
-    @property
-    def launches_per_s_limit(self) -> float | None:
-        """How many launches a second the host manages at its usual pace, by the median interval."""
-        typical = self.interval_ns.median if self.interval_ns else 0
-        return 1e9 / typical if typical else None
-
 
 def launch_statistics(trace: Trace, rows: Mask | None = None) -> LaunchStatistics:
     """Statistics of the calls in the mask ``rows`` of ``api_calls`` and of what they started.
@@ -90,21 +80,10 @@ def launch_statistics(trace: Trace, rows: Mask | None = None) -> LaunchStatistic
     )
 
 
-def calls_per_window(
-    trace: Trace, kinds: tuple[ApiKind, ...], start_ns: Times, end_ns: Times
-) -> Times:
-    """How many calls of the kinds start in each window; give host spans of steps for these."""
-    calls = trace.api_calls
-    if calls is None:
-        return np.zeros(len(start_ns), np.int64)
-    at = calls["start_ns"][np.isin(calls["kind"], kinds)]
-    return sum_per_window(at, start_ns, end_ns)
-
-
-def _durations(ops: Table | None, started: Mask) -> Times:
+def _durations(ops: Table | None, started: Mask) -> Ints:
     if ops is None:
         return np.zeros(0, np.int64)
-    lasted: Times = ops["duration_ns"][started & (ops["kind"] == DeviceKind.KERNEL)]
+    lasted: Ints = ops["duration_ns"][started & (ops["kind"] == DeviceKind.KERNEL)]
     return lasted
 
 
@@ -182,7 +161,7 @@ def _syncs(trace: Trace, kept: Mask) -> tuple[SyncRow, ...]:
     return tuple(sorted(rows, key=lambda r: (-r.total_ns, -r.calls)))
 
 
-def _places(trace: Trace, calls: Table, which: NDArray[np.intp]) -> tuple[Times, Times]:
+def _places(trace: Trace, calls: Table, which: Rows) -> tuple[Ints, Ints]:
     """Names of the operator and of the program's function around calls; ``len(names)`` if none."""
     unknown = len(trace.names)
     host = trace.host_ops

@@ -8,15 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.attribution import launching_operators
 from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.shapes import Shape, input_dtypes, input_shapes, parsed
 from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.arrays import Floats, Mask, Rows
 from pinchpoint.trace.distinct import distinct_rows
-
-Rows = NDArray[np.intp]
 
 _GIVEN = ("name", "shapes", "dtypes", "values", "strides")
 
@@ -44,17 +42,17 @@ class LaunchedCalls:
     which: Rows
     operator: Rows  # row of host_ops
 
-    def where(self, test: Callable[[LaunchedCall], bool]) -> NDArray[np.bool_]:
+    def where(self, test: Callable[[LaunchedCall], bool]) -> Mask:
         """Device operations whose call passes; the test is asked once for each distinct call."""
         passed = np.array([test(c) for c in self.calls] + [False], np.bool_)
-        result: NDArray[np.bool_] = passed[self.which]
+        result: Mask = passed[self.which]
         return result
 
-    def numbers(self, of: Callable[[LaunchedCall], float | None]) -> NDArray[np.float64]:
+    def numbers(self, of: Callable[[LaunchedCall], float | None]) -> Floats:
         """A number for each device operation from its call; NaN where there is none."""
         values = [of(c) for c in self.calls]
         table = np.array([np.nan if v is None else v for v in values] + [np.nan], np.float64)
-        result: NDArray[np.float64] = table[self.which]
+        result: Floats = table[self.which]
         return result
 
 

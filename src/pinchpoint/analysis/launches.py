@@ -6,9 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
-
-Times = NDArray[np.int64]
-Rows = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 NOBODY = -1  # position of a thread or row that is not there, in arrays of this package only
 
@@ -21,10 +19,10 @@ class Issued:
     ``start_ns`` and ``end_ns`` are the start on the device, and ``thread`` is NOBODY.
     """
 
-    linked: NDArray[np.bool_]
+    linked: Mask
     call: Rows  # row of api_calls, NOBODY where not linked
-    start_ns: Times
-    end_ns: Times
+    start_ns: Ints
+    end_ns: Ints
     thread: NDArray[np.int32]
 
 
@@ -50,7 +48,7 @@ def issued(trace: Trace) -> Issued:
 
 
 @once_per_trace
-def of_own_process(trace: Trace) -> NDArray[np.bool_]:
+def of_own_process(trace: Trace) -> Mask:
     """For each of ``threads`` whether it is in the process of the main thread."""
     main = main_thread(trace)
     if main == NOBODY:
@@ -60,7 +58,7 @@ def of_own_process(trace: Trace) -> NDArray[np.bool_]:
 
 
 @once_per_trace
-def own_work(trace: Trace) -> NDArray[np.bool_]:
+def own_work(trace: Trace) -> Mask:
     """The rows of ``device_ops`` that the process of the main thread issued; mostly all.
 
     One file can hold several processes, each with devices of its own. An operation without a
@@ -122,7 +120,7 @@ def _most_common(values: NDArray[np.int32]) -> int:
     return int(which[np.argmax(counts)])
 
 
-def _heaviest(threads: NDArray[np.int32], weight: Times) -> int:
+def _heaviest(threads: NDArray[np.int32], weight: Ints) -> int:
     if not len(threads):
         return NOBODY
     return int(np.argmax(np.bincount(threads, weights=weight)))

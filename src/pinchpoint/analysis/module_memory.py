@@ -1,10 +1,10 @@
 """What a call of each module leaves allocated on the device: parameters made, activations kept."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.modules import MODULE_PREFIX
 from pinchpoint.trace import HostKind, Table, Trace
+from pinchpoint.trace.arrays import Ints
 
 
 def kept_bytes_per_call(trace: Trace) -> dict[str, float] | None:
@@ -30,7 +30,7 @@ def kept_bytes_per_call(trace: Trace) -> dict[str, float] | None:
     }
 
 
-def _within(events: Table, calls: Table) -> NDArray[np.int64]:
+def _within(events: Table, calls: Table) -> Ints:
     """Bytes that the events inside each call add up to, thread by thread."""
     kept = np.zeros(len(calls), np.int64)
     for thread in np.unique(calls["thread"]).tolist():

@@ -10,22 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.analysis.ancestry import (
-    Mask,
-    Rows,
-    above,
-    nearest,
-    outermost,
-    parents,
-    subtree_sums,
-)
+from pinchpoint.analysis.ancestry import above, nearest, outermost, parents, subtree_sums
 from pinchpoint.analysis.attribution import backward_nodes, forward_rows, launched_ns
 from pinchpoint.analysis.not_recorded import NotRecorded
 from pinchpoint.trace import HostKind, Table, Trace
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 MODULE_PREFIX = "nn.Module: "  # of a module's name, as PyTorch's tracer writes it
 
@@ -83,7 +73,7 @@ def modules(trace: Trace, rows: Mask | None = None) -> Modules | NotRecorded:
     return Modules(tuple(_rows(trace, _children(host, calls, caller), sums)), outside)
 
 
-def _device_times(trace: Trace, host: Table, calls: Mask, kept: Mask) -> tuple[Times, Times, int]:
+def _device_times(trace: Trace, host: Table, calls: Mask, kept: Mask) -> tuple[Ints, Ints, int]:
     """Device time that each module call launched itself, in forward and backward; the rest."""
     none = len(host)
     parent = parents(host)
@@ -109,7 +99,7 @@ def _outermost(host: Table) -> Mask:
     )
 
 
-def _by_name(trace: Trace, host: Table, mask: Mask, values: Times) -> Times:
+def _by_name(trace: Trace, host: Table, mask: Mask, values: Ints) -> Ints:
     total = np.zeros(len(trace.names), np.int64)
     np.add.at(total, host["name"][mask], values[mask])
     return total
@@ -132,9 +122,7 @@ def _children(host: Table, calls: Mask, caller: Rows) -> dict[int, list[int]]:
     return inside
 
 
-def _rows(
-    trace: Trace, inside: dict[int, list[int]], sums: dict[str, Times]
-) -> Iterator[ModuleRow]:
+def _rows(trace: Trace, inside: dict[int, list[int]], sums: dict[str, Ints]) -> Iterator[ModuleRow]:
     """The tree from its roots. Modules that only call each other have no root and are left out."""
     open_paths = [(module, "") for module in reversed(inside.get(-1, []))]
     while open_paths:

@@ -10,24 +10,13 @@ a ``record_function`` range counts as the range's.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.analysis.ancestry import (
-    Mask,
-    Rows,
-    above,
-    nearest,
-    numbered,
-    outermost,
-    parents,
-    subtree_sums,
-)
+from pinchpoint.analysis.ancestry import above, nearest, numbered, outermost, parents, subtree_sums
 from pinchpoint.analysis.attribution import launched_count, launched_ns
 from pinchpoint.analysis.frames import owners
 from pinchpoint.analysis.overhead import overhead_ns
 from pinchpoint.trace import HostKind, Table, Trace
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 _OPERATORS = (HostKind.OPERATOR, HostKind.ANNOTATION, HostKind.COMPILE)
 
@@ -95,11 +84,11 @@ def operators(trace: Trace, rows: Mask | None = None, *, by_shapes: bool = False
 class _Tree:
     """Per host row; zero for rows that are no operators."""
 
-    host_self_ns: Times
-    host_api_ns: Times
-    device_self_ns: Times
-    device_total_ns: Times
-    device_ops: Times
+    host_self_ns: Ints
+    host_api_ns: Ints
+    device_self_ns: Ints
+    device_total_ns: Ints
+    device_ops: Ints
 
     @classmethod
     def of(cls, trace: Trace, host: Table, counted: Mask) -> "_Tree":
@@ -123,14 +112,14 @@ class _Tree:
         )
 
 
-def _moved(values: Times, owner: Rows) -> Times:
+def _moved(values: Ints, owner: Rows) -> Ints:
     """Give each row's value to its owner; what nobody owns is dropped."""
     total = np.zeros(len(values) + 1, np.int64)
     np.add.at(total, owner, values)
     return total[:-1]
 
 
-def _api_ns(trace: Trace, rows: int) -> Times:
+def _api_ns(trace: Trace, rows: int) -> Ints:
     total = np.zeros(rows, np.int64)
     if trace.api_calls is not None:
         linked = trace.api_calls.known("host_op")
@@ -151,14 +140,14 @@ def _groups(host: Table, calls: Rows, by_shapes: bool) -> tuple[Rows, Rows]:
     return group, member
 
 
-def _sum(group: Rows, values: Times) -> Times:
+def _sum(group: Rows, values: Ints) -> Ints:
     total = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     np.add.at(total, group, values)
     return total
 
 
 def _row(
-    trace: Trace, host: Table, member: int, by_shapes: bool, sums: dict[str, Times], group: int
+    trace: Trace, host: Table, member: int, by_shapes: bool, sums: dict[str, Ints], group: int
 ) -> OperatorRow:
     return OperatorRow(
         name=trace.names[host["name"][member]],

@@ -5,15 +5,13 @@ held up has to be found by time.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.analysis.ancestry import Mask, Rows, parents
+from pinchpoint.analysis.ancestry import parents
 from pinchpoint.trace import HostKind, Table, Trace
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
-Times = NDArray[np.int64]
 
-
-def overhead_ns(trace: Trace, wanted: Mask) -> Times:
+def overhead_ns(trace: Trace, wanted: Mask) -> Ints:
     """Time that the profiler spent inside each wanted row of ``host_ops`` itself.
 
     Of the rows around it, on any thread, the one that began last was running. What lies inside a

@@ -3,17 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.categories import Category, category_of_device_ops
 from pinchpoint.analysis.costs import cost_of
-from pinchpoint.analysis.costs.call import bytes_of_dtype
 from pinchpoint.analysis.in_steps import device_ops_in_steps
 from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 LARGE_BYTES = 8 << 20  # moved by one kernel: 3 µs of an H100; less is a matter of latency
 TINY_NS = 3_000  # work that short does not part two kernels of one chain
@@ -31,8 +28,8 @@ class PointwiseChains:
 
     rows: Rows  # of device_ops, in order of chains
     chain: Rows  # number of the chain
-    bytes: NDArray[np.int64]  # that the kernel moves
-    tensor_bytes: NDArray[np.int64]  # of its result
+    bytes: Ints  # that the kernel moves
+    tensor_bytes: Ints  # of its result
     widens: Mask  # casts to a type of more bytes
     narrows: Mask  # casts to one of fewer
     operator: Rows  # position of the operator's name in the trace's names
@@ -40,14 +37,14 @@ class PointwiseChains:
     def __len__(self) -> int:
         return int(self.chain[-1]) + 1 if len(self.chain) else 0
 
-    def count(self, of: Mask) -> NDArray[np.int64]:
+    def count(self, of: Mask) -> Ints:
         """How many kernels of each chain are in a mask."""
-        counted: NDArray[np.int64] = np.bincount(self.chain[of], minlength=len(self))
+        counted: Ints = np.bincount(self.chain[of], minlength=len(self))
         return counted
 
-    def total(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def total(self, values: Ints) -> Ints:
         """The sum over the kernels of each chain."""
-        summed: NDArray[np.int64] = np.bincount(self.chain, values, len(self)).astype(np.int64)
+        summed: Ints = np.bincount(self.chain, values, len(self)).astype(np.int64)
         return summed
 
     @property
@@ -107,10 +104,6 @@ def _names(trace: Trace, operators: Rows) -> Rows:
     return found
 
 
-def _tensors(of: LaunchedCall) -> list[int]:
-    return [i for i in range(len(of.call.shapes)) if of.call.shape(i) is not None]
-
-
 def _bytes(of: LaunchedCall) -> float | None:
     cost = cost_of(of.call)
     return None if cost is None or cost.matrix or cost.bytes is None else float(cost.bytes)
@@ -118,12 +111,12 @@ def _bytes(of: LaunchedCall) -> float | None:
 
 def _size(of: LaunchedCall) -> float | None:
     """Elements of the largest tensor."""
-    return max((float(of.call.size(i)) for i in _tensors(of)), default=None)
+    return max((float(of.call.size(i)) for i in of.call.tensors()), default=None)
 
 
 def _width(of: LaunchedCall) -> float | None:
     """Bytes of an element of the first tensor; of a cast, that is the target."""
-    first = next(iter(_tensors(of)), None)
+    first = next(iter(of.call.tensors()), None)
     return None if first is None else float(of.call.element_bytes(first))
 
 
@@ -131,5 +124,5 @@ def _widening(of: LaunchedCall) -> float | None:
     """Bytes that a cast adds to each element; None for what is no cast."""
     if of.call.name not in _CASTS or len(of.call.dtypes) < 2:
         return None
-    target, source = (bytes_of_dtype(d) for d in of.call.dtypes[:2])
+    target, source = (bytes_of(d) for d in of.call.dtypes[:2])
     return None if target is None or source is None else float(target - source)

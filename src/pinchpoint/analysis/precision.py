@@ -7,7 +7,6 @@ of the launching operator's inputs tell it, except that float32 inputs say nothi
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.attribution import launching_operators
 from pinchpoint.analysis.categories import Category, by_distinct, category_of_device_ops
@@ -21,6 +20,7 @@ from pinchpoint.analysis.kernel_precision import (
 )
 from pinchpoint.analysis.shapes import input_dtypes
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Codes, Mask
 
 __all__ = [
     "UNKNOWN",
@@ -34,7 +34,6 @@ __all__ = [
     "precision_of_kernel_name",
 ]
 
-Codes = NDArray[np.uint8]
 
 UNKNOWN = 0  # no member of Precision or MatrixUnits has it
 
@@ -70,7 +69,7 @@ def precision_of_device_ops(trace: Trace) -> DevicePrecision:
 _PRODUCTS = (Category.GEMM, Category.CONVOLUTION, Category.ATTENTION)
 
 
-def _from_operator(trace: Trace, products: NDArray[np.bool_]) -> Codes:
+def _from_operator(trace: Trace, products: Mask) -> Codes:
     """The format of the first typed input of the operator that launched each device operation."""
     ops, host = trace.device_ops, trace.host_ops
     assert ops is not None

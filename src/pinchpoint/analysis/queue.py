@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.launches import issued, own_work
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import Trace, once_per_trace
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,10 +18,10 @@ class Queue:
     graph launch the first stands for all, since one call queues them together.
     """
 
-    op: NDArray[np.int64]  # row of device_ops
-    issued_ns: Times
-    latency_ns: Times  # from the start of the call to the start on the device
-    depth: Times  # operations issued before and not yet finished
+    op: Ints  # row of device_ops
+    issued_ns: Ints
+    latency_ns: Ints  # from the start of the call to the start on the device
+    depth: Ints  # operations issued before and not yet finished
     empty_ratio: float  # share of launches that found nothing queued or running
     median_depth: float
     median_lead_ns: int  # how long after its call returned the median operation starts

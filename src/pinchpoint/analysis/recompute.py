@@ -8,9 +8,10 @@ that is itself differentiated looks the same.)
 
 import numpy as np
 
-from pinchpoint.analysis.ancestry import Mask, above, nearest, parents
+from pinchpoint.analysis.ancestry import above, nearest, parents
 from pinchpoint.analysis.attribution import backward_nodes
 from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Mask
 
 
 @once_per_trace

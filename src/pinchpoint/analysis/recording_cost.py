@@ -56,6 +56,7 @@ class EventCosts:
     call_ns: float  # a runtime or driver call
 
 
+# fitted: programs recorded with and without the profiler; benchmarks/recording_cost.py
 COSTS = EventCosts(operator_ns=7_000, python_ns=2_000, call_ns=6_000)
 MOST_OF_A_GAP = (
     0.8  # no more than this share of the time between two calls is put down to recording

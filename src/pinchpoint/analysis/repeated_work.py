@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.launches import issued, main_thread, own_work
 from pinchpoint.trace import ApiKind, HostKind, Trace
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,10 +14,10 @@ class Work:
     """Times and kinds of launched work, in order; device operations or operators where no
     launches were recorded."""
 
-    at_ns: Times
-    key: NDArray[np.int64]  # 0..kinds-1
+    at_ns: Ints
+    key: Ints  # 0..kinds-1
     kinds: int
-    until_ns: Times  # when each was issued, or done where there is no device
+    until_ns: Ints  # when each was issued, or done where there is no device
     unit: str  # what is counted, for people
     on_device: bool
 
@@ -64,7 +62,7 @@ def _host_work(trace: Trace) -> Work:
 
 
 def _numbered(
-    at_ns: Times, key: NDArray[np.int64], until_ns: Times, unit: str, *, on_device: bool = False
+    at_ns: Ints, key: Ints, until_ns: Ints, unit: str, *, on_device: bool = False
 ) -> Work:
     distinct, numbered = np.unique(key, return_inverse=True)
     return Work(at_ns, numbered.astype(np.int64), len(distinct), until_ns, unit, on_device)

@@ -1,12 +1,11 @@
 """Exact means of integer parts: what is lost in rounding goes where most of it came from."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Whole = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 
-def share_out(sums: Whole, n: int, total: int) -> Whole:
+def share_out(sums: Ints, n: int, total: int) -> Ints:
     """Integers close to ``sums / n`` that add up to ``total`` exactly (largest remainder).
 
     ``total`` must be the sum of all ``sums`` over ``n``, rounded in any direction.

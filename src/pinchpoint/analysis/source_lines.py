@@ -11,15 +11,13 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest
 from pinchpoint.analysis.attribution import forward_rows
 from pinchpoint.analysis.frames import Owner, frame_of, owners
 from pinchpoint.analysis.host_timeline import NO_ROW, HostRows, host_rows
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-
-Rows = NDArray[np.int64]
+from pinchpoint.trace.arrays import Mask, Rows
 
 _WRAPPER = "autograd::engine::evaluate_function: "  # says nothing that its child does not say
 _STEP_MARKER = re.compile(r"^ProfilerStep#?\d*$")
@@ -51,7 +49,7 @@ class Places:
     module: Rows
     operator: Rows
     annotation: Rows
-    backward: NDArray[np.bool_]
+    backward: Mask
 
 
 @once_per_trace
@@ -116,9 +114,7 @@ def place(
     )
 
 
-def _called_operator(
-    trace: Trace, rows: HostRows, chain: Rows, operator: NDArray[np.bool_]
-) -> Rows:
+def _called_operator(trace: Trace, rows: HostRows, chain: Rows, operator: Mask) -> Rows:
     """Of the operators around a row that directly enclose each other, the outermost."""
     wrapper = _spelt(trace, rows, re.compile(f"^{_WRAPPER}"))
     operator = operator & ~wrapper
@@ -142,11 +138,11 @@ def _or_of(around: Rows, forward: Rows) -> Rows:
     return np.where(around == len(around), other, around)
 
 
-def _spelt(trace: Trace, rows: HostRows, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+def _spelt(trace: Trace, rows: HostRows, pattern: re.Pattern[str]) -> Mask:
     matches = np.zeros(len(trace.names), np.bool_)
     for position in np.flatnonzero(np.bincount(rows.name, minlength=1)).tolist():
         matches[position] = bool(pattern.search(trace.names[position]))
-    found: NDArray[np.bool_] = matches[rows.name]
+    found: Mask = matches[rows.name]
     return found
 
 

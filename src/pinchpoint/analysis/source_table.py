@@ -8,15 +8,13 @@ charged to the function whose forward operator it differentiates.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.analysis.ancestry import Mask, Rows, above, nearest, outermost, parents
+from pinchpoint.analysis.ancestry import above, nearest, outermost, parents
 from pinchpoint.analysis.attribution import backward_nodes, forward_rows, launched_ns
 from pinchpoint.analysis.frames import Frame, Owner, frame_of, owners, telling_frames
 from pinchpoint.analysis.not_recorded import NotRecorded
 from pinchpoint.trace import Table, Trace
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def _charged_functions(trace: Trace, host: Table) -> Rows:
     return np.where(telling < len(host), telling, nearest(parent, owners(trace) != 0))
 
 
-def _device_times(trace: Trace, charged: Rows, kept: Mask) -> tuple[Times, Times, int]:
+def _device_times(trace: Trace, charged: Rows, kept: Mask) -> tuple[Ints, Ints, int]:
     """Forward and backward device time per function row, and what no function is charged with."""
     none = len(charged)
     launched = np.where(kept, launched_ns(trace), 0)
@@ -103,7 +101,7 @@ def _device_times(trace: Trace, charged: Rows, kept: Mask) -> tuple[Times, Times
     return forward[:-1], backward[:-1], int(forward[-1] + backward[-1])
 
 
-def _host_self(trace: Trace, host: Table) -> Times:
+def _host_self(trace: Trace, host: Table) -> Ints:
     """Time of each function without the functions of the program that it calls."""
     parent = parents(host)
     telling = telling_frames(trace)
@@ -111,17 +109,17 @@ def _host_self(trace: Trace, host: Table) -> Times:
     np.add.at(inside, above(parent, telling)[telling], host["duration_ns"][telling])
     # A framework's function is charged only with what runs under nobody else's.
     alone = above(parent, owners(trace) != 0) == len(host)
-    self_ns: Times = np.where(telling, host["duration_ns"] - inside[:-1], 0)
+    self_ns: Ints = np.where(telling, host["duration_ns"] - inside[:-1], 0)
     return np.where(~telling & alone, host["duration_ns"], self_ns)
 
 
-def _by_name(host: Table, mask: Mask, values: Times, names: int) -> Times:
+def _by_name(host: Table, mask: Mask, values: Ints, names: int) -> Ints:
     total = np.zeros(names, np.int64)
     np.add.at(total, host["name"][mask], values[mask])
     return total
 
 
-def _row(name: str, sums: dict[str, Times], position: int) -> SourceRow:
+def _row(name: str, sums: dict[str, Ints], position: int) -> SourceRow:
     frame = frame_of(name)
     assert frame is not None
     return SourceRow(frame, frame.owner, **{c: int(v[position]) for c, v in sums.items()})

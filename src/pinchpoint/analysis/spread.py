@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pinchpoint.trace.arrays import Ints
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Spread:
     most: int
 
 
-def spread(values: NDArray[np.int64]) -> Spread | None:
+def spread(values: Ints) -> Spread | None:
     """The spread of any values; None of none."""
     n = len(values)
     if not n:

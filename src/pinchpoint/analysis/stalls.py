@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.frames import telling_frames
@@ -19,20 +18,21 @@ from pinchpoint.analysis.host_timeline import NO_ROW, host_rows, look_up, timeli
 from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.launches import main_thread
 from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.named import rows_named
-
-Rows = NDArray[np.intp]
-Ints = NDArray[np.int64]
 
 # A scheduler's slice is 1 to 4 ms, the interpreter's switch interval 5 ms: work between two events
 # of a launching thread takes microseconds.
 LEAST_STALL_NS = 1_000_000
-FAR_LONGER = 50
+FAR_LONGER = 50  # times the quickest tenth; 10 to 200 find the same in labelled recordings
 SWITCH_INTERVAL_NS = 5_100_000  # sys.getswitchinterval() is 5 ms; 0.1 ms to wake up was seen
+# fitted: a program on too few cores beside one whose threads fight for the lock. A twentieth loses
+# stalls of the first, a half takes lock waits of the second for stalls.
 RARE_RATIO = 0.1
-FEWEST_ALIKE = 10
+FEWEST_ALIKE = 10  # so that a single odd one can be rare
+# fitted: the same two; a fifth takes stalls of the first for lock waits.
 NEAR_RATIO = 0.12
-MOSTLY_RATIO = 0.6
+MOSTLY_RATIO = 0.6  # a clear majority; 0.3 to 0.9 answer alike in labelled recordings
 _OWN_WORK = (GapKind.DISPATCH, GapKind.PYTHON, GapKind.UNRECORDED, GapKind.GRAPH_LAUNCH)
 _WAITS = re.compile(
     r"method (acquire|poll|select|recv\w*|read\w*|wait|join|accept|get) of |function (sleep|select"
@@ -87,21 +87,21 @@ def _own_work(trace: Trace) -> tuple[Rows, Ints, Ints]:
     return pieces.row[own].astype(np.intp), pieces.end_ns[own], length
 
 
-def _known_work(trace: Trace) -> NDArray[np.bool_]:
+def _known_work(trace: Trace) -> Mask:
     """Rows whose length says something: operators and built-ins, not the program's own code."""
     host = trace.host_ops
     assert host is not None
     built_in = rows_named(trace, host, lambda name: name.startswith("<built-in"))
-    known: NDArray[np.bool_] = (host["kind"] == HostKind.OPERATOR) | built_in
+    known: Mask = (host["kind"] == HostKind.OPERATOR) | built_in
     return known
 
 
-def _rare(row: Rows, odd: NDArray[np.bool_], trace: Trace) -> NDArray[np.bool_]:
+def _rare(row: Rows, odd: Mask, trace: Trace) -> Mask:
     """Whether few pieces of rows with the same name are odd; else they differ by nature."""
     name = host_rows(trace).name[row]
     count = np.bincount(name)
     share = np.bincount(name, weights=odd) / np.maximum(count, 1)
-    rare: NDArray[np.bool_] = (share <= RARE_RATIO)[name] & (count >= FEWEST_ALIKE)[name]
+    rare: Mask = (share <= RARE_RATIO)[name] & (count >= FEWEST_ALIKE)[name]
     return rare
 
 

@@ -17,9 +17,9 @@ from pinchpoint.analysis.launches import issued, main_thread, own_work
 from pinchpoint.analysis.periodicity import Spans, infer_steps
 from pinchpoint.analysis.single_step import single_step
 from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Mask
 
 Times = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 OUTLIER_DEVIATIONS = (
     5.0  # robust standard deviations from the median; 3.5 is Iglewicz and Hoaglin's

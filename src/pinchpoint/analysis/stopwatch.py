@@ -3,16 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.called_rows import called_by_program
 from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.launches import issued, main_thread
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.named import rows_named
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")
 _READINGS = {f"<built-in function {clock}>" for clock in _CLOCKS}
@@ -23,7 +20,7 @@ _SYNCS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT)
 class Stopwatches:
     """Timed pieces of the judged steps, in order; arrays have one element each."""
 
-    row: NDArray[np.intp]  # of host_ops: the first reading
+    row: Rows  # of host_ops: the first reading
     name: str  # of the clock
     start_ns: Ints
     end_ns: Ints

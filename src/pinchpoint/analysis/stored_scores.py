@@ -7,17 +7,18 @@ that a batched product made, or that one consumes, is attention written out.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.in_steps import device_ops_in_steps
 from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
 from pinchpoint.analysis.shapes import Shape, elements
 from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.named import rows_named
 
 LEAST_LENGTH = 128  # of queries and keys; with fewer, scores fit into caches and launches decide
 
+# Where the operands stand among the inputs.
 _PRODUCTS = {"aten::bmm": (0, 1), "aten::baddbmm": (1, 2)}
 _WHOLE = ("aten::matmul", "aten::einsum")
 _FORWARD = ("aten::_softmax", "aten::_safe_softmax")
@@ -29,8 +30,8 @@ _MASKING = ("aten::masked_fill", "aten::masked_fill_", "aten::where", "aten::add
 class StoredScores:
     """What attention with stored scores does in the judged steps."""
 
-    products: NDArray[np.intp]  # rows of device_ops: products that make or consume scores
-    others: NDArray[np.intp]  # softmax, masks, scaling, copies of scores
+    products: Rows  # rows of device_ops: products that make or consume scores
+    others: Rows  # softmax, masks, scaling, copies of scores
     flops: float  # of the same attention over all judged steps, what a mask spares left out
     bytes: int  # of one tensor of scores, the largest
     shape: Shape  # of that tensor
@@ -90,13 +91,13 @@ def stored_scores(trace: Trace) -> StoredScores | None:
     )
 
 
-def _preparing(trace: Trace, of_product: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _preparing(trace: Trace, of_product: Mask) -> Mask:
     """Operations of the same ``matmul``: copies of operands that a batched product needs dense."""
     host, operator = trace.host_ops, launched_calls(trace).operator
     assert host is not None
     whole = rows_named(trace, host, _WHOLE.__contains__)
     around = np.append(nearest(parents(host), whole), len(host))[operator]
-    found: NDArray[np.bool_] = np.isin(around, np.unique(around[of_product]))
+    found: Mask = np.isin(around, np.unique(around[of_product]))
     found &= around < len(host)
     return found
 
@@ -146,9 +147,7 @@ def _masks(scores: _Scores, of: LaunchedCall) -> bool:
     return any(s and elements(s) == one and s[-2:] == (scores.queries, scores.keys) for s in shapes)
 
 
-def _flops(
-    trace: Trace, scores: _Scores, width: int, inside: NDArray[np.bool_], *, masked: bool
-) -> float:
+def _flops(trace: Trace, scores: _Scores, width: int, inside: Mask, *, masked: bool) -> float:
     """Two products forward, five backward (the fused kernel makes one of them again)."""
     calls = launched_calls(trace)
 

@@ -7,14 +7,12 @@ under CUDA_LAUNCH_BLOCKING wait as well: they return only when the device is don
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.host_timeline import host_rows
 from pinchpoint.analysis.launches import issued, of_own_process, own_work
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Mask
 
 SYNCHRONISING = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT, ApiKind.FREE)
 SHORT_CALL_NS = 20_000  # a launch or copy that returns sooner waited for nothing
@@ -25,10 +23,10 @@ RETURNS_WITHIN_NS = 20_000  # of the end of its own operation: it waited for it
 class Waits:
     """Calls that waited for the device, in order of their ends."""
 
-    row: NDArray[np.int64]  # of host_rows
-    start_ns: Times
-    end_ns: Times
-    lost_ns: Times  # time in the call during which the device worked
+    row: Ints  # of host_rows
+    start_ns: Ints
+    end_ns: Ints
+    lost_ns: Ints  # time in the call during which the device worked
 
 
 @once_per_trace
@@ -51,7 +49,7 @@ def waits(trace: Trace) -> Waits:
     return Waits(row[order] + first, start[order], end[order], lost[order])
 
 
-def _waits_for_its_own(trace: Trace) -> NDArray[np.bool_]:
+def _waits_for_its_own(trace: Trace) -> Mask:
     """Long launches and copies that return when their operation is done."""
     calls, ops, by = trace.api_calls, trace.device_ops, issued(trace)
     assert calls is not None
@@ -59,5 +57,5 @@ def _waits_for_its_own(trace: Trace) -> NDArray[np.bool_]:
     done = np.zeros(len(calls), np.int64)
     np.maximum.at(done, by.call[by.linked], ops.end_ns[by.linked])
     late = (done > calls["start_ns"]) & (done <= calls.end_ns + RETURNS_WITHIN_NS)
-    result: NDArray[np.bool_] = late & (calls["duration_ns"] > SHORT_CALL_NS)
+    result: Mask = late & (calls["duration_ns"] > SHORT_CALL_NS)
     return result

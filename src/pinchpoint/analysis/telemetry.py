@@ -4,13 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.trace import Trace, once_per_trace
-
-Times = NDArray[np.int64]
-Values = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 BUSY_RATIO = 0.5  # a look in which the device had work most of the time
 
@@ -19,8 +15,8 @@ BUSY_RATIO = 0.5  # a look in which the device had work most of the time
 class Looks:
     """All looks at one device, or at the host; ``known[name]``: where ``values[name]`` holds."""
 
-    time_ns: Times
-    values: Mapping[str, Values]
+    time_ns: Ints
+    values: Mapping[str, Floats]
     known: Mapping[str, Mask]
 
     def __len__(self) -> int:
@@ -30,7 +26,7 @@ class Looks:
         """Looks that have this value."""
         return self.known.get(name, np.zeros(len(self), np.bool_))
 
-    def of(self, name: str, chosen: Mask | None = None) -> Values:
+    def of(self, name: str, chosen: Mask | None = None) -> Floats:
         """The values that are known, among the chosen looks."""
         known = self.where_known(name)
         mask = known if chosen is None else known & chosen
@@ -86,7 +82,7 @@ def _looks(trace: Trace, rows: Mask) -> Looks | None:
         return None
     times, place = np.unique(counters["time_ns"][rows], return_inverse=True)
     names, values = counters["name"][rows], counters["value"][rows]
-    pivot: dict[str, Values] = {}
+    pivot: dict[str, Floats] = {}
     known: dict[str, Mask] = {}
     for name in np.unique(names):
         mine = names == name

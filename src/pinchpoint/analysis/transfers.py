@@ -1,6 +1,5 @@
 """Copies between memories: how much, how fast, and whether anybody had to wait."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,12 +7,9 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.categories import Category, by_distinct, category_of_device_ops
 from pinchpoint.analysis.spread import Spread, spread
-from pinchpoint.analysis.windows import sum_per_window
 from pinchpoint.trace import ApiKind, DeviceKind, MemoryKind, Table, Trace
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.intervals import covered_before, flatten
-
-Times = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 LASTS_THROUGH_RATIO = 0.5  # share of a copy during which its call is open, so that it waits for it
 
@@ -59,26 +55,7 @@ def transfers(trace: Trace, rows: Mask | None = None) -> tuple[TransferRow, ...]
     return tuple(sorted(table, key=lambda r: -r.total_ns))
 
 
-def transfers_per_window(
-    trace: Trace, start_ns: Times, end_ns: Times
-) -> Mapping[Category, tuple[Times, Times]]:
-    """Number and bytes of the copies that start in each window, by direction."""
-    ops = trace.device_ops
-    if ops is None:
-        return {}
-    directions = category_of_device_ops(trace)
-    copies = ops["kind"] == DeviceKind.COPY
-    size = ops.filled("bytes", 0)
-    answer = {}
-    for code in np.unique(directions[copies]):
-        mine = copies & (directions == code)
-        at = ops["start_ns"][mine]
-        count = sum_per_window(at, start_ns, end_ns)
-        answer[Category(code)] = count, sum_per_window(at, start_ns, end_ns, size[mine])
-    return answer
-
-
-def blocked_ns(trace: Trace) -> Times:
+def blocked_ns(trace: Trace) -> Ints:
     """How long the host waited for each device operation's copy; 0 for what is no copy.
 
     The host waits in synchronous calls, and in asynchronous ones to or from pageable memory where
@@ -109,7 +86,7 @@ def _may_wait(trace: Trace, ops: Table, call_names: NDArray[np.int32]) -> Mask:
     return may
 
 
-def _wait_after(calls: Table) -> Times:
+def _wait_after(calls: Table) -> Ints:
     """Duration of the synchronisation that follows each call in the same operator, else 0."""
     heard = np.flatnonzero(~np.isin(calls["kind"], _SILENT))
     order = heard[np.lexsort((calls["start_ns"][heard], calls["thread"][heard]))]
@@ -126,7 +103,7 @@ def _wait_after(calls: Table) -> Times:
     return waits
 
 
-def _hidden_ns(ops: Table) -> Times:
+def _hidden_ns(ops: Table) -> Ints:
     """How much of each device operation ran while a kernel ran on its device."""
     kernels = np.isin(ops["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE))
     hidden = np.zeros(len(ops), np.int64)
@@ -138,9 +115,7 @@ def _hidden_ns(ops: Table) -> Times:
     return hidden
 
 
-def _row(
-    trace: Trace, ops: Table, group: NDArray[np.intp], blocked: Times, hidden: Times
-) -> TransferRow:
+def _row(trace: Trace, ops: Table, group: Rows, blocked: Ints, hidden: Ints) -> TransferRow:
     sized = group[ops.known("bytes")[group]]
     size, lasted = ops["bytes"][sized], int(ops["duration_ns"][sized].sum())
     source, target = (ops.value(c, int(group[0])) for c in ("from_memory", "to_memory"))

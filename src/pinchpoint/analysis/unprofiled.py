@@ -10,15 +10,13 @@ for other threads and for dependencies shrink only if that was not enough.
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.accounting import Breakdown, Part, breakdown
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.recording_cost import calibrated
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.trace import Trace, once_per_trace
-
-Times = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Mask
 
 _OWN_WORK = {
     kind.id.removeprefix("idle-")
@@ -72,7 +70,7 @@ def _kind(part: Part) -> str:
     return part.id.removeprefix(part.group + "-") if part.group in ("idle", "host") else ""
 
 
-def _take(remaining: Times, from_parts: NDArray[np.bool_], cost: int) -> int:
+def _take(remaining: Ints, from_parts: Mask, cost: int) -> int:
     """Take up to ``cost`` out of the chosen parts, from each in proportion; how much was taken."""
     chosen = np.flatnonzero(from_parts)
     available = int(remaining[chosen].sum())

@@ -14,11 +14,10 @@ from pinchpoint.analysis.precision import (
 )
 from pinchpoint.analysis.shapes import input_dtypes, input_shapes, parsed
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Codes, Mask, Rows
 from pinchpoint.trace.distinct import distinct_rows
 
-Rows = NDArray[np.int64]
-
-NOT_KNOWN = -1
+NOT_KNOWN = -1  # no cost is below 0
 _LARGEST = 2**62  # a cost beyond this is nonsense in the file
 
 # How torch spells the types of an operator's inputs, for recordings that hold only the kernel's.
@@ -40,23 +39,23 @@ class Work:
     flops: Rows
     unmasked_flops: Rows
     bytes: Rows
-    matrix: NDArray[np.bool_]  # the model says: fit for matrix units
-    precision: NDArray[np.uint8]  # of the longest kernel; UNKNOWN where it cannot be told
-    on_matrix_units: NDArray[np.uint8]  # MatrixUnits of the longest kernel
+    matrix: Mask  # the model says: fit for matrix units
+    precision: Codes  # of the longest kernel; UNKNOWN where it cannot be told
+    on_matrix_units: Codes  # MatrixUnits of the longest kernel
     device_ns: Rows  # sum over its kernels
     first_ns: Rows  # start of its first kernel
     device: NDArray[np.int32]
 
     @property
-    def modelled(self) -> NDArray[np.bool_]:
+    def modelled(self) -> Mask:
         """Calls whose FLOPs are known."""
-        known: NDArray[np.bool_] = self.flops != NOT_KNOWN
+        known: Mask = self.flops != NOT_KNOWN
         return known
 
     @property
-    def understood(self) -> NDArray[np.bool_]:
+    def understood(self) -> Mask:
         """Calls of which at least the FLOPs or the bytes are known."""
-        known: NDArray[np.bool_] = self.modelled | (self.bytes != NOT_KNOWN)
+        known: Mask = self.modelled | (self.bytes != NOT_KNOWN)
         return known
 
 
@@ -94,8 +93,8 @@ def _last_of_each(group: Rows, weight: Rows) -> Rows:
 
 
 def _costs(
-    trace: Trace, host: Table, rows: Rows, precision: NDArray[np.uint8]
-) -> tuple[Rows, Rows, Rows, NDArray[np.bool_]]:
+    trace: Trace, host: Table, rows: Rows, precision: Codes
+) -> tuple[Rows, Rows, Rows, Mask]:
     """Costs of the rows, worked out once for each distinct call."""
     columns = [host["name"][rows].astype(np.int64)]
     columns += [host.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values")]

@@ -4,14 +4,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.shapes import Shape, input_shapes
 from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.named import rows_named
-
-Rows = NDArray[np.intp]
 
 _BACKWARD = ("autograd::engine::evaluate_function", "torch::autograd::AccumulateGrad")
 _OPTIMIZER = "Optimizer.step"
@@ -58,12 +56,12 @@ def workload(trace: Trace) -> Workload:
     )
 
 
-def _starting(trace: Trace, prefixes: tuple[str, ...]) -> NDArray[np.bool_]:
+def _starting(trace: Trace, prefixes: tuple[str, ...]) -> Mask:
     assert trace.host_ops is not None
     return rows_named(trace, trace.host_ops, lambda name: name.startswith(prefixes))
 
 
-def _containing(trace: Trace, words: tuple[str, ...]) -> NDArray[np.bool_]:
+def _containing(trace: Trace, words: tuple[str, ...]) -> Mask:
     assert trace.host_ops is not None
 
     def forward(name: str) -> bool:

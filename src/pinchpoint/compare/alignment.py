@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Mask
 
 SAME = 4  # same kernel, same operator
 OTHER_KERNEL = 3  # same operator and category
@@ -19,9 +19,9 @@ OTHER_OPERATOR = 2  # same kernel
 SAME_WORK = 1  # same category, and neither side knows the operator
 MOST_CELLS = 40_000_000  # of the dynamic programme: one byte each, a fraction of a second
 ANCHOR_LENGTH = 12  # operations in a row that are found once in each step pin the two together
-NO_PARTNER = -1
-NO_NAME = -1
-_DIAGONAL, _UP, _LEFT = 1, 2, 3
+NO_PARTNER = -1  # no position
+NO_NAME = -1  # no position
+_DIAGONAL, _UP, _LEFT = 1, 2, 3  # where the best way to a cell comes from
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +64,8 @@ def _common_ends(a: Sequence, b: Sequence) -> tuple[int, int]:
     return start, n if same.all() else int(np.argmin(same))
 
 
-def _equal(a: Sequence, b: Sequence) -> NDArray[np.bool_]:
-    same: NDArray[np.bool_] = (a.kernel == b.kernel) & (a.operator == b.operator)
+def _equal(a: Sequence, b: Sequence) -> Mask:
+    same: Mask = (a.kernel == b.kernel) & (a.operator == b.operator)
     return same
 
 

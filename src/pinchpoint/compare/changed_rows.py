@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.source_lines import Place
 from pinchpoint.compare.alignment import NO_NAME, NO_PARTNER, Sequence, align
@@ -24,9 +23,9 @@ from pinchpoint.compare.step_groups import (
 )
 from pinchpoint.compare.step_pieces import NO_OP, step_pieces
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Ints
 
-Ints = NDArray[np.int64]
-KERNELS_SHOWN = 3
+KERNELS_SHOWN = 3  # of a row, those with most time: they say which implementation ran
 UNSURE_WEIGHT = 0.5  # in the order of rows: what may be noise does not lead over what is not
 
 

@@ -2,15 +2,13 @@
 
 from math import sqrt
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pinchpoint.bench.statistics.distributions import t_quantile
+from pinchpoint.trace.arrays import Ints
 
 FEWEST_STEPS = 3  # below it a spread is a guess
 
 
-def noise_ns(a: NDArray[np.int64], b: NDArray[np.int64]) -> int | None:
+def noise_ns(a: Ints, b: Ints) -> int | None:
     """Half width of the 95 % interval of a difference of means (Welch); None with few steps.
 
     It knows only what varies from step to step inside each recording.

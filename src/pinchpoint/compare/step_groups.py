@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.attribution import launching_operators
 from pinchpoint.analysis.categories import Category, category_of_device_ops
@@ -18,8 +17,7 @@ from pinchpoint.analysis.source_lines import Place, place, places
 from pinchpoint.analysis.steps import steps
 from pinchpoint.compare.step_pieces import NO_OP, step_pieces
 from pinchpoint.trace import Trace, once_per_trace
-
-Ints = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints, Mask
 
 NOBODY = ""
 
@@ -51,8 +49,8 @@ class StepGroups:
 
     groups: tuple[Group, ...]
     mean_ns: Ints
-    typical: NDArray[np.bool_]
-    complete: NDArray[np.bool_]
+    typical: Mask
+    complete: Mask
     typical_ns: int
 
 

@@ -8,7 +8,6 @@ its part of the breakdown, in integers.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.categories import category_of_device_ops
 from pinchpoint.analysis.device_activity import ORDER, device_activity
@@ -17,9 +16,9 @@ from pinchpoint.analysis.launches import own_work
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
+from pinchpoint.trace.arrays import Ints
 
-Ints = NDArray[np.int64]
-NO_OP = -1
+NO_OP = -1  # no row: the device was idle
 
 
 @dataclass(frozen=True, eq=False)

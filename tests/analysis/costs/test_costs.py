@@ -3,7 +3,6 @@
 import pytest
 
 from pinchpoint.analysis.costs import OperatorCall, cost_of
-from pinchpoint.analysis.costs.call import bytes_of_dtype
 
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"
 
@@ -115,10 +114,9 @@ def test_what_cannot_be_known_is_none(name, shapes):
     assert cost(name, shapes) is None
 
 
-def test_types():
-    assert [bytes_of_dtype(d) for d in ("c10::Half", "torch.float64", "c10::Float8_e4m3fn")] == [
-        2,
-        8,
-        1,
-    ]
-    assert bytes_of_dtype("Scalar") is None
+def test_a_type_of_unknown_size_leaves_the_bytes_open():
+    known = OperatorCall("aten::add", ((8,), (8,)), ("c10::Half", "c10::Half"))
+    unheard_of = OperatorCall("aten::add", ((8,), (8,)), ("c10::Half", "c10::Posit16"))
+    assert cost_of(known).bytes == 48
+    assert cost_of(unheard_of).bytes is None
+    assert cost_of(unheard_of).flops == 8

@@ -11,13 +11,13 @@ CLOCK = "<built-in function perf_counter>"
 MEMORY_BYTES_PER_S = find_spec(TraceBuilder().devices[0].name).memory_bytes_per_s
 
 
-def timing(pieces_us, *, syncs=True, clock=CLOCK, elements=1 << 20):
+def timing(pieces_us, *, syncs=True, clock=CLOCK, elements=1 << 20, dtype="float"):
     """One step that times launches of an elementwise kernel of each length."""
     p = Program()
     for _ in p.steps(4):
         for us in pieces_us:
             p.host(clock, 1)
-            with p.row("aten::mul", shapes=[[elements], []], dtypes=["float", "Scalar"]):
+            with p.row("aten::mul", shapes=[[elements], []], dtypes=[dtype, "Scalar"]):
                 p.kernel("vectorized_elementwise_kernel", us)
             if syncs:
                 p.sync()
@@ -101,3 +101,31 @@ def test_a_kernel_faster_than_memory_runs_in_the_cache(outcome):
 )
 def test_other_kernels_may_be_fast(outcome, pieces):
     assert outcome("bench-hot-cache", timing(pieces)).answer == "clear"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width"),
+    [
+        ("signed char", 1),
+        ("unsigned char", 1),
+        ("bool", 1),
+        ("c10::Float8_e4m3fn", 1),
+        ("c10::Float8_e5m2", 1),
+        ("c10::complex<float>", 8),
+        ("c10::complex<double>", 16),
+    ],
+)
+def test_numbers_of_every_size_are_counted(outcome, dtype, width):
+    at_memory_us = AT_MEMORY_US * width / 4
+    (finding,) = outcome("bench-hot-cache", timing([at_memory_us / 2] * 8, dtype=dtype)).findings
+    assert finding.evidence[0].value == pytest.approx(2 * MEMORY_BYTES_PER_S, rel=0.01)
+    assert outcome("bench-hot-cache", timing([at_memory_us * 2] * 8, dtype=dtype)).answer == "clear"
+
+
+def test_numbers_of_unknown_size_are_not_judged(outcome):
+    for dtype in ("c10::Posit16", ""):
+        found = outcome("bench-hot-cache", timing([AT_MEMORY_US / 2] * 8, dtype=dtype))
+        assert (found.answer, found.why) == (
+            "not checked",
+            "the bytes that aten::mul moves are not known",
+        )

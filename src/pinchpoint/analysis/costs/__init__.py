@@ -6,6 +6,7 @@ and attention agree with ``torch.utils.flop_counter`` where that ignores no mask
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pinchpoint.analysis.costs import (
     attention,
@@ -110,7 +111,15 @@ _MODELS |= {
 
 
 def cost_of(call: OperatorCall) -> Cost | None:
-    """The least that a call costs; None without a model or where the recording says too little."""
+    """The least that a call costs; None without a model or where the recording says too little.
+
+    Its bytes are None where it reads a type that nobody knows the size of.
+    """
+    cost = _modelled(call)
+    return replace(cost, bytes=None) if cost is not None and call.has_unknown_type() else cost
+
+
+def _modelled(call: OperatorCall) -> Cost | None:
     model = _MODELS.get(call.name)
     if model is not None:
         return model(call)

@@ -20,6 +20,7 @@ class _Spelling(NamedTuple):
     backward: bool = False
 
 
+# Positions in the schemas of ATen's native_functions.yaml.
 _SPELLINGS = {
     "aten::_scaled_dot_product_flash_attention": _Spelling(0, 4, True),
     "aten::_scaled_dot_product_flash_attention_for_cpu": _Spelling(0, 4, True),

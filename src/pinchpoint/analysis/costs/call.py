@@ -3,14 +3,7 @@
 from dataclasses import dataclass
 
 from pinchpoint.analysis.shapes import Shape, elements
-
-_BYTES = {
-    "double": 8, "float": 4, "c10::half": 2, "c10::bfloat16": 2, "long int": 8, "long": 8,
-    "int": 4, "short": 2, "short int": 2, "signed char": 1, "unsigned char": 1, "char": 1,
-    "bool": 1, "c10::complex<float>": 8, "c10::complex<double>": 16, "float64": 8, "float32": 4,
-    "float16": 2, "bfloat16": 2, "half": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
-    "uint8": 1,
-}  # fmt: skip
+from pinchpoint.hardware.dtypes import bytes_of
 
 
 @dataclass(frozen=True)
@@ -48,8 +41,15 @@ class OperatorCall:
         """Whether input ``i`` is a tensor; one without dimensions looks like a scalar by shape."""
         if self.shape(i) is not None:
             return True
-        dtype = self.dtypes[i] if i < len(self.dtypes) else ""
-        return bool(dtype) and dtype.lower() in _BYTES and not self.value(i)
+        return bytes_of(self.dtype(i)) is not None and not self.value(i)
+
+    def dtype(self, i: int) -> str:
+        """The type of input ``i`` as recorded; empty where there is none."""
+        return self.dtypes[i] if i < len(self.dtypes) else ""
+
+    def tensors(self) -> list[int]:
+        """Inputs that are tensors with at least one dimension."""
+        return [i for i in range(len(self.shapes)) if self.shape(i) is not None]
 
     def size(self, i: int) -> int:
         """Elements of input ``i``; 1 for a tensor without dimensions."""
@@ -62,8 +62,11 @@ class OperatorCall:
 
     def element_bytes(self, i: int) -> int:
         """Bytes an element; 4 where the type is not recorded."""
-        dtype = self.dtypes[i] if i < len(self.dtypes) else ""
-        return bytes_of_dtype(dtype) or 4
+        return bytes_of(self.dtype(i)) or 4
+
+    def has_unknown_type(self) -> bool:
+        """Whether a tensor is of a type that is recorded, and whose size is not known."""
+        return any(self.dtype(i) and bytes_of(self.dtype(i)) is None for i in self.tensors())
 
     def value(self, i: int) -> str:
         """The scalar at input ``i`` as text; empty where there is none."""
@@ -104,11 +107,3 @@ class Cost:
     def unmasked_flops(self) -> int | None:
         """FLOPs when masks are ignored."""
         return self.flops if self.whole_flops is None else self.whole_flops
-
-
-def bytes_of_dtype(dtype: str) -> int | None:
-    """Bytes an element of a type as recorders spell it; None if unknown."""
-    lower = dtype.lower().removeprefix("torch.")
-    if lower in _BYTES:
-        return _BYTES[lower]
-    return 1 if "float8" in lower or "quint8" in lower or "qint8" in lower else None

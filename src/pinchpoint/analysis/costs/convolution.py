@@ -14,9 +14,9 @@ class _Where(NamedTuple):
     dilation: int
     transposed: int = -1
     output_padding: int = -1
-    kernel_is_bias: bool = False
 
 
+# Positions in the schemas of ATen's native_functions.yaml; below 0: no such input.
 _FORWARD = {
     "aten::cudnn_convolution": _Where(3, 2, 4),
     "aten::cudnn_convolution_relu": _Where(3, 4, 5),
@@ -38,7 +38,7 @@ _FORWARD = {
     "aten::conv2d": _Where(3, 4, 5),
     "aten::conv3d": _Where(3, 4, 5),
 }
-_ALWAYS_TRANSPOSED = -2
+_ALWAYS_TRANSPOSED = -2  # no input says so, the operator's name does
 FORWARD_NAMES = tuple(_FORWARD)
 
 # convolution_backward(grad, input, weight, bias_sizes, stride, padding, dilation, transposed,

@@ -4,12 +4,12 @@ the type that optimizers keep their state in."""
 from pinchpoint.analysis.costs.call import Cost, OperatorCall
 from pinchpoint.analysis.shapes import elements
 
-_STATE_BYTES = 4
+_STATE_BYTES = 4  # float32
 
 # Operations and tensors moved (reads and writes) an element of the parameters.
 _ADAM = (14, 7)  # p, g, m, v read; p, m, v written
 _SGD = (4, 5)  # p, g, momentum read; p, momentum written
-_ADAGRAD = (6, 5)
+_ADAGRAD = (6, 5)  # p, g, sum read; p, sum written
 FUSED = {
     "aten::_fused_adam_": _ADAM,
     "aten::_fused_adamw_": _ADAM,

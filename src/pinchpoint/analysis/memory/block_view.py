@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.lives import Index, Lives, Mask
+from pinchpoint.analysis.memory.lives import Lives
 from pinchpoint.analysis.memory.phases import Phase, Phases, Run
 from pinchpoint.analysis.memory.replay import Replay
 from pinchpoint.analysis.memory.stacks import Sign, StackSigns
+from pinchpoint.trace.arrays import Codes, Ints, Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,9 +21,9 @@ class BlockView:
     sign: NDArray[np.int32]
     freed_outside_module: Mask
     zeroed: Mask  # let go by zero_grad
-    born: NDArray[np.uint8]  # Phase at birth; UNKNOWN before the recording
-    died: NDArray[np.uint8]  # Phase at death; UNKNOWN if it did not die
-    run_end: Index  # end of the run of phases that it was born in
+    born: Codes  # Phase at birth; UNKNOWN before the recording
+    died: Codes  # Phase at death; UNKNOWN if it did not die
+    run_end: Ints  # end of the run of phases that it was born in
     then_backward: Mask  # that run is followed by a backward pass
     backward: tuple[Run, ...]
     forward: tuple[Run, ...]

@@ -10,33 +10,27 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
-from pinchpoint.analysis.shapes import elements, input_dtypes, input_shapes
+from pinchpoint.analysis.shapes import input_dtypes, input_shapes
+from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Rows
 
 MIN_STEPS = 4  # of which the first may still fill the cache
 SMALLEST_SEGMENT_BYTES = 2 << 20  # the least that the allocator asks the driver for
 MIN_NODES = 3  # new nodes a step; a lone counter moves by one or two
 # Looking for the fastest convolution, cuDNN tries workspaces of all sizes and empties the cache.
 _SEARCHES = re.compile(r"conv|cudnn|miopen")
-_ITEM_BYTES = {
-    "double": 8,
-    "long int": 8,
-    "float": 4,
-    "int": 4,
-    "c10::Half": 2,
-    "c10::BFloat16": 2,
-}
 
 
 @dataclass(frozen=True, eq=False)
 class DriverGrowth:
     """Every step takes memory from the driver and none gives any back."""
 
-    calls: NDArray[np.intp]  # rows of api_calls
+    calls: Rows  # rows of api_calls
     calls_per_step: float
     at_least_bytes_per_step: int
     ns_per_step: int
@@ -46,7 +40,7 @@ class DriverGrowth:
 class DriverRetries:
     """Operators make the allocator give memory back and ask again."""
 
-    calls: NDArray[np.intp]
+    calls: Rows
     frees: int
     ns_per_step: int
 
@@ -139,29 +133,27 @@ def runs_backward(trace: Trace) -> bool:
     return any("Backward" in trace.names[n] or "autograd::" in trace.names[n] for n in names)
 
 
-def _first_of_each(sequence: NDArray[np.int64]) -> NDArray[np.intp]:
+def _first_of_each(sequence: Ints) -> Rows:
     """The first row of each number, in order of rows."""
     return np.sort(np.unique(sequence, return_index=True)[1])
 
 
-def _kept_at_most(trace: Trace, host: Table, rows: NDArray[np.intp]) -> int | None:
-    """The largest input of each recorded operator: none can keep more than what it was given."""
+def _kept_at_most(trace: Trace, host: Table, rows: Rows) -> int | None:
+    """The largest input of each recorded operator: none can keep more than what it was given.
+
+    None where shapes or types are not recorded, or a type is not known.
+    """
     if not len(rows) or not host.known("shapes")[rows].any():
         return None
-    total = 0
-    for row in rows.tolist():
-        shapes, dtypes = trace.text(host, "shapes", row), trace.text(host, "dtypes", row)
-        total += _largest(shapes or "", dtypes or "")
-    return total
+    texts = [(trace.text(host, "shapes", r), trace.text(host, "dtypes", r)) for r in rows.tolist()]
+    sizes = [_largest(shapes or "", dtypes or "") for shapes, dtypes in texts]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
-def _largest(shapes: str, dtypes: str) -> int:
-    sizes = input_shapes(shapes) or ()
-    kinds = input_dtypes(dtypes) or ()
-    out = 0
-    for position, shape in enumerate(sizes):
-        if shape and all(isinstance(extent, int) for extent in shape):
-            kind = kinds[position] if position < len(kinds) else "float"
-            count = elements(tuple(e for e in shape if isinstance(e, int)))
-            out = max(out, count * _ITEM_BYTES.get(kind, 4))
-    return out
+def _largest(shapes: str, dtypes: str) -> int | None:
+    """Bytes of the largest tensor; lists of tensors are left out."""
+    call = OperatorCall("", input_shapes(shapes) or (), input_dtypes(dtypes) or ())
+    if any(bytes_of(call.dtype(i)) is None for i in call.tensors()):
+        return None
+    return max((call.bytes(i) for i in call.tensors()), default=0)

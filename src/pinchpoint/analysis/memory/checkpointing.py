@@ -18,33 +18,31 @@ from pinchpoint.analysis.memory.layers import (
     forward_passes,
     layers,
 )
-from pinchpoint.analysis.memory.lives import Index, Mask
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.trace import Frame
+from pinchpoint.trace.arrays import Ints, Mask
 
 MOST_PASSES = 200  # that differ, and may each be the peak
 
 
 @dataclass(frozen=True)
 class LayerBytes:
-    """Activations of one layer: kept for the backward pass, of that the input of the next one."""
+    """Activations of one layer, kept for the backward pass."""
 
     number: int
     kept_bytes: int
-    output_bytes: int
 
 
 @dataclass(frozen=True)
 class Checkpointing:
     """``peak_bytes`` is the requested peak with every layer checkpointed, ``saved_bytes`` what
-    that is less than the recorded one. ``already`` if the recording uses checkpointing."""
+    that is less than the recorded one."""
 
     line: Frame
     layers: tuple[LayerBytes, ...]
     share_of_activations: float
     peak_bytes: int
     saved_bytes: int
-    already: bool
 
 
 @once_per_history
@@ -55,13 +53,11 @@ def checkpointing(history: History) -> Checkpointing | None:
     if window is None or found is None:
         return None
     kept = (found.of_block >= 0) & history.owners.is_(Category.ACTIVATION)
-    outputs = _outputs(found, kept)
     sizes = history.blocks.requested
     per_layer = tuple(
         LayerBytes(
             number,
             int(sizes[kept & (found.of_block == number)].sum()),
-            int(sizes[outputs & (found.of_block == number)].sum()),
         )
         for number in range(found.count)
     )
@@ -75,7 +71,6 @@ def checkpointing(history: History) -> Checkpointing | None:
         share_of_activations=sum(one.kept_bytes for one in per_layer) / max(total, 1),
         peak_bytes=with_it,
         saved_bytes=peak - with_it,
-        already=bool(history.owners.recomputed.any()),
     )
 
 
@@ -135,7 +130,7 @@ def _edited_pass(history: History, window: tuple[int, int], until: int, like: La
     return int((curve + np.cumsum(change)[: len(curve)]).max(initial=0))
 
 
-def _gaps(history: History, found: Layers, dropped: Mask) -> list[tuple[Index, int, int]]:
+def _gaps(history: History, found: Layers, dropped: Mask) -> list[tuple[Ints, int, int]]:
     """For each layer: its dropped blocks, the event at which they go, and that at which they come
     back, which is when the layer behind it is done."""
     blocks = history.blocks

@@ -6,10 +6,10 @@ import numpy as np
 
 from pinchpoint.analysis.memory.growth import growth
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.lives import Index
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase, Run
 from pinchpoint.trace import Frame
+from pinchpoint.trace.arrays import Ints
 
 MIN_KEPT_BLOCKS = 4  # a model's outputs alone are fewer
 GRAPH_RATIO = 0.5  # of a pass's blocks: without a graph only the results outlive their modules
@@ -54,7 +54,7 @@ def _without_backward(history: History) -> list[Run]:
     ]
 
 
-def _kept(history: History, run: Run, leaking: set[int]) -> Index:
+def _kept(history: History, run: Run, leaking: set[int]) -> Ints:
     """The blocks of a run that a graph holds: what outlives its module, but for the results."""
     blocks = history.blocks
     mine = blocks.born_within(run.first, run.end)
@@ -69,11 +69,11 @@ def _kept(history: History, run: Run, leaking: set[int]) -> Index:
             return mine[:0]  # nothing shows yet that no backward pass will come
     if leaking & set(blocks.stack[rows].tolist()):
         return mine[:0]  # the graph itself stays: another finding
-    result: Index = rows[:-1]
+    result: Ints = rows[:-1]
     return result
 
 
-def _place(history: History, rows: Index) -> Frame | None:
+def _place(history: History, rows: Ints) -> Frame | None:
     """The line of the program that called the model: the innermost that all of them share."""
     stacks = {s for i in rows.tolist() if (s := history.stack_of(i)) is not None}
     shared: list[Frame] | None = None

@@ -10,10 +10,10 @@ import numpy as np
 
 from pinchpoint.analysis.memory.heap import Heap, heap
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.lives import Index
 from pinchpoint.analysis.memory.phases import Phase, Run
 from pinchpoint.analysis.memory.rounding import LARGE_REMAINDER_BYTES
 from pinchpoint.trace import AllocatorAction
+from pinchpoint.trace.arrays import Ints
 
 MIN_COMMON_ALLOCATIONS = 8  # of two passes, to compare them by what they allocate
 SAME_ORDER_RATIO = 0.9  # of the allocations that two passes of one model share
@@ -109,7 +109,7 @@ def _forecast(history: History, event: int) -> Forecast | None:
     return None
 
 
-def _allocations(history: History, run: Run, end: int) -> Index:
+def _allocations(history: History, run: Run, end: int) -> Ints:
     return history.blocks.born_within(run.first, min(run.end, end))
 
 

@@ -8,13 +8,12 @@ there to the end; growth that stops is a cache that fills, and what goes a step 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.lives import Index
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.trace import Frame
+from pinchpoint.trace.arrays import Ints, Mask
 
 # What a run of a hundred thousand steps would lose: below a GiB nobody notices.
 MATERIAL_BYTES_PER_STEP = (1 << 30) // 100_000
@@ -40,8 +39,7 @@ class Leak:
     total_bytes: int
     place: Frame | None
     operation: str | None
-    blocks: Index
-    after_backward: bool  # the pass did run backward: only what the results hold stays
+    blocks: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +47,7 @@ class Growth:
     """``floor`` is the least that is requested within each step; ``why_not`` says why leaks could
     not be looked for."""
 
-    floor: Index
+    floor: Ints
     leaks: tuple[Leak, ...]
     why_not: str = ""
 
@@ -84,7 +82,7 @@ def growth(history: History) -> Growth:
     if not stacks:
         return Growth(floor, ())
     shared = _lines_that_leave_nothing(history, np.concatenate(stacks))
-    groups: dict[tuple[str, Frame | None, bool], list[Index]] = {}
+    groups: dict[tuple[str, Frame | None, bool], list[Ints]] = {}
     for rows in stacks:
         kind, after = _kind(history, rows)
         key = (kind, leaking_line(history, rows, shared), after)
@@ -93,24 +91,25 @@ def growth(history: History) -> Growth:
     return Growth(floor, tuple(_with_their_inputs(history, leaks)))
 
 
-def step_of(history: History, events: Index) -> Index:
+def step_of(history: History, events: Ints) -> Ints:
     """The step that each event lies in, or that ended last before it; -1 before the first."""
     first = np.array(history.steps.first, np.int64)
-    result: Index = np.searchsorted(first, events, "right") - 1
+    result: Ints = np.searchsorted(first, events, "right") - 1
     return result
 
 
-def _left_behind(history: History) -> NDArray[np.bool_]:
+def _left_behind(history: History) -> Mask:
     """Born in a step that another one follows, and there when that one has ended."""
     blocks = history.blocks
     ends = np.array(history.steps.end)
     step = step_of(history, blocks.birth)
     follows = (step >= 0) & (step + 1 < len(ends))
     next_end = ends[np.minimum(step + 1, len(ends) - 1)]
-    return follows & (blocks.death >= next_end) & ~history.owners.is_(*_OWNED)
+    left: Mask = follows & (blocks.death >= next_end) & ~history.owners.is_(*_OWNED)
+    return left
 
 
-def _steady_stacks(history: History, left: NDArray[np.bool_]) -> list[Index]:
+def _steady_stacks(history: History, left: Mask) -> list[Ints]:
     """Blocks left behind, by stack, where that does not stop."""
     rows = np.flatnonzero(left)
     stack = np.where(history.blocks.has_stack, history.blocks.stack, -1)[rows]
@@ -125,13 +124,13 @@ def _steady_stacks(history: History, left: NDArray[np.bool_]) -> list[Index]:
     ]
 
 
-def _piles_up(history: History, rows: Index) -> bool:
+def _piles_up(history: History, rows: Ints) -> bool:
     """Whether most are there to the end; batches that wait for their step are replaced instead."""
     staying = int((history.blocks.death[rows] >= history.steps.end[-1]).sum())
     return staying >= MIN_STEPS and 2 * staying >= len(rows)
 
 
-def _regular(seen: Index, last: int) -> bool:
+def _regular(seen: Ints, last: int) -> bool:
     """Whether it happens again and again up to the end: every step, or every so many."""
     gaps = np.diff(seen)
     return (
@@ -141,7 +140,7 @@ def _regular(seen: Index, last: int) -> bool:
     )
 
 
-def _kind(history: History, rows: Index) -> tuple[str, bool]:
+def _kind(history: History, rows: Ints) -> tuple[str, bool]:
     """What is kept, judged by what else the same forward passes keep."""
     blocks = history.blocks
     born = history.phases.of_event[blocks.birth[rows]]
@@ -169,7 +168,7 @@ def pass_of(history: History, event: int) -> tuple[int, int]:
     return passes_of(history, np.array([event])).pop()
 
 
-def passes_of(history: History, events: Index) -> set[tuple[int, int]]:
+def passes_of(history: History, events: Ints) -> set[tuple[int, int]]:
     """The same for each of many events; each pass once."""
     runs = history.phases.runs
     begins, ends = np.array([(r.first, r.end) for r in runs]).T
@@ -187,7 +186,7 @@ def _run_of(history: History, event: int) -> int:
     return int(np.searchsorted(starts, event, "right") - 1)
 
 
-def _lines_that_leave_nothing(history: History, leaking: Index) -> set[Frame]:
+def _lines_that_leave_nothing(history: History, leaking: Ints) -> set[Frame]:
     """Lines of the program that allocate in passes of which nothing stays."""
     blocks, signs = history.blocks, history.signs
     step = step_of(history, blocks.birth)
@@ -202,7 +201,7 @@ def _lines_that_leave_nothing(history: History, leaking: Index) -> set[Frame]:
     }
 
 
-def leaking_line(history: History, rows: Index, shared: set[Frame]) -> Frame | None:
+def leaking_line(history: History, rows: Ints, shared: set[Frame]) -> Frame | None:
     """The innermost line that only what stays goes through; what does not stay shares the lines
     below it."""
     signs = history.signs
@@ -245,13 +244,13 @@ def _with_their_inputs(history: History, leaks: list[Leak]) -> list[Leak]:
     return [graph, *rest]
 
 
-def _leak(history: History, key: tuple[str, Frame | None, bool], rows: Index) -> Leak:
+def _leak(history: History, key: tuple[str, Frame | None, bool], rows: Ints) -> Leak:
     step = step_of(history, history.blocks.birth[rows])
     seen = np.unique(step)
     recent = [rows[step == s] for s in seen[-MIN_STEPS:]]
     asked = [int(history.blocks.requested[r].sum()) for r in recent]
     taken = [int(history.replay.size[r].sum()) for r in recent]
-    kind, place, after = key
+    kind, place, _ = key
     largest = int(rows[history.blocks.requested[rows].argmax()])
     stack = history.stack_of(largest)
     return Leak(
@@ -264,5 +263,4 @@ def _leak(history: History, key: tuple[str, Frame | None, bool], rows: Index) ->
         place=place,
         operation=None if stack is None else history.signs.operation(stack),
         blocks=rows,
-        after_backward=after,
     )

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.lives import Index
 from pinchpoint.analysis.memory.segments import Range
+from pinchpoint.trace.arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,12 +19,11 @@ class Heap:
     """
 
     ranges: tuple[Range, ...]
-    blocks: Index
-    block_range: Index
-    hole_start: NDArray[np.uint64]
-    hole_bytes: Index
-    hole_range: Index
-    live_bytes: Index  # of each range
+    blocks: Ints
+    block_range: Ints
+    hole_bytes: Ints
+    hole_range: Ints
+    live_bytes: Ints  # of each range
     rounding_bytes: int  # by which live blocks are larger than what was asked for
 
     @property
@@ -50,7 +49,7 @@ class Heap:
         with_hole[self.hole_range] = True
         return int((used & with_hole).sum())
 
-    def holes_for(self, *, small: bool, stream: int, pool: str | None = None) -> Index:
+    def holes_for(self, *, small: bool, stream: int, pool: str | None = None) -> Ints:
         """Sizes of the holes that a request of this pool and stream may use."""
         usable = np.array(
             [r.small == small and r.stream == stream and r.pool == pool for r in self.ranges],
@@ -72,7 +71,7 @@ def heap(history: History, event: int) -> Heap:
     ends = np.array([r.end for r in ranges], np.uint64)
     if not len(ranges):
         none = np.zeros(0, np.int64)
-        return Heap((), rows, none, none.astype(np.uint64), none, none, none, 0)
+        return Heap((), rows, none, none, none, none, 0)
     owner = np.searchsorted(starts, address, "right") - 1
     inside = (owner >= 0) & (address < ends[np.maximum(owner, 0)])
     rows, address, size, owner = rows[inside], address[inside], size[inside], owner[inside]
@@ -83,7 +82,6 @@ def heap(history: History, event: int) -> Heap:
         ranges=ranges,
         blocks=rows,
         block_range=owner,
-        hole_start=hole_from,
         hole_bytes=(hole_to - hole_from).astype(np.int64),
         hole_range=hole_range,
         live_bytes=live,
@@ -95,9 +93,9 @@ def _holes(
     starts: NDArray[np.uint64],
     ends: NDArray[np.uint64],
     address: NDArray[np.uint64],
-    size: Index,
-    owner: Index,
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Index]:
+    size: Ints,
+    owner: Ints,
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Ints]:
     """What lies between the beginning of a range, its blocks, and its end."""
     edges = np.concatenate((starts, address + size.astype(np.uint64)))
     of_range = np.concatenate((np.arange(len(starts)), owner))

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pinchpoint.analysis.memory.lives import Index, Lives
+from pinchpoint.analysis.memory.lives import Lives
 from pinchpoint.analysis.memory.owners import Category, Owners, owners
 from pinchpoint.analysis.memory.phases import Phases, Steps, phases, steps
 from pinchpoint.analysis.memory.replay import Replay, devices, replay
@@ -124,13 +124,3 @@ def _history(done: Replay, signs: StackSigns, snapshot: MemorySnapshot) -> Histo
         owners=owners(done, in_phases, signs),
         snapshot=snapshot,
     )
-
-
-def edited_peak(history: History, birth: Index, death: Index, weight: Index) -> int:
-    """The requested peak if blocks lived or weighed otherwise."""
-    count = len(history.replay)
-    change = np.zeros(count + 2, np.int64)
-    alive = death > birth
-    np.add.at(change, birth[alive] + 1, weight[alive])
-    np.add.at(change, death[alive] + 1, -weight[alive])
-    return int(np.cumsum(change)[:-1].max(initial=0))

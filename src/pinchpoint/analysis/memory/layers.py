@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.lives import Index, Lives
+from pinchpoint.analysis.memory.lives import Lives
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase, Run
 from pinchpoint.analysis.memory.stacks import Sign, is_python
 from pinchpoint.trace import Frame
+from pinchpoint.trace.arrays import Ints
 
-MIN_LAYERS = 3
+MIN_LAYERS = 3  # what repeats less often is no stack of layers
 MAJOR_RATIO = 0.5  # of the activations: less is not where the model spends its memory
 
 
@@ -29,7 +30,7 @@ class Layers:
 
     line: Frame
     count: int
-    of_block: Index
+    of_block: Ints
     first: tuple[int, ...]
     end: int
 
@@ -82,7 +83,7 @@ def layers(history: History, window: tuple[int, int]) -> Layers | None:
 
 
 def _inside_module(
-    paths: dict[int, tuple[Frame, ...]], rows: Index, blocks: Lives, depth: int
+    paths: dict[int, tuple[Frame, ...]], rows: Ints, blocks: Lives, depth: int
 ) -> bool:
     """Whether a module encloses the frame: what repeats outside of the model are passes."""
     path = paths[int(blocks.stack[rows[0]])]
@@ -94,7 +95,7 @@ def _path(history: History, stack: int) -> tuple[Frame, ...]:
     return tuple(f for f in reversed(history.signs.stacks[stack]) if is_python(f))
 
 
-def _heaviest(frames: list[Frame | None], weight: Index) -> tuple[Frame | None, int]:
+def _heaviest(frames: list[Frame | None], weight: Ints) -> tuple[Frame | None, int]:
     total: dict[Frame | None, int] = {}
     for frame, size in zip(frames, weight.tolist(), strict=True):
         total[frame] = total.get(frame, 0) + size
@@ -116,7 +117,7 @@ def _repeats(stack: NDArray[np.int32]) -> list[int]:
     return [int(i) for i in np.flatnonzero(starts)]
 
 
-def _layers(history: History, line: Frame, rows: Index, starts: list[int], end: int) -> Layers:
+def _layers(history: History, line: Frame, rows: Ints, starts: list[int], end: int) -> Layers:
     of_block = np.full(len(history.blocks), -1, np.int64)
     number = np.zeros(len(rows), np.int64)
     number[starts] = 1

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.trace import AllocatorAction, BlockState, MemorySnapshot, Table
+from pinchpoint.trace.arrays import Ints, Mask
 
-Index = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 BEFORE = -1  # a birth before the first recorded event
 
 
@@ -27,31 +26,31 @@ class Lives:
     """
 
     address: NDArray[np.uint64]
-    requested: Index
-    birth: Index
-    freed: Index
-    death: Index
+    requested: Ints
+    birth: Ints
+    freed: Ints
+    death: Ints
     stream: NDArray[np.uint64]
     stack: NDArray[np.int32]
-    has_stack: NDArray[np.bool_]
+    has_stack: Mask
     freed_by: NDArray[np.int32]
-    has_freed_by: NDArray[np.bool_]
+    has_freed_by: Mask
     anomalies: int  # events that contradict one another: some were not recorded
 
     def __len__(self) -> int:
         return len(self.birth)
 
     @property
-    def before(self) -> NDArray[np.bool_]:
+    def before(self) -> Mask:
         """Blocks that existed before the first recorded event."""
         result: Mask = self.birth == BEFORE
         return result
 
-    def born_within(self, first: int, end: int) -> Index:
+    def born_within(self, first: int, end: int) -> Ints:
         """Blocks born at events ``[first, end)``; found at once, because births are in order."""
         return np.arange(*np.searchsorted(self.birth, (first, end)))
 
-    def alive(self, event: int) -> NDArray[np.bool_]:
+    def alive(self, event: int) -> Mask:
         """Blocks that exist right after an event."""
         return (self.birth <= event) & (event < self.death)
 
@@ -65,7 +64,7 @@ def lives(events: Table, snapshot: MemorySnapshot, device: int) -> Lives:
     return _take(joined, order)
 
 
-def _take(all_lives: Lives, rows: Index) -> Lives:
+def _take(all_lives: Lives, rows: Ints) -> Lives:
     columns = {
         field.name: getattr(all_lives, field.name)[rows]
         for field in fields(Lives)
@@ -79,10 +78,10 @@ class _Paired:
     """Blocks with at least one event: the rows of their events, or -1."""
 
     address: NDArray[np.uint64]
-    alloc: Index
-    requested: Index
-    completed: Index
-    successor: Index  # the next alloc at the same address, or -1
+    alloc: Ints
+    requested: Ints
+    completed: Ints
+    successor: Ints  # the next alloc at the same address, or -1
     anomalies: int
 
 
@@ -115,7 +114,7 @@ def _pair(events: Table) -> _Paired:
     return _Paired(run_address, alloc, requested, completed, successor, doubled + unfinished)
 
 
-def _kept(paired: _Paired, snapshot: MemorySnapshot, device: int) -> Index:
+def _kept(paired: _Paired, snapshot: MemorySnapshot, device: int) -> Ints:
     """Blocks of the end that no event mentions: they were there before and stayed."""
     blocks = snapshot.blocks
     of_device = snapshot.segments["device"][blocks["segment"]] == device
@@ -124,11 +123,11 @@ def _kept(paired: _Paired, snapshot: MemorySnapshot, device: int) -> Index:
     return np.flatnonzero(live & ~np.isin(blocks["address"], open_now))
 
 
-def _no_rows() -> Index:
+def _no_rows() -> Ints:
     return np.zeros(0, np.int64)
 
 
-def _join(paired: _Paired, kept: Index, snapshot: MemorySnapshot, events: Table) -> Lives:
+def _join(paired: _Paired, kept: Ints, snapshot: MemorySnapshot, events: Table) -> Lives:
     """One row for each pair and for each block that was kept throughout."""
     blocks, end, more = snapshot.blocks, len(events), len(kept)
     source = np.where(paired.alloc >= 0, paired.alloc, paired.completed)

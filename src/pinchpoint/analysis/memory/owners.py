@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.block_view import block_view
-from pinchpoint.analysis.memory.lives import Index, Mask
 from pinchpoint.analysis.memory.owners_lasting import (
     WORKSPACE_BYTES,
     copies_of,
@@ -32,6 +30,7 @@ from pinchpoint.analysis.memory.owners_passing import (
 from pinchpoint.analysis.memory.phases import Phase, Phases
 from pinchpoint.analysis.memory.replay import Replay
 from pinchpoint.analysis.memory.stacks import Sign, StackSigns
+from pinchpoint.trace.arrays import Codes, Ints, Mask
 
 
 class Category(IntEnum):
@@ -61,8 +60,8 @@ class Owners:
     """Category and confidence of each block of the replay; ``recomputed`` marks activations that
     checkpointing made again in the backward pass."""
 
-    category: NDArray[np.uint8]
-    confidence: NDArray[np.uint8]
+    category: Codes
+    confidence: Codes
     recomputed: Mask
 
     def is_(self, *categories: Category) -> Mask:
@@ -77,7 +76,7 @@ def owners(replay: Replay, found: Phases, signs: StackSigns) -> Owners:
     category = np.full(count, Category.UNKNOWN, np.uint8)
     confidence = np.full(count, Confidence.LOW, np.uint8)
 
-    def set_(rows: Mask | Index, what: Category, how: Confidence) -> None:
+    def set_(rows: Mask | Ints, what: Category, how: Confidence) -> None:
         category[rows] = what
         confidence[rows] = how
 
@@ -113,13 +112,3 @@ def owners(replay: Replay, found: Phases, signs: StackSigns) -> Owners:
     unclaimed = scratch_size & old & (category == Category.UNKNOWN)
     set_(unclaimed, Category.WORKSPACE, Confidence.LOW)
     return Owners(category, confidence, recomputed)
-
-
-def bytes_by_category(
-    replay: Replay, found: Owners, event: int, weight: Index | None = None
-) -> dict[Category, int]:
-    """Bytes of the blocks that are alive right after an event, requested unless told otherwise."""
-    alive = replay.blocks.alive(event)
-    sizes = replay.blocks.requested if weight is None else weight
-    total = np.bincount(found.category[alive], sizes[alive], minlength=len(Category) + 1)
-    return {category: int(total[category]) for category in Category}

@@ -3,15 +3,15 @@
 import numpy as np
 
 from pinchpoint.analysis.memory.block_view import BlockView
-from pinchpoint.analysis.memory.lives import Index, Mask
 from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.analysis.memory.replay import curve
 from pinchpoint.analysis.memory.stacks import Sign, StackSigns
+from pinchpoint.trace.arrays import Ints, Mask
 
 # Scratch memory that cuBLAS keeps for each handle and stream: getChosenWorkspaceSize of
 # aten/src/ATen/cuda/CublasHandlePool.cpp (32 MiB on Hopper, 8.125 MiB before) and cuBLASLt's 1 MiB.
 WORKSPACE_BYTES = (33_554_432, 8_519_680)
-LT_WORKSPACE_BYTES = 1_048_576
+LT_WORKSPACE_BYTES = 1_048_576  # the same source
 SCALAR_BYTES = 8  # step counters of optimizers
 
 
@@ -89,7 +89,7 @@ def gradients(view: BlockView, static: Mask) -> Mask:
     return result
 
 
-def _concurrent(size: Index, birth: Index, death: Index) -> Index:
+def _concurrent(size: Ints, birth: Ints, death: Ints) -> Ints:
     """For each of these blocks, how many others of its size are alive when it is born."""
     out = np.zeros(len(size), np.int64)
     order = np.argsort(size, kind="stable")
@@ -147,7 +147,7 @@ def parameters(
     return parameters, buffers
 
 
-def _apply_line(view: BlockView, signs: StackSigns) -> Index:
+def _apply_line(view: BlockView, signs: StackSigns) -> Ints:
     """Line of the innermost ``Module._apply`` of each block's stack; 0 without one."""
     of_stack = np.zeros(len(signs.stacks) + 1, np.int64)
     for stack in np.flatnonzero(signs.has(Sign.MOVE)).tolist():
@@ -159,7 +159,7 @@ def _apply_line(view: BlockView, signs: StackSigns) -> Index:
     return np.where(view.blocks.has_stack, of_stack[view.blocks.stack], 0)
 
 
-def copies_of(view: BlockView, rest: Mask, needed: dict[int, int]) -> Index:
+def copies_of(view: BlockView, rest: Mask, needed: dict[int, int]) -> Ints:
     """Of blocks without a stack: as many whole copies of the parameters as there are, by size."""
     total = sum(size * count for size, count in needed.items())
     if not total:

@@ -3,10 +3,10 @@
 import numpy as np
 
 from pinchpoint.analysis.memory.block_view import BlockView
-from pinchpoint.analysis.memory.lives import Index, Mask
 from pinchpoint.analysis.memory.owners_lasting import LT_WORKSPACE_BYTES, WORKSPACE_BYTES
 from pinchpoint.analysis.memory.phases import Phase, Run
 from pinchpoint.analysis.memory.stacks import Sign
+from pinchpoint.trace.arrays import Ints, Mask
 
 SAME_ORDER_RATIO = 0.9  # of the allocations of two passes of one model
 
@@ -47,7 +47,7 @@ def activations(view: BlockView) -> Mask:
     return result
 
 
-def unfinished(view: BlockView) -> tuple[Index, Index]:
+def unfinished(view: BlockView) -> tuple[Ints, Ints]:
     """Blocks of a pass that the end of the recording cuts off, and for each the block at the same
     place of the last whole pass that allocates in the same order."""
     none = np.zeros(0, np.int64)
@@ -63,18 +63,18 @@ def unfinished(view: BlockView) -> tuple[Index, Index]:
     return none, none
 
 
-def _made_once(view: BlockView, rows: Index) -> Mask:
+def _made_once(view: BlockView, rows: Ints) -> Mask:
     """Scratch that only the first pass makes."""
     sizes = (*WORKSPACE_BYTES, LT_WORKSPACE_BYTES)
     result: Mask = view.stays[rows] & np.isin(view.blocks.requested[rows], sizes)
     return result
 
 
-def _born_in(view: BlockView, run: Run) -> Index:
+def _born_in(view: BlockView, run: Run) -> Ints:
     return view.blocks.born_within(run.first, run.end)
 
 
-def _same_order(view: BlockView, one: Index, other: Index) -> bool:
+def _same_order(view: BlockView, one: Ints, other: Ints) -> bool:
     """Whether two passes allocate alike: by their stacks, or where those say nothing by size."""
     blocks = view.blocks
     speaking = (view.sign[one] & int(Sign.PYTHON)) != 0

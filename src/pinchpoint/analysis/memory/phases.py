@@ -6,12 +6,11 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.replay import Replay
 from pinchpoint.analysis.memory.stacks import Sign, StackSigns, common_root
 from pinchpoint.trace import AllocatorAction, MemorySnapshot
+from pinchpoint.trace.arrays import Codes, Mask
 
-Kinds = NDArray[np.uint8]
 STEP_MARK = "ProfilerStep#"
 OPTIMIZER_MARK = "Optimizer.step#"
 OPTIMIZER_MARKS = "Optimizer."  # also Optimizer.zero_grad#; torch.optim sets them itself
@@ -41,7 +40,7 @@ class Run:
 class Phases:
     """``of_event`` has a Phase for each event of the replay; ``runs`` are its runs."""
 
-    of_event: Kinds
+    of_event: Codes
     runs: tuple[Run, ...]
 
     def of(self, phase: Phase) -> tuple[Run, ...]:
@@ -90,7 +89,7 @@ def phases(replay: Replay, signs: StackSigns, snapshot: MemorySnapshot) -> Phase
     return Phases(of_event, _runs(of_event))
 
 
-def _strong(signs: StackSigns, main: int) -> Kinds:
+def _strong(signs: StackSigns, main: int) -> Codes:
     """The phase that a stack proves by itself; 0 where it proves nothing."""
     out = np.zeros(len(signs.sign), np.uint8)
     python = signs.has(Sign.PYTHON)
@@ -106,7 +105,7 @@ def _strong(signs: StackSigns, main: int) -> Kinds:
     return out
 
 
-def _carry_forward(strong: Kinds, begins: list[int]) -> Kinds:
+def _carry_forward(strong: Codes, begins: list[int]) -> Codes:
     """Events that prove nothing belong to the last phase that was proven since a step began."""
     stop = np.zeros(len(strong), np.bool_)
     stop[begins] = True
@@ -114,9 +113,7 @@ def _carry_forward(strong: Kinds, begins: list[int]) -> Kinds:
     return strong[np.maximum.accumulate(at)]
 
 
-def _seen_before_any_pass(
-    strong: Kinds, stack: NDArray[np.int32], known: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+def _seen_before_any_pass(strong: Codes, stack: NDArray[np.int32], known: Mask) -> Mask:
     """Stacks that prove nothing and came before the first forward pass load the batch: they do
     so in every later step, also where nothing else separates one pass from the next."""
     passes = np.isin(strong, (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER))
@@ -126,7 +123,7 @@ def _seen_before_any_pass(
     return result
 
 
-def _until_first_pass(of_event: Kinds, strong: Kinds) -> Kinds:
+def _until_first_pass(of_event: Codes, strong: Codes) -> Codes:
     """Everything before the first pass of the model is setup, but for the batch of that pass."""
     passes = np.isin(strong, (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER))
     first = int(passes.argmax()) if passes.any() else len(strong)
@@ -136,7 +133,7 @@ def _until_first_pass(of_event: Kinds, strong: Kinds) -> Kinds:
     return of_event
 
 
-def _runs(of_event: Kinds) -> tuple[Run, ...]:
+def _runs(of_event: Codes) -> tuple[Run, ...]:
     if not len(of_event):
         return ()
     starts = np.flatnonzero(np.append(True, of_event[1:] != of_event[:-1]))

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.lives import BEFORE, Index, Lives, lives
+from pinchpoint.analysis.memory.lives import BEFORE, Lives, lives
 from pinchpoint.analysis.memory.rounding import rules
 from pinchpoint.analysis.memory.segments import (
     Held,
@@ -23,6 +22,7 @@ from pinchpoint.analysis.memory.segments import (
 )
 from pinchpoint.analysis.memory.sizes import Frame, Sizes, sizes
 from pinchpoint.trace import AllocatorAction, BlockState, MemorySnapshot, Table, Trace
+from pinchpoint.trace.arrays import Ints
 
 Beginning = Literal["whole", "late start", "ring", "late start or ring", "unknown"]
 
@@ -48,19 +48,19 @@ class Replay:
 
     device: int
     events: Table
-    time_us: NDArray[np.int64] | None
+    time_us: Ints | None
     blocks: Lives
-    size: Index
-    slack: Index
+    size: Ints
+    slack: Ints
     held: tuple[Held, ...]
-    requested: Index
-    allocated: Index
-    active: Index
-    reserved: Index
+    requested: Ints
+    allocated: Ints
+    active: Ints
+    reserved: Ints
     base: tuple[int, int, int, int]  # the four values before the first event
     beginning: Beginning
     doubts: tuple[str, ...]
-    slack_curve: Index
+    slack_curve: Ints
 
     def __len__(self) -> int:
         return len(self.events)
@@ -68,7 +68,7 @@ class Replay:
     def peak(self, curve: Literal["requested", "allocated", "active", "reserved"]) -> Peak:
         """The peak of a curve within the recorded window."""
         names = ("requested", "allocated", "active", "reserved")
-        values: Index = getattr(self, curve)
+        values: Ints = getattr(self, curve)
         base = self.base[names.index(curve)]
         slack = self.slack_curve if curve in ("allocated", "active") else None
         if not len(values):
@@ -122,7 +122,7 @@ def replay(trace: Trace, device: int) -> Replay:
     )
 
 
-def _curves(blocks: Lives, found: Sizes, events: int) -> tuple[Index, Index, Index, Index]:
+def _curves(blocks: Lives, found: Sizes, events: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Requested, allocated, active bytes and slack, before the first event and after each."""
     return (
         curve(blocks.birth, blocks.death, blocks.requested, events),
@@ -132,12 +132,12 @@ def _curves(blocks: Lives, found: Sizes, events: int) -> tuple[Index, Index, Ind
     )
 
 
-def curve(birth: Index, death: Index, weight: Index, events: int) -> Index:
+def curve(birth: Ints, death: Ints, weight: Ints, events: int) -> Ints:
     """Sum of the weights of what is alive; shape ``(events + 1,)``, value 0 is before event 0."""
     change = np.zeros(events + 2, np.int64)
     np.add.at(change, birth + 1, weight)
     np.add.at(change, np.maximum(death + 1, birth + 1), -weight)
-    total: Index = np.cumsum(change)[:-1]
+    total: Ints = np.cumsum(change)[:-1]
     return total
 
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.lives import BEFORE, Index
+from pinchpoint.analysis.memory.lives import BEFORE
 from pinchpoint.trace import AllocatorAction, MemorySnapshot, Table
+from pinchpoint.trace.arrays import Ints, Rows
 
 SMALL_SEGMENT_BYTES = 2 << 20  # kSmallBuffer of c10/cuda/CUDACachingAllocator: small requests
 MOST_LOOKED_AT = 50_000_000  # ranges, to find parts of them; real files need hundreds
@@ -36,16 +36,16 @@ class Held:
     death: int
 
 
-def reserved_change(events: Table) -> Index:
+def reserved_change(events: Table) -> Ints:
     """Bytes gained from the driver (negative: given back) by each event; shape ``(events,)``."""
     action, size = events["action"], events["bytes"]
-    change: Index = np.where(np.isin(action, _GAINS), size, 0) - np.where(
+    change: Ints = np.where(np.isin(action, _GAINS), size, 0) - np.where(
         np.isin(action, _LOSSES), size, 0
     )
     return change
 
 
-def segment_rows(events: Table) -> NDArray[np.intp]:
+def segment_rows(events: Table) -> Rows:
     """Rows of the events that gain or lose memory of the driver."""
     return np.flatnonzero(np.isin(events["action"], (*_GAINS, *_LOSSES)))
 

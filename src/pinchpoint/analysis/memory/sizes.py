@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.memory.lives import Index, Lives
+from pinchpoint.analysis.memory.lives import Lives
 from pinchpoint.analysis.memory.rounding import LARGE_REMAINDER_BYTES, Rules
 from pinchpoint.analysis.memory.segments import Range, event_range
 from pinchpoint.trace import AllocatorAction, Table
+from pinchpoint.trace.arrays import Ints
 
 MOST_SEARCHED = 50_000_000  # free blocks, to find where an unmapped range lies; real: hundreds
 CHUNK_EVENTS = 1_000_000  # turned into Python numbers at a time
@@ -31,8 +32,8 @@ class Sizes:
     the rounded request.
     """
 
-    bytes: Index
-    slack: Index
+    bytes: Ints
+    slack: Ints
     unplaced: int
 
 
@@ -78,7 +79,7 @@ def _relevant(events: Table) -> Iterator[tuple[int, int, int, int]]:
 
 def _sizes_before(
     blocks: Lives, first: int, around: Frame, rules: Rules, end: int
-) -> tuple[Index, Index]:
+) -> tuple[Ints, Ints]:
     """Sizes of the blocks that were there before the recording, and their slack.
 
     Those that stayed are in the snapshot. Of the others the request is known. In a large segment a
@@ -113,7 +114,7 @@ def _sizes_before(
     return out, slack
 
 
-def _first_placed_behind(blocks: Lives, first: int, order: Index) -> dict[int, int]:
+def _first_placed_behind(blocks: Lives, first: int, order: Ints) -> dict[int, int]:
     """For blocks from before: where the first block was placed in the gap right behind them."""
     if not first or first == len(blocks):
         return {}

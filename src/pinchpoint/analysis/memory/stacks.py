@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.trace import Frame, Stacks
+from pinchpoint.trace.arrays import Mask
 
 
 class Sign(IntFlag):
@@ -144,14 +144,14 @@ class StackSigns:
     root: NDArray[np.int32]  # outermost Python frame, -1 without one
 
     @cached_property
-    def other_thread(self) -> NDArray[np.bool_]:
+    def other_thread(self) -> Mask:
         """Stacks whose Python part begins inside PyTorch: C++ called back into Python, which in
         training is the autograd thread (hooks, custom functions, checkpointing)."""
         inside = np.array([bool(_TORCH.search(f.file)) for f in self.stacks.frames] + [False])
-        result: NDArray[np.bool_] = inside[self.root] & (self.root >= 0)
+        result: Mask = inside[self.root] & (self.root >= 0)
         return result
 
-    def has(self, sign: Sign) -> NDArray[np.bool_]:
+    def has(self, sign: Sign) -> Mask:
         """Stacks that show any of the signs."""
         result: Mask = (self.sign & int(sign)) != 0
         return result

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.lives import Index
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.stacks import is_python
+from pinchpoint.trace.arrays import Ints
 
 POINTS = 900  # of a curve: more than a screen has columns to tell apart
 
@@ -17,10 +17,10 @@ class Timeline:
     """Requested bytes of each category, and reserved bytes, after chosen events: of each stretch of
     events the one where most is requested, so that every peak is kept."""
 
-    event: Index
-    by_category: dict[Category, Index]
-    reserved: Index
-    phase: Index
+    event: Ints
+    by_category: dict[Category, Ints]
+    reserved: Ints
+    phase: Ints
 
 
 def timeline(history: History, points: int = POINTS) -> Timeline:

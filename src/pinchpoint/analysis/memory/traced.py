@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.lives import BEFORE, Index, Lives, chained, lives
+from pinchpoint.analysis.memory.lives import BEFORE, Lives, chained, lives
 from pinchpoint.analysis.memory.replay import Replay, curve
 from pinchpoint.analysis.memory.stacks import OPERATOR_FILE
 from pinchpoint.trace import (
@@ -28,6 +28,7 @@ from pinchpoint.trace import (
     empty_table,
     table,
 )
+from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.nesting import NO_ROW, innermost, nest, nesting_order
 
 HOST = -1  # as a device: memory of the host
@@ -43,9 +44,9 @@ class Traced:
     """A snapshot without segments, and the totals that the trace gives after each event."""
 
     snapshot: MemorySnapshot
-    allocated: Index
-    reserved: Index
-    known: NDArray[np.bool_]  # where the totals are known
+    allocated: Ints
+    reserved: Ints
+    known: Mask  # where the totals are known
 
 
 def traced(trace: Trace) -> Traced | None:
@@ -73,7 +74,7 @@ def traced(trace: Trace) -> Traced | None:
     )
 
 
-def _events(rows: Table, stack: Index, twice: Index, origin_us: int) -> Table:
+def _events(rows: Table, stack: Ints, twice: Ints, origin_us: int) -> Table:
     """Each free is first requested and then complete: the trace has one event for both."""
     size = rows["bytes"][twice]
     second = np.append(False, twice[1:] == twice[:-1])
@@ -97,7 +98,7 @@ def _events(rows: Table, stack: Index, twice: Index, origin_us: int) -> Table:
     )
 
 
-def _around(trace: Trace, rows: Table) -> Index:
+def _around(trace: Trace, rows: Table) -> Ints:
     """The innermost host row around each memory event on its thread."""
     ops = trace.host_ops
     assert ops is not None
@@ -107,11 +108,11 @@ def _around(trace: Trace, rows: Table) -> Index:
     nested = nest(thread[order], start[order], end[order])
     when = rows["time_ns"]
     found = innermost(nested, rows["thread"].astype(np.int64), when, when)
-    result: Index = np.append(order, NO_ROW)[found]  # NO_ROW is the last position
+    result: Ints = np.append(order, NO_ROW)[found]  # NO_ROW is the last position
     return result
 
 
-def _stacks(trace: Trace, wanted: Index) -> tuple[Stacks, dict[int, int]]:
+def _stacks(trace: Trace, wanted: Ints) -> tuple[Stacks, dict[int, int]]:
     """Stacks of these host rows, equal ones once, and the stack of each row."""
     ops = trace.host_ops
     assert ops is not None

@@ -9,10 +9,10 @@ import numpy as np
 
 from pinchpoint.analysis.memory.heap import Heap, heap
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.analysis.memory.stacks import Sign
 from pinchpoint.trace import AllocatorAction
+from pinchpoint.trace.arrays import Mask
 
 OVERHEAD_RATIO = 0.05  # reserved over used, at their peaks; steps of one size stay below
 THOUGH_CACHED_RATIO = 0.25  # of new memory, taken while as much lay in the cache
@@ -40,11 +40,8 @@ class Waste:
     grown_though_cached_bytes: int
     grown_bytes: int
     retries: tuple[Retry, ...]
-    emptied: int  # times the program emptied the cache
     varying: float
     at_peak: Heap
-    at_worst: Heap
-    worst_event: int
 
 
 @once_per_history
@@ -53,7 +50,6 @@ def waste(history: History) -> Waste:
     replay = history.replay
     active, reserved = replay.peak("active"), replay.peak("reserved")
     grown, although = _growth(history)
-    worst = _worst_event(history)
     return Waste(
         overhead_bytes=reserved.bytes - active.bytes,
         active_peak_bytes=active.bytes,
@@ -61,11 +57,8 @@ def waste(history: History) -> Waste:
         grown_though_cached_bytes=although,
         grown_bytes=grown,
         retries=retries(history),
-        emptied=_emptied(history),
         varying=_varying(history),
         at_peak=heap(history, max(active.event, 0)),
-        at_worst=heap(history, worst),
-        worst_event=worst,
     )
 
 
@@ -110,12 +103,6 @@ def _by_program(history: History) -> Mask:
     return result
 
 
-def _emptied(history: History) -> int:
-    events = history.replay.events
-    free = (events["action"] == AllocatorAction.SEGMENT_FREE) & _by_program(history)
-    return int((free & ~np.append(False, free[:-1])).sum())
-
-
 def _varying(history: History) -> float:
     """How much the forward passes of the steps differ in what they allocate."""
     blocks = history.blocks
@@ -130,10 +117,3 @@ def _varying(history: History) -> float:
     each = total[end] - total[first]
     each = each[1:][each[1:] > 0]  # the first step also warms up
     return float(each.max() / each.min()) if len(each) > 1 else 1.0
-
-
-def _worst_event(history: History) -> int:
-    """Where most is cached and cannot be given back, among the moments when a pass has ended."""
-    ends = [r.end - 1 for r in history.phases.runs] or [history.last]
-    cached = history.replay.reserved - history.replay.active
-    return max(ends[:1] + ends, key=lambda e: int(cached[e])) if len(cached) else 0

@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.checkpointing import checkpointing
 from pinchpoint.analysis.memory.growth import growth
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.lives import Mask
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase, Run
 from pinchpoint.analysis.memory.waste import waste
+from pinchpoint.trace.arrays import Ints, Mask
 
 RANKS = 8  # of the sharding questions, unless asked otherwise: the GPUs of one common machine
 ALLOCATOR_MARGIN = 0.95  # of a device that a process can fill before fragmentation ends it
@@ -101,7 +100,7 @@ def batch(history: History, capacity_bytes: int) -> Batch | None:
     )
 
 
-def _curve(history: History, wanted: Mask) -> NDArray[np.int64]:
+def _curve(history: History, wanted: Mask) -> Ints:
     """Requested bytes of some blocks after each event."""
     blocks, count = history.blocks, len(history.replay)
     delta = np.zeros(count + 2, np.int64)
@@ -121,7 +120,7 @@ def scaled_peak(history: History, factors: Mapping[Category, float], extra_bytes
     return _with_change(history, change) + extra_bytes
 
 
-def _with_change(history: History, change: NDArray[np.int64]) -> int:
+def _with_change(history: History, change: Ints) -> int:
     delta = np.zeros(len(history.replay) + 2, np.int64)
     rows = np.flatnonzero(change)
     np.add.at(delta, history.blocks.birth[rows] + 1, change[rows])
@@ -167,7 +166,7 @@ def _set_to_none(history: History) -> list[WhatIf]:
     ]
 
 
-def gradients_kept(history: History) -> NDArray[np.int64]:
+def gradients_kept(history: History) -> Ints:
     """Bytes of gradients that could be gone, after each event: from an optimizer step that they
     outlive until the next backward pass makes a gradient of their size."""
     blocks, count = history.blocks, len(history.replay)
@@ -196,7 +195,7 @@ def gradients_kept(history: History) -> NDArray[np.int64]:
     return np.cumsum(change)[:count]
 
 
-def _made_again(history: History, wanted: NDArray[np.int64], backward: Run) -> NDArray[np.int64]:
+def _made_again(history: History, wanted: Ints, backward: Run) -> Ints:
     """When the backward pass makes blocks of these sizes, each once; its end where it does not."""
     blocks = history.blocks
     made = blocks.born_within(backward.first, backward.end)

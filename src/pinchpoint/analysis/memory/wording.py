@@ -2,6 +2,7 @@
 
 from pinchpoint.trace import Frame
 
+# Memory is sold and allocated in powers of two.
 _UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 

@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.facts import BETWEEN_RANKS
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.known import mean as mean_of_all
 from pinchpoint.analysis.ranks.summary import Part
-
-Floats = NDArray[np.float64]
+from pinchpoint.trace.arrays import Floats, Ints
 
 WAITING = Part(id="waiting-for-ranks", label="waiting for the last rank", group="exposed")
 TRANSFER = Part(id="exposed-transfer", label="transfer between ranks, not hidden", group="exposed")
@@ -76,7 +74,7 @@ def scaling(job: Job) -> Scaling | None:
     return Scaling(own, waiting, transfer, "nothing" if own >= NEARLY_ALL_RATIO else limit)
 
 
-def _whole(values: Floats) -> NDArray[np.int64]:
+def _whole(values: Floats) -> Ints:
     """Integers next to the values that add up to their rounded sum."""
     low = np.floor(values).astype(np.int64)
     missing = round(float(values.sum())) - int(low.sum())

@@ -3,17 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.collective_arguments import Arguments, collective_arguments
 from pinchpoint.analysis.kernel_short_names import short_kernel_name
 from pinchpoint.analysis.launches import issued, own_work
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import DeviceKind, HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
-
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
 
 POINT_TO_POINT = ("send", "recv", "sendrecv")  # as recorded
 PAIR = "send and receive"  # the two ends of one transfer, once both ranks are known

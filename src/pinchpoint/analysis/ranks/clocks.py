@@ -25,16 +25,15 @@ from pinchpoint.analysis.ranks.matching import (
     thinned,
 )
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
+from pinchpoint.trace.arrays import Floats, Ints, Mask
 
-Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
-Floats = NDArray[np.float64]
 
 ANCHORS = 64  # collectives of a group that fix a rank's clock
 MOST_ANCHORS = 200_000  # of one group: about 100 bytes each while clocks are aligned
 FEWEST_ANCHORS = 24  # of a rank: half of them are left at worst, enough to tell a drift
-ROUNDS = 3
-FEWEST_FOR_DRIFT = 12
+ROUNDS = 3  # ranks move to the others' median, which moves too; drift is read in the last
+FEWEST_FOR_DRIFT = 12  # four in each third: a median of fewer is one of them
 SURE_RATIO = 3.0  # a drift must move the ends by this many times what they scatter
 
 
@@ -42,7 +41,7 @@ SURE_RATIO = 3.0  # a drift must move the ends by this many times what they scat
 class Clocks:
     """How each rank's clock differs from the first one's; arrays of one element a rank."""
 
-    aligned: NDArray[np.bool_]
+    aligned: Mask
     offset_ns: Ints  # what the rank's clock is ahead by, at ``middle_ns``
     drift: Floats  # relative
     uncertainty_ns: Floats  # median distance of its ends from the common ones; nan if not aligned
@@ -197,7 +196,7 @@ def _by_rank(groups: list[_Joined], n: int) -> _Rows:
     return _Rows(rows, edges, end)
 
 
-def _first_offsets(groups: list[_Joined], n: int) -> tuple[Floats, NDArray[np.bool_]]:
+def _first_offsets(groups: list[_Joined], n: int) -> tuple[Floats, Mask]:
     """Offsets from group to group, beginning at the first rank of each connected part.
 
     Only the part with most ranks counts as aligned: the others share no collective with it.

@@ -10,10 +10,8 @@ from pinchpoint.analysis.ranks.facts import Facts
 from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, meets
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import Occurrences, Rendezvous, Split, split
+from pinchpoint.trace.arrays import Floats, Ints
 from pinchpoint.trace.intervals import covered_before, flatten
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,17 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.ranks.facts import BETWEEN_RANKS, Facts
 from pinchpoint.analysis.ranks.summary import Cause, Kernel, RankSummary
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from pinchpoint.trace.arrays import Floats, Ints
 
 LEAST_MORE_RATIO = 1.02  # below it, counts differ for no reason worth a word
 MORE_RATIO = 1.05  # kernels launched, or blocks in them, beyond which a rank has more work
 SLOWER_RATIO = 1.03  # the same kernel with the same blocks: jitter stays below it
 ALL_KERNELS_RATIO = 0.8  # of kernel time: slower clocks touch nearly every kernel
-MOST_NAMED = 4
+MOST_NAMED = 4  # what a sentence about one rank can hold
 LEAST_RATIO = 0.05  # of the whole excess: less is no explanation
 
 # The words of the question: what was it doing?
@@ -40,7 +37,6 @@ SUBJECTS = {
 }
 MORE_WORK, SLOW_DEVICE, SLOW_KERNEL = "more work", "slow device", "slow kernel"
 DEVICE_SUBJECTS = (MORE_WORK, SLOW_DEVICE, SLOW_KERNEL)
-HOST_SUBJECTS = frozenset(SUBJECTS.values())
 OTHER = "other"
 
 

@@ -10,16 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.ranks.known import mean_of_steps
 from pinchpoint.analysis.ranks.rank_facts import RankFacts, RankTable
 from pinchpoint.analysis.ranks.summary import Kernel, Part, RankSummary, unpack
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 MOST_STEPS = 100  # of the job; the last ones
 # Of ranks × steps: a dozen matrices of 8 bytes are kept, so that more ranks have fewer steps.

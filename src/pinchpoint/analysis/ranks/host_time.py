@@ -1,15 +1,13 @@
 """What the host of a rank needs to issue a step, whatever its device makes it wait for."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.calls import rank_calls
 from pinchpoint.analysis.steps import Steps
 from pinchpoint.analysis.synchronisation import waits
 from pinchpoint.trace import ApiKind, Trace
+from pinchpoint.trace.arrays import Ints
 from pinchpoint.trace.intervals import covered_before, flatten
-
-Ints = NDArray[np.int64]
 
 USUAL_LAUNCH_NS = 20_000  # recorded launches on H100 hosts take 5 to 12 µs
 

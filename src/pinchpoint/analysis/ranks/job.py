@@ -7,7 +7,6 @@ numbers a rank and a few numbers a distinct collective: docs/explanation/ranks.m
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.clocks import Anchors, Clocks, align, anchors_a_rank
 from pinchpoint.analysis.ranks.communication import Communication, communication
@@ -23,9 +22,7 @@ from pinchpoint.analysis.ranks.stragglers import Excess, Lateness, excess, laten
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import Rendezvous, gather
 from pinchpoint.analysis.ranks.what_if import Replay, replay
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from pinchpoint.trace.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)

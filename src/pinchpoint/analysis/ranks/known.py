@@ -1,9 +1,8 @@
 """Means and medians over the values that are known; nan where none is."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from pinchpoint.trace.arrays import Floats
 
 
 def median_of_ranks(values: Floats) -> Floats:

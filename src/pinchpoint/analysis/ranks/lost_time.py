@@ -15,7 +15,7 @@ from pinchpoint.analysis.source_lines import Place, place_of, places
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import Trace
 
-CAUSES_KEPT = 16
+CAUSES_KEPT = 16  # a summary is to stay small, and a reader looks at the first few
 
 
 def lost_time(trace: Trace) -> tuple[Cause, ...]:

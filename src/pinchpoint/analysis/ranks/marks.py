@@ -17,17 +17,16 @@ from pinchpoint.analysis.ranks.facts import Facts
 from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, by_group, meets
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack, unpack_small
 from pinchpoint.analysis.ranks.waits import Rendezvous
+from pinchpoint.trace.arrays import Floats, Ints
 from pinchpoint.trace.intervals import covered_before, flatten
 
-Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
-Floats = NDArray[np.float64]
 
 # Calls of all ranks in the replayed steps, about 120 bytes each: as many steps as make few of them,
 # and one step at any rate where that can be afforded.
 ENOUGH_MARKS, MOST_MARKS = 200_000, 2_000_000
 ENOUGH_MEETINGS, MOST_MEETINGS = 8_000, 40_000  # distinct collectives, simulated in 50 µs each
-NO_STEP = -1
+NO_STEP = -1  # the meeting is a collective
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +134,7 @@ class _Laid:
         return _Columns(*(np.frombuffer(buffer, kind) for buffer, kind in laid))
 
 
-_NEVER = np.int64(1) << 62
+_NEVER = np.int64(1) << 62  # beyond any time, and sums of two still fit
 
 
 def marks(

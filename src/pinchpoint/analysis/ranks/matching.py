@@ -7,11 +7,10 @@ has the same kinds and sizes in a row, and ends at the same distance in time, wh
 say.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.calls import PAIR
 from pinchpoint.analysis.ranks.summary import (
@@ -22,8 +21,8 @@ from pinchpoint.analysis.ranks.summary import (
     unpack,
     unpack_small,
 )
+from pinchpoint.trace.arrays import Ints, Mask
 
-Ints = NDArray[np.int64]
 Source = Callable[[], Iterator[RankSummary]]  # every rank once, in order of rank, again and again
 
 STEP_SHIFT = 24  # a key is the step's number and, in the low bits, the position in it
@@ -36,7 +35,7 @@ SAME_END_NS = 2_000  # ranks leave a collective within microseconds: less scatte
 MOST_DRIFT = 150e-6  # crystal clocks stay within 100 ppm; beyond this, calls do not belong together
 MOST_APART_NS = 250_000_000  # of clocks; beyond it, recordings were made at different times
 MOST_DIFFERENT = 0.02  # calls of another kind in lists that belong together
-_MASK = (1 << 40) - 1
+_MASK = (1 << 40) - 1  # fits an int64, and two kinds of calls hardly ever share a number
 
 # All ranks leave these together, because each needs something from every other one.
 SYNCHRONISING = ("allreduce", "allgather", "reduce_scatter", "alltoall", "barrier", "all_reduce",
@@ -215,7 +214,7 @@ def _overlap(reference: int, other: int, shift: int) -> tuple[slice, slice]:
     return slice(first, max(last, first)), slice(first + shift, max(last, first) + shift)
 
 
-def thinned(keys: Ints, most: int) -> NDArray[np.bool_]:
+def thinned(keys: Ints, most: int) -> Mask:
     """About ``most`` of the keys, chosen by their value, so that all ranks choose the same ones."""
     if len(keys) <= most:
         return np.ones(len(keys), np.bool_)
@@ -223,10 +222,5 @@ def thinned(keys: Ints, most: int) -> NDArray[np.bool_]:
     while len(keys) > most * parts:
         parts *= 2
     mixed = keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    chosen: NDArray[np.bool_] = (mixed >> np.uint64(40)) % np.uint64(parts) == 0
+    chosen: Mask = (mixed >> np.uint64(40)) % np.uint64(parts) == 0
     return chosen
-
-
-def first_of_each(values: Iterable[GroupName]) -> tuple[GroupName, ...]:
-    """Distinct groups in order."""
-    return tuple(dict.fromkeys(values))

@@ -7,14 +7,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.facts import complete_steps
 from pinchpoint.analysis.ranks.matching import STEP_SHIFT, GroupCalls, GroupName, Matching, by_group
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import NOBODY, Rendezvous
-
-Ints = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 MOST_LISTED = 32  # one misplaced call makes all later ones differ
 MOST_RANKS = 8  # named in one entry

@@ -9,12 +9,10 @@ from collections.abc import Iterator
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, by_group, thinned
 from pinchpoint.analysis.ranks.summary import RankSummary, pack, unpack, unpack_small
-
-Ints = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 ANCHORS = 64  # collectives of a group that are compared
 

@@ -8,15 +8,12 @@ the second time counts.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.marks import NO_STEP, Marks
+from pinchpoint.trace.arrays import Floats, Ints
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-PASSES = 2
-LIKE_ITSELF = -1
+PASSES = 2  # one from the recorded state, to settle, and one that counts
+LIKE_ITSELF = -1  # no rank's number
 
 
 @dataclass(frozen=True, eq=False)

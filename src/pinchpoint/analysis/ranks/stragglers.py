@@ -8,16 +8,12 @@ beyond its peers is what the job loses.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.communication import Communication
 from pinchpoint.analysis.ranks.facts import RECORDED_PARTS, Facts
 from pinchpoint.analysis.ranks.known import mean as mean_of_all
 from pinchpoint.analysis.ranks.known import mean_of_steps, median_of_ranks
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 SMALL_GROUP = 16  # up to here a rank is compared with the others only, without itself
 # Of the estimated recording cost; lateness that it can explain is not held against a rank. A single
@@ -27,8 +23,8 @@ DOUBT_OF_ONE_STEP = 2.0  # times the usual doubt
 LATE_RATIO = 0.5  # of a straggler's usual excess: in such a step it was late
 SURE_ERRORS = 2.0  # standard errors above nothing: ranks that share cores take turns by chance
 OFTEN_RATIO = 0.5  # of the steps; a rank that is late in fewer is not one that always is
-MOST_NAMED = 16
-MOST_INCIDENTS = 64
+MOST_NAMED = 16  # more ranks than a reader looks at one by one
+MOST_INCIDENTS = 64  # the longest ones: the document stays bounded in jobs of any length
 LEAST_EXCESS_RATIO = 0.03  # of the step: smaller differences between ranks are no subject
 SPREAD_DEVIATIONS = 4.0  # robust deviations of all ranks; below it a rank is one of many
 MAD_TO_SIGMA = 1.4826  # of a normal distribution
@@ -83,15 +79,8 @@ class Lateness:
     """Who holds up the job. ``cost_ns`` is what a step would be shorter if nobody did."""
 
     cost_ns: int
-    worst_by_step: tuple[int, ...]  # position of the slowest rank
     stragglers: tuple[Straggler, ...]
-    explained_ratio: float  # of the cost, by the stragglers
     incidents: tuple[Incident, ...]  # where it is not always the same ranks; worst first
-
-    @property
-    def changing(self) -> bool:
-        """Whether the late rank changes from step to step."""
-        return not self.stragglers
 
 
 def excess(facts: Facts, between: Communication) -> Excess:
@@ -127,7 +116,7 @@ def lateness(facts: Facts, over: Excess) -> Lateness:
     sure = np.nan_to_num(over.sure_ns)
     steps = sure.shape[1]
     if not steps or not len(sure):
-        return Lateness(0, (), (), 0.0, ())
+        return Lateness(0, (), ())
     worst = sure.argmax(axis=0)
     by_step = sure.max(axis=0)
     cost = float(by_step.mean())
@@ -143,9 +132,9 @@ def lateness(facts: Facts, over: Excess) -> Lateness:
     if explained < OFTEN_RATIO:
         sure = np.nan_to_num(over.beyond_doubt_ns(DOUBT_OF_ONE_STEP))
         cost = float(sure.max(axis=0).mean())
-        return Lateness(round(cost), tuple(worst.tolist()), (), explained, _incidents(sure))
+        return Lateness(round(cost), (), _incidents(sure))
     found = tuple(_straggler(int(r), sure[r]) for r in named[:MOST_NAMED].tolist())
-    return Lateness(round(cost), tuple(worst.tolist()), found, explained, _incidents(sure))
+    return Lateness(round(cost), found, _incidents(sure))
 
 
 def _usual(mean: Floats, peer_of: Ints) -> float:

@@ -4,7 +4,6 @@ import re
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.accounting import breakdown
 from pinchpoint.analysis.collective_arguments import Arguments
@@ -35,10 +34,9 @@ from pinchpoint.analysis.recording_cost import cost_in_windows
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.trace import DeviceKind, Severity, Trace
+from pinchpoint.trace.arrays import Floats, Ints
 
-Ints = NDArray[np.int64]
-
-KERNELS_KEPT = 24
+KERNELS_KEPT = 24  # those with most time; a summary is to stay small
 _RANKS_TEXT = 400  # characters kept of a group's list of ranks
 
 
@@ -230,7 +228,7 @@ def _kernels(trace: Trace) -> tuple[Kernel, ...]:
     )
 
 
-def _blocks(trace: Trace) -> NDArray[np.float64]:
+def _blocks(trace: Trace) -> Floats:
     """Blocks by the name that a grid has; nan for other names, and at the end for no grid."""
     out = np.full(len(trace.names) + 1, np.nan)
     ops = trace.device_ops

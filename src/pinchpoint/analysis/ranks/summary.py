@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+
+from pinchpoint.trace.arrays import Ints
 
 SCHEMA = "pinchpoint.rank/1"
 MOST_BYTES = 200_000  # of a summary as JSON
@@ -17,7 +18,6 @@ MOST_CALLS = 2_200  # collectives kept: 48 bytes each, and a third more in base6
 LONGEST_TEXT = 160  # characters kept of a name or place
 MOST_CELLS = 3_000  # step × part
 
-Ints = NDArray[np.int64]
 _WIDE_BYTES, _SMALL_BYTES = 8, 4  # of a number in a column
 UNKNOWN = -1  # inside columns only: a sequence number that was not recorded
 

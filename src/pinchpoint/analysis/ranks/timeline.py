@@ -3,17 +3,15 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.matching import Source
 from pinchpoint.analysis.ranks.numbering import renumbered
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import split
+from pinchpoint.trace.arrays import Ints
 
-Ints = NDArray[np.int64]
-
-MOST_LANES = 10
+MOST_LANES = 10  # ranks that fit below each other on a screen
 MOST_PIECES = 200  # of a lane; more than a screen has pixels for
 
 

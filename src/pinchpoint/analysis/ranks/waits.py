@@ -24,14 +24,12 @@ from pinchpoint.analysis.ranks.matching import (
     meets,
 )
 from pinchpoint.analysis.ranks.summary import CallKind, RankSummary, unpack, unpack_small
+from pinchpoint.trace.arrays import Ints, Mask
 
-Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
-NOBODY = -1
-_FAR = np.int64(1) << 62
+NOBODY = -1  # no rank's number
+_FAR = np.int64(1) << 62  # beyond any time, and sums of two still fit
 
 
 @dataclass

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.facts import Facts
 from pinchpoint.analysis.ranks.known import (
@@ -16,9 +15,7 @@ from pinchpoint.analysis.ranks.known import (
 from pinchpoint.analysis.ranks.marks import Marks
 from pinchpoint.analysis.ranks.replay import LIKE_ITSELF, Change, step_ns
 from pinchpoint.analysis.ranks.stragglers import Excess
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from pinchpoint.trace.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.replay.lanes import NO_DEPENDENCY, Ints, Nodes, Rows
+from pinchpoint.analysis.replay.lanes import NO_DEPENDENCY, Nodes
 from pinchpoint.trace import ApiKind, MemoryKind, Table
+from pinchpoint.trace.arrays import Ints, Rows
 
 BLOCKED_CALL_RATIO = 8  # a launch this much longer than the median waited for a full queue
 BLOCKED_CALL_LEAST_NS = 100_000  # and at least this long

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[np.intp]
+from pinchpoint.trace.arrays import Rows
 
 
 @dataclass(frozen=True, eq=False)

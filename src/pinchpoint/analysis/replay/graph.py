@@ -17,16 +17,10 @@ import numpy as np
 
 from pinchpoint.analysis.launches import main_thread
 from pinchpoint.analysis.replay.blocking import Blocking
-from pinchpoint.analysis.replay.lanes import (
-    MAIN_LANE,
-    NO_DEPENDENCY,
-    Ints,
-    Nodes,
-    Rows,
-    lanes_of,
-)
+from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY, Nodes, lanes_of
 from pinchpoint.analysis.replay.streams import constraints, free_from, typical_launch_latency_ns
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
 from pinchpoint.trace.named import rows_named
 

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.launches import main_thread
 from pinchpoint.trace import ApiKind, Table, Trace
-
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
+from pinchpoint.trace.arrays import Ints, Rows
 
 MOST_TURNS = 8  # changes between the two threads a step: forward, backward, optimizer, and again
 FEWEST_IN_A_TURN = 16  # launches: micro-steps take more turns, but each of them is long

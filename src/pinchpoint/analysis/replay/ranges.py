@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from math import hypot
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.replay.graph import Graph
-
-Ints = NDArray[np.int64]
+from pinchpoint.trace.arrays import Ints
 
 ONE_STEP_RATIO = 0.1  # recorded steps of one program usually differ by less
 

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.lanes import NO_DEPENDENCY
 
-Ints = NDArray[np.int64]
-
-PASSES = 3
+PASSES = 3  # one from the recorded state, one to settle, one that counts
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.replay.lanes import NO_DEPENDENCY, Ints, Rows
+from pinchpoint.analysis.replay.lanes import NO_DEPENDENCY
 from pinchpoint.trace import Table, Trace
+from pinchpoint.trace.arrays import Ints, Rows
 
 LONGEST_LAUNCH_LATENCY_NS = 10_000  # 3 to 8 µs on H100 and A100, recorded, with an empty stream
 OTHER_STREAM_WAIT_NS = 5_000  # a longer bubble is looked up for a cause on another stream

@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from pinchpoint.bench.micro.backends import flat
+from pinchpoint.hardware.dtypes import format_of
 from pinchpoint.hardware.specs import DeviceSpec, find_spec
-
-_TORCH_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 
 def least_bytes(arguments: Iterable[Any], result: Any) -> float | None:
@@ -51,8 +50,8 @@ def spec_of(device: str) -> DeviceSpec | None:
 
 def highest_flop_per_s(spec: DeviceSpec, values: Iterable[Any]) -> float | None:
     """The peak for the types of these arrays; float32 may run as TF32, so the higher one."""
-    types = {str(getattr(v, "dtype", "")).removeprefix("torch.") for v in flat(values)}
-    names = {_TORCH_TYPES[t] for t in types if t in _TORCH_TYPES}
+    types = {format_of(str(getattr(value, "dtype", ""))) for value in flat(values)}
+    names = {known.peak for known in types if known is not None and known.peak is not None}
     if "fp32" in names:
         names.add("tf32")
     if "fp64" in names:

@@ -20,9 +20,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.frames import shows_python
 from pinchpoint.analysis.in_steps import device_ops_in_steps
-from pinchpoint.analysis.shapes import elements, input_dtypes, tensor_shapes
+from pinchpoint.analysis.launched_calls import launched_calls
 from pinchpoint.analysis.stopwatch import stopwatches
 from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
@@ -34,7 +35,6 @@ RECORD = "shapes and Python stacks: record_shapes=True, with_stack=True"
 
 FEWEST_REPEATS = 16
 MOSTLY_RATIO = 0.8  # of the launches are the one kernel
-_TYPE_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "long int": 8, "int": 4}
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -55,9 +55,9 @@ def check(trace: Trace) -> Iterator[Finding]:
     top = int(np.bincount(ops["name"][rows]).argmax())
     same = rows[ops["name"][rows] == top]
     one = int(same[np.argsort(ops["duration_ns"][same])[len(same) // 2]])
-    size = _bytes(trace, ops.value("host_op", one))
-    if size is None or len(same) < max(FEWEST_REPEATS, MOSTLY_RATIO * len(rows)):
+    if len(same) < max(FEWEST_REPEATS, MOSTLY_RATIO * len(rows)):
         return
+    size = _bytes(trace, one)
     took = int(ops["duration_ns"][one])
     rate = size / max(took, 1) * 1e9
     if rate <= spec.memory_bytes_per_s:
@@ -80,15 +80,14 @@ def check(trace: Trace) -> Iterator[Finding]:
     )
 
 
-def _bytes(trace: Trace, host_op: int | float | None) -> int | None:
-    """Least bytes an elementwise operator moves: each input once, and one output."""
-    host = trace.host_ops
-    if host is None or host_op is None:
-        return None
-    shapes = trace.text(host, "shapes", int(host_op))
-    dtypes = trace.text(host, "dtypes", int(host_op))
-    sizes = [elements(s) for s in tensor_shapes(shapes)] if shapes else []
-    width = _TYPE_BYTES.get(next((d for d in input_dtypes(dtypes or "") or () if d), ""))
-    if not sizes or width is None:
-        return None
-    return (sum(sizes) + max(sizes)) * width
+def _bytes(trace: Trace, device_op: int) -> int:
+    """Least bytes that the operator behind a kernel moves. Raises NotChecked: not known."""
+    calls = launched_calls(trace)
+    which = int(calls.which[device_op])
+    if which == len(calls.calls) or not calls.calls[which].call.tensors():
+        raise NotChecked("the shapes behind the timed kernel are not recorded")
+    call = calls.calls[which].call
+    cost = cost_of(call)
+    if cost is None or cost.bytes is None or not all(map(call.dtype, call.tensors())):
+        raise NotChecked(f"the bytes that {call.name} moves are not known")
+    return cost.bytes

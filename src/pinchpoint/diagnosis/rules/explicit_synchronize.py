@@ -20,11 +20,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host_waits import Rows, WaitReason
+from pinchpoint.analysis.host_waits import WaitReason
 from pinchpoint.analysis.steps import steps
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.diagnosis.waiting import waiting
 from pinchpoint.trace import ApiKind, Trace
+from pinchpoint.trace.arrays import Rows
 
 NEEDS = ("api_calls", "device_ops")
 RECORD = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"

@@ -34,6 +34,7 @@ from pinchpoint.analysis.precision import (
 from pinchpoint.diagnosis.attainable import Attainable, Estimate, attainable, scaled
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.rule import Evidence, Finding
+from pinchpoint.hardware.dtypes import format_of
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -43,7 +44,8 @@ RECORD = "device activity: ProfilerActivity.CUDA; sizes: record_shapes=True"
 WIDE_LOAD_ELEMENTS = {Precision.BF16: 8, Precision.FP16: 8, Precision.TF32: 4}  # of 16 bytes
 USUAL_RATIO = 0.2  # align1 kernels reach 0.14 of the bf16 peak on an H100, aligned ones 0.7
 
-_SPELT = {"c10::bfloat16": ("bf16", 8), "c10::half": ("fp16", 8), "float": ("tf32", 4)}
+_WIDE_LOAD_BYTES = 16  # the widest load of a thread
+_MULTIPLIED_AS = {"bf16": "bf16", "fp16": "fp16", "fp32": "tf32"}
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -97,8 +99,10 @@ def _aligned(well: Attainable) -> Estimate:
 
 def _type_of(of: LaunchedCall) -> tuple[str, int]:
     """The type as data sheets spell it, and the multiple that its sizes should be of."""
-    first = next((_SPELT[d.lower()] for d in of.call.dtypes if d.lower() in _SPELT), None)
-    return first or ("bf16", 8)
+    for known in map(format_of, of.call.dtypes):
+        if known is not None and known.bytes and known.peak in _MULTIPLIED_AS:
+            return _MULTIPLIED_AS[known.peak], _WIDE_LOAD_BYTES // known.bytes
+    return "bf16", 8
 
 
 def _odd_sizes(trace: Trace, rows: NDArray[np.intp]) -> list[str]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 SAMPLE_NS = 3_000_000  # under 5 ms: a burst that power limits do not yet reach
-LEAST_SAMPLE_NS = 500_000  # a thousand times the resolution of events
 SUSTAINED_SAMPLE_NS = 50_000_000  # long enough for clocks to be read while the device works
 REST_S = 0.01  # between bursts, so that each starts cool
 BURSTS = 5

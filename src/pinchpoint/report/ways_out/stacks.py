@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.call_tree import NO_NODE, CallTree, Numbers, call_tree
+from pinchpoint.analysis.call_tree import NO_NODE, CallTree, call_tree
 from pinchpoint.analysis.frames import frame_of
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Ints
 
 NAME_LIMIT = 400  # characters
 SPEEDSCOPE_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -70,11 +71,11 @@ def _labels(trace: Trace, tree: CallTree) -> list[str]:
     return [plain(label, NAME_LIMIT) for label in tree.labels(trace)]
 
 
-def _own(tree: CallTree, *, device: bool) -> Numbers:
+def _own(tree: CallTree, *, device: bool) -> Ints:
     return tree.own(tree.device_ns if device else tree.host_ns)
 
 
-def _paths(tree: CallTree, own: Numbers) -> Iterator[tuple[int, ...]]:
+def _paths(tree: CallTree, own: Ints) -> Iterator[tuple[int, ...]]:
     """The nodes from the thread down to each node that has time of its own."""
     for node in np.flatnonzero(own).tolist():
         path = [node]
