@@ -19,10 +19,10 @@ from make_ranks import Truth, write
 _RUN = """
 import json, resource, sys, time
 from pathlib import Path
-import pinchpoint.report.ranks.run as job
+import pinchpoint.jobs.run as job
 from pinchpoint.report.ranks.document import encode_ranks
 from pinchpoint.report.ranks.html import render_page
-from pinchpoint.report.ranks.parts import read_parts
+from pinchpoint.jobs.parts import read_parts
 
 if __name__ == "__main__":
     folder, part = sys.argv[1], Path(sys.argv[2])

@@ -119,7 +119,7 @@ def _diagnosed_together(
     files: Sequence[Path],
 ) -> tuple[list[Report], "RanksReport | None", int]:
     """The same for several files, of which one bad one does not stop the rest."""
-    from pinchpoint.report.ranks.of_reports import (
+    from pinchpoint.jobs.from_reports import (
         is_rank_of_a_job,
         job_of,
         record_from,
@@ -146,8 +146,8 @@ def _diagnosed_together(
 def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", int]:
     """The job, and of a run its first rank, beside what else the run knows."""
     from pinchpoint.cli.ranks import must_be_usable
-    from pinchpoint.report.ranks import diagnose_ranks
-    from pinchpoint.report.ranks.of_reports import without_guesses
+    from pinchpoint.jobs import diagnose_ranks
+    from pinchpoint.jobs.from_reports import without_guesses
 
     job = diagnose_ranks([folder])
     must_be_usable(job)

@@ -12,13 +12,13 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import look, show, show_json, write_file, wrote
 from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
 from pinchpoint.report.ranks.document import RanksReport, encode_ranks
-from pinchpoint.report.ranks.run import Engine, OnRay, diagnose_ranks, write_shard
 from pinchpoint.report.ranks.terminal import render_ranks
 from pinchpoint.report.ranks.words import nothing_usable
 
 if TYPE_CHECKING:
-    from pinchpoint.report.ranks.run import Progress
+    from pinchpoint.jobs.run import Progress
 
 Switch = Parameter(negative="")
 

@@ -61,7 +61,7 @@ def _written(output: Path, text: str) -> int:
 def _all_ranks(folder: Path) -> "RanksReport | None":
     """What the ranks of a folder say together; None where it does not hold several."""
     from pinchpoint.importers.rank_files import several_ranks
-    from pinchpoint.report.ranks.run import diagnose_ranks
+    from pinchpoint.jobs.run import diagnose_ranks
 
     return diagnose_ranks([folder]) if several_ranks(folder) else None
 

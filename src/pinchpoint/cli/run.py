@@ -227,7 +227,7 @@ def _diagnose(folder: Path, said: Sequence[str]) -> None:
 
     try:
         if several_ranks(folder):
-            from pinchpoint.report.ranks import diagnose_ranks
+            from pinchpoint.jobs import diagnose_ranks
             from pinchpoint.report.ranks.terminal import render_ranks
 
             note("")

@@ -72,12 +72,12 @@ def shown(safe: Report) -> dict[str, object]:
 
 
 @cache
-def template(name: str) -> "Template":
-    """A template of this package, which escapes whatever it is given."""
+def template(name: str, package: str = "pinchpoint.report") -> "Template":
+    """A template of a package, which escapes whatever it is given."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("pinchpoint.report"),
+        loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -11,9 +11,9 @@ import pytest
 from pinchpoint.analysis.ranks.summary import RankSummary, pack, unpack
 from pinchpoint.importers import load
 from pinchpoint.importers.rank_files import RankFile
-from pinchpoint.report.ranks import diagnose_ranks, merge_parts
-from pinchpoint.report.ranks.parts import write_part
-from pinchpoint.report.ranks.read_rank import record_of
+from pinchpoint.jobs import diagnose_ranks, merge_parts
+from pinchpoint.jobs.parts import write_part
+from pinchpoint.jobs.read_rank import record_of
 from pinchpoint.report.ranks.records import PartHeader, encode_record
 
 pytestmark = pytest.mark.corpus

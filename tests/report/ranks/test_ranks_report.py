@@ -13,11 +13,11 @@ import pytest
 from pinchpoint.analysis.ranks.summary import Calls, StepColumns
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers.rank_files import RankFile
-from pinchpoint.report.ranks import diagnose_ranks, merge_parts, write_shard
+from pinchpoint.jobs import diagnose_ranks, merge_parts, write_shard
+from pinchpoint.jobs.parts import write_part
+from pinchpoint.jobs.read_rank import read_rank, record_of
 from pinchpoint.report.ranks.document import decode_ranks, encode_ranks
 from pinchpoint.report.ranks.html import render_page
-from pinchpoint.report.ranks.parts import write_part
-from pinchpoint.report.ranks.read_rank import read_rank, record_of
 from pinchpoint.report.ranks.records import PartHeader, decode_record, encode_record
 from pinchpoint.report.ranks.svg import heat_svg
 from pinchpoint.report.ranks.terminal import render_ranks

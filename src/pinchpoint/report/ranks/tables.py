@@ -12,7 +12,7 @@ from pinchpoint.analysis.ranks.links import ceiling_bytes_per_s
 from pinchpoint.report.columns import Column, result_table
 from pinchpoint.report.document import ResultTable, TableColumn
 from pinchpoint.report.ranks.document import HeatMap
-from pinchpoint.report.ranks.parts import Records
+from pinchpoint.report.ranks.records import Records
 
 Floats = NDArray[np.float64]
 
