@@ -21,7 +21,8 @@ import json, resource, sys, time
 from pathlib import Path
 import pinchpoint.jobs.run as job
 from pinchpoint.report.ranks.document import encode_ranks
-from pinchpoint.report.ranks.html import render_page
+from pinchpoint.report.html import render
+from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.jobs.parts import read_parts
 
 if __name__ == "__main__":
@@ -31,7 +32,7 @@ if __name__ == "__main__":
     mapped = time.monotonic()
     report = job.report_on(read_parts([part]))
     done = time.monotonic()
-    page = render_page(report)
+    page = render(ranks_page(report, verbose=True, full=True))
     text = encode_ranks(report)
     Path(sys.argv[3]).write_bytes(text)
     print(json.dumps({

@@ -10,9 +10,9 @@ from analysis.memory import recordings
 from analysis.memory.programs import MIB, Program
 from pinchpoint.report.memory_build import memory_report
 from pinchpoint.report.memory_document import decode_memory, encode_memory
-from pinchpoint.report.memory_html import render_page
-from pinchpoint.report.memory_terminal import render_memory
-from pinchpoint.report.terminal import Look
+from pinchpoint.report.memory_view import render_page
+from pinchpoint.report.pages.memory import memory_page
+from pinchpoint.report.terminal import Look, render
 
 
 @pytest.mark.parametrize("name", ["healthy_train", "oom", "leak_graph", "cudagraph_pool"])
@@ -41,12 +41,12 @@ def test_names_of_a_hostile_program_are_shown_as_text():
     page = render_page(trace, report)
     assert "<script" not in page
     assert "\x1b" not in page
-    text = render_memory(report, Look(verbose=True))
+    text = render(memory_page(report, verbose=True))
     assert "\x1b" not in text
 
 
 def test_a_terminal_without_unicode_gets_ascii():
-    text = render_memory(memory_report(recordings.recording("oom")), Look(unicode=False))
+    text = render(memory_page(memory_report(recordings.recording("oom"))), Look(unicode=False))
     assert text.isascii()
 
 

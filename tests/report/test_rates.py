@@ -1,6 +1,6 @@
 import pytest
 
-from pinchpoint.report.rates import rate
+from pinchpoint.report.quantity import rate
 
 
 @pytest.mark.parametrize(

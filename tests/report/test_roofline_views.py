@@ -10,13 +10,13 @@ import pytest
 import pinchpoint as pp
 from analysis.launches import COMPUTE, launch, profiled
 from builders import TraceBuilder
-from pinchpoint.report import html
+from pinchpoint.report import report_html as html
 from pinchpoint.report.build import diagnose
+from pinchpoint.report.pages.roofline import roofline_page
 from pinchpoint.report.roofline_build import roofline_document
 from pinchpoint.report.roofline_document import RooflineDocument, encode_roofline
-from pinchpoint.report.roofline_svg import roofline_svg
-from pinchpoint.report.roofline_terminal import render_roofline
-from pinchpoint.report.terminal import Look
+from pinchpoint.report.svg.roofline import roofline_svg
+from pinchpoint.report.terminal import Look, render
 from report_sample import full_report
 
 DATA = Path(__file__).parents[1] / "data/ncu"
@@ -43,7 +43,7 @@ def document():
 
 
 def test_the_terminal_says_mfu_and_how_far_the_roof_is(document):
-    text = render_roofline(document)
+    text = render(roofline_page(document))
     assert "MFU 1.4 %" in text  # 2·4096³ FLOP in 10 ms against 989 TFLOP/s
     assert "137 GFLOP a step in matrix work, mostly bf16; peak 989 TFLOP/s" in text
     row = next(line for line in text.splitlines() if line.startswith("mm "))
@@ -55,7 +55,7 @@ def test_the_terminal_says_mfu_and_how_far_the_roof_is(document):
 
 def test_a_recording_of_counters_shows_launches():
     document = roofline_document(pp.load(DATA / "kernels.raw.base.csv.gz"))
-    text = render_roofline(document, Look(unicode=False))
+    text = render(roofline_page(document), Look(unicode=False))
     assert text.isascii()
     assert document.what == "launches"
     assert any("90.3 %" in line and "compute" in line for line in text.splitlines())
@@ -73,7 +73,7 @@ def test_points_beyond_the_limit_are_counted():
     found = roofline_document(training(("aten::mm", "aten::add")), most=1)
     assert len(found.points) == 1
     assert found.points_left_out == 1
-    assert "and 1 more" in render_roofline(found)
+    assert "and 1 more" in render(roofline_page(found))
 
 
 def test_the_plot_is_a_picture_without_script(document):
@@ -91,7 +91,7 @@ def test_nothing_to_draw():
     svg = roofline_svg(document)
     ElementTree.fromstring(svg)
     assert "nothing that can be placed" in svg
-    assert "100 % of the time has no place here" in render_roofline(document)
+    assert "100 % of the time has no place here" in render(roofline_page(document))
 
 
 def test_names_stay_text(document):
@@ -108,7 +108,7 @@ def test_names_stay_text(document):
     page = html.render(full_report(roofline=evil))
     assert "<script" not in page
     assert "\x1b" not in page
-    assert "\x1b" not in render_roofline(msgspec.structs.replace(evil, notes=()))
+    assert "\x1b" not in render(roofline_page(evil))
 
 
 def test_the_report_carries_it():
@@ -129,7 +129,7 @@ def test_a_report_without_it_has_no_such_section():
 
 
 def test_signs_and_columns_are_explained(document):
-    text = render_roofline(document)
+    text = render(roofline_page(document))
     assert "Whole recording: " in text
     assert "won: what of it would go" in text
 
@@ -137,6 +137,7 @@ def test_signs_and_columns_are_explained(document):
 def test_what_passes_its_roof_is_called_so_with_the_reason(document):
     fast = msgspec.structs.replace(document.points[0], bound="memory", roof_ratio=1.1)
     part = msgspec.structs.replace(fast, name="aten::gather", roof_ratio=4.0)
-    text = " ".join(render_roofline(msgspec.structs.replace(document, points=(fast, part))).split())
+    above = msgspec.structs.replace(document, points=(fast, part))
+    text = " ".join(render(roofline_page(above)).split())
     assert "above the ceiling: mm (110.0 %): the L2 cache served a part" in text
     assert "above the ceiling: gather (400.0 %): bytes are counted from whole shapes" in text

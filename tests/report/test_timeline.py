@@ -9,8 +9,8 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.report import timeline as module
-from pinchpoint.report.timeline import timeline
-from pinchpoint.report.timeline_pack import pack
+from pinchpoint.report.timeline.lanes import timeline
+from pinchpoint.report.timeline.pack import pack
 from report_sample import full_report
 
 

@@ -14,9 +14,9 @@ from pinchpoint.analysis.replay.changes import (
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.report import diagnose
 from pinchpoint.report import timeline_marks as module
-from pinchpoint.report.occurrences import Occurrences, occurrences
-from pinchpoint.report.timeline import timeline
-from pinchpoint.report.timeline_marks import marks, of_rows, of_times
+from pinchpoint.report.timeline.lanes import timeline
+from pinchpoint.report.timeline.marks import marks, of_rows, of_times
+from pinchpoint.report.timeline.occurrences import Occurrences, occurrences
 from pinchpoint.trace import MemoryKind
 
 

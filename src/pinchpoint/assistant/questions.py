@@ -15,11 +15,12 @@ from pinchpoint.diagnosis.pages import headline, page, rule_ids
 from pinchpoint.errors import UsageError
 from pinchpoint.export.database import Limits, query, tables_of
 from pinchpoint.importers import load
-from pinchpoint.report import Report, diagnose
-from pinchpoint.report.benchmarks import compare_page, terminal
+from pinchpoint.report import Report, diagnose, terminal
 from pinchpoint.report.clean import clean
 from pinchpoint.report.findings import chosen
 from pinchpoint.report.fit import fitted
+from pinchpoint.report.pages import compare as compare_page
+from pinchpoint.report.pages.result import blocks
 from pinchpoint.report.plain import plain
 from pinchpoint.serve.listing import recordings
 from pinchpoint.serve.places import Place, fingerprint, place
@@ -76,7 +77,9 @@ class Questions:
         (first, before), (second, after) = self._read(a), self._read(b)
         sides = [{f.id: f for f in report.findings} for report in (before, after)]
         found = with_findings(compare_profiles(first, second), *sides)
-        return _lines(terminal.render(compare_page.profiles_page(found)).splitlines(), max_chars)
+        return _lines(
+            terminal.render(blocks(compare_page.profiles_page(found))).splitlines(), max_chars
+        )
 
     def tables(self, file: str) -> str:
         """Tables that sql can ask of this recording: name, rows, and columns with their meaning."""

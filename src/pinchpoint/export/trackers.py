@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
-from pinchpoint.report import html, markdown, wording
+from pinchpoint.report import markdown, report_html, wording
 from pinchpoint.report.document import FindingItem, Report
+from pinchpoint.report.pages.report import report_page
 
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 
@@ -44,9 +45,9 @@ def log_to(
             raise UsageError("tensorboard needs a folder", hint="log_to(..., folder='runs/x')")
         _to_tensorboard(report, Path(folder), step or 0)
     elif to == "wandb":
-        _to_wandb(report, run, step, page or html.render(report))
+        _to_wandb(report, run, step, page or report_html.render(report))
     else:
-        _to_mlflow(report, run, step, page or html.render(report))
+        _to_mlflow(report, run, step, page or report_html.render(report))
 
 
 def _to_tensorboard(report: Report, folder: Path, step: int) -> None:
@@ -61,7 +62,7 @@ def _to_tensorboard(report: Report, folder: Path, step: int) -> None:
     for number, ms in enumerate(step_series(report)):
         value = Summary.Value(tag="pinchpoint/recorded_steps_ms", simple_value=ms)
         summaries.append((step + number, Summary(value=[value])))
-    summaries.append((step, _text(markdown.render(report))))
+    summaries.append((step, _text(markdown.render(report_page(report, verbose=True)))))
     events = [_event(number, summary) for number, summary in summaries]
     _write_events(folder, events)
 

@@ -14,13 +14,14 @@ from markupsafe import Markup
 from pinchpoint.compare import compare_profiles
 from pinchpoint.compare.profiles import with_findings
 from pinchpoint.importers import load
-from pinchpoint.report import diagnose, memory_html, page
-from pinchpoint.report.benchmarks import compare_page
-from pinchpoint.report.html import template
+from pinchpoint.report import diagnose, page
+from pinchpoint.report.html import fragment, template
 from pinchpoint.report.memory_build import memory_report
+from pinchpoint.report.memory_view import render_page
+from pinchpoint.report.pages import compare as compare_page
+from pinchpoint.report.pages.result import blocks
 from pinchpoint.report.plain import plain
-from pinchpoint.report.quantity import duration, quantity, size
-from pinchpoint.report.rates import rate
+from pinchpoint.report.quantity import duration, quantity, rate, size
 from pinchpoint.serve.listing import Recording, inside_run, recordings
 from pinchpoint.serve.live import RunState, Series, run_state
 from pinchpoint.serve.places import Place
@@ -54,7 +55,7 @@ def report_page(place: Place) -> str:
     """The same page that ``pinchpoint report`` writes; of a memory snapshot, that of its memory."""
     trace = load(place.path)
     if trace.snapshot is not None:
-        return memory_html.render_page(trace, memory_report(trace))
+        return render_page(trace, memory_report(trace))
     return page.render(trace, diagnose(trace))
 
 
@@ -64,7 +65,8 @@ def compare_pages(a: Place, b: Place, base: str) -> str:
     sides = [{f.id: f for f in diagnose(trace).findings} for trace in traces]
     found = with_findings(compare_profiles(*traces), *sides)
     shown = compare_page.profiles_page(found)
-    return _page("compare.html", plain(shown.title, _NAME_LIMIT), home=base, page=shown)
+    body = fragment(blocks(shown).blocks)
+    return _page("compare.html", plain(shown.title, _NAME_LIMIT), home=base, body=body)
 
 
 def run_page(root: Path, run: Place, base: str) -> str:
