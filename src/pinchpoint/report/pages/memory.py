@@ -291,16 +291,18 @@ def comparison_page(found: MemoryComparison) -> Page:
     return Page(
         (
             Title(f"{found.before.path} → {found.after.path}"),
+            *(block for title, changes in compared for block in _compared(title, changes)),
             Gap(),
-            *(
-                Table((title, "before", "after", "change", "%"), tuple(map(_change, changes)))
-                for title, changes in compared
-            ),
             *(Text(sentence) for sentence in found.predictions),
             *(Text(text, label="gone") for text in found.gone),
             *(Text(text, label="new") for text in found.new),
         )
     )
+
+
+def _compared(title: str, changes: tuple[Change, ...]) -> tuple[Block, ...]:
+    heads = (title, "before", "after", "change", "%")
+    return (Gap(), Table(heads, tuple(map(_change, changes)), whole=True))
 
 
 def _change(c: Change) -> tuple[str, ...]:

@@ -88,8 +88,9 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
     if verbose and report.tables:
         for table in report.tables.values():
             yield Details(table.title, (result_table(table),))
-        yield Gap()
     if report.next_command and concludes:
+        if verbose:
+            yield Gap()
         yield Command(report.next_command)
 
 

@@ -15,7 +15,7 @@ from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.pages.roofline import ceilings_page
 from pinchpoint.report.terminal import Look
 
-DATA = Path(__file__).parents[1] / "data/ncu"
+DATA = Path(__file__).parents[2] / "data/ncu"
 
 
 @pytest.fixture(scope="module")

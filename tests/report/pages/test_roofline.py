@@ -19,7 +19,7 @@ from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.terminal import Look, render
 from report_sample import full_report
 
-DATA = Path(__file__).parents[1] / "data/ncu"
+DATA = Path(__file__).parents[2] / "data/ncu"
 EVIL = '</svg><script>alert("1")</script>\x1b[31m\n&'
 MS = 1_000_000
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.report import timeline as module
+from pinchpoint.report.timeline import lanes as module
 from pinchpoint.report.timeline.lanes import timeline
 from pinchpoint.report.timeline.pack import pack
 from report_sample import full_report

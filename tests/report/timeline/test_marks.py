@@ -13,7 +13,7 @@ from pinchpoint.analysis.replay.changes import (
 )
 from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.report import diagnose
-from pinchpoint.report import timeline_marks as module
+from pinchpoint.report.timeline import marks as module
 from pinchpoint.report.timeline.lanes import timeline
 from pinchpoint.report.timeline.marks import marks, of_rows, of_times
 from pinchpoint.report.timeline.occurrences import Occurrences, occurrences
