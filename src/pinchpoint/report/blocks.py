@@ -122,6 +122,10 @@ class Finding:
     facts: tuple[Fact, ...] = ()
     code: tuple[str, ...] = ()  # belongs to the fact that is labelled ``fix``
 
+    def fact(self, label: str) -> str:
+        """The fact with a label; empty where there is none."""
+        return next((fact.text for fact in self.facts if fact.label == label), "")
+
 
 @dataclass(frozen=True)
 class Details:
@@ -138,6 +142,8 @@ class Figure:
     title: str
     lines: tuple[str, ...] = ()
     svg: Callable[[], str] | None = None  # escapes what it draws
+    note: str = ""  # how to read the picture
+    legend: tuple[tuple[str, str], ...] = ()  # class of a colour, what it is
 
 
 @dataclass(frozen=True)

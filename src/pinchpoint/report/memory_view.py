@@ -12,17 +12,12 @@ from pinchpoint.report import html
 from pinchpoint.report.document import Report
 from pinchpoint.report.memory_build import memory_report
 from pinchpoint.report.memory_document import MemoryReport
-from pinchpoint.report.memory_words import CATEGORY_WORDS
 from pinchpoint.report.pages.memory import Pictures, memory_blocks, memory_page
 from pinchpoint.report.plain import plain
-from pinchpoint.report.svg.memory import ORDER, css_class, curves, flame, heap_map
+from pinchpoint.report.svg.memory import curves, flame, heap_map
 from pinchpoint.trace import Trace
 
 _SENTENCE_LIMIT = 600  # characters
-_BELOW = (
-    "One column is one stretch of events, not of time. The strip below: setup grey, forward red, "
-    "backward green, optimizer orange."
-)
 
 
 @dataclass(frozen=True)
@@ -65,21 +60,7 @@ def _pictures(trace: Trace) -> Sequence[Pictures]:
 def _of_device(history: History) -> Pictures:
     peak = history.peak_event
     return Pictures(
-        curves=(lambda: _explained(history)) if len(history.replay) else None,
+        curves=(lambda: curves(history, timeline(history))) if len(history.replay) else None,
         flame=lambda: flame(stack_tree(history, peak)),
         heap=(lambda: heap_map(history, heap(history, peak))) if history.has_layout else None,
     )
-
-
-def _explained(history: History) -> str:
-    """The curves between their legend and what their columns are."""
-    keys = "".join(
-        f'<svg viewBox="0 0 10 10"><rect class="{css_class(c)}" width="10" height="10"/></svg>'
-        f"{CATEGORY_WORDS[c]}"
-        for c in ORDER
-    )
-    reserved = (
-        '<svg viewBox="0 0 10 10"><line class="m-reserved" x1="0" x2="10" y1="5" y2="5"/></svg>'
-    )
-    legend = f'<p class="legend">{keys}{reserved}reserved</p>'
-    return f'{legend}{curves(history, timeline(history))}<p class="soft">{_BELOW}</p>'

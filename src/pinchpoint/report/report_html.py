@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
 from pinchpoint.report.closing import closing_sentence
-from pinchpoint.report.document import FindingItem, Report
+from pinchpoint.report.document import Report
 from pinchpoint.report.html import template
 from pinchpoint.report.html_tables import shown_table
-from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
+from pinchpoint.report.pages.report import finding_block
+from pinchpoint.report.quantity import in_unit, percent, time_unit
 from pinchpoint.report.roofline_words import above_the_ceiling, utilisation_sentences
 from pinchpoint.report.svg.roofline import roofline_svg
 
@@ -59,7 +60,10 @@ def shown(safe: Report) -> dict[str, object]:
         "device_work": wording.device_work(safe),
         "groups": [g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
         "unit": _unit(safe),
-        "findings": [_finding(safe, finding) for finding in safe.findings],
+        "findings": [
+            finding_block(safe, finding, number, verbose=True)
+            for number, finding in enumerate(safe.findings, 1)
+        ],
         "order": wording.order(safe),
         "together": wording.together(safe),
         "closing": closing_sentence(safe),
@@ -96,21 +100,6 @@ def _large_parts(report: Report) -> list[int]:
 def _small_parts(report: Report) -> str:
     rest = [ns for _, ns in wording.all_parts(report)][len(_large_parts(report)) :]
     return in_unit(sum(rest), _unit(report))
-
-
-def _finding(report: Report, finding: FindingItem) -> dict[str, object]:
-    gain = wording.gain(report, finding)
-    where = wording.place(finding.location)
-    return {
-        "item": finding,
-        "gain": gain,
-        "place": where,
-        "evidence": [(fact.what, quantity(fact.value, fact.unit)) for fact in finding.evidence],
-        "counted": wording.counted_in(report, finding),
-        "hidden": wording.hidden(finding),
-        "given": wording.given(finding),
-        "consequence": None if finding.consequence == gain else finding.consequence,
-    }
 
 
 def _arithmetic(report: Report) -> tuple[str, ...]:

@@ -43,11 +43,15 @@ from pinchpoint.report.memory_words import (
 )
 from pinchpoint.report.pages.report import evidence, fix_facts
 from pinchpoint.report.quantity import percent, size
-from pinchpoint.report.svg.memory import css_class
+from pinchpoint.report.svg.memory import ORDER, css_class
 
 _HOLDERS = 8
 _WHAT_IFS = 8
 _COLOURS = {word: css_class(category) for category, word in CATEGORY_WORDS.items()}
+_COLUMNS = (
+    "One column is one stretch of events, not of time. The strip below: setup grey, forward red, "
+    "backward green, optimizer orange."
+)
 _CHANGES_NUMBERS = "* changes the numbers that training computes"
 
 
@@ -79,8 +83,8 @@ def memory_blocks(
     """The same without a title; findings in ``said``, and the verdict, may stand elsewhere."""
     if pictures and verdict:
         yield Text(report.verdict, "strong")
-    for device in report.devices:
-        yield from _device(device)
+    for i, device in enumerate(report.devices):
+        yield from _device(device, pictures[i] if pictures else None)
     yield Gap()
     found = [finding for finding in report.findings if finding.id not in said]
     for number, finding in enumerate(found, 1):
@@ -91,7 +95,7 @@ def memory_blocks(
         yield from _details(device, verbose, pictures[i] if pictures else None)
 
 
-def _device(device: DeviceMemory) -> Iterator[Block]:
+def _device(device: DeviceMemory, drawn: Pictures | None) -> Iterator[Block]:
     """The peaks, who holds them, and the layers behind that."""
     steps = f"{len(device.growth.floor)} steps ({device.growth.steps})"
     yield Text(f"{device_name(device)} · {device.events:,} events · {steps}")
@@ -101,6 +105,9 @@ def _device(device: DeviceMemory) -> Iterator[Block]:
     if device.facts:
         yield Items(tuple(fact.text for fact in device.facts))
     yield Gap()
+    if drawn is not None and drawn.curves is not None:
+        legend = (*((css_class(c), CATEGORY_WORDS[c]) for c in ORDER), ("m-dashed", "reserved"))
+        yield Figure("Over time, by category", svg=drawn.curves, note=_COLUMNS, legend=legend)
     yield from _moment(device.moments[0])
     if sentence := layers_sentence(device):
         yield Text(sentence)
@@ -135,7 +142,7 @@ def _moment(moment: Moment) -> Iterator[Block]:
 
 def _finding(finding: MemoryFinding, number: int, verbose: bool) -> Finding:
     stake = "" if finding.saving_bytes is None else size(finding.saving_bytes)
-    weak = "(negligible)" if finding.severity == "negligible" else ""
+    matters = f"({finding.severity})" if verbose or finding.severity == "negligible" else ""
     consequence = finding.consequence or ""
     place = where(finding.location, None) if verbose and finding.location else ""
     said = (
@@ -146,7 +153,7 @@ def _finding(finding: MemoryFinding, number: int, verbose: bool) -> Finding:
     )
     facts = tuple(fact for fact in said if fact.text)
     code = tuple((finding.hint or "").splitlines())
-    return Finding(number, finding.id, f"{stake} {weak}".strip(), finding.summary, facts, code)
+    return Finding(number, finding.id, f"{stake} {matters}".strip(), finding.summary, facts, code)
 
 
 def _closing(report: MemoryReport, verbose: bool) -> Iterator[Block]:
@@ -162,8 +169,6 @@ def _closing(report: MemoryReport, verbose: bool) -> Iterator[Block]:
 
 
 def _details(device: DeviceMemory, verbose: bool, drawn: Pictures | None) -> Iterator[Block]:
-    if drawn is not None and drawn.curves is not None:
-        yield Figure("Over time, by category", svg=drawn.curves)
     yield from _holders(device.moments[0], None if verbose else _HOLDERS)
     yield _growth(device)
     if device.fragmentation is not None:

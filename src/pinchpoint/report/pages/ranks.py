@@ -43,6 +43,16 @@ _SHOWN = (  # column of the table, title
     ("busbw", "bus rate"),
     ("of_link", "of link"),
 )
+_HEAT = (
+    "Own time beyond that of the peers, as far as they waited for it. Rows are ranks (or the worst "
+    "of a block of ranks), columns steps."
+)
+_LEGEND = (
+    ("r-own", "own work"),
+    ("r-hidden", "communication beside it"),
+    ("r-waiting", "waiting for the last rank"),
+    ("r-transfer", "transfer that nothing hides"),
+)
 _COLOURS = {"waiting-for-ranks": "waiting", "exposed-transfer": "transfer"}
 
 
@@ -136,10 +146,10 @@ def _pictures(report: RanksReport) -> Iterator[Block]:
     heat, timeline = report.heat_map, report.timeline
     if heat is not None and (drawn := heat_lines(heat)):
         yield Gap()
-        yield Figure(*drawn, svg=lambda: heat_svg(heat))
+        yield Figure(*drawn, svg=lambda: heat_svg(heat), note=_HEAT)
     if timeline is not None:
         title = f"Step {timeline.step} of some ranks on the common clock"
-        yield Figure(title, svg=lambda: timeline_svg(timeline))
+        yield Figure(title, svg=lambda: timeline_svg(timeline), legend=_LEGEND)
 
 
 def _what_if(report: RanksReport) -> Iterator[Block]:

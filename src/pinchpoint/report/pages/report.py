@@ -63,7 +63,7 @@ def _answer(report: Report, verbose: bool) -> Iterator[Block]:
         yield Text(report.verdict, "strong")
         yield Gap()
     for number, finding in enumerate(report.findings, 1):
-        yield _finding(report, finding, number, verbose)
+        yield finding_block(report, finding, number, verbose=verbose)
     if sentence := wording.order(report):
         yield Text(sentence)
     if sentence := wording.together(report):
@@ -103,13 +103,15 @@ def _breakdown(report: Report) -> Iterator[Block]:
         yield Breakdown(wording.breakdown_title(report), unit, bars)
 
 
-def _finding(report: Report, finding: FindingItem, number: int, verbose: bool) -> Finding:
+def finding_block(report: Report, finding: FindingItem, number: int, *, verbose: bool) -> Finding:
+    """A finding; ``verbose`` with its evidence, and its place even where the summary has it."""
+    where = wording.place(finding.location) if verbose else wording.place_unless_said(finding)
     gain = wording.gain(report, finding)
     consequence = None if finding.consequence == gain else finding.consequence
     said = (
         Fact("counted", wording.counted_in(report, finding) or ""),
         Fact("hidden", wording.hidden(finding) or ""),
-        Fact("at", wording.place_unless_said(finding) or "", "place"),
+        Fact("at", where or "", "place"),
         *(evidence(finding.evidence) if verbose else ()),
         Fact("after", wording.given(finding) or ""),
         Fact("also", consequence or ""),
