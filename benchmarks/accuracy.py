@@ -17,7 +17,7 @@ from typing import Any
 import pinchpoint as pp
 from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
 from pinchpoint.diagnosis.engine import diagnose, rule_modules
-from pinchpoint.report.ranks import diagnose_ranks
+from pinchpoint.jobs import diagnose_ranks
 
 STABLE_RATIO = 0.05  # unprofiled windows of a row that agree this well can judge a prediction
 NOT_TIME = ("memory", "growth", "claimed", "peak_mib", "worker_growth", "also allo")

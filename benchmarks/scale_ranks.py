@@ -19,10 +19,11 @@ from make_ranks import Truth, write
 _RUN = """
 import json, resource, sys, time
 from pathlib import Path
-import pinchpoint.report.ranks.run as job
+import pinchpoint.jobs.run as job
 from pinchpoint.report.ranks.document import encode_ranks
-from pinchpoint.report.ranks.html import render_page
-from pinchpoint.report.ranks.parts import read_parts
+from pinchpoint.report.html import render
+from pinchpoint.report.pages.ranks import ranks_page
+from pinchpoint.jobs.parts import read_parts
 
 if __name__ == "__main__":
     folder, part = sys.argv[1], Path(sys.argv[2])
@@ -31,7 +32,7 @@ if __name__ == "__main__":
     mapped = time.monotonic()
     report = job.report_on(read_parts([part]))
     done = time.monotonic()
-    page = render_page(report)
+    page = render(ranks_page(report, verbose=True, full=True))
     text = encode_ranks(report)
     Path(sys.argv[3]).write_bytes(text)
     print(json.dumps({

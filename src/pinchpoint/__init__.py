@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pinchpoint.capture.from_inside import capture as capture
     from pinchpoint.capture.from_inside import watch as watch
     from pinchpoint.errors import PinchpointError as PinchpointError
+    from pinchpoint.export.spans import log_spans as log_spans
+    from pinchpoint.export.trackers import log_to as log_to
     from pinchpoint.importers import load as load
+    from pinchpoint.jobs import diagnose_ranks as diagnose_ranks
     from pinchpoint.report import Report as Report
     from pinchpoint.report import diagnose as diagnose
-    from pinchpoint.report.ranks import diagnose_ranks as diagnose_ranks
-    from pinchpoint.report.ways_out.log_to import log_to as log_to
-    from pinchpoint.report.ways_out.spans import log_spans as log_spans
     from pinchpoint.trace import Trace as Trace
 
 _HOME = {
@@ -35,10 +35,10 @@ _HOME = {
     "capture": "pinchpoint.capture.from_inside",
     "changes": "pinchpoint.analysis.replay",
     "diagnose": "pinchpoint.report",
-    "diagnose_ranks": "pinchpoint.report.ranks",
+    "diagnose_ranks": "pinchpoint.jobs",
     "load": "pinchpoint.importers",
-    "log_spans": "pinchpoint.report.ways_out.spans",
-    "log_to": "pinchpoint.report.ways_out.log_to",
+    "log_spans": "pinchpoint.export.spans",
+    "log_to": "pinchpoint.export.trackers",
     "step_done": "pinchpoint.bench.inside",
     "time": "pinchpoint.bench.micro.time_function",
     "watch": "pinchpoint.capture.from_inside",

@@ -16,7 +16,7 @@ def test_without_the_extra_no_empty_folder_is_left(tmp_path, monkeypatch, capsys
     def missing():
         raise MissingExtra("SQL and Parquet need DuckDB", hint="install it")
 
-    monkeypatch.setattr("pinchpoint.report.ways_out.database.duckdb_module", missing)
+    monkeypatch.setattr("pinchpoint.export.database.duckdb_module", missing)
     assert main(["export", DEMO, "--to", "parquet", "-o", str(tmp_path / "out")]) == 2
     assert "need DuckDB" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -9,9 +9,9 @@ import pytest
 
 from pinchpoint.cli import main as cli
 from pinchpoint.importers import load
+from pinchpoint.jobs import diagnose_ranks
 from pinchpoint.report import diagnose
 from pinchpoint.report.page import render
-from pinchpoint.report.ranks import diagnose_ranks
 
 DATA = Path(__file__).parents[1] / "data" / "ranks"
 

@@ -4,7 +4,9 @@ from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.result import BenchResult
 from pinchpoint.compare import compare_results
 from pinchpoint.errors import NotComparable
-from pinchpoint.report.benchmarks import compare_page, terminal
+from pinchpoint.report import terminal
+from pinchpoint.report.pages import compare as compare_page
+from pinchpoint.report.pages.result import blocks
 
 ENV = {"gpu": {"count": 1, "devices": [{"name": "H100"}]}, "host": {"cpu_model": "EPYC"}}
 
@@ -58,4 +60,4 @@ def test_not_comparable(other):
     assert error.value.exit_code == 3
     forced = compare_results(_result([1.0]), other, force=True)
     assert forced.forced
-    assert "(forced)" in terminal.render(compare_page.results_page(forced))
+    assert "(forced)" in terminal.render(blocks(compare_page.results_page(forced)))

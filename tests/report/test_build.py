@@ -4,7 +4,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.report import decode, diagnose, encode
-from pinchpoint.report.columns import MOST_ROWS
+from pinchpoint.report.tables.columns import MOST_ROWS
 from pinchpoint.trace import ApiKind, Device, HostKind, MemoryKind, RunFacts, Severity, Source
 
 

@@ -8,7 +8,7 @@ import pytest
 from pinchpoint.errors import UsageError
 from pinchpoint.report.closing import closing_sentence
 from pinchpoint.report.findings import chosen
-from pinchpoint.report.web import live
+from pinchpoint.serve import live
 from report_sample import full_report, healthy_report, part
 
 HEALTHY = "Nothing worth fixing here: no cause is worth 3 % of the step."

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import pinchpoint as pp
-from pinchpoint.report import decode, encode, github, html, markdown, terminal
+from pinchpoint.report import decode, encode, github, markdown, report_html, terminal
+from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.wording import top_parts
 
 pytestmark = pytest.mark.corpus
@@ -37,8 +38,9 @@ def test_diagnosed_and_drawn(path):
     assert all(part.ns_per_step >= 0 for part in report.breakdown)
     assert sum(ns for _, ns in top_parts(report)) in (whole, report.steps.unprofiled_ns_predicted)
     assert report.verdict
-    text = terminal.render(report, terminal.Look(verbose=True))
+    page = report_page(report, verbose=True)
+    text = terminal.render(page)
     assert all(len(line) <= 80 or line.startswith(TO_COPY) for line in text.splitlines())
-    assert markdown.render(report)
-    assert html.render(report)
+    assert markdown.render(page)
+    assert report_html.render(report)
     assert github.log(report, token="x")

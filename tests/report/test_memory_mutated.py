@@ -9,8 +9,9 @@ import pytest
 import pinchpoint as pp
 from analysis.memory.recordings import FOLDER
 from pinchpoint.report.memory_build import memory_report
-from pinchpoint.report.memory_html import render_page
-from pinchpoint.report.memory_terminal import render_memory
+from pinchpoint.report.memory_view import render_page
+from pinchpoint.report.pages.memory import memory_page
+from pinchpoint.report.terminal import render
 
 VALUES = [
     *(0, -1, 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 512, 3.5, True, None),
@@ -47,7 +48,7 @@ def test_one_clear_answer(tmp_path, seed):
     except pp.PinchpointError:
         return
     assert report.crashed == ()
-    assert len(render_memory(report)) < 20_000
+    assert len(render(memory_page(report))) < 20_000
     assert len(render_page(trace, report)) < 2_000_000
 
 

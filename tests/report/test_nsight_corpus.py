@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 import pinchpoint as pp
-from pinchpoint.report import decode, encode, html, terminal
+from pinchpoint.report import decode, encode, report_html, terminal
 from pinchpoint.report.kernels_document import kernels_document
-from pinchpoint.report.kernels_terminal import render_kernels
+from pinchpoint.report.pages.kernels import kernels_page
+from pinchpoint.report.pages.report import report_page
+from pinchpoint.report.pages.roofline import roofline_page
 from pinchpoint.report.roofline_build import roofline_document
-from pinchpoint.report.roofline_svg import roofline_svg
-from pinchpoint.report.roofline_terminal import render_roofline
-from pinchpoint.report.terminal import Look
+from pinchpoint.report.svg.roofline import roofline_svg
 
 CORPUS = os.environ.get("PINCHPOINT_CORPUS")
 TO_COPY = (" " * 12, "   confirm", "     record: ", "Next: ")  # commands and code stay whole
@@ -37,16 +37,17 @@ def test_diagnosed_and_drawn(trace):
     known = report.health.verdict != "cannot conclude"
     whole_ns = (report.steps.typical_ns or 0) if known else 0
     assert sum(part.ns_per_step for part in report.breakdown) == whole_ns
-    for text in (terminal.render(report), terminal.render(report, Look(verbose=True))):
+    for verbose in (False, True):
+        text = terminal.render(report_page(report, verbose=verbose))
         assert all(len(line) <= 80 or line.startswith(TO_COPY) for line in text.splitlines())
-    assert "</html>" in html.render(report)
+    assert "</html>" in report_html.render(report)
 
 
 def test_kernels_and_roofline(trace):
     document = kernels_document(trace)
     no_kernels = trace.device_ops is None or not len(trace.device_ops)
     assert document.launches or document.record or no_kernels
-    assert render_kernels(document, Look(verbose=True)).endswith("\n")
+    assert terminal.render(kernels_page(document, verbose=True)).endswith("\n")
     placed = roofline_document(trace)
-    assert render_roofline(placed, Look(verbose=True)).endswith("\n")
+    assert terminal.render(roofline_page(placed, verbose=True)).endswith("\n")
     assert roofline_svg(placed).endswith("</svg>")

@@ -5,7 +5,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pinchpoint.report import decode, encode, github, html, markdown, terminal
+from pinchpoint.report import decode, encode, github, markdown, report_html, terminal
+from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.terminal import Look
 from pinchpoint.report.wording import breakdown_title, source_line, top_parts
 from report_sample import full_report, healthy_report, hostile_report, inconclusive_report, part
@@ -17,10 +18,12 @@ REPORTS = {
     "hostile": hostile_report,
 }
 RENDERERS = {
-    "terminal.txt": terminal.render,
-    "terminal_verbose_ascii.txt": lambda r: terminal.render(r, Look(unicode=False, verbose=True)),
-    "markdown.md": markdown.render,
-    "html.html": html.render,
+    "terminal.txt": lambda r: terminal.render(report_page(r)),
+    "terminal_verbose_ascii.txt": lambda r: terminal.render(
+        report_page(r, verbose=True), Look(unicode=False)
+    ),
+    "markdown.md": lambda r: markdown.render(report_page(r, verbose=True)),
+    "html.html": report_html.render,
     "github.txt": lambda r: github.log(r, token="unguessable"),
 }
 
@@ -48,7 +51,7 @@ def test_hostile_names_stay_inert_text(format_):
 
 
 def test_markup_in_names_is_not_taken_for_ours():
-    text = terminal.render(hostile_report(), Look(colour=True))
+    text = terminal.render(report_page(hostile_report()), Look(colour=True))
     assert "_[red]@team" in text
     assert set(re.findall(r"\x1b\[([0-9;]*)m", text)) <= {
         "0",
@@ -63,13 +66,13 @@ def test_markup_in_names_is_not_taken_for_ours():
 
 
 def test_hostile_names_cannot_open_an_html_element():
-    page = html.render(hostile_report())
+    page = report_html.render(hostile_report())
     assert "<script" not in page
     assert page.count("<h1") == page.count("</h1") == 1
 
 
 def test_hostile_names_cannot_leave_a_markdown_cell():
-    text = markdown.render(hostile_report())
+    text = RENDERERS["markdown.md"](hostile_report())
     assert "<script" not in re.sub(r"(`+).*?\1", "", text)
     assert "@team" not in re.sub(r"(`+).*?\1", "", text)
     row = next(line for line in text.splitlines() if line.startswith("| &lt;script"))
@@ -88,17 +91,18 @@ def test_workflow_commands_in_names_are_stopped():
 def test_every_line_fits_the_terminal():
     for report in REPORTS.values():
         for width in (60, 80, 120):
-            text = terminal.render(report(), Look(width=width))
+            text = terminal.render(report_page(report()), Look(width=width))
             assert max(map(len, text.splitlines())) <= max(width, 80)
 
 
 def test_ascii_terminals_get_ascii():
-    assert terminal.render(full_report(), Look(unicode=False, verbose=True)).isascii()
+    page = report_page(full_report(), verbose=True)
+    assert terminal.render(page, Look(unicode=False)).isascii()
 
 
 @pytest.mark.parametrize("report", REPORTS)
 def test_the_page_is_well_formed_and_needs_no_network(report):
-    page = html.render(REPORTS[report]())
+    page = report_html.render(REPORTS[report]())
     assert not re.search(r"""(?:src|href)=(?!"#)|url\(|@import|<script|<link""", page)
     body = page[page.index("<body") : page.index("</html>")]
     ET.fromstring(body)  # raises if an element is not closed

@@ -10,7 +10,8 @@ from cyclopts import Parameter
 from pinchpoint.cli.output import look, note, show, show_json, wrote
 from pinchpoint.errors import PinchpointError, UsageError
 from pinchpoint.hardware import ceilings as store
-from pinchpoint.report.ceilings_terminal import render_ceilings
+from pinchpoint.report import terminal
+from pinchpoint.report.pages.roofline import ceilings_page
 
 Switch = Parameter(negative="")
 
@@ -75,7 +76,7 @@ def command(
     if json:
         show_json(msgspec.json.format(msgspec.json.encode(found), indent=1))
     else:
-        show(render_ceilings(found, look(verbose=verbose)))
+        show(terminal.render(ceilings_page(found, verbose=verbose), look()))
     return 0
 
 

@@ -61,7 +61,7 @@ def _is_result(path: Path) -> bool:
 def _compare_results(a: Path, b: Path, force: bool, showing: Showing) -> None:
     from pinchpoint.bench.result import read_result
     from pinchpoint.compare import compare_results
-    from pinchpoint.report.benchmarks import compare_page
+    from pinchpoint.report.pages import compare as compare_page
 
     found = compare_results(read_result(a), read_result(b), force=force)
     present(found, compare_page.results_page(found), showing)
@@ -72,7 +72,7 @@ def _compare_profiles(a: Path, b: Path, showing: Showing) -> None:
     from pinchpoint.compare.profiles import with_findings
     from pinchpoint.importers import load
     from pinchpoint.report import diagnose
-    from pinchpoint.report.benchmarks import compare_page
+    from pinchpoint.report.pages import compare as compare_page
 
     traces = []
     for path in (a, b):

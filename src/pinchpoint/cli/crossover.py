@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pinchpoint.cli._bench.options import Switch
-from pinchpoint.cli.output import note, show_json, show_plainly, write_file, wrote
+from pinchpoint.cli.output import look, note, show, show_json, write_file, wrote
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def command(
     """
     from pinchpoint.bench.crossover.measure import crossover, this_machine
     from pinchpoint.bench.machine import disturbances, measuring
-    from pinchpoint.report.benchmarks import crossover_page, terminal
+    from pinchpoint.report import terminal
+    from pinchpoint.report.pages import crossover as crossover_page
+    from pinchpoint.report.pages.result import blocks
 
     chosen = _chosen(operations, most)
     machine = this_machine()
@@ -56,7 +58,7 @@ def command(
 
         show_json(encode(result))
     else:
-        show_plainly(terminal.render(crossover_page.page(result)))
+        show(terminal.render(blocks(crossover_page.page(result)), look()))
     for path, text in ((svg, crossover_page.svg), (html, crossover_page.html)):
         if path:
             write_file(path, text(result))

@@ -76,9 +76,10 @@ def command(
     if html and reports:
         write_page(html, reports[0])
     elif html and job is not None:
-        from pinchpoint.report.ranks.html import render_page
+        from pinchpoint.report.html import render
+        from pinchpoint.report.pages.ranks import ranks_page
 
-        write_file(html, render_page(job))
+        write_file(html, render(ranks_page(job, verbose=True, full=True)))
         wrote(html)
     rulings = [] if limit is None else [judge(report, limit) for report in reports]
     if limit is not None and job is not None:  # what one rank could save, the job may not
@@ -119,7 +120,7 @@ def _diagnosed_together(
     files: Sequence[Path],
 ) -> tuple[list[Report], "RanksReport | None", int]:
     """The same for several files, of which one bad one does not stop the rest."""
-    from pinchpoint.report.ranks.of_reports import (
+    from pinchpoint.jobs.from_reports import (
         is_rank_of_a_job,
         job_of,
         record_from,
@@ -146,8 +147,8 @@ def _diagnosed_together(
 def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", int]:
     """The job, and of a run its first rank, beside what else the run knows."""
     from pinchpoint.cli.ranks import must_be_usable
-    from pinchpoint.report.ranks import diagnose_ranks
-    from pinchpoint.report.ranks.of_reports import without_guesses
+    from pinchpoint.jobs import diagnose_ranks
+    from pinchpoint.jobs.from_reports import without_guesses
 
     job = diagnose_ranks([folder])
     must_be_usable(job)
@@ -171,19 +172,22 @@ def present(
         show_json(text)
     elif chosen == "markdown":
         from pinchpoint.report import markdown
+        from pinchpoint.report.pages.report import report_page
 
-        show("\n".join(markdown.render(report) for report in reports))
+        pages = [report_page(report, verbose=True) for report in reports]
+        show("\n".join(map(markdown.render, pages)))
     elif chosen == "github":
         _present_to_github(reports)
     else:
         from pinchpoint.report import terminal
+        from pinchpoint.report.pages.report import report_page
 
-        texts = [terminal.render(report, look(verbose=verbose)) for report in reports]
+        pages = [report_page(report, verbose=verbose) for report in reports]
         if job is not None:
-            from pinchpoint.report.ranks.terminal import render_ranks
+            from pinchpoint.report.pages.ranks import ranks_page
 
-            texts.insert(0, render_ranks(job, look(verbose=verbose)))
-        show("\n".join(texts))
+            pages.insert(0, ranks_page(job, verbose=verbose))
+        show("\n".join(terminal.render(page, look()) for page in pages))
 
 
 def _together(reports: Sequence[Report], job: "RanksReport | None") -> bytes:
@@ -195,23 +199,25 @@ def _together(reports: Sequence[Report], job: "RanksReport | None") -> bytes:
 def _present_to_github(reports: Sequence[Report]) -> None:
     import secrets
 
-    from pinchpoint.report import github
+    from pinchpoint.report import github, markdown
+    from pinchpoint.report.pages.report import report_page
 
     for report in reports:
         show(github.log(report, token=secrets.token_hex()))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with Path(summary).open("a", encoding="utf-8") as file:
-                file.writelines(github.job_summary(report) for report in reports)
+                pages = [report_page(report, verbose=True) for report in reports]
+                file.writelines(map(markdown.render, pages))
         except OSError as error:
             print(f"note: no job summary: {error}", file=sys.stderr)
 
 
 def write_page(path: Path, report: Report) -> None:
     """Write the HTML page and say so."""
-    from pinchpoint.report import html
+    from pinchpoint.report import report_html
 
-    write_file(path, html.render(report))
+    write_file(path, report_html.render(report))
     wrote(path)
 
 

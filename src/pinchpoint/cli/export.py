@@ -10,11 +10,11 @@ from cyclopts import Parameter
 from pinchpoint.cli.output import write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
+from pinchpoint.export import chrome, database, sarif, spans, stacks, tabular
+from pinchpoint.export.excerpt import WHOLE, excerpt, parse_steps
+from pinchpoint.export.trackers import log_to
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
-from pinchpoint.report.ways_out import chrome, database, sarif, spans, stacks, tabular
-from pinchpoint.report.ways_out.excerpt import WHOLE, excerpt, parse_steps
-from pinchpoint.report.ways_out.log_to import log_to
 from pinchpoint.trace import Trace
 
 Format = Literal[

@@ -7,8 +7,9 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import look, show, show_json
 from pinchpoint.cli.roofline import joined, measured_against
+from pinchpoint.report import terminal
 from pinchpoint.report.kernels_document import encode_kernels, kernels_document
-from pinchpoint.report.kernels_terminal import render_kernels
+from pinchpoint.report.pages.kernels import kernels_page
 
 Switch = Parameter(negative="")
 
@@ -41,5 +42,5 @@ def command(
     if json:
         show_json(encode_kernels(document))
     else:
-        show(render_kernels(document, look(verbose=verbose)))
+        show(terminal.render(kernels_page(document, verbose=verbose), look()))
     return 0

@@ -10,10 +10,11 @@ from pinchpoint.cli.output import look, show, show_json, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
+from pinchpoint.report import terminal
 from pinchpoint.report.memory_build import Questions, memory_report
 from pinchpoint.report.memory_compare import compare_memory
 from pinchpoint.report.memory_document import MemoryReport, encode_memory
-from pinchpoint.report.memory_terminal import render_comparison, render_memory
+from pinchpoint.report.pages.memory import comparison_page, memory_page
 from pinchpoint.trace import Trace
 
 Switch = Parameter(negative="")
@@ -76,13 +77,12 @@ def command(
     trace, report = _read(file, questions)
     if compare is not None:
         return _compare(report, compare, questions, json=json, verbose=verbose)
-    shown = look(verbose=verbose)
     if json:
         show_json(encode_memory(report))
     else:
-        show(render_memory(report, shown))
+        show(terminal.render(memory_page(report, verbose=verbose), look()))
     if html is not None:
-        from pinchpoint.report.memory_html import render_page
+        from pinchpoint.report.memory_view import render_page
 
         write_file(html, render_page(trace, report))
         wrote(html)
@@ -103,7 +103,7 @@ def _compare(
     if json:
         show_json(encode_memory(found))
     else:
-        show(render_comparison(found, look(verbose=verbose)))
+        show(terminal.render(comparison_page(found), look()))
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from pinchpoint.cli.ranks import present_ranks
-from pinchpoint.report.ranks.run import merge_parts
+from pinchpoint.jobs.run import merge_parts
 
 Switch = Parameter(negative="")
 

@@ -9,11 +9,11 @@ from cyclopts import Parameter
 from pinchpoint.cli.output import note, show
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
+from pinchpoint.export.chrome import chrome
+from pinchpoint.export.excerpt import MOST_EVENTS, excerpt, parse_steps
+from pinchpoint.export.handoff import Handoff
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
-from pinchpoint.report.ways_out.chrome import chrome
-from pinchpoint.report.ways_out.excerpt import MOST_EVENTS, excerpt, parse_steps
-from pinchpoint.report.ways_out.handoff import Handoff
 
 Switch = Parameter(negative="")
 WAIT_S = 120.0

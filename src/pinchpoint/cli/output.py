@@ -66,7 +66,7 @@ def write_file(path: Path, text: str) -> None:
         raise UsageError(f"{path}: cannot be written ({why})", hint="name another file") from None
 
 
-def look(*, verbose: bool) -> Look:
+def look() -> Look:
     """What standard output can show."""
     terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size().columns if terminal else _LOG_WIDTH
@@ -74,7 +74,6 @@ def look(*, verbose: bool) -> Look:
         width=min(max(columns, 40), _WIDEST),
         colour=_has_colour(terminal),
         unicode=has_unicode(),
-        verbose=verbose,
     )
 
 

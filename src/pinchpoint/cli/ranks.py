@@ -12,13 +12,14 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import look, show, show_json, write_file, wrote
 from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
+from pinchpoint.report import terminal
+from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.ranks.document import RanksReport, encode_ranks
-from pinchpoint.report.ranks.run import Engine, OnRay, diagnose_ranks, write_shard
-from pinchpoint.report.ranks.terminal import render_ranks
 from pinchpoint.report.ranks.words import nothing_usable
 
 if TYPE_CHECKING:
-    from pinchpoint.report.ranks.run import Progress
+    from pinchpoint.jobs.run import Progress
 
 Switch = Parameter(negative="")
 
@@ -118,15 +119,14 @@ def present_ranks(
     Raises UnreadableFile where no recording could be used: then there is no answer.
     """
     must_be_usable(report)
-    shown = look(verbose=verbose)
     if json:
         show_json(encode_ranks(report))
     else:
-        show(render_ranks(report, shown))
+        show(terminal.render(ranks_page(report, verbose=verbose), look()))
     if html is not None:
-        from pinchpoint.report.ranks.html import render_page
+        from pinchpoint.report.html import render
 
-        write_file(html, render_page(report))
+        write_file(html, render(ranks_page(report, verbose=True, full=True)))
         wrote(html)
 
 

@@ -39,9 +39,10 @@ def command(
 
     job = _all_ranks(file)
     if job is not None and not (file / RUN_FILE).is_file():
-        from pinchpoint.report.ranks.html import render_page
+        from pinchpoint.report.html import render
+        from pinchpoint.report.pages.ranks import ranks_page
 
-        return _written(output, render_page(job))
+        return _written(output, render(ranks_page(job, verbose=True, full=True)))
     with reading(file) as progress:
         try:
             trace = load(file, progress)
@@ -61,7 +62,7 @@ def _written(output: Path, text: str) -> int:
 def _all_ranks(folder: Path) -> "RanksReport | None":
     """What the ranks of a folder say together; None where it does not hold several."""
     from pinchpoint.importers.rank_files import several_ranks
-    from pinchpoint.report.ranks.run import diagnose_ranks
+    from pinchpoint.jobs.run import diagnose_ranks
 
     return diagnose_ranks([folder]) if several_ranks(folder) else None
 

@@ -10,10 +10,11 @@ from pinchpoint.cli.output import look, show, show_json, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.hardware import ceilings as store
 from pinchpoint.importers import load
+from pinchpoint.report import terminal
+from pinchpoint.report.pages.roofline import roofline_page
 from pinchpoint.report.roofline_build import roofline_document
 from pinchpoint.report.roofline_document import encode_roofline
-from pinchpoint.report.roofline_svg import roofline_svg
-from pinchpoint.report.roofline_terminal import render_roofline
+from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.trace import Trace
 
 Switch = Parameter(negative="")
@@ -54,7 +55,7 @@ def command(
     if json:
         show_json(encode_roofline(document))
     else:
-        show(render_roofline(document, look(verbose=verbose)))
+        show(terminal.render(roofline_page(document, verbose=verbose), look()))
     if svg is not None:
         write_file(svg, roofline_svg(document) + "\n")
         wrote(svg)

@@ -224,14 +224,16 @@ def _diagnose(folder: Path, said: Sequence[str]) -> None:
     from pinchpoint.importers import load
     from pinchpoint.importers.rank_files import several_ranks
     from pinchpoint.report import diagnose, terminal
+    from pinchpoint.report.pages.report import report_page
 
     try:
         if several_ranks(folder):
-            from pinchpoint.report.ranks import diagnose_ranks
-            from pinchpoint.report.ranks.terminal import render_ranks
+            from pinchpoint.jobs import diagnose_ranks
+            from pinchpoint.report.pages.ranks import ranks_page
 
             note("")
-            print(render_ranks(diagnose_ranks([folder]), look(verbose=False)), file=sys.stderr)
+            page = ranks_page(diagnose_ranks([folder]))
+            print(terminal.render(page, look()), file=sys.stderr)
             return
         report = diagnose(load(folder))
     except PinchpointError as error:
@@ -239,7 +241,7 @@ def _diagnose(folder: Path, said: Sequence[str]) -> None:
             note(f"pinchpoint: no diagnosis: {error.message}")
         return
     note("")
-    print(terminal.render(report, look(verbose=False)), file=sys.stderr)
+    print(terminal.render(report_page(report), look()), file=sys.stderr)
 
 
 def _shown(folder: Path) -> Path:

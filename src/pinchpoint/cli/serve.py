@@ -64,8 +64,8 @@ def _serve(folder: Path, host: str, port: int, secret: str, *, local: bool) -> N
         raise MissingExtra(
             "serve needs Starlette and uvicorn", hint=install_hint("serve", "starlette", "uvicorn")
         ) from None
-    from pinchpoint.report.web.app import application
-    from pinchpoint.report.web.guard import LOOPBACK_NAMES
+    from pinchpoint.serve.app import application
+    from pinchpoint.serve.guard import LOOPBACK_NAMES
 
     listening = _listen(host, port)
     app = application(folder, hosts=LOOPBACK_NAMES if local else None, key=secret)

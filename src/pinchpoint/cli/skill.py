@@ -7,5 +7,5 @@ from pinchpoint.cli.output import show
 
 def command() -> int:
     """Print the skill file. For example: pinchpoint skill > .claude/skills/pinchpoint/SKILL.md."""
-    show((files("pinchpoint.report") / "assistant" / "SKILL.md").read_text("utf-8"))
+    show((files("pinchpoint.assistant") / "SKILL.md").read_text("utf-8"))
     return 0

@@ -9,10 +9,10 @@ from cyclopts import Parameter
 from pinchpoint.cli.output import show, show_json
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
+from pinchpoint.export.database import Limits, query
+from pinchpoint.export.tabular import csv_text
 from pinchpoint.importers import load
 from pinchpoint.report.plain import plain
-from pinchpoint.report.ways_out.database import Limits, query
-from pinchpoint.report.ways_out.tabular import csv_text
 
 Switch = Parameter(negative="")
 DEFAULT_SECONDS = 120.0  # millions of rows take a second; what takes this long will not end

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from pinchpoint.cli._bench.ab import check_pairs
 from pinchpoint.cli._bench.options import Measuring, Switch
-from pinchpoint.cli.output import note, show_json, show_plainly
+from pinchpoint.cli.output import look, note, show, show_json, show_plainly
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -195,9 +195,11 @@ def _present(experiments: "list[Experiment]", title: str, *, json: bool) -> None
 
         show_json(msgspec.json.format(msgspec.json.encode(experiments), indent=1))
         return
-    from pinchpoint.report.benchmarks import experiments_page, terminal
+    from pinchpoint.report import terminal
+    from pinchpoint.report.pages import experiments as page_of
+    from pinchpoint.report.pages.result import blocks
 
-    show_plainly(terminal.render(experiments_page.page(experiments, title)))
+    show(terminal.render(blocks(page_of.page(experiments, title)), look()))
 
 
 def _listing() -> str:

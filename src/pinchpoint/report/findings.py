@@ -15,7 +15,7 @@ from pinchpoint.report.document import (
     Report,
     RowsItem,
 )
-from pinchpoint.report.occurrences import occurrences
+from pinchpoint.report.timeline.occurrences import occurrences
 
 MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason
 MOST_ROWS = 20  # named one by one in the document; the timeline of the report has all of them

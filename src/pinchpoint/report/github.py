@@ -1,17 +1,18 @@
-"""The report for a GitHub workflow: annotations in the log, Markdown for the job summary."""
+"""For a GitHub workflow: annotations in the log, Markdown for the job summary, outputs.
 
-from pinchpoint.report import markdown, terminal, wording
+GitHub shows at most ten annotations of a kind a step and drops the rest without a word, so the
+worst ones go first and the last one says how many there are; the whole is in the summary.
+"""
+
+from pinchpoint.report import terminal, wording
 from pinchpoint.report.clean import clean
 from pinchpoint.report.document import FindingItem, Report
+from pinchpoint.report.pages.report import report_page
+from pinchpoint.report.pages.result import Case, ResultPage, blocks
+from pinchpoint.report.plain import plain
 
-
-def annotations(report: Report) -> str:
-    """One workflow command a finding, placed on its source line where that is known."""
-    safe = clean(report)
-    if safe.health.verdict == wording.CANNOT_CONCLUDE:
-        why = "; ".join(wording.fatal_facts(safe))
-        return _command({"title": "Pinchpoint cannot conclude"}, why)
-    return "".join(_annotation(safe, finding) for finding in safe.findings)
+MOST_ANNOTATIONS = 10
+_LEVELS = {"fail": "error", "inconclusive": "warning", "warn": "warning"}
 
 
 def log(report: Report, token: str) -> str:
@@ -20,13 +21,44 @@ def log(report: Report, token: str) -> str:
     ``token`` is a word that nobody can guess: until the runner sees it again it takes nothing
     in the text for a command, whatever the names in the recording look like.
     """
-    text = terminal.render(report)
-    return f"::stop-commands::{token}\n{text}::{token}::\n{annotations(report)}"
+    return _quoted(terminal.render(report_page(report)), token) + annotations(report)
 
 
-def job_summary(report: Report) -> str:
-    """Markdown for the file that ``GITHUB_STEP_SUMMARY`` names."""
-    return markdown.render(report)
+def result_log(result: ResultPage, token: str) -> str:
+    """The same for a benchmark."""
+    return _quoted(terminal.render(blocks(result)), token) + result_annotations(result)
+
+
+def annotations(report: Report) -> str:
+    """One workflow command a finding, placed on its source line where that is known."""
+    safe = clean(report)
+    if safe.health.verdict == wording.CANNOT_CONCLUDE:
+        why = "; ".join(wording.fatal_facts(safe))
+        return _command("warning", {"title": "Pinchpoint cannot conclude"}, why)
+    return "".join(_annotation(safe, finding) for finding in safe.findings)
+
+
+def result_annotations(result: ResultPage) -> str:
+    """Workflow commands: errors for what fails, warnings for the rest; nothing for a pass."""
+    lines = []
+    for level in ("error", "warning"):
+        cases = [c for c in result.cases if _LEVELS.get(c.outcome) == level]
+        shown = cases if len(cases) <= MOST_ANNOTATIONS else cases[: MOST_ANNOTATIONS - 1]
+        lines += [_case(level, result, case) for case in shown]
+        if len(cases) > len(shown):
+            more = Case("more", cases[0].outcome, f"{len(cases) - len(shown)} more in the summary")
+            lines.append(_case(level, result, more))
+    return "".join(lines)
+
+
+def result_outputs(result: ResultPage) -> str:
+    """Lines for the file that ``GITHUB_OUTPUT`` names: ``verdict`` and ``regressions``."""
+    failed = sum(1 for c in result.cases if c.outcome == "fail")
+    return f"verdict={result.verdict or 'none'}\nregressions={failed}\n"
+
+
+def _quoted(text: str, token: str) -> str:
+    return f"::stop-commands::{token}\n{text}::{token}::\n"
 
 
 def _annotation(report: Report, finding: FindingItem) -> str:
@@ -36,12 +68,17 @@ def _annotation(report: Report, finding: FindingItem) -> str:
         if finding.location.line:
             properties["line"] = str(finding.location.line)
     properties["title"] = f"{finding.id}: {wording.gain(report, finding)}"
-    return _command(properties, f"{finding.summary}\nfix: {finding.fix}")
+    return _command("warning", properties, f"{finding.summary}\nfix: {finding.fix}")
 
 
-def _command(properties: dict[str, str], message: str) -> str:
+def _case(level: str, result: ResultPage, case: Case) -> str:
+    title = plain(f"{result.title}: {case.name}")
+    return _command(level, {"title": title}, plain(case.message, 1000))
+
+
+def _command(level: str, properties: dict[str, str], message: str) -> str:
     said = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-    return f"::warning {said}::{_data(message)}\n"
+    return f"::{level} {said}::{_data(message)}\n"
 
 
 def _data(text: str) -> str:

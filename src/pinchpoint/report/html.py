@@ -1,147 +1,94 @@
-"""The report as one self-contained HTML file: no network, no script, every name escaped."""
+"""Any page as HTML: a file of its own, or a part of another page. No network, no script."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
-from pinchpoint.report import wording
-from pinchpoint.report.clean import clean
-from pinchpoint.report.closing import closing_sentence
-from pinchpoint.report.document import FindingItem, Report
-from pinchpoint.report.html_tables import shown_table
-from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
-from pinchpoint.report.roofline_svg import roofline_svg
-from pinchpoint.report.roofline_words import above_the_ceiling, utilisation_sentences
+from pinchpoint.report.blocks import Block, Finding, Gap, Heading, Page, Title
+from pinchpoint.report.plain import plain
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
     from markupsafe import Markup
 
-_GROUPS = (
-    ("device", "the device works"),
-    ("exposed", "a transfer that no work hides"),
-    ("idle", "the device is idle"),
-    ("host", "the host works"),
-)
+_LONGEST_TEXT = 1000  # characters of a paragraph; names in it can have megabytes
+_STYLES = ("blocks.css", "memory_shapes.css", "ranks_shapes.css")
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One part of the step, ready to draw; ``left`` and ``width`` in percent of the step."""
+@dataclass
+class _Section:
+    """Blocks on one card; a finding has a card of its own."""
 
-    id: str
-    label: str
-    group: str
-    time: str
-    share: str
-    left: float
-    width: float
+    title: str
+    blocks: list[Block]
 
 
-def render(report: Report) -> str:
-    """The whole page as text."""
-    return template("report.html").render(shown(clean(report)), interactive=False, marked=())
+def render(page: Page) -> str:
+    """One self-contained file."""
+    title = next((block for block in page.blocks if isinstance(block, Title)), Title(""))
+    return template("document.html").render(
+        title=title, body=fragment(page.blocks), style=_style(), name=plain(title.name)
+    )
 
 
-def shown(safe: Report) -> dict[str, object]:
-    """What the template shows of a report that went through ``clean``."""
-    return {
-        "report": safe,
-        "name": safe.source.path.replace("\\", "/").rstrip("/").rpartition("/")[2],
-        "source": wording.source_line(safe),
-        "about_memory": "",
-        "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
-        "step": wording.step_sentence(safe),
-        "spread": wording.spread_sentence(safe),
-        "breakdown_title": wording.breakdown_title(safe),
-        "parts": _parts(safe),
-        "shown_parts": len(_large_parts(safe)),
-        "small_parts": _small_parts(safe),
-        "device_work": wording.device_work(safe),
-        "groups": [g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
-        "unit": _unit(safe),
-        "findings": [_finding(safe, finding) for finding in safe.findings],
-        "order": wording.order(safe),
-        "together": wording.together(safe),
-        "closing": closing_sentence(safe),
-        "not_checked": wording.not_checked_grouped(safe),
-        "tables": [shown_table(table) for table in safe.tables.values()],
-        "arithmetic": _arithmetic(safe),
-        "roofline": _roofline(safe),
-    }
+def fragment(blocks: Iterable[Block]) -> "Markup":
+    """Blocks without page and style; titles are left to the page around them."""
+    from markupsafe import Markup
+
+    drawn = _environment("pinchpoint.report", cleaning=True).get_template("blocks.html")
+    return Markup(drawn.render(sections=list(_sections(blocks))))
 
 
 @cache
-def template(name: str) -> "Template":
-    """A template of this package, which escapes whatever it is given."""
+def template(name: str, package: str = "pinchpoint.report") -> "Template":
+    """A template of a package, which escapes whatever it is given."""
+    return _environment(package).get_template(name)
+
+
+def source(name: str) -> str:
+    """The text of a style sheet or script of this package."""
+    return (files("pinchpoint.report") / "templates" / name).read_text("utf-8")
+
+
+def _sections(blocks: Iterable[Block]) -> Iterator[_Section]:
+    now = _Section("", [])
+    for block in blocks:
+        if isinstance(block, Title):
+            continue
+        if isinstance(block, Gap | Heading | Finding) and now.blocks:
+            yield now
+            now = _Section("", [])
+        if isinstance(block, Finding):
+            yield _Section("", [block])
+        elif isinstance(block, Heading):
+            now.title = block.text
+        elif not isinstance(block, Gap):
+            now.blocks.append(block)
+    if now.blocks:
+        yield now
+
+
+@cache
+def _style() -> str:
+    return "".join(map(source, _STYLES))
+
+
+@cache
+def _environment(package: str, *, cleaning: bool = False) -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
-        loader=PackageLoader("pinchpoint.report"),
+    return Environment(
+        loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    return environment.get_template(name)
-
-
-def _unit(report: Report) -> str:
-    return time_unit(sum(ns for _, ns in wording.all_parts(report)))
-
-
-def _parts(report: Report) -> list[_Part]:
-    parts = wording.all_parts(report)
-    total, unit = sum(ns for _, ns in parts), _unit(report)
-    drawn, before = [], 0
-    for part, ns in parts:
-        left, width = round(100 * before / total, 3), round(100 * ns / total, 3)
-        time, share = in_unit(ns, unit), percent(ns / total)
-        drawn.append(_Part(part.part, part.label, part.group, time, share, left, width))
-        before += ns
-    return drawn
-
-
-def _large_parts(report: Report) -> list[int]:
-    """Those that an overview has room for, largest first."""
-    parts = [ns for _, ns in wording.all_parts(report)]
-    least = wording.SMALL_PART_RATIO * sum(parts)
-    return [ns for ns in parts if ns >= least][: wording.MOST_PARTS]
-
-
-def _small_parts(report: Report) -> str:
-    rest = [ns for _, ns in wording.all_parts(report)][len(_large_parts(report)) :]
-    return in_unit(sum(rest), _unit(report))
-
-
-def _finding(report: Report, finding: FindingItem) -> dict[str, object]:
-    gain = wording.gain(report, finding)
-    where = wording.place(finding.location)
-    return {
-        "item": finding,
-        "gain": gain,
-        "place": where,
-        "evidence": [(fact.what, quantity(fact.value, fact.unit)) for fact in finding.evidence],
-        "counted": wording.counted_in(report, finding),
-        "hidden": wording.hidden(finding),
-        "given": wording.given(finding),
-        "consequence": None if finding.consequence == gain else finding.consequence,
-    }
-
-
-def _arithmetic(report: Report) -> tuple[str, ...]:
-    if report.roofline is None or report.roofline.utilisation is None:
-        return ()
-    return (
-        *utilisation_sentences(report.roofline.utilisation),
-        *above_the_ceiling(report.roofline),
+        finalize=_cleaned if cleaning else None,
     )
 
 
-def _roofline(report: Report) -> "Markup | None":
-    """The plot, whose own renderer has escaped every name in it."""
-    if report.roofline is None or not any(p.bound for p in report.roofline.points):
-        return None
-    from markupsafe import Markup
-
-    return Markup(roofline_svg(report.roofline))
+def _cleaned(value: Any) -> Any:
+    """Every text that a block shows, as one printable line; markup of our own as it is."""
+    return plain(value, _LONGEST_TEXT) if type(value) is str else value

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pinchpoint.report.columns import numeric, shown_value
 from pinchpoint.report.document import ResultTable
 from pinchpoint.report.plain import middle_cut
+from pinchpoint.report.tables.columns import numeric, shown_value
 
 FULL_NAME = "full_name"  # the column whose text opens below the short name in the first one
 _LONGEST_TEXT = 64  # characters of a cell before it is cut: three lines of a column

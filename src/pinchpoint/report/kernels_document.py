@@ -16,7 +16,7 @@ from pinchpoint.analysis.kernel_short_names import short_kernel_name
 from pinchpoint.diagnosis.missing import may_be_counted
 from pinchpoint.report.document import ResultTable
 from pinchpoint.report.plain import plain
-from pinchpoint.report.tables import kernel_table
+from pinchpoint.report.tables.build import kernel_table
 from pinchpoint.trace import Trace
 
 SCHEMA = "pinchpoint.kernels/1"

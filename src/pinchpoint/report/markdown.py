@@ -1,34 +1,48 @@
-"""The report as GitHub-flavoured Markdown: pull requests, issues, job summaries."""
+"""Any page as GitHub-flavoured Markdown: pull requests, issues, job summaries."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from pinchpoint.report import wording
-from pinchpoint.report.clean import clean
-from pinchpoint.report.closing import closing_sentence
-from pinchpoint.report.document import FindingItem, Report, ResultTable
-from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
+from pinchpoint.report.blocks import (
+    Block,
+    Breakdown,
+    Command,
+    Details,
+    Fact,
+    Figure,
+    Finding,
+    Gap,
+    Heading,
+    Items,
+    Page,
+    Records,
+    Table,
+    Text,
+    Title,
+)
+from pinchpoint.report.plain import plain
+from pinchpoint.report.quantity import percent
 
-_TABLE_ROWS = 20
+LIMIT_BYTES = 1_000_000  # GitHub takes 1 MiB a step
+_TABLE_ROWS = 20  # of a table that has an overview
 _BAR_WIDTH = 20
+_LONGEST_TEXT = 1000
 _MARKUP = re.compile(r"([\\`*_{}\[\]|~#])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@&#8203;"}  # @: no mention of a person
 
 
-def render(report: Report) -> str:
-    """The report as Markdown that ends with a newline."""
-    safe = clean(report)
-    lines = list(_head(safe))
-    if safe.health.verdict == wording.CANNOT_CONCLUDE:
-        lines += _no_conclusion(safe)
-    else:
-        lines += _answer(safe)
-    return "\n".join(lines) + "\n"
+def render(page: Page) -> str:
+    """Markdown that ends with a newline; what is beyond GitHub's limit is cut."""
+    text = "\n".join(line for block in page.blocks for line in _drawn(block)).lstrip("\n") + "\n"
+    if len(text.encode()) <= LIMIT_BYTES:
+        return text
+    kept = text.encode()[: LIMIT_BYTES - 100].decode("utf-8", "ignore")
+    return kept.rpartition("\n")[0] + "\n\n(cut: the JSON document has the whole)\n"
 
 
 def escape(text: str) -> str:
     """Text that Markdown shows as it is, in a sentence or a table cell."""
-    text = _MARKUP.sub(r"\\\1", text)
+    text = _MARKUP.sub(r"\\\1", plain(text, _LONGEST_TEXT))
     for character, entity in _ENTITIES.items():
         text = text.replace(character, entity)
     return text
@@ -36,155 +50,112 @@ def escape(text: str) -> str:
 
 def code(text: str) -> str:
     """Text in a code span, whatever backticks it holds."""
+    text = plain(text, _LONGEST_TEXT)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence, pad = "`" * (longest + 1), " " if longest else ""
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def _head(report: Report) -> Iterator[str]:
-    first, *others = wording.source_line(report)
-    yield f"## Pinchpoint: {escape(first)}"
-    yield ""
-    yield escape(" · ".join(others))
-    for sentence in (wording.step_sentence(report), wording.spread_sentence(report)):
-        if sentence:
-            yield ""
-            yield escape(sentence)
-
-
-def _no_conclusion(report: Report) -> Iterator[str]:
-    yield ""
-    yield "**Cannot conclude:** this recording forbids statements about time."
-    yield ""
-    for detail in wording.fatal_facts(report):
-        yield f"- {escape(detail)}"
-    if report.health.record:
+def _drawn(block: Block) -> Iterator[str]:
+    """The lines of a block, which begins with an empty one."""
+    if not isinstance(block, Gap | Figure):
         yield ""
-        yield f"Record again: {escape(report.health.record)}"
+    match block:
+        case Title():
+            yield f"## Pinchpoint: {escape(block.name)}"
+            yield from ("", escape(" · ".join(block.about))) if block.about else ()
+        case Heading():
+            yield f"### {escape(block.text)}"
+        case Text():
+            yield from _paragraph(block)
+        case Items():
+            mark = ">" if block.role == "warning" else "-"
+            yield from (f"{mark} {escape(text)}" for text in block.texts)
+        case Command():
+            yield f"{escape(block.label)}: {code(block.text)}"
+        case Details():
+            yield from _details(block)
+        case _:
+            yield from _drawn_large(block)
 
 
-def _answer(report: Report) -> Iterator[str]:
-    for detail in wording.weak_facts(report):
-        yield ""
-        yield f"> {escape(detail)}"
-    yield from _breakdown(report)
-    if sentence := wording.device_work(report):
-        yield ""
-        yield escape(sentence)
-    if report.verdict:
-        yield ""
-        yield f"**{escape(report.verdict)}**"
-    for position, finding in enumerate(report.findings, 1):
-        yield from _finding(report, finding, position)
-    for sentence in (
-        wording.order(report),
-        wording.together(report),
-        closing_sentence(report),
-        wording.not_checked_sentence(report),
-        wording.crashed_sentence(report.crashed),
-    ):
-        if sentence:
-            yield ""
-            yield escape(sentence)
-    if report.not_checked:
-        yield from _details("What was not checked, and what to record", _not_checked(report))
-    for table in report.tables.values():
-        yield from _table(table)
-    if report.next_command:
-        yield ""
-        yield f"Next: {code(report.next_command)}"
+def _drawn_large(block: Breakdown | Table | Records | Finding | Figure | Gap) -> Iterator[str]:
+    match block:
+        case Breakdown():
+            yield from _breakdown(block)
+        case Table():
+            yield from _table(block)
+        case Records():
+            yield from _grid(block.heads, (False,) * len(block.heads), block.rows)
+        case Finding():
+            yield from _finding(block)
+        case Figure() if block.lines:
+            yield from ("", escape(block.title), "", "```text", *block.lines, "```")
 
 
-def _breakdown(report: Report) -> Iterator[str]:
-    parts = wording.top_parts(report)
-    total = sum(ns for _, ns in parts)
-    if not total:
-        return
-    unit = time_unit(total)
-    rows = (
-        (
-            escape(label),
-            in_unit(ns, unit),
-            percent(ns / total),
-            "█" * round(_BAR_WIDTH * ns / total),
-        )
-        for label, ns in parts
-    )
-    yield ""
-    yield from _grid(
-        (wording.breakdown_title(report), unit, "%", ""), (False, True, True, False), rows
-    )
+def _paragraph(block: Text) -> Iterator[str]:
+    text, label = escape(block.text), escape(block.label)
+    if block.role in ("strong", "bad") and label:
+        yield f"**{label}:** {text}"
+    elif block.role == "strong":
+        yield f"**{text}**"
+    else:
+        mark = "> " if block.role == "warning" else ""
+        yield f"{mark}{label}: {text}" if label else f"{mark}{text}"
 
 
-def _finding(report: Report, finding: FindingItem, position: int) -> Iterator[str]:
-    gain = wording.gain(report, finding)
-    yield ""
-    yield f"### {position}. {escape(finding.id)}: {escape(gain)}"
-    yield ""
-    yield escape(finding.summary)
-    yield ""
-    if steps := wording.counted_in(report, finding):
-        yield f"- counted {escape(steps)}"
-    if part := wording.hidden(finding):
-        yield f"- hidden: {escape(part)}"
-    if where := wording.place_unless_said(finding):
-        yield f"- at: {code(where)}"
-    for fact in finding.evidence:
-        yield f"- {escape(fact.what)}: {escape(quantity(fact.value, fact.unit))}"
-    if others := wording.given(finding):
-        yield f"- after: {escape(others)}"
-    if finding.consequence and finding.consequence != gain:
-        yield f"- also: {escape(finding.consequence)}"
-    if finding.fix:
-        yield f"- **fix**: {escape(finding.fix)}"
-    for line in (finding.hint or "").splitlines():
-        yield f"  {code(line)}<br>"
-    if finding.confirm:
-        yield f"- **confirm**: {escape(finding.confirm)}"
-
-
-def _not_checked(report: Report) -> Iterator[str]:
-    items = wording.not_checked_grouped(report)
-    rows = ((escape(i.id), escape(i.why), escape(i.record)) for i in items)
-    yield from _grid(("cause", "why", "what to record"), (False, False, False), rows)
-
-
-def _table(table: ResultTable) -> Iterator[str]:
-    yield from _details(table.title, _rows(table))
-
-
-def _rows(table: ResultTable) -> Iterator[str]:
-    shown = table.rows[:_TABLE_ROWS]
-    left_out = table.rows_left_out + len(table.rows) - len(shown)
-    rows = (
-        [
-            "" if value is None else escape(quantity(value, column.unit))
-            for value, column in zip(row, table.columns, strict=True)
-        ]
-        for row in shown
-    )
-    labels = [escape(column.label) for column in table.columns]
-    yield from _grid(labels, [bool(column.unit) for column in table.columns], rows)
-    for remark in (f"and {left_out:,} more rows" if left_out else "", escape(table.note)):
-        if remark:
-            yield ""
-            yield remark
-
-
-def _details(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Lines that unfold."""
-    yield ""
-    yield f"<details><summary>{escape(title)}</summary>"
-    yield ""
-    yield from lines
+def _details(block: Details) -> Iterator[str]:
+    yield f"<details><summary>{escape(block.title)}</summary>"
+    for inner in block.blocks:
+        yield from _drawn(inner)
     yield ""
     yield "</details>"
 
 
+def _breakdown(block: Breakdown) -> Iterator[str]:
+    rows = (
+        (bar.label, bar.figure, percent(bar.ratio), "█" * round(_BAR_WIDTH * bar.ratio))
+        for bar in block.bars
+    )
+    yield from _grid((block.title, block.unit, "%", ""), (False, True, True, False), rows)
+
+
+def _finding(block: Finding) -> Iterator[str]:
+    yield f"### {block.number}. {escape(block.id)}: {escape(block.gain)}"
+    yield ""
+    yield escape(block.summary)
+    yield ""
+    for fact in block.facts:
+        label = f"**{escape(fact.label)}**" if fact.kind == "strong" else escape(fact.label)
+        yield f"- {label}: {code(fact.text) if fact.kind == 'place' else escape(fact.text)}"
+        if fact.label == "fix":
+            yield from (f"  {code(line)}<br>" for line in block.code)
+
+
+def _table(block: Table) -> Iterator[str]:
+    if block.title:
+        yield f"**{escape(block.title)}**"
+        yield ""
+    shown = block.rows if block.most is None else block.rows[:_TABLE_ROWS]
+    numeric = block.numeric or (False, *[True] * (len(block.heads) - 1))
+    yield from _grid(block.heads, numeric, shown, block.below)
+    left_out = block.left_out + len(block.rows) - len(shown)
+    for remark in (f"and {left_out:,} more {block.more}" if left_out else "", block.note):
+        if remark:
+            yield ""
+            yield escape(remark)
+
+
 def _grid(
-    labels: Iterable[str], numeric: Iterable[bool], rows: Iterable[Iterable[str]]
+    heads: Iterable[str],
+    numeric: Iterable[bool],
+    rows: Iterable[Iterable[str]],
+    below: Sequence[tuple[Fact, ...]] = (),
 ) -> Iterator[str]:
-    yield f"| {' | '.join(labels)} |"
+    yield f"| {' | '.join(map(escape, heads))} |"
     yield f"|{'|'.join('---:' if number else '---' for number in numeric)}|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
+    for i, row in enumerate(rows):
+        first, *others = map(escape, row)
+        for fact in below[i] if below else ():
+            first += f"<br>{escape(fact.label)} {escape(fact.text)}"
+        yield f"| {' | '.join((first, *others))} |"

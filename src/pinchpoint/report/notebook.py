@@ -2,7 +2,8 @@
 
 from pinchpoint.report.clean import clean
 from pinchpoint.report.document import Report
-from pinchpoint.report.html import shown, template
+from pinchpoint.report.html import template
+from pinchpoint.report.report_html import shown
 
 
 def render(report: Report) -> str:

@@ -8,7 +8,6 @@ import base64
 import hashlib
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from markupsafe import Markup
@@ -16,16 +15,17 @@ from markupsafe import Markup
 from pinchpoint.analysis.call_tree import call_tree
 from pinchpoint.report.clean import clean
 from pinchpoint.report.document import Report
-from pinchpoint.report.flame_svg import flame_svg
-from pinchpoint.report.html import shown, template
+from pinchpoint.report.html import fragment, source, template
 from pinchpoint.report.memory_view import memory_view
+from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.plain import plain
 from pinchpoint.report.ranks.document import RanksReport
-from pinchpoint.report.ranks.html import render_view
-from pinchpoint.report.timeline import timeline
-from pinchpoint.report.timeline_marks import marks
-from pinchpoint.report.timeline_pack import pack
-from pinchpoint.report.timeline_svg import timeline_svg
+from pinchpoint.report.report_html import shown
+from pinchpoint.report.svg.flame import flame_svg
+from pinchpoint.report.svg.timeline import timeline_svg
+from pinchpoint.report.timeline.lanes import timeline
+from pinchpoint.report.timeline.marks import marks
+from pinchpoint.report.timeline.pack import pack
 from pinchpoint.trace import Trace
 
 MOST_FACTS = 200  # of the environment
@@ -65,7 +65,7 @@ def render(
         left_out=drawn.left_out if drawn else (),
         flames=flames,
         memory=memory,
-        ranks=None if job is None else Markup(render_view(job)),
+        ranks=None if job is None else fragment(ranks_page(job, verbose=True, full=True).blocks),
         environment=environment,
         contents=_contents(
             safe,
@@ -84,8 +84,7 @@ def render(
 @cache
 def _scripts() -> tuple[str, ...]:
     """The files of this package as two scripts, so that one that fails leaves the other."""
-    folder = files("pinchpoint.report") / "templates"
-    tables, *timeline_parts = ((folder / name).read_text("utf-8") for name in _SCRIPTS)
+    tables, *timeline_parts = map(source, _SCRIPTS)
     return tables, "".join(timeline_parts)
 
 

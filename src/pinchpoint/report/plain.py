@@ -19,10 +19,11 @@ _UNSEEN = re.compile(
 _ASCII = str.maketrans(
     {
         "→": "->",
+        "−": "-",
         "·": "-",
         "×": "x",
         "…": "~",  # one column, so that tables stay aligned
-        "█": "#",
+        **dict(zip("░▒▓█", ".:*#", strict=True)),
         "–": "-",
         "—": "-",
         "µ": "u",

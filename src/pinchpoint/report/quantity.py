@@ -8,6 +8,8 @@ from pinchpoint.trace.durations import number as number
 from pinchpoint.trace.durations import time_unit as time_unit
 
 _BYTE_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
+# FLOPs, FLOP/s and bytes/s go by powers of a thousand.
+_RATE_UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
 def span(low: float, high: float, unit: str) -> str:
@@ -47,3 +49,11 @@ _SCALED: dict[str, Callable[[float], str]] = {
     "bytes": size,
     "ratio": lambda ratio: f"{percent(ratio)} %",
 }
+
+
+def rate(value: float | None, unit: str) -> str:
+    """``787 TFLOP/s``, ``2.95 TB/s``; a dash for None."""
+    if value is None:
+        return "-"
+    scale, prefix = next((s for s in _RATE_UNITS if abs(value) >= s[0]), _RATE_UNITS[-1])
+    return f"{number(value / scale)} {prefix}{unit}"

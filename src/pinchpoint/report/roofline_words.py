@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from pinchpoint.report.quantity import duration, number, percent
-from pinchpoint.report.rates import rate
+from pinchpoint.report.quantity import duration, number, percent, rate
 from pinchpoint.report.roofline_document import PointInfo, RooflineDocument, UtilisationInfo
 
 ABOVE_RATIO = 1.005  # rounds to more than 100 %

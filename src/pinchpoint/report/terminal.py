@@ -1,241 +1,199 @@
-"""The report for a terminal or a log: 80 columns, readable without colour."""
+"""Any page as text for a terminal or a log: 80 columns, readable without colour."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from io import StringIO
+from textwrap import wrap
 
-from rich.console import Console
-from rich.text import Text
+from pinchpoint.report.blocks import (
+    Block,
+    Breakdown,
+    Command,
+    Details,
+    Fact,
+    Figure,
+    Finding,
+    Gap,
+    Heading,
+    Items,
+    Page,
+    Records,
+    Role,
+    Table,
+    Text,
+    Title,
+)
+from pinchpoint.report.copyable import GLUE, spaced, unbroken, units_kept, whole
+from pinchpoint.report.plain import ascii_only, plain
+from pinchpoint.report.quantity import percent
+from pinchpoint.report.terminal_table import columns_of, table_lines
 
-from pinchpoint.report import wording
-from pinchpoint.report.clean import clean
-from pinchpoint.report.closing import closing_sentence
-from pinchpoint.report.columns import numeric, shown_value
-from pinchpoint.report.document import FindingItem, Report, ResultTable
-from pinchpoint.report.plain import ascii_only
-from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
-from pinchpoint.report.to_copy import GLUE, spaced, unbroken, whole
-
-_LABEL_WIDTH = 49  # the longest label, so that 80 columns also hold a time, a share and a bar
-_BAR_WIDTH = 15  # columns of a bar for the whole step
-_TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
-_CELL_WIDTH = 20  # what a text column may take before other columns have their place
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµun]?s|[KMGT]?i?B(?:/s)?)(?!\w))")
+_LABEL_AND_FIGURE = 56  # columns, so that 80 also hold a share and a bar
+_LEAST_FIGURE = 7  # columns of a figure
+_BAR_WIDTH = 15  # columns of a bar for the whole
+_LONGEST_TEXT = 1000  # characters of a paragraph; names in it can have megabytes
+_LEAST_ROOM = 20  # columns of a paragraph, however long the words before it
+_STYLES: dict[Role, str] = {"strong": "1", "good": "32", "bad": "31", "warning": "33", "soft": "2"}
 
 
 @dataclass(frozen=True)
 class Look:
-    """What the place where the text will be shown can do, and how much is wanted."""
+    """What the place where the text will be shown can do."""
 
     width: int = 80
     colour: bool = False
     unicode: bool = True
-    verbose: bool = False
 
 
 @dataclass(frozen=True)
-class _Block:
-    """A paragraph of styled pieces; its first line begins with ``lead``, the others below it."""
+class _Line:
+    """A paragraph, or with ``fixed`` a line as it is; styles are numbers of ANSI's SGR."""
 
-    pieces: tuple[tuple[str, str], ...]
-    lead: str = ""
+    text: str
+    style: str = ""
+    lead: str = ""  # before the first line; the others are indented as much
+    lead_style: str = ""
+    fixed: bool = False
+    bar: str = ""
+    to_copy: bool = False
 
 
-_BLANK = _Block(())
+_BLANK = _Line("", fixed=True)
 _PLAIN = Look()
 
 
-def render(report: Report, look: Look = _PLAIN) -> str:
-    """The report as text that ends with a newline."""
-    safe = clean(report)
-    blocks = list(_head(safe))
-    if safe.health.verdict == wording.CANNOT_CONCLUDE:
-        blocks += _no_conclusion(safe)
+def render(page: Page, look: Look = _PLAIN) -> str:
+    """The page as text that ends with a newline."""
+    lines = (line for block in page.blocks for line in _drawn(block, look))
+    text = "".join(f"{row}\n" for line in lines for row in _rows(line, look))
+    return text if look.unicode else ascii_only(text)
+
+
+def _drawn(block: Block, look: Look) -> Iterator[_Line]:
+    match block:
+        case Title():
+            yield _Line(" · ".join((block.name, *block.about)), "1")
+        case Heading():
+            yield _Line(block.text, "1")
+        case Text():
+            yield _Line(
+                block.text, _STYLES.get(block.role, ""), f"{block.label}: " * bool(block.label)
+            )
+        case Items():
+            lead = "  ! " if block.role == "warning" else "  - "
+            yield from (_Line(text, _STYLES.get(block.role, ""), lead) for text in block.texts)
+        case Command():
+            lead = f"{block.label}: " if block.label else "  "
+            yield _Line(block.text, "1", lead, to_copy=True)
+        case Details():
+            yield from (line for inner in _unfolded(block) for line in _drawn(inner, look))
+        case Gap():
+            yield _BLANK
+        case _:
+            yield from _drawn_large(block, look)
+
+
+def _drawn_large(
+    block: Breakdown | Table | Records | Finding | Figure, look: Look
+) -> Iterator[_Line]:
+    match block:
+        case Breakdown():
+            yield from _breakdown(block)
+        case Table():
+            yield from _table(block, look.width)
+        case Records():
+            yield from _records(block)
+        case Finding():
+            yield from _finding(block)
+        case Figure() if block.lines:
+            yield _Line(block.title, "1")
+            yield from (_Line(line, fixed=True) for line in block.lines)
+
+
+def _unfolded(block: Details) -> Iterator[Block]:
+    """All of it, under its title where what is inside has none."""
+    first, *others = block.blocks
+    if isinstance(first, Table):
+        yield Gap()
+        yield replace(first, title=block.title)
+    elif isinstance(first, Records):
+        yield first
     else:
-        blocks += _answer(safe, look.verbose)
-    if look.verbose:
-        for table in safe.tables.values():
-            blocks += _table(table, look.width)
-    return _drawn(blocks, look)
+        yield from (Heading(block.title), first)
+    yield from others
 
 
-def _head(report: Report) -> Iterator[_Block]:
-    yield _line(" · ".join(wording.source_line(report)), "bold")
-    if sentence := wording.step_sentence(report):
-        yield _line(sentence)
-    if sentence := wording.spread_sentence(report):
-        yield _line(sentence)
+def _breakdown(block: Breakdown) -> Iterator[_Line]:
+    figure = max(_LEAST_FIGURE, *(len(bar.figure) + 2 for bar in block.bars))
+    label = _LABEL_AND_FIGURE - figure
+    yield _Line(f"{block.title:{label}}{block.unit:>{figure}}{'%':>7}", "1", fixed=True)
+    for bar in block.bars:
+        cut = plain(bar.label, label - 3)
+        text = f"  {cut:{label - 2}}{bar.figure:>{figure}}{percent(bar.ratio):>7}"
+        yield _Line(text, fixed=True, bar="█" * round(_BAR_WIDTH * bar.ratio))
 
 
-def _no_conclusion(report: Report) -> Iterator[_Block]:
-    yield _BLANK
-    yield _line("Cannot conclude: this recording forbids statements about time.", "bold red")
-    for detail in wording.fatal_facts(report):
-        yield _line(detail, lead="  - ")
-    if report.health.record:
-        yield _line(report.health.record, lead="Record again: ")
+def _finding(block: Finding) -> Iterator[_Line]:
+    yield _Line(block.gain, "32", f"{block.number:<2} {block.id:<18} ", "1")
+    yield _Line(block.summary, lead="   ")
+    for fact in block.facts:
+        label = "shows" if fact.kind == "shown" else fact.label
+        text = f"{fact.label}: {fact.text}" if fact.kind == "shown" else fact.text
+        yield _Line(text, lead=f"   {label:<8} ")
+        if fact.label == "fix":
+            yield from (_Line(line, "36", " " * 12, to_copy=True) for line in block.code)
 
 
-def _answer(report: Report, verbose: bool) -> Iterator[_Block]:
-    for detail in wording.weak_facts(report):
-        yield _line(detail, "yellow", lead="  ! ")
-    yield _BLANK
-    yield from _breakdown(report)
-    if sentence := wording.device_work(report):
-        yield _line(sentence)
-    if report.verdict:
-        yield _line(report.verdict, "bold")
-        yield _BLANK
-    for position, finding in enumerate(report.findings, 1):
-        yield from _finding(report, finding, position, verbose)
-    if sentence := wording.order(report):
-        yield _line(sentence)
-    if sentence := wording.together(report):
-        yield _line(sentence, "green")
-    if sentence := closing_sentence(report):
-        yield _line(sentence)
-    yield from _silent(report, verbose)
-    if report.next_command:
-        yield _line(report.next_command, "bold", lead="Next: ")
+def _records(block: Records) -> Iterator[_Line]:
+    lead = f"{block.label}: "
+    for name, what, *others in block.rows:
+        yield _Line(f"{name}: {what}", lead=lead)
+        for head, text in zip(block.heads[2:], others, strict=True):
+            if text:
+                yield _Line(text, lead=f"{head}: ".rjust(len(lead)))
 
 
-def _breakdown(report: Report) -> Iterator[_Block]:
-    parts = wording.top_parts(report)
-    total = sum(ns for _, ns in parts)
-    if not total:
-        return
-    unit = time_unit(total)
-    title = wording.breakdown_title(report)
-    yield _line(f"{title:{_LABEL_WIDTH}}{unit:>7}{'%':>7}", "bold")
-    for label, ns in parts:
-        short = label if len(label) <= _LABEL_WIDTH - 3 else label[: _LABEL_WIDTH - 4] + "…"
-        figures = f"  {short:{_LABEL_WIDTH - 2}}{in_unit(ns, unit):>7}{percent(ns / total):>7}  "
-        yield _Block(((figures, ""), ("█" * round(_BAR_WIDTH * ns / total), "cyan")))
-
-
-def _finding(
-    report: Report, finding: FindingItem, position: int, verbose: bool
-) -> Iterator[_Block]:
-    gain = wording.gain(report, finding)
-    yield _Block(((f"{finding.id:<18} ", "bold"), (gain, "green")), f"{position:<2} ")
-    yield _line(finding.summary, lead="   ")
-    yield from _about_the_cost(report, finding)
-    if where := wording.place_unless_said(finding):
-        yield _line(where, lead="   at       ")
-    if verbose:
-        for fact in finding.evidence:
-            yield _line(f"{fact.what}: {quantity(fact.value, fact.unit)}", lead="   shows    ")
-    if finding.fix:
-        yield _line(finding.fix, lead="   fix      ")
-    for code in (finding.hint or "").splitlines():
-        yield _line(whole(code), "cyan", lead="            ")
-    if others := wording.given(finding):
-        yield _line(others, lead="   after    ")
-    if finding.consequence and finding.consequence != gain:
-        yield _line(finding.consequence, lead="   also     ")
-    if finding.confirm:
-        yield _line(finding.confirm, lead="   confirm  ")
-
-
-def _about_the_cost(report: Report, finding: FindingItem) -> Iterator[_Block]:
-    """Why it does not fit the step or the gain, where it does not."""
-    if steps := wording.counted_in(report, finding):
-        yield _line(steps, lead="   counted  ")
-    if part := wording.hidden(finding):
-        yield _line(part, lead="   hidden   ")
-
-
-def _silent(report: Report, verbose: bool) -> Iterator[_Block]:
-    """What was looked for and not found, not looked for, or failed."""
-    if verbose:
-        for item in wording.not_checked_grouped(report):
-            yield _line(f"{item.id}: {item.why}", lead="Not checked: ")
-            if item.record:
-                yield _line(item.record, lead="     record: ")
-        if report.clear:
-            yield _line(", ".join(report.clear), lead="Clear: ")
-    elif sentence := wording.not_checked_sentence(report):
-        yield _line(f"{sentence} --verbose lists them.", "dim")
-    if sentence := wording.crashed_sentence(report.crashed):
-        yield _line(sentence, "red")
-
-
-def _table(table: ResultTable, width: int) -> Iterator[_Block]:
-    of_numbers = numeric(table)
-    labels = [column.label for column in table.columns]
-    rows = [
-        [shown_value(table, row, i) if value is not None else "-" for i, value in enumerate(row)]
-        for row in table.rows[:_TABLE_ROWS]
-    ]
-    widths = _column_widths([labels, *rows], of_numbers, width)
-    yield _BLANK
-    yield _line(table.title, "bold")
-    for style, row in [("dim", labels), *(("", row) for row in rows)]:
-        cells = map(_cell, row[: len(widths)], widths, of_numbers)
-        yield _line("  ".join(cells).rstrip(), style, lead="  ")
-    left_out = table.rows_left_out + len(table.rows) - len(rows)
+def _table(block: Table, width: int) -> Iterator[_Line]:
+    indent = "  " if block.title else ""
+    if block.title:
+        yield _Line(block.title, "1")
+    shown = block.rows if block.most is None else block.rows[: block.most]
+    columns = columns_of(block, shown, width - len(indent))
+    for i, row in enumerate((block.heads, *shown)):
+        style = ("2" if block.title else "1") if i == 0 else ""
+        yield from (
+            _Line(indent + line, style, fixed=True) for line in table_lines(row, columns, block)
+        )
+        if i and block.below:
+            yield from _below(block.below[i - 1])
+    left_out = block.left_out + len(block.rows) - len(shown)
     if left_out:
-        yield _line(f"and {left_out:,} more rows", "dim", lead="  ")
-    if table.note:
-        yield _line(table.note, "dim", lead="  ")
+        yield _Line(f"and {left_out:,} more {block.more}", "2", indent)
+    if block.note:
+        yield _Line(block.note, "2", indent)
 
 
-def _column_widths(rows: list[list[str]], numeric: list[bool], width: int) -> list[int]:
-    """Widths of the leading columns that fit; text columns share what the numbers leave."""
-    wanted = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widths = [w if n else min(w, _CELL_WIDTH) for w, n in zip(wanted, numeric, strict=True)]
-    room = width - 2  # for the indent
-    while len(widths) > 1 and sum(widths) + 2 * (len(widths) - 1) > room:
-        widths.pop()
-    spare = room - sum(widths) - 2 * (len(widths) - 1)
-    for i in range(len(widths)):
-        more = min(wanted[i] - widths[i], max(spare, 0))
-        widths[i], spare = widths[i] + more, spare - more
-    return widths
+def _below(facts: tuple[Fact, ...]) -> Iterator[_Line]:
+    width = max((len(fact.label) for fact in facts), default=0)
+    for fact in facts:
+        yield _Line(fact.text, lead=f"    {fact.label:<{width}} " if fact.label else "    ")
 
 
-def _cell(text: str, width: int, number: bool) -> str:
-    if number:
-        return text.rjust(width)
-    return (text if len(text) <= width else text[: width - 1] + "…").ljust(width)
+def _rows(line: _Line, look: Look) -> Iterator[str]:
+    if line.fixed:
+        text = plain(line.text.rstrip() if not line.bar else line.text, _LONGEST_TEXT)
+        bar = "  " + _styled(line.bar, "36", look) if line.bar else ""
+        yield _styled(text, line.style, look) + bar
+        return
+    safe = plain(line.text, _LONGEST_TEXT)
+    glued = whole(safe) if line.to_copy else units_kept(unbroken(safe))
+    command = line.to_copy or GLUE in unbroken(safe)  # longer than the line at need
+    lead = plain(line.lead)
+    room = max(look.width - len(lead), _LEAST_ROOM)
+    parts = wrap(glued, room, break_on_hyphens=False, break_long_words=not command) or [""]
+    for position, part in enumerate(parts):
+        before = _styled(lead, line.lead_style, look) if position == 0 else " " * len(lead)
+        yield (before + _styled(spaced(part), line.style, look)).rstrip()
 
 
-def _line(text: str, style: str = "", lead: str = "") -> _Block:
-    return _Block(((text, style),), lead)
-
-
-def _drawn(blocks: list[_Block], look: Look) -> str:
-    canvas = StringIO()
-    console = Console(
-        file=canvas,
-        width=look.width,
-        force_terminal=look.colour,
-        color_system="standard" if look.colour else None,
-        legacy_windows=False,
-    )
-    for block in blocks:
-        shown = block if look.unicode else _in_ascii(block)
-        for line in _wrapped(console, shown):
-            console.print(line, soft_wrap=True)
-    return canvas.getvalue()
-
-
-def _wrapped(console: Console, block: _Block) -> Iterator[Text]:
-    room = max(console.width - len(block.lead), 20)
-    commands = [(unbroken(text), style) for text, style in block.pieces]
-    to_copy = any(GLUE in text for text, _ in commands)  # longer than the line at need
-    glued = Text.assemble(*((_BEFORE_UNIT.sub(GLUE, text), style) for text, style in commands))
-    lines = glued.wrap(console, room, overflow="ignore" if to_copy else "fold")
-    for position, line in enumerate(lines):
-        line.rstrip()
-        line.plain = spaced(line.plain)
-        yield Text(block.lead if position == 0 else " " * len(block.lead)).append_text(line)
-
-
-def _in_ascii(block: _Block) -> _Block:
-    return replace(block, pieces=tuple((_ascii(text), style) for text, style in block.pieces))
-
-
-def _ascii(text: str) -> str:
-    return GLUE.join(ascii_only(part) for part in text.split(GLUE))
+def _styled(text: str, style: str, look: Look) -> str:
+    return f"\x1b[{style}m{text}\x1b[0m" if look.colour and style and text else text

@@ -8,7 +8,7 @@ from pinchpoint.bench.crossover.crossing import Point, Time, crossing, next_size
 from pinchpoint.bench.crossover.measure import Machine, crossover
 from pinchpoint.bench.crossover.operations import OPERATIONS, sizes
 from pinchpoint.cli import main as cli
-from pinchpoint.report.benchmarks import crossover_page
+from pinchpoint.report.pages import crossover as crossover_page
 
 
 def _time(ns, spread=0.01):

@@ -12,7 +12,7 @@ from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, RunOptions
 from pinchpoint.cli import main as cli
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.report.benchmarks import experiments_page
+from pinchpoint.report.pages import experiments as experiments_page
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pinchpoint.bench.ab_result import AbResult
     from pinchpoint.bench.measurement import Measurement
     from pinchpoint.bench.run import Arm
-    from pinchpoint.report.benchmarks.page import Page
+    from pinchpoint.report.pages.result import ResultPage
 
 EXIT_CODES = {"pass": 0, "regressed": 1, "inconclusive": 4}
 
@@ -110,10 +110,10 @@ def ab(
     return deciding.exit_code(result.verdict)
 
 
-def compare(what: Asked, deciding: Deciding, measuring: Measuring) -> "tuple[AbResult, Page]":
+def compare(what: Asked, deciding: Deciding, measuring: Measuring) -> "tuple[AbResult, ResultPage]":
     """Measure and decide; everything is in the session folder."""
     from pinchpoint.bench.measurement import measurement
-    from pinchpoint.report.benchmarks import ab_page
+    from pinchpoint.report.pages import ab as ab_page
 
     check_pairs(deciding.pairs)
     with (
@@ -128,7 +128,7 @@ def compare(what: Asked, deciding: Deciding, measuring: Measuring) -> "tuple[AbR
     return result, page
 
 
-def with_explanation(page: "Page", arms: "tuple[Arm, Arm]", folder: Path) -> "Page":
+def with_explanation(page: "ResultPage", arms: "tuple[Arm, Arm]", folder: Path) -> "ResultPage":
     """The page, and what the profiles of both arms say about the change."""
     from pinchpoint.cli._bench.profiles import explain_regression
 

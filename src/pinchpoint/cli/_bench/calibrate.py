@@ -34,7 +34,7 @@ def calibrate(
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.measures import MEASURES
     from pinchpoint.bench.run import Arm
-    from pinchpoint.report.benchmarks import calibration_page
+    from pinchpoint.report.pages import calibration as calibration_page
 
     if not command:
         raise UsageError("which command?", hint="pinchpoint bench calibrate -- python train.py")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pinchpoint.bench.check import CheckResult
     from pinchpoint.bench.measures import Measure
     from pinchpoint.bench.result import BenchResult
-    from pinchpoint.report.benchmarks.page import Page
+    from pinchpoint.report.pages.result import ResultPage
 
 
 @Parameter(name="*")
@@ -92,7 +92,7 @@ def check(
     from pinchpoint.bench.measures import MEASURES
     from pinchpoint.bench.result import read_result
     from pinchpoint.bench.thresholds import parse_percent
-    from pinchpoint.report.benchmarks import check_page
+    from pinchpoint.report.pages import check as check_page
 
     past = _past(baseline, gating)
     new = read_result(result) if result else measure(command, processes, measuring)
@@ -140,8 +140,8 @@ def _gated(past: "Baseline") -> bool:
 
 
 def _explained(
-    page: "Page", base: str | None, command: tuple[str, ...], measuring: Measuring
-) -> "Page":
+    page: "ResultPage", base: str | None, command: tuple[str, ...], measuring: Measuring
+) -> "ResultPage":
     """The page with what a profile of the change says; without a base the profile is kept only."""
     from pinchpoint.bench.arms import split_command
     from pinchpoint.bench.folders import start_session
@@ -171,7 +171,7 @@ def history(baseline: Path, /, *, showing: Showing | None = None) -> int:
         The file that bench check keeps.
     """
     from pinchpoint.bench.baseline import read_baseline
-    from pinchpoint.report.benchmarks import check_page
+    from pinchpoint.report.pages import check as check_page
 
     known = read_baseline(baseline)
     present(known, check_page.history_page(known), showing or Showing())

@@ -5,16 +5,16 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pinchpoint.cli.output import note, show, show_json, show_plainly, write_file
+from pinchpoint.cli.output import look, note, show, show_json, write_file
 
 if TYPE_CHECKING:
     import msgspec
 
     from pinchpoint.cli._bench.options import Showing
-    from pinchpoint.report.benchmarks.page import Page
+    from pinchpoint.report.pages.result import ResultPage
 
 
-def present(document: "msgspec.Struct", page: "Page", showing: "Showing") -> None:
+def present(document: "msgspec.Struct", page: "ResultPage", showing: "Showing") -> None:
     """Write the result to standard output, and to the files that were asked for."""
     chosen = showing.chosen()
     if chosen == "json":
@@ -22,28 +22,31 @@ def present(document: "msgspec.Struct", page: "Page", showing: "Showing") -> Non
 
         show_json(encode(document))
     elif chosen == "markdown":
-        from pinchpoint.report.benchmarks import markdown
+        from pinchpoint.report import markdown
+        from pinchpoint.report.pages.result import blocks
 
-        show(markdown.render(page))
+        show(markdown.render(blocks(page)))
     elif chosen == "github":
         _to_github(page)
     else:
-        from pinchpoint.report.benchmarks import terminal
+        from pinchpoint.report import terminal
+        from pinchpoint.report.pages.result import blocks
 
-        show_plainly(terminal.render(page))
+        show(terminal.render(blocks(page), look()))
     if showing.junit:
-        from pinchpoint.report.benchmarks import junit
+        from pinchpoint.report import junit
 
         write_file(showing.junit, junit.render(page))
 
 
-def _to_github(page: "Page") -> None:
-    from pinchpoint.report.benchmarks import github, markdown
+def _to_github(page: "ResultPage") -> None:
+    from pinchpoint.report import github, markdown
+    from pinchpoint.report.pages.result import blocks
 
-    show(github.log(page, token=secrets.token_hex()))
+    show(github.result_log(page, token=secrets.token_hex()))
     for variable, text in (
-        ("GITHUB_STEP_SUMMARY", markdown.render(page)),
-        ("GITHUB_OUTPUT", github.outputs(page)),
+        ("GITHUB_STEP_SUMMARY", markdown.render(blocks(page))),
+        ("GITHUB_OUTPUT", github.result_outputs(page)),
     ):
         if name := os.environ.get(variable):
             try:

@@ -11,7 +11,7 @@ from pinchpoint.cli.output import note, wrote
 
 if TYPE_CHECKING:
     from pinchpoint.bench.run import Arm
-    from pinchpoint.report.benchmarks.page import Page
+    from pinchpoint.report.pages.result import ResultPage
 
 
 def take_profile(arm: "Arm", folder: Path, *, nsys: bool = False) -> Path | None:
@@ -43,7 +43,7 @@ def _record(command: list[str], arm: "Arm", log: Path) -> None:
         )
 
 
-def explain_regression(arms: "tuple[Arm, Arm]", folder: Path) -> "Page | None":
+def explain_regression(arms: "tuple[Arm, Arm]", folder: Path) -> "ResultPage | None":
     """Profile both arms and say what changed; kept as ``change.json`` and ``change.md``.
 
     Where ``nsys`` is installed, B is recorded with it as well, for a closer look.
@@ -54,8 +54,9 @@ def explain_regression(arms: "tuple[Arm, Arm]", folder: Path) -> "Page | None":
     from pinchpoint.compare.profiles import with_findings
     from pinchpoint.errors import PinchpointError
     from pinchpoint.importers import load
-    from pinchpoint.report import diagnose
-    from pinchpoint.report.benchmarks import compare_page, markdown
+    from pinchpoint.report import diagnose, markdown
+    from pinchpoint.report.pages import compare as compare_page
+    from pinchpoint.report.pages.result import blocks
 
     found = [take_profile(arm, folder / f"profile-{arm.name}") for arm in arms]
     if shutil.which("nsys"):
@@ -72,6 +73,6 @@ def explain_regression(arms: "tuple[Arm, Arm]", folder: Path) -> "Page | None":
     compared = with_findings(compared, *sides)
     page = compare_page.profiles_page(compared)
     write_atomic(folder / "change.json", encode(compared))
-    write_atomic(folder / "change.md", markdown.render(page).encode())
+    write_atomic(folder / "change.md", markdown.render(blocks(page)).encode())
     wrote(folder / "change.md")
     return page

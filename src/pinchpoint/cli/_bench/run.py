@@ -37,7 +37,7 @@ def run(
         Record a short profile afterwards, apart from the timed runs.
     """
     measuring, showing = measuring or Measuring(), showing or Showing()
-    from pinchpoint.report.benchmarks import run_page
+    from pinchpoint.report.pages import run as run_page
 
     result = measure(command, processes, measuring, profile=profile)
     present(result, run_page.page(result), showing)

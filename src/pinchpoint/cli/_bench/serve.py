@@ -109,7 +109,7 @@ def serve(
     output
         Folder for the results; default: a new one below pinchpoint-bench/.
     """
-    from pinchpoint.report.benchmarks import serve_page
+    from pinchpoint.report.pages import serve as serve_page
 
     result = _measured(url, runs, name, output, asking or Asking(), loading or Loading())
     present(result, serve_page.page(result), showing or Showing())

@@ -31,7 +31,7 @@ from pinchpoint.report.ranks.items import (
     timeline_item,
     what_if,
 )
-from pinchpoint.report.ranks.parts import Records
+from pinchpoint.report.ranks.records import Records
 from pinchpoint.report.ranks.tables import heat_map, tables
 
 MOST_RANKS_LISTED = 64  # in one finding

@@ -18,7 +18,7 @@ from pinchpoint.report.ranks.document import (
     TimelineItem,
     WhatIfItem,
 )
-from pinchpoint.report.ranks.parts import Records
+from pinchpoint.report.ranks.records import Records
 
 WORTH_A_WORD_RATIO = 0.01  # of the step: lateness below it is not listed
 

@@ -1,4 +1,8 @@
-"""One rank's line in a part file: its summary and what its own rules found, or why not."""
+"""What is kept of each rank: its summary and what its own rules found, or why not."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -6,6 +10,10 @@ from pinchpoint.analysis.ranks.summary import RankSummary
 from pinchpoint.report.document import FindingItem
 
 PART_SCHEMA = "pinchpoint.ranks-part/1"
+MOST_RANKS = (
+    1_000_000  # ten times the accelerators of the largest machine: a number beyond is damage
+)
+LONGEST_LINE = 4_000_000  # bytes; a record has at most a tenth of it
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,3 +64,50 @@ def encode_record(record: RankRecord) -> bytes:
 def decode_record(line: bytes) -> RankRecord:
     """A record from its line; msgspec.ValidationError if it is none."""
     return msgspec.json.decode(line, type=RankRecord)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a record is, and who it is."""
+
+    path: str
+    rank: int | None  # as the recording itself says, or else as its name says
+    named: int | None  # as its name says
+    label: str
+    error: str | None
+    part: Path
+    offset: int
+    world_size: int | None = None
+    begin_ns: int | None = None  # of its first step
+    calls: int = 0  # between ranks, of any kind
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of a job in order of rank, read anew each time they are asked for."""
+
+    entries: tuple[Entry, ...]  # usable ones, one a rank
+    unreadable: tuple[Entry, ...]
+    left_out: tuple[LeftOutFile, ...]
+    files: int
+    shards_missing: tuple[int, ...] = ()
+
+    def records(self) -> Iterator[RankRecord]:
+        """Every usable rank once, in order."""
+        for entry in self.entries:
+            with entry.part.open("rb") as file:
+                file.seek(entry.offset)
+                record = decode_record(file.readline(LONGEST_LINE))
+            yield msgspec.structs.replace(record, rank=entry.rank)
+
+    def summaries(self) -> Iterator[RankSummary]:
+        """The same, as the reduce wants them."""
+        for record in self.records():
+            assert record.summary is not None
+            world = plausible(record.summary.world_size)
+            yield msgspec.structs.replace(record.summary, rank=record.rank, world_size=world)
+
+
+def plausible(number: int | None) -> int | None:
+    """The number of a rank or of all ranks; None for what is damage."""
+    return number if number is not None and 0 <= number <= MOST_RANKS else None

@@ -9,10 +9,10 @@ from pinchpoint.analysis.ranks.communication import KindOfCall
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.known import mean_of_steps
 from pinchpoint.analysis.ranks.links import ceiling_bytes_per_s
-from pinchpoint.report.columns import Column, result_table
 from pinchpoint.report.document import ResultTable, TableColumn
 from pinchpoint.report.ranks.document import HeatMap
-from pinchpoint.report.ranks.parts import Records
+from pinchpoint.report.ranks.records import Records
+from pinchpoint.report.tables.columns import Column, result_table
 
 Floats = NDArray[np.float64]
 

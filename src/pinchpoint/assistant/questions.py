@@ -1,0 +1,165 @@
+"""What an assistant may ask, as plain functions from words to a bounded text.
+
+Each answer is at most ``max_chars`` long and says what it left out. Recordings are named relative
+to one folder, and nothing outside it can be read.
+"""
+
+from collections import OrderedDict
+from pathlib import Path
+
+import msgspec
+
+from pinchpoint.compare import compare_profiles
+from pinchpoint.compare.profiles import with_findings
+from pinchpoint.diagnosis.pages import headline, page, rule_ids
+from pinchpoint.errors import UsageError
+from pinchpoint.export.database import Limits, query, tables_of
+from pinchpoint.importers import load
+from pinchpoint.report import Report, diagnose, terminal
+from pinchpoint.report.clean import clean
+from pinchpoint.report.findings import chosen
+from pinchpoint.report.fit import fitted
+from pinchpoint.report.pages import compare as compare_page
+from pinchpoint.report.pages.result import blocks
+from pinchpoint.report.plain import plain
+from pinchpoint.serve.listing import recordings
+from pinchpoint.serve.places import Place, fingerprint, place
+from pinchpoint.trace import TABLES, Trace
+
+DEFAULT_CHARS = 8000  # about two thousand tokens
+LEAST_CHARS, MOST_CHARS = 500, 100_000
+MOST_ROWS = 200
+KEPT_TRACES = 3  # between questions; a conversation is about one or two
+SQL_LIMITS = Limits(seconds=20.0, memory_mb=1024, rows=MOST_ROWS)
+_CELL_LIMIT = 300
+
+
+class Questions:
+    """Answers about the recordings below ``root``; keeps the last few, as they are large."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self._kept: OrderedDict[tuple[Path, int], tuple[Trace, Report]] = OrderedDict()
+
+    def list_recordings(self, max_chars: int = DEFAULT_CHARS) -> str:
+        """Recordings and run folders that can be asked about, newest first: name and format."""
+        found = recordings(self.root)
+        lines = [f"{r.name or '.'} ({r.format})" for r in found.recordings]
+        lines += [] if found.complete else ["there is more here than is listed"]
+        return _lines(lines or ["no recording below this folder"], max_chars)
+
+    def diagnose(self, file: str, max_chars: int = DEFAULT_CHARS) -> str:
+        """Diagnose a recording: where a step's time goes, ranked findings with predicted gains.
+
+        JSON pinchpoint.report/1, cut to max_chars: tables go first, findings last. Times are
+        nanoseconds. Gains of different findings do not add up; together_ns is all of them.
+        """
+        _, report = self._read(file)
+        return fitted(report, _bounded(max_chars))
+
+    def show_finding(self, file: str, finding: str) -> str:
+        """One finding whole: evidence with places in the trace, the fix, and how to confirm it.
+
+        finding is an id of diagnose, such as sync-in-loop, or its number.
+        """
+        _, report = self._read(file)
+        found = chosen(clean(report), finding)
+        return msgspec.json.encode(found).decode()
+
+    def explain_rule(self, rule: str = "") -> str:
+        """What a rule looks for, why it matters, how to fix it; without an id, all rules."""
+        if rule:
+            return page(rule)
+        return "".join(f"{each}: {headline(each)}\n" for each in rule_ids())
+
+    def compare(self, a: str, b: str, max_chars: int = DEFAULT_CHARS) -> str:
+        """What changed from recording a to recording b; the changes add up to the step's."""
+        (first, before), (second, after) = self._read(a), self._read(b)
+        sides = [{f.id: f for f in report.findings} for report in (before, after)]
+        found = with_findings(compare_profiles(first, second), *sides)
+        return _lines(
+            terminal.render(blocks(compare_page.profiles_page(found))).splitlines(), max_chars
+        )
+
+    def tables(self, file: str) -> str:
+        """Tables that sql can ask of this recording: name, rows, and columns with their meaning."""
+        trace, _ = self._read(file)
+        lines = ["names(id, text); threads(thread, process, id, label)"]
+        for name, rows in tables_of(trace).items():
+            columns = [
+                f"{column} {spec.unit or spec.dtype}: {spec.meaning}"
+                for column, spec in TABLES[name].items()
+            ]
+            lines.append(f"{name} ({len(rows)} rows): row; {'; '.join(columns)}")
+        return "\n".join(lines)
+
+    def sql(self, file: str, statement: str, max_chars: int = DEFAULT_CHARS) -> str:
+        """One DuckDB query on a recording's tables, as JSON; names and kinds are text.
+
+        At most 200 rows: aggregate. Example: SELECT name, count(*) n, sum(duration_ns) ns FROM
+        device_ops GROUP BY ALL ORDER BY ns DESC LIMIT 10. No files, no network, 20 seconds.
+        """
+        trace, _ = self._read(file)
+        header, rows = query(trace, statement, SQL_LIMITS)
+        return _table(header, rows, _bounded(max_chars))
+
+    def _read(self, file: str) -> tuple[Trace, Report]:
+        where = self._place(file)
+        key = (where.path, fingerprint(where.path))
+        if key not in self._kept:
+            trace = load(where.path)
+            self._kept[key] = trace, diagnose(trace)
+        self._kept.move_to_end(key)
+        while len(self._kept) > KEPT_TRACES:
+            self._kept.popitem(last=False)
+        return self._kept[key]
+
+    def _place(self, file: str) -> Place:
+        """A name below the root; an absolute path into it will do as well."""
+        try:
+            name = Path(file).relative_to(self.root).as_posix()
+        except ValueError:
+            name = file.removeprefix("./")
+        return place(self.root, "" if name == "." else name.rstrip("/"))
+
+
+def _bounded(max_chars: int) -> int:
+    if not LEAST_CHARS <= max_chars <= MOST_CHARS:
+        raise UsageError(
+            f"max_chars {max_chars}: not from {LEAST_CHARS} to {MOST_CHARS}",
+            hint=f"leave it out: {DEFAULT_CHARS}",
+        )
+    return max_chars
+
+
+def _lines(lines: list[str], max_chars: int) -> str:
+    """As many whole lines as fit, and how many did not."""
+    most, text = _bounded(max_chars) - 60, ""
+    for number, line in enumerate(lines):
+        if len(text) + len(line) > most:
+            return f"{text}({len(lines) - number} more lines left out: raise max_chars)"
+        text += plain(line, most) + "\n"
+    return text
+
+
+def _table(header: list[str], rows: list[tuple[object, ...]], most: int) -> str:
+    """Rows as JSON lists, as many as fit; ``complete`` says whether that is all of them."""
+    plainly = [[_cell(value) for value in row] for row in rows[:MOST_ROWS]]
+    while True:
+        document = {
+            "columns": [plain(name, 100) for name in header],
+            "rows": plainly,
+            "complete": len(plainly) == len(rows),
+        }
+        text = msgspec.json.encode(document, enc_hook=str).decode()
+        if len(text) <= most:
+            return text
+        if not plainly:
+            raise UsageError("the columns alone are too long", hint="select fewer of them")
+        plainly = plainly[: len(plainly) * 3 // 4]
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool | int | float | None):
+        return value
+    return plain(str(value), _CELL_LIMIT)

@@ -1,0 +1,1 @@
+"""For other tools: one module a format, from a trace or its report to text or files."""

@@ -1,0 +1,191 @@
+"""Runs the map over all ranks: in this process, in a pool of processes, or through any Executor.
+
+Results come as they are done, in any order. No more tasks are in flight than workers can take soon,
+so neither queue nor results pile up. A process that dies takes only its own files with it: they
+are tried again, one at a time, so that the guilty one is known.
+"""
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+import psutil
+
+from pinchpoint.importers.rank_files import RankFile
+from pinchpoint.jobs.read_rank import read_rank
+from pinchpoint.report.ranks.records import RankRecord, encode_record
+
+Work = Callable[[RankFile], bytes]
+
+ATTEMPTS = 3
+IN_FLIGHT_PER_WORKER = 2  # one at work, one ready
+SMALL_JOB = 16  # files, and
+SMALL_JOB_BYTES = 4_000_000  # on disk: starting processes takes longer than reading these
+# Measured with recordings of 9 to 33 MB: 30 MB for the interpreter and 1.4 to 3 bytes a raw byte.
+WORKER_BYTES, BYTES_PER_RAW_BYTE = 150_000_000, 3
+USUAL_RATIO = 15  # raw over compressed, where the file does not say
+MEMORY_SHARE = 0.8  # of what is free
+
+
+def run(
+    files: Sequence[RankFile], executor: Executor | None = None, work: Work = read_rank
+) -> Iterator[bytes]:
+    """Encoded records of all files, through an executor or the processes of this machine."""
+    if executor is not None:
+        yield from _through(executor, files, work, 4 * IN_FLIGHT_PER_WORKER)
+        return
+    workers = workers_for(files)
+    small = len(files) <= SMALL_JOB
+    if workers == 1 or (small and sum(_bytes_on_disk(f.path) for f in files) < SMALL_JOB_BYTES):
+        yield from map(work, files)
+        return
+    yield from in_processes(files, workers, work)
+
+
+def in_processes(
+    files: Sequence[RankFile], workers: int, work: Work = read_rank
+) -> Iterator[bytes]:
+    """The same in ``workers`` processes."""
+    suspects: list[RankFile] = []
+    waiting = deque(files)
+    while waiting:
+        with _pool(workers) as pool:
+            yield from _until_broken(pool, waiting, suspects, work, workers * IN_FLIGHT_PER_WORKER)
+    for file in suspects:
+        yield _alone(file, work)
+
+
+def workers_for(files: Iterable[RankFile]) -> int:
+    """How many processes the cores and the free memory of this machine allow."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    largest = max((_raw_bytes(f.path) for f in files), default=0)
+    each = WORKER_BYTES + BYTES_PER_RAW_BYTE * largest
+    fit = int(MEMORY_SHARE * psutil.virtual_memory().available / each)
+    return max(min(cores or 1, fit), 1)
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with the block: at once where it is left early."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        try:
+            yield pool
+        except BaseException:
+            for process in list((pool._processes or {}).values()):  # public from Python 3.14 on
+                process.terminate()
+            raise
+
+
+def _submitted(pool: Executor, work: Work, file: RankFile) -> Future[bytes]:
+    """Hand over one file. Ctrl-C reaches every process of a terminal: those that this starts leave
+    it to this one, which ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        return pool.submit(work, file)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        return pool.submit(work, file)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _until_broken(
+    pool: Executor, waiting: deque[RankFile], suspects: list[RankFile], work: Work, most: int
+) -> Iterator[bytes]:
+    """Results until all is done or a process dies; what was in flight then becomes suspect."""
+    running: dict[Future[bytes], RankFile] = {}
+    while waiting or running:
+        try:
+            while waiting and len(running) < most:
+                running[_submitted(pool, work, waiting[0])] = waiting[0]
+                waiting.popleft()
+        except BrokenExecutor:
+            suspects += running.values()
+            return
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            file = running.pop(future)
+            error = future.exception()
+            if error is None:
+                yield future.result()
+            elif isinstance(error, BrokenExecutor):
+                suspects.append(file)
+            else:
+                yield _lost(file, error)
+
+
+def _alone(file: RankFile, work: Work) -> bytes:
+    error: BaseException | None = None
+    for _ in range(ATTEMPTS - 1):
+        with _pool(1) as pool:
+            future = _submitted(pool, work, file)
+            error = future.exception()
+            if error is None:
+                return future.result()
+    return _lost(file, error)
+
+
+def _through(
+    executor: Executor, files: Sequence[RankFile], work: Work, most: int
+) -> Iterator[bytes]:
+    """Through somebody else's executor, which cannot be made anew; lost tasks are sent again."""
+    waiting = deque((file, 1) for file in files)
+    running: dict[Future[bytes], tuple[RankFile, int]] = {}
+    while waiting or running:
+        while waiting and len(running) < most:
+            task = waiting.popleft()
+            running[executor.submit(work, task[0])] = task
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            file, attempt = running.pop(future)
+            error = future.exception()
+            if error is None:
+                yield future.result()
+            elif attempt < ATTEMPTS and not isinstance(error, BrokenExecutor):
+                waiting.append((file, attempt + 1))
+            else:
+                yield _lost(file, error)
+
+
+def _lost(file: RankFile, error: BaseException | None) -> bytes:
+    why = "the process that read it died; out of memory?"
+    if error is not None and not isinstance(error, BrokenExecutor):
+        why = f"{type(error).__name__}: {error}"
+    return encode_record(
+        RankRecord(path=file.path, rank=file.rank, label=file.label, error=f"{file.path}: {why}")
+    )
+
+
+def _raw_bytes(path: str) -> int:
+    """Size of the text in a file; of a large or remote one an estimate."""
+    on_disk = _bytes_on_disk(path)
+    if not path.endswith(".gz"):
+        return on_disk
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(-4, os.SEEK_END)
+            said = int.from_bytes(file.read(4), "little")  # RFC 1952: modulo 4 GiB
+    except (OSError, ValueError):
+        return USUAL_RATIO * on_disk
+    return said if on_disk < said < USUAL_RATIO * 10 * on_disk else USUAL_RATIO * on_disk
+
+
+def _bytes_on_disk(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+__all__ = ["ATTEMPTS", "Work", "in_processes", "run", "workers_for"]

@@ -1,0 +1,220 @@
+"""Part files: the records of some ranks, one JSON line each, after a header line.
+
+They are what ``--shard`` writes, what ``merge`` reads, and where a run on one machine keeps its
+records until all are there: never more than one of them is in memory.
+"""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from pinchpoint.analysis.ranks.summary import unpack
+from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.importers.rank_files import UNIX_LEAST_NS, at_one_time
+from pinchpoint.replacing import replacing
+from pinchpoint.report.ranks.records import (
+    LONGEST_LINE,
+    PART_SCHEMA,
+    Entry,
+    LeftOutFile,
+    PartHeader,
+    RankRecord,
+    Records,
+    decode_record,
+    plausible,
+)
+
+
+def write_part(path: Path, header: PartHeader, records: Iterable[bytes]) -> int:
+    """Write a part file as the records come; how many there were. Raises OSError."""
+    count = 0
+    with replacing(path) as beside, beside.open("wb") as file:
+        file.write(msgspec.json.encode(header) + b"\n")
+        for record in records:
+            file.write(record + b"\n")
+            count += 1
+    return count
+
+
+def read_parts(paths: Sequence[Path]) -> Records:
+    """Index part files.
+
+    Raises UnreadableFile for what is none, or belongs to another split, and UsageError for
+    recordings that are no ranks.
+    """
+    entries: list[Entry] = []
+    headers = []
+    for path in paths:
+        header, found = _indexed(path)
+        headers.append((path, header))
+        entries += found
+    _check_shards(headers)
+    readable = [e for e in entries if e.error is None]
+    readable, strangers = _of_one_job(readable)
+    if len(readable) > 1 and all(e.rank is None and not e.calls for e in readable):
+        raise UsageError(
+            f"{readable[0].path} and {len(readable) - 1} others: no rank is known and nothing was"
+            " sent between them, so they are not ranks of one job",
+            hint=f"one of them alone: pinchpoint diagnose {shlex.quote(readable[0].path)}",
+        )
+    readable, apart = _of_one_time(readable)
+    ranked, repeated = _ranked(readable)
+    left_out = tuple(dict.fromkeys(item for _, h in headers for item in h.left_out))
+    return Records(
+        tuple(ranked),
+        tuple(e for e in entries if e.error is not None),
+        (*left_out, *strangers, *apart, *repeated),
+        max((h.files for _, h in headers), default=0),
+        _missing_shards([h for _, h in headers]),
+    )
+
+
+def _indexed(path: Path) -> tuple[PartHeader, list[Entry]]:
+    found = []
+    if path.exists() and not path.is_file():
+        raise UnreadableFile(f"{path}: a folder, pipe or device", hint="name a part file")
+    try:
+        with path.open("rb") as file:
+            header = _header(path, file.readline(LONGEST_LINE))
+            while True:
+                offset = file.tell()
+                line = file.readline(LONGEST_LINE)
+                if not line:
+                    break
+                record = decode_record(line)
+                if record.summary is not None and (fault := record.summary.fault()):
+                    raise msgspec.ValidationError(fault)
+                found.append(_entry(path, offset, record))
+    except OSError as error:
+        raise UnreadableFile(f"{path}: {error.strerror or error}", hint="check the path") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableFile(
+            f"{path}: not a part file, or cut off ({error})",
+            hint="write it again: pinchpoint ranks DIR --shard I/N -o PART",
+        ) from None
+    return header, found
+
+
+def _header(path: Path, line: bytes) -> PartHeader:
+    header = msgspec.json.decode(line, type=PartHeader)
+    if b'"schema"' not in line:  # else any JSON object would do
+        raise msgspec.ValidationError("no schema")
+    if header.schema != PART_SCHEMA:
+        raise UnreadableFile(
+            f"{path}: {header.schema} is not {PART_SCHEMA}",
+            hint="write it with this version: pinchpoint ranks DIR --shard I/N -o PART",
+        )
+    return header
+
+
+def _entry(part: Path, offset: int, record: RankRecord) -> Entry:
+    own = plausible(record.summary.rank) if record.summary is not None else None
+    named = plausible(record.rank)
+    error = record.error
+    if record.summary is None and error is None:
+        error = f"{record.path}: an empty record"
+    rank = named if own is None else own
+    world = plausible(record.summary.world_size) if record.summary is not None else None
+    first = unpack(record.summary.steps.start_ns)[:1].tolist() if record.summary else []
+    begin = first[0] if first else None
+    calls = record.summary.calls.in_all + record.summary.point_to_point if record.summary else 0
+    return Entry(record.path, rank, named, record.label, error, part, offset, world, begin, calls)
+
+
+def _of_one_job(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
+    """Recordings that speak of one number of ranks: that of most; and those of another job."""
+    said = Counter(e.world_size for e in entries if e.world_size is not None)
+    if len(said) < 2:
+        return entries, []
+    world = max(said, key=lambda size: (said[size], size))
+    kept = [e for e in entries if e.world_size in (world, None)]
+    others = [
+        LeftOutFile(path=e.path, why=f"its job has {e.world_size} ranks, that of most {world}")
+        for e in entries
+        if e.world_size not in (world, None)
+    ]
+    return kept, others
+
+
+def _of_one_time(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
+    """Recordings that began at about the same time: those of most, of equals the last ones."""
+    timed = [e for e in entries if (e.begin_ns or 0) >= UNIX_LEAST_NS]
+    timed.sort(key=lambda e: e.begin_ns or 0)
+    groups: list[list[Entry]] = []
+    for entry in timed:
+        if groups and at_one_time(groups[-1][-1].begin_ns or 0, entry.begin_ns or 0):
+            groups[-1].append(entry)
+        else:
+            groups.append([entry])
+    if len(groups) < 2:
+        return entries, []
+    best = max(range(len(groups)), key=lambda i: (len(groups[i]), i))
+    others = {e.path for i, group in enumerate(groups) if i != best for e in group}
+    why = "recorded at another time than most of the others"
+    kept = [e for e in entries if e.path not in others]
+    return kept, [LeftOutFile(path=e.path, why=why) for e in entries if e.path in others]
+
+
+def _ranked(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
+    """One entry a rank, in order; files that nobody gave a rank get the numbers that are free."""
+    kept: dict[int, Entry] = {}
+    repeated: list[LeftOutFile] = []
+    nameless: list[Entry] = []
+    if _names_know_better(entries):
+        entries = [replace(e, rank=e.named) for e in entries]
+    for entry in sorted(entries, key=lambda e: e.path):
+        if entry.rank is None:
+            nameless.append(entry)
+        elif entry.rank in kept:
+            other = kept[entry.rank].path
+            why = f"says that it is rank {entry.rank} too, as {other} does"
+            repeated.append(LeftOutFile(path=entry.path, why=why))
+        else:
+            kept[entry.rank] = entry
+    if kept:
+        why = "its rank is not known, while that of others is"
+        repeated += [LeftOutFile(path=e.path, why=why) for e in nameless]
+        nameless = []
+    number = 0
+    for entry in nameless:
+        while number in kept:
+            number += 1
+        kept[number] = replace(entry, rank=number, label=entry.label or "rank not known")
+    return [kept[rank] for rank in sorted(kept)], repeated
+
+
+def _names_know_better(entries: list[Entry]) -> bool:
+    """Recordings that all claim one rank (some writers put 0 everywhere) under different names."""
+    own, named = [e.rank for e in entries], [e.named for e in entries]
+    return len(set(own)) < len(own) and None not in named and len(set(named)) == len(named)
+
+
+def _check_shards(headers: list[tuple[Path, PartHeader]]) -> None:
+    totals = {h.shard[1] for _, h in headers if h.shard is not None}
+    seen: dict[tuple[int, int], Path] = {}
+    for path, header in headers:
+        if header.shard is None:
+            continue
+        if len(totals) > 1:
+            raise UnreadableFile(
+                f"{path}: shards of different splits ({', '.join(map(str, sorted(totals)))})",
+                hint="merge the parts of one split",
+            )
+        if header.shard in seen:
+            raise UnreadableFile(
+                f"{path}: shard {header.shard[0]} again, as in {seen[header.shard]}",
+                hint="name every part once",
+            )
+        seen[header.shard] = path
+
+
+def _missing_shards(headers: list[PartHeader]) -> tuple[int, ...]:
+    shards = [h.shard for h in headers if h.shard is not None]
+    if not shards:
+        return ()
+    there = {s[0] for s in shards}
+    return tuple(i for i in range(1, shards[0][1] + 1) if i not in there)

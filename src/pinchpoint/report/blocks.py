@@ -1,0 +1,179 @@
+"""What a page for people is made of: a small closed set of blocks.
+
+For each kind of document a module of ``pages`` turns it into blocks: its words are there. Each
+renderer (terminal, Markdown, HTML) draws every block: layout, escaping and nothing else.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["plain", "strong", "good", "bad", "warning", "soft"]
+
+
+@dataclass(frozen=True)
+class Title:
+    """What the page is about, and facts about that."""
+
+    name: str
+    about: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The name of a part of the page."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph; a label stands before it, as in ``Not checked: …``."""
+
+    text: str
+    role: Role = "plain"
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Items:
+    """Short texts, one a line: remarks, or warnings."""
+
+    texts: tuple[str, ...]
+    role: Role = "plain"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command to copy."""
+
+    text: str
+    label: str = "Next"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A part of a whole: its figure in words and its share, 0 to 1."""
+
+    label: str
+    figure: str
+    ratio: float
+    group: str = ""  # colour: device, exposed, idle, host, …
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Parts that add up to a whole, largest first."""
+
+    title: str
+    unit: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A labelled text, drawn as what it is."""
+
+    label: str
+    text: str
+    kind: Literal["plain", "shown", "place", "strong"] = "plain"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of short texts, most important first.
+
+    Without a title the first head names the table. What does not fit into a line loses columns from
+    the right, and text is cut; ``whole`` tables keep all columns and go on below.
+    """
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[bool, ...] = ()  # which columns are figures; empty: all but the first
+    title: str = ""
+    note: str = ""
+    most: int | None = None  # rows that an overview shows
+    left_out: int = 0  # rows that not even the document has
+    more: str = "rows"  # what those that are not shown are, and where they are
+    below: tuple[tuple[Fact, ...], ...] = ()  # what is said below each row
+    whole: bool = False
+    dense: bool = False  # one space between columns
+    least: int = 20  # characters of the first column that are kept whatever the others need
+
+
+@dataclass(frozen=True)
+class Records:
+    """Things with a few sentences each: a table where there is room, else one below the other."""
+
+    label: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause: what it is worth, its facts, and the lines of code that show the fix."""
+
+    number: int
+    id: str
+    gain: str
+    summary: str
+    facts: tuple[Fact, ...] = ()
+    code: tuple[str, ...] = ()  # belongs to the fact that is labelled ``fix``
+
+    def fact(self, label: str) -> str:
+        """The fact with a label; empty where there is none."""
+        return next((fact.text for fact in self.facts if fact.label == label), "")
+
+
+@dataclass(frozen=True)
+class Details:
+    """Blocks that only unfold when wanted, where a format can do that."""
+
+    title: str
+    blocks: "tuple[Block, ...]"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture: SVG where that can be shown, lines of text elsewhere."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    svg: Callable[[], str] | None = None  # escapes what it draws
+    note: str = ""  # how to read the picture
+    legend: tuple[tuple[str, str], ...] = ()  # class of a colour, what it is
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Room between two parts, where a format does not make it by itself."""
+
+
+Block = (
+    Title
+    | Heading
+    | Text
+    | Items
+    | Command
+    | Breakdown
+    | Table
+    | Records
+    | Finding
+    | Details
+    | Figure
+    | Gap
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Blocks in order; a title comes first."""
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def title(self) -> str:
+        """The name of the first title."""
+        return next((block.name for block in self.blocks if isinstance(block, Title)), "")

@@ -1,0 +1,1 @@
+"""What each kind of document says to people, as blocks; a renderer draws them."""

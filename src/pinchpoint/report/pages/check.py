@@ -1,0 +1,122 @@
+"""The pages of the regression gate and of a benchmark's history."""
+
+from pinchpoint.bench.baseline import Baseline, Entry
+from pinchpoint.bench.check import CheckItem, CheckResult
+from pinchpoint.bench.history import levels
+from pinchpoint.report.blocks import Table
+from pinchpoint.report.pages import ab as ab_page
+from pinchpoint.report.pages.figures import change, figure
+from pinchpoint.report.pages.result import Case, Outcome, ResultPage, table
+
+_OUTCOMES: dict[str, Outcome] = {
+    "regressed": "fail",
+    "suspect": "inconclusive",
+    "inconclusive": "inconclusive",
+}
+_HISTORY_ROWS = 20
+
+
+def page(result: CheckResult) -> ResultPage:
+    """Gated measures first, then those that are only shown."""
+    items = sorted(result.items, key=lambda i: ("fail", "warn", "show").index(i.gate))
+    tables = [_table(items)]
+    notes: tuple[str, ...] = (*_past(items), *(note for i in items for note in _levels(i)))
+    if result.confirmation:
+        confirmation = ab_page.page(result.confirmation)
+        tables += confirmation.tables
+        notes += (f"confirmed by {ab_page.pairs(result.confirmation)}", *confirmation.notes)
+    return ResultPage(
+        title=f"check of {result.bench_id}" + (" (forced)" if result.forced else ""),
+        verdict=result.verdict,
+        headline=result.why,
+        tables=tuple(tables),
+        warnings=result.warnings,
+        notes=notes,
+        cases=tuple(_case(i) for i in items if i.gate != "show"),
+        next_command=_next(result),
+    )
+
+
+def _table(items: list[CheckItem]) -> Table:
+    return table(
+        "measure",
+        ("", "before", "now", "worse by", "bound", "gate", "verdict"),
+        tuple(
+            (
+                i.label,
+                figure(i.center, i.unit),
+                figure(i.value, i.unit),
+                change(i.change_ratio),
+                change(i.bound_ratio),
+                i.gate + (f" {100 * i.threshold_ratio:.3g} %" if i.threshold_ratio else ""),
+                "" if i.gate == "show" else i.verdict,
+            )
+            for i in items
+        ),
+    )
+
+
+def _past(items: list[CheckItem]) -> list[str]:
+    """With how many sessions each measure was compared, those that share a number together."""
+    counts = sorted({i.sessions for i in items})
+    if len(counts) == 1:
+        return [f"compared with {_sessions_in_words(counts[0])}"]
+    return [
+        f"compared with {_sessions_in_words(n)}: "
+        + ", ".join(i.label for i in items if i.sessions == n)
+        for n in counts
+    ]
+
+
+def _sessions_in_words(count: int) -> str:
+    return f"{count} past session" + ("" if count == 1 else "s")
+
+
+def _case(item: CheckItem) -> Case:
+    outcome = _OUTCOMES.get(item.verdict, "pass")
+    if item.gate == "warn" and outcome != "pass":
+        outcome = "warn"
+    values = f"{figure(item.center, item.unit)} to {figure(item.value, item.unit)}"
+    return Case(item.name, outcome, f"{item.label}: {values}; {item.why}")
+
+
+def _levels(item: CheckItem) -> list[str]:
+    return [
+        f"{item.label} went from {figure(step['before'], item.unit)} to "
+        f"{figure(step['after'], item.unit)} at {step['commit'] or step['utc']}"
+        for step in item.level_changes
+    ]
+
+
+def _next(result: CheckResult) -> str | None:
+    if result.verdict == "inconclusive" and result.confirmation is None:
+        return 'pinchpoint bench ab -- "OLD COMMAND" "NEW COMMAND" (same node, interleaved)'
+    return None
+
+
+def history_page(baseline: Baseline) -> ResultPage:
+    """Every benchmark's sessions with the changes of level."""
+    tables, notes = [], []
+    for key, entries in baseline.entries.items():
+        for name, entry in entries.items():
+            tables.append(_sessions(f"{key.split('|')[0]} {name}", entry))
+            notes += [
+                f"{name}: {figure(p.before, entry.unit)} to {figure(p.after, entry.unit)} from "
+                f"session {p.at + 1} ({100 * p.change_ratio:+.1f} %, p {p.p:.1g})"
+                for p in levels(entry)
+            ]
+    return ResultPage(
+        title="history",
+        headline=f"{len(tables)} measures since {baseline.created_utc[:10]}",
+        tables=tuple(tables),
+        notes=tuple(notes),
+    )
+
+
+def _sessions(title: str, entry: Entry) -> Table:
+    first = max(0, len(entry.session_medians) - _HISTORY_ROWS)
+    rows = [
+        (str(first + i + 1), m.utc[:16], (m.commit or "-")[:10], figure(m.value, entry.unit))
+        for i, m in enumerate(entry.session_medians[first:])
+    ]
+    return table(title, ("", "when", "commit", "median"), tuple(rows))

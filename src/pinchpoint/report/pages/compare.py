@@ -1,0 +1,201 @@
+"""The pages of comparisons: two profiles, or two benchmark results."""
+
+from pathlib import PurePath
+
+from pinchpoint.compare.changed_rows import ChangedRow
+from pinchpoint.compare.profiles import ChangedPart, ProfileComparison
+from pinchpoint.compare.results import ResultComparison
+from pinchpoint.report.blocks import Table
+from pinchpoint.report.pages.figures import change as percent_change
+from pinchpoint.report.pages.figures import figure, range_of
+from pinchpoint.report.pages.result import ResultPage, table
+from pinchpoint.report.quantity import duration
+
+ROWS = 15
+LEAST_SHARE = 0.001  # of the step: smaller changes are left to the JSON
+
+
+def profiles_page(found: ProfileComparison) -> ResultPage:
+    """Parts first, then operations and causes, then findings."""
+    return ResultPage(
+        title=f"{_name(found.a.path)} (A) against {_name(found.b.path)} (B)",
+        headline=_headline(found),
+        tables=(_parts(found), *_rows(found), *_findings(found)),
+        warnings=found.warnings,
+        notes=_notes(found),
+        next_command='pinchpoint bench ab -- "COMMAND A" "COMMAND B"',
+    )
+
+
+def _name(path: str) -> str:
+    return PurePath(path).name or path
+
+
+def _headline(found: ProfileComparison) -> str:
+    if found.a_step_ns is None or found.b_step_ns is None or found.change_ns is None:
+        return "a side has no step: nothing to compare"
+    text = f"as recorded, a step takes {duration(found.a_step_ns)} in A"
+    text += f" and {duration(found.b_step_ns)} in B"
+    if found.change_ratio is not None:
+        text += f" ({100 * found.change_ratio:+.1f} %)"
+    if found.sure is False:
+        text += ", which is within what steps differ by themselves"
+    text += _unprofiled(found)
+    if found.rows and found.rows[0].change_ns:
+        text += f"; most of it: {_what(found, found.rows[0])} {_signed(found.rows[0].change_ns)}"
+    elif found.parts and found.parts[0].change_ns:
+        text += f"; most of it: {found.parts[0].label} {_signed(found.parts[0].change_ns)}"
+    return text
+
+
+def _unprofiled(found: ProfileComparison) -> str:
+    a, b = found.a.unprofiled_step_ns, found.b.unprofiled_step_ns
+    if a is None or b is None:
+        return ""
+    return f"; without the profiler {duration(a)} and {duration(b)} ({100 * (b / a - 1):+.1f} %)"
+
+
+def _signed(ns: int) -> str:
+    return f"{'+' if ns >= 0 else '-'}{duration(abs(ns))}"
+
+
+def _marked(change_ns: int, sure: bool | None) -> str:
+    """The change, with a mark if steps differ as much by themselves."""
+    return f"{_signed(change_ns)} {'~' if sure is False else ' '}"
+
+
+def _parts(found: ProfileComparison) -> Table:
+    rows = [_part(p) for p in found.parts if _shown(found, p.change_ns, p.a_ns + p.b_ns)]
+    total = ("step", *(_time(t) for t in (found.a_step_ns, found.b_step_ns)))
+    change = "-" if found.change_ns is None else _marked(found.change_ns, found.sure)
+    title = "where the step goes, as recorded"
+    return table(title, ("", "A", "B", "change  "), (*rows, (*total, change)))
+
+
+def _part(p: ChangedPart) -> tuple[str, ...]:
+    return (p.label, _time(p.a_ns), _time(p.b_ns), _marked(p.change_ns, p.sure))
+
+
+def _time(ns: int | None) -> str:
+    return "-" if not ns else duration(ns)
+
+
+def _shown(found: ProfileComparison, change_ns: int, size_ns: int) -> bool:
+    step = max(found.a_step_ns or 0, found.b_step_ns or 0)
+    return abs(change_ns) > LEAST_SHARE * step or size_ns > 0.1 * step
+
+
+def _rows(found: ProfileComparison) -> list[Table]:
+    step = max(found.a_step_ns or 0, found.b_step_ns or 0)
+    rows = [r for r in found.rows if abs(r.change_ns) > LEAST_SHARE * step]
+    if not rows:
+        return []
+    shown = rows[:ROWS]
+    lines = [_row(found, r) for r in shown]
+    rest = (found.change_ns or 0) - sum(r.change_ns for r in shown)
+    lines.append(("all others", "", "", _marked(rest, None), ""))
+    header = ("", "A", "B", "change  ", "a step")
+    return [table("largest changes", header, tuple(lines))]
+
+
+def _row(found: ProfileComparison, r: ChangedRow) -> tuple[str, ...]:
+    return (
+        _what(found, r) + _came_and_went(r),
+        _time(r.a_ns),
+        _time(r.b_ns),
+        _marked(r.change_ns, r.sure),
+        f"{r.a_count:.0f} -> {r.b_count:.0f}",
+    )
+
+
+def _came_and_went(r: ChangedRow) -> str:
+    """What of an operation is new or gone; the rest of its change is the same ones' time."""
+    parts = [
+        f"{duration(ns)} {word}" for ns, word in ((r.appeared_ns, "new"), (r.went_ns, "gone")) if ns
+    ]
+    return f" ({', '.join(parts)})" if parts and r.a_ns and r.b_ns else ""
+
+
+def _what(found: ProfileComparison, r: ChangedRow) -> str:
+    """``matrix products: aten::mm``, or ``idle: host runs Python, at train.py:17, step``."""
+    label = next((p.label for p in found.parts if p.part == r.part), r.part)
+    if r.group != "idle":
+        return f"{label}: {r.what.removeprefix(f'{r.part}: ')}"
+    text = f"{label}, in {r.what}" if r.what else f"{label},"
+    if r.file:
+        where = f"{_name(r.file)}:{r.line}" if r.line else _name(r.file)
+        text += f" at {where}" + (f", {r.function}" if r.function else "")
+    return text
+
+
+def _findings(found: ProfileComparison) -> list[Table]:
+    if not found.findings:
+        return []
+    rows = tuple(
+        (f"{f.id}: {f.summary}", f.change, _time(f.a_cost_ns), _time(f.b_cost_ns))
+        for f in found.findings
+    )
+    return [table("finding", ("", "in B it", "cost in A", "cost in B"), rows)]
+
+
+def _notes(found: ProfileComparison) -> tuple[str, ...]:
+    notes = []
+    marked = any(
+        "~" in cell for t in (_parts(found), *_rows(found)) for row in t.rows for cell in row
+    )
+    if marked:
+        notes.append("~ after a change: steps differ as much by themselves")
+    m = found.matched
+    if m:
+        notes.append(
+            f"of {m.a} device operations in A and {m.b} in B, {m.matched} are matched by their "
+            f"place in the step ({m.kernel_changed} with another kernel); {m.went} went, "
+            f"{m.appeared} appeared"
+        )
+    for side, name in ((found.a, "A"), (found.b, "B")):
+        if side.launches_per_step is not None:
+            notes.append(
+                f"{name}: {side.steps} complete steps, {side.launches_per_step:.0f} launches a step"
+            )
+    return tuple(notes)
+
+
+def results_page(found: ResultComparison) -> ResultPage:
+    """One row a measure."""
+    differ = [c for c in found.changes if c.verdict in ("worse", "better")]
+    return ResultPage(
+        title="two benchmark results" + (" (forced)" if found.forced else ""),
+        headline=f"A: {found.a}; B: {found.b}; {len(differ)} of {len(found.changes)} differ",
+        tables=(
+            table(
+                "measure",
+                ("", "A", "B", "worse by", "verdict"),
+                tuple(
+                    (
+                        c.label,
+                        figure(c.a_median, c.unit),
+                        figure(c.b_median, c.unit),
+                        percent_change(c.change_ratio),
+                        c.verdict,
+                    )
+                    for c in found.changes
+                ),
+            ),
+            table(
+                "least and most of the runs",
+                ("", "A", "runs", "B", "runs"),
+                tuple(
+                    (
+                        c.label,
+                        range_of(c.a_range, c.unit),
+                        str(c.a_runs),
+                        range_of(c.b_range, c.unit),
+                        str(c.b_runs),
+                    )
+                    for c in found.changes
+                ),
+            ),
+        ),
+        warnings=found.warnings,
+        next_command='pinchpoint bench ab -- "COMMAND A" "COMMAND B"',
+    )

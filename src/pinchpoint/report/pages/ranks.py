@@ -1,0 +1,219 @@
+"""The page of a job of many ranks: who is late, what waits, what would help."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from pinchpoint.report.blocks import (
+    Bar,
+    Block,
+    Breakdown,
+    Command,
+    Details,
+    Fact,
+    Figure,
+    Finding,
+    Gap,
+    Heading,
+    Items,
+    Page,
+    Table,
+    Text,
+    Title,
+)
+from pinchpoint.report.clean import cleaned
+from pinchpoint.report.document import ResultTable
+from pinchpoint.report.pages.heat_map import heat_lines
+from pinchpoint.report.pages.report import evidence, fix_facts
+from pinchpoint.report.quantity import in_unit, quantity, time_unit
+from pinchpoint.report.ranks import words
+from pinchpoint.report.ranks.document import JobFindingItem, RanksReport
+from pinchpoint.report.svg.ranks import heat_svg, timeline_svg
+
+_MOST_LATE = 6
+_MOST_ROWS = 6  # of a table
+_MOST_RANK_ROWS = 500  # of the table of all ranks; the JSON document has every one
+_SHOWN = (  # column of the table, title
+    ("kind", "collective"),
+    ("bytes", "message"),
+    ("per_step", "a step"),
+    ("ranks", "ranks"),
+    ("exposed_waiting", "waiting"),
+    ("exposed_transfer", "transfer"),
+    ("busbw", "bus rate"),
+    ("of_link", "of link"),
+)
+_HEAT = (
+    "Own time beyond that of the peers, as far as they waited for it. Rows are ranks (or the worst "
+    "of a block of ranks), columns steps."
+)
+_LEGEND = (
+    ("r-own", "own work"),
+    ("r-hidden", "communication beside it"),
+    ("r-waiting", "waiting for the last rank"),
+    ("r-transfer", "transfer that nothing hides"),
+)
+_COLOURS = {"waiting-for-ranks": "waiting", "exposed-transfer": "transfer"}
+
+
+def ranks_page(report: RanksReport, *, verbose: bool = False, full: bool = False) -> Page:
+    """The page; ``full`` with pictures and every table."""
+    safe = cleaned(report)
+    first, *others = words.source_line(safe)
+    return Page((Title(first, tuple(others)), *ranks_blocks(safe, verbose=verbose, full=full)))
+
+
+def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Block]:
+    """The same without a title, of a report that was cleaned."""
+    yield from _head(safe)
+    yield from _breakdown(safe)
+    for number, finding in enumerate(safe.findings, 1):
+        yield _finding(safe, finding, number, verbose)
+    if sentence := words.closing(safe):
+        yield Text(sentence)
+    yield from _late(safe, verbose)
+    yield from _pictures(safe)
+    yield from _what_if(safe)
+    if full:
+        yield from (Details(t.title, (_table(t),)) for t in safe.tables.values())
+    else:
+        yield from _collectives(safe.tables.get("collectives"), verbose)
+    if safe.buckets:
+        yield Gap()
+        yield from (Text(words.bucket_sentence(item)) for item in safe.buckets[:3])
+    yield from _silent(safe, verbose)
+
+
+def _head(report: RanksReport) -> Iterator[Block]:
+    for sentence in (words.step_sentence(report), words.clock_sentence(report)):
+        if sentence:
+            yield Text(sentence)
+    if doubts := words.doubts(report):
+        yield Items(doubts, "warning")
+    yield Gap()
+
+
+def _breakdown(report: RanksReport) -> Iterator[Block]:
+    parts = words.top_parts(report)
+    total = sum(ns for *_, ns in parts)
+    if total:
+        unit = time_unit(total)
+        bars = tuple(
+            Bar(
+                label,
+                in_unit(ns, unit),
+                ns / total,
+                "rest" if part is None else _COLOURS.get(part.part, part.group),
+            )
+            for label, part, ns in parts
+        )
+        yield Breakdown("Where a step goes, mean over ranks", unit, bars)
+    yield Text(report.verdict, "strong")
+    yield Gap()
+
+
+def _finding(report: RanksReport, finding: JobFindingItem, number: int, verbose: bool) -> Finding:
+    gain = words.gain(report, finding)
+    said = (
+        Fact("on", words.shown_on(finding) or ""),
+        *(evidence(finding.evidence) if verbose else ()),
+        *fix_facts(finding),
+    )
+    facts = tuple(fact for fact in said if fact.text)
+    code = tuple((finding.hint or "").splitlines())
+    return Finding(number, finding.id, gain, finding.summary, facts, code)
+
+
+def _late(report: RanksReport, verbose: bool) -> Iterator[Block]:
+    most = len(report.stragglers) if verbose else _MOST_LATE
+    late = map(words.straggler_sentence, report.stragglers[:most])
+    yield from _listed("Late ranks", late)
+    if not report.stragglers:
+        waited = map(words.incident_sentence, report.incidents[:_MOST_LATE])
+        yield from _listed("Steps that waited for one rank", waited)
+    suspects = map(words.mismatch_sentence, report.mismatches[:_MOST_LATE])
+    yield from _listed("Collectives on which ranks do not agree: suspects for a hang", suspects)
+
+
+def _listed(title: str, sentences: Iterator[str]) -> Iterator[Block]:
+    if texts := tuple(sentences):
+        yield Gap()
+        yield Heading(title)
+        yield Items(texts)
+
+
+def _pictures(report: RanksReport) -> Iterator[Block]:
+    heat, timeline = report.heat_map, report.timeline
+    if heat is not None and (drawn := heat_lines(heat)):
+        yield Gap()
+        yield Figure(*drawn, svg=lambda: heat_svg(heat), note=_HEAT)
+    if timeline is not None:
+        title = f"Step {timeline.step} of some ranks on the common clock"
+        yield Figure(title, svg=lambda: timeline_svg(timeline), legend=_LEGEND)
+
+
+def _what_if(report: RanksReport) -> Iterator[Block]:
+    sentence = words.scaling_sentence(report)
+    if sentence is None:
+        return
+    yield Gap()
+    yield Text(sentence)
+    if report.what_if:
+        rows = tuple((item.label, quantity(item.step_ns, "ns")) for item in report.what_if)
+        yield Table(("What if", "a step"), rows)
+
+
+def _collectives(table: ResultTable | None, verbose: bool) -> Iterator[Block]:
+    if table is None or not table.rows:
+        return
+    position = {column.id: i for i, column in enumerate(table.columns)}
+    at = [position[name] for name, _ in _SHOWN]
+    yield Gap()
+    yield Table(
+        heads=tuple(title for _, title in _SHOWN),
+        rows=tuple(
+            tuple(words.cell(row[i], table.columns[i].unit) for i in at) for row in table.rows
+        ),
+        most=None if verbose else _MOST_ROWS,
+        left_out=table.rows_left_out,
+        more="kinds",
+    )
+
+
+def _table(table: ResultTable) -> Table:
+    rows = table.rows[:_MOST_RANK_ROWS]
+    return Table(
+        heads=tuple(column.label for column in table.columns),
+        rows=tuple(
+            tuple(_cell(c.id, value, c.unit) for value, c in zip(row, table.columns, strict=True))
+            for row in rows
+        ),
+        numeric=tuple(bool(column.unit) for column in table.columns),
+        note=table.note,
+        left_out=table.rows_left_out + len(table.rows) - len(rows),
+        more="rows; the JSON document has them",
+    )
+
+
+def _cell(column: str, value: Any, unit: str) -> str:
+    if column == "rank":  # a name, not a number of things
+        return str(value)
+    return words.file_name(str(value)) if column == "path" else words.cell(value, unit)
+
+
+def _silent(report: RanksReport, verbose: bool) -> Iterator[Block]:
+    for item in report.crashed:
+        yield Text(f"{item.id} ({item.why})", "bad", "Failed")
+    reasons: dict[str, list[str]] = {}
+    for item in report.not_checked:
+        if item.record:
+            reasons.setdefault(f"{item.why}; {item.record}", []).append(item.id)
+    for why, ids in reasons.items():
+        yield Text(f"{', '.join(ids)}: {why}", label="Not checked")
+    alike = [i for i in report.not_checked if not i.record]
+    if verbose and alike:
+        said = f"{', '.join(i.id for i in alike)}; {alike[0].why}"
+        yield Text(said, label="Not checked")
+    if report.stragglers:
+        yield Gap()
+        yield Command(f"pinchpoint diagnose {shlex.quote(report.stragglers[0].path)}")

@@ -1,0 +1,149 @@
+"""The page of one recording: where a step goes, what to change, what that gives."""
+
+from collections.abc import Iterator
+
+from pinchpoint.report import wording
+from pinchpoint.report.blocks import (
+    Bar,
+    Block,
+    Breakdown,
+    Command,
+    Details,
+    Fact,
+    Finding,
+    Gap,
+    Items,
+    Page,
+    Records,
+    Table,
+    Text,
+    Title,
+)
+from pinchpoint.report.clean import clean
+from pinchpoint.report.closing import closing_sentence
+from pinchpoint.report.document import EvidenceItem, FindingItem, Report, ResultTable
+from pinchpoint.report.quantity import in_unit, quantity, time_unit
+from pinchpoint.report.tables.columns import numeric, shown_value
+
+_TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
+
+
+def report_page(report: Report, *, verbose: bool = False) -> Page:
+    """The page; ``verbose`` with evidence, tables and what was not checked."""
+    safe = clean(report)
+    concludes = safe.health.verdict != wording.CANNOT_CONCLUDE
+    answer = _answer(safe, verbose) if concludes else _no_conclusion(safe)
+    return Page((*_head(safe), *answer, *_end(safe, verbose, concludes)))
+
+
+def _head(report: Report) -> Iterator[Block]:
+    first, *others = wording.source_line(report)
+    yield Title(first, tuple(others))
+    for sentence in (wording.step_sentence(report), wording.spread_sentence(report)):
+        if sentence:
+            yield Text(sentence)
+
+
+def _no_conclusion(report: Report) -> Iterator[Block]:
+    yield Gap()
+    yield Text("this recording forbids statements about time.", "bad", "Cannot conclude")
+    yield Items(wording.fatal_facts(report))
+    if report.health.record:
+        yield Text(report.health.record, label="Record again")
+
+
+def _answer(report: Report, verbose: bool) -> Iterator[Block]:
+    if doubts := wording.weak_facts(report):
+        yield Items(doubts, "warning")
+    yield Gap()
+    yield from _breakdown(report)
+    if sentence := wording.device_work(report):
+        yield Text(sentence)
+    if report.verdict:
+        yield Text(report.verdict, "strong")
+        yield Gap()
+    for number, finding in enumerate(report.findings, 1):
+        yield finding_block(report, finding, number, verbose=verbose)
+    if sentence := wording.order(report):
+        yield Text(sentence)
+    if sentence := wording.together(report):
+        yield Text(sentence, "good")
+    if sentence := closing_sentence(report):
+        yield Text(sentence)
+    if sentence := wording.not_checked_sentence(report):
+        yield Text(sentence if verbose else f"{sentence} --verbose lists them.", "soft")
+    if sentence := wording.crashed_sentence(report.crashed):
+        yield Text(sentence, "bad")
+
+
+def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
+    if verbose and concludes:
+        items = wording.not_checked_grouped(report)
+        if items:
+            rows = tuple((item.id, item.why, item.record) for item in items)
+            listed = Records("Not checked", ("cause", "why", "record"), rows)
+            yield Details("What was not checked, and what to record", (listed,))
+        if report.clear:
+            yield Text(", ".join(report.clear), label="Clear")
+    if verbose and report.tables:
+        for table in report.tables.values():
+            yield Details(table.title, (result_table(table),))
+    if report.next_command and concludes:
+        if verbose:
+            yield Gap()
+        yield Command(report.next_command)
+
+
+def _breakdown(report: Report) -> Iterator[Block]:
+    parts = wording.top_parts(report)
+    total = sum(ns for _, ns in parts)
+    if total:
+        unit = time_unit(total)
+        bars = tuple(Bar(label, in_unit(ns, unit), ns / total) for label, ns in parts)
+        yield Breakdown(wording.breakdown_title(report), unit, bars)
+
+
+def finding_block(report: Report, finding: FindingItem, number: int, *, verbose: bool) -> Finding:
+    """A finding; ``verbose`` with its evidence, and its place even where the summary has it."""
+    where = wording.place(finding.location) if verbose else wording.place_unless_said(finding)
+    gain = wording.gain(report, finding)
+    consequence = None if finding.consequence == gain else finding.consequence
+    said = (
+        Fact("counted", wording.counted_in(report, finding) or ""),
+        Fact("hidden", wording.hidden(finding) or ""),
+        Fact("at", where or "", "place"),
+        *(evidence(finding.evidence) if verbose else ()),
+        Fact("after", wording.given(finding) or ""),
+        Fact("also", consequence or ""),
+        *fix_facts(finding),
+    )
+    facts = tuple(fact for fact in said if fact.text)
+    code = tuple((finding.hint or "").splitlines())
+    return Finding(number, finding.id, gain, finding.summary, facts, code)
+
+
+def evidence(items: tuple[EvidenceItem, ...]) -> tuple[Fact, ...]:
+    """What a finding rests on."""
+    return tuple(Fact(e.what, quantity(e.value, e.unit), "shown") for e in items)
+
+
+def fix_facts(finding: FindingItem) -> tuple[Fact, ...]:
+    """What to change, and how to see that it helped; empty where that is not said."""
+    return (Fact("fix", finding.fix, "strong"), Fact("confirm", finding.confirm, "strong"))
+
+
+def result_table(table: ResultTable) -> Table:
+    """A table of the document as texts."""
+    return Table(
+        heads=tuple(column.label for column in table.columns),
+        rows=tuple(
+            tuple(
+                "-" if value is None else shown_value(table, row, i) for i, value in enumerate(row)
+            )
+            for row in table.rows
+        ),
+        numeric=tuple(numeric(table)),
+        note=table.note,
+        most=_TABLE_ROWS,
+        left_out=table.rows_left_out,
+    )

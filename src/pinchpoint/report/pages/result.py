@@ -1,0 +1,51 @@
+"""What there is to say about a benchmark or a comparison: the same parts for each kind of it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pinchpoint.report.blocks import Block, Command, Gap, Page, Role, Table, Text, Title
+
+Outcome = Literal["pass", "fail", "inconclusive", "warn"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One gated measure: what a test report or an annotation shows."""
+
+    name: str
+    outcome: Outcome
+    message: str
+
+
+@dataclass(frozen=True)
+class ResultPage:
+    """A title, the verdict, what it rests on, and what to do next."""
+
+    title: str
+    headline: str
+    verdict: str | None = None
+    tables: tuple[Table, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    cases: tuple[Case, ...] = ()
+    next_command: str | None = None
+
+
+def table(title: str, header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> Table:
+    """Short texts under a header that begins with the title; the other columns are figures."""
+    return Table((title, *header[1:]), rows, whole=True)
+
+
+def blocks(result: ResultPage) -> Page:
+    """The same as blocks."""
+    role: Role = "strong" if result.verdict else "plain"
+    said: list[Block] = [Title(result.title), Text(result.headline, role, result.verdict or "")]
+    for shown in result.tables:
+        said += [Gap(), shown]
+    if result.warnings or result.notes:
+        said.append(Gap())
+    said += [Text(text, "warning", "warning") for text in result.warnings]
+    said += [Text(text, label="note") for text in result.notes]
+    if result.next_command:
+        said += [Gap(), Command(result.next_command)]
+    return Page(tuple(said))

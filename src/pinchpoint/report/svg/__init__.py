@@ -1,0 +1,1 @@
+"""Pictures as SVG; each escapes the names that it draws."""

@@ -1,0 +1,1 @@
+"""The timeline of the page: lanes, marks and counters, packed for its script."""

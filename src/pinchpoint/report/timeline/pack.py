@@ -1,0 +1,136 @@
+"""The timeline as text inside the page: columns of whole numbers, compressed, in base64.
+
+The bytes, once decompressed: length of the head (4 bytes), the head as JSON, then six columns of
+32-bit little-endian numbers, each split into four planes of bytes, because equal high bytes side by
+side compress well. Starts and rows are differences within a track, links differences to the slice
+itself. Times are in ticks, of 1 ns unless the recording is longer than 2^32 ns.
+"""
+
+import base64
+import gzip
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from pinchpoint.analysis.steps import steps
+from pinchpoint.report.document import Report
+from pinchpoint.report.plain import plain
+from pinchpoint.report.timeline.counters import counters_of
+from pinchpoint.report.timeline.lanes import NO_LINK, Numbers, Slices, Timeline, distinct
+from pinchpoint.report.timeline.marks import Mark
+from pinchpoint.trace import Trace
+
+NAME_LIMIT = 200  # characters
+_COMPRESSION = 6
+
+
+def pack(
+    trace: Trace, drawn: Timeline, report: Report, marked: Mapping[str, Mark] | None = None
+) -> str:
+    """The timeline in base64, with what the links of the page lead to."""
+    slices = drawn.slices
+    tick_ns = (drawn.end_ns - drawn.start_ns) // (1 << 32) + 1
+    names, name, _ = distinct(slices.name)
+    first = _track_begins(slices)
+    start = (slices.start_ns - drawn.start_ns) // tick_ns
+    own = np.arange(len(slices))
+    columns = (
+        np.diff(start, prepend=0) * ~first + start * first,
+        slices.duration_ns // tick_ns,
+        name,
+        np.where(slices.link == NO_LINK, 0, slices.link - own),
+        slices.count,
+        np.diff(slices.row, prepend=0) * ~first + slices.row * first,
+    )
+    head = {
+        "start_ns": drawn.start_ns,
+        "ticks": (drawn.end_ns - drawn.start_ns) // tick_ns,
+        "tick_ns": tick_ns,
+        "slices": len(slices),
+        "names": [plain(trace.names[i], NAME_LIMIT) for i in names.tolist()],
+        "lanes": [{"label": plain(lane.label, 60), "kind": lane.kind} for lane in drawn.lanes],
+        "tracks": _tracks(slices, first),
+        "tables": [[table, len(place)] for table, place in drawn.place_of.items()],
+        "steps": _steps(trace),
+        "places": _places(trace, slices, report),
+        "counters": counters_of(trace, drawn.start_ns, drawn.end_ns),
+        "marks": _marks(trace, drawn, marked or {}, names, tick_ns),
+    }
+    text = msgspec.json.encode(head)
+    body = len(text).to_bytes(4, "little") + text + b"".join(_planes(c) for c in columns)
+    return base64.b64encode(gzip.compress(body, _COMPRESSION, mtime=0)).decode("ascii")
+
+
+def _planes(column: Numbers) -> bytes:
+    values = (column & 0xFFFFFFFF).astype("<u4")
+    return values.view(np.uint8).reshape(-1, 4).T.tobytes()
+
+
+def _track_begins(slices: Slices) -> Any:
+    first = np.ones(len(slices), np.bool_)
+    first[1:] = (np.diff(slices.lane) != 0) | (np.diff(slices.depth) != 0)
+    return first
+
+
+def _tracks(slices: Slices, first: Any) -> list[list[int]]:
+    """Lane, depth, first slice and number of slices of each track."""
+    begin = np.flatnonzero(first)
+    counts = np.diff(np.append(begin, len(slices)))
+    rows = zip(slices.lane[begin], slices.depth[begin], begin, counts, strict=True)
+    return [[int(value) for value in row] for row in rows]
+
+
+def _steps(trace: Trace) -> list[list[int]]:
+    """Number, start and end of each step."""
+    found = steps(trace)
+    if found.how == "none":
+        return []
+    rows = zip(found.number, found.start_ns, found.end_ns, strict=True)
+    return [[int(value) for value in row] for row in rows]
+
+
+def _places(trace: Trace, slices: Slices, report: Report) -> list[dict[str, Any]]:
+    """Where findings happen: the slice that a piece of evidence names, or only the time."""
+    places = []
+    numbers = {text: i for i, text in enumerate(trace.names)}
+    for finding, item in enumerate(report.findings):
+        for fact in item.evidence:
+            if fact.at_ns is None:
+                continue
+            there = slices.start_ns == fact.at_ns
+            if fact.name is not None:
+                there = there & (slices.name == numbers.get(fact.name, -1))
+            rows = np.flatnonzero(there & (slices.count == 0))
+            places.append(
+                {
+                    "finding": finding,
+                    "id": item.id,
+                    "what": plain(fact.what, NAME_LIMIT),
+                    "at_ns": fact.at_ns,
+                    "slice": int(rows[-1]) if len(rows) else None,
+                }
+            )
+    return places
+
+
+def _marks(
+    trace: Trace, drawn: Timeline, marked: Mapping[str, Mark], shown: Numbers, tick_ns: int
+) -> list[dict[str, Any]]:
+    """Positions and times as differences from one to the next; names by their position."""
+    wanted = {name for mark in marked.values() for name in mark.names}
+    number = {trace.names[i]: n for n, i in enumerate(shown.tolist()) if trace.names[i] in wanted}
+    found = []
+    for key, mark in marked.items():
+        one: dict[str, Any] = {"key": key, "label": mark.label, "count": mark.count}
+        if mark.names:
+            one |= {"names": [number[n] for n in mark.names if n in number], "kind": mark.kind}
+        elif mark.slices:
+            one["slices"] = np.diff(mark.slices, prepend=0).tolist()
+        else:
+            starts = (np.array(mark.starts, np.int64) - drawn.start_ns) // tick_ns
+            one["starts"] = np.diff(starts, prepend=0).tolist()
+            one["lengths"] = (np.array(mark.lengths, np.int64) // tick_ns).tolist()
+        found.append(one)
+    return found

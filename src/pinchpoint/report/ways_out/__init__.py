@@ -1,1 +1,0 @@
-"""Ways out to other tools: one module a format, from a trace or its report to text or files."""

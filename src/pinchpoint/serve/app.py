@@ -1,0 +1,107 @@
+"""The application: four pages, each made when it is asked for. Needs Starlette."""
+
+import re
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pinchpoint.errors import PinchpointError, UnreadableFile
+from pinchpoint.serve import pages
+from pinchpoint.serve.cache import PageCache
+from pinchpoint.serve.guard import Application, guarded
+from pinchpoint.serve.places import fingerprint, place
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+_STATED = re.compile(rb'http-equiv="Content-Security-Policy" content="([^"]*)"')
+_HEAD_BYTES = 4096
+
+Page = Callable[["Request"], "Response"]
+
+
+def application(
+    root: Path, *, hosts: frozenset[str] | None, key: str = "", cache: PageCache | None = None
+) -> Application:
+    """What answers for the recordings below ``root``.
+
+    ``hosts`` are the names under which it answers, None every one. With a ``key`` all addresses
+    begin with it, so that who does not know it gets nothing.
+    """
+    from starlette.applications import Starlette
+    from starlette.routing import Mount, Route
+
+    root = root.resolve()
+    base = f"/{key}/" if key else "/"
+    kept = cache or PageCache()
+    routes = [
+        Route("/", _page(lambda request: _html(pages.list_page(root, base)), base)),
+        Route("/report/{name:path}", _page(_report(root, kept), base)),
+        Route("/run/{name:path}", _page(_run(root, base), base)),
+        Route("/compare", _page(_compare(root, kept, base), base)),
+    ]
+    mounted = [Mount(f"/{key}", routes=routes)] if key else routes
+    return guarded(Starlette(routes=mounted, exception_handlers={404: _nothing}), hosts)
+
+
+def _report(root: Path, kept: PageCache) -> Page:
+    def answer(request: "Request") -> "Response":
+        what = place(root, request.path_params["name"])
+        text = kept.get((what.path, fingerprint(what.path)), lambda: pages.report_page(what))
+        return _html(text, policy=_policy_of(text))
+
+    return answer
+
+
+def _run(root: Path, base: str) -> Page:
+    def answer(request: "Request") -> "Response":
+        return _html(pages.run_page(root, place(root, request.path_params["name"]), base))
+
+    return answer
+
+
+def _compare(root: Path, kept: PageCache, base: str) -> Page:
+    def answer(request: "Request") -> "Response":
+        names = [request.query_params.get(side) for side in ("a", "b")]
+        if names[0] is None or names[1] is None:
+            raise UnreadableFile("two recordings are needed", hint="choose an A and a B")
+        a, b = place(root, names[0]), place(root, names[1])
+        state = (a.path, fingerprint(a.path), b.path, fingerprint(b.path))
+        return _html(kept.get(state, lambda: pages.compare_pages(a, b, base)))
+
+    return answer
+
+
+def _page(answer: Page, base: str) -> Page:
+    """The page, or one that says in a line why there is none."""
+
+    def safe(request: "Request") -> "Response":
+        try:
+            return answer(request)
+        except PinchpointError as error:
+            return _html(pages.problem_page(error.message, error.hint, base), status=404)
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}; this is a bug in Pinchpoint, please report"
+            return _html(pages.problem_page(what, "", base), status=500)
+
+    return safe
+
+
+def _nothing(request: "Request", error: Exception) -> "Response":
+    return _html(pages.problem_page("there is no such page", "", None), status=404)
+
+
+def _html(text: str | bytes, *, status: int = 200, policy: str | None = None) -> "Response":
+    from starlette.responses import HTMLResponse
+
+    headers = {} if policy is None else {"Content-Security-Policy": policy}
+    return HTMLResponse(text, status_code=status, headers=headers)
+
+
+def _policy_of(report: bytes) -> str:
+    """The policy that a report states for itself, and that nobody may frame it."""
+    stated = _STATED.search(report[:_HEAD_BYTES])
+    own = unescape(stated[1].decode("ascii", "replace")) if stated else "default-src 'none'"
+    return f"{own}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

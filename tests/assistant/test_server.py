@@ -1,0 +1,95 @@
+"""The server as an assistant sees it: a process, spoken to by the protocol's own client."""
+
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pinchpoint.cli import main
+from pinchpoint.cli.listing import commands
+from pinchpoint.report.document import Report, StepsInfo
+
+DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
+SOURCES = Path(__file__).parents[2] / "src"
+
+
+def conversation(root, *questions):
+    """The tools, and the answer to each ``(tool, arguments)``."""
+    mcp = pytest.importorskip("mcp", reason="mcp is not installed")
+    if not hasattr(mcp, "Client"):
+        pytest.skip("mcp is older than 2")
+    anyio = pytest.importorskip("anyio")
+    parameters = mcp.StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "pinchpoint", "mcp", str(root)],
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    )
+
+    async def talk():
+        async with mcp.Client(mcp.stdio_client(parameters)) as client:
+            tools = (await client.list_tools()).tools
+            return tools, [await client.call_tool(tool, words) for tool, words in questions]
+
+    return anyio.run(talk)
+
+
+def said(answer):
+    return "".join(part.text for part in answer.content)
+
+
+def test_a_conversation_from_the_list_to_a_finding(tmp_path):
+    shutil.copy(DEMO, tmp_path / "a.json.gz")
+    tools, answers = conversation(
+        tmp_path,
+        ("list_recordings", {}),
+        ("diagnose", {"file": "a.json.gz", "max_chars": 6000}),
+        ("show_finding", {"file": "a.json.gz", "finding": "1"}),
+        ("explain_rule", {"rule": "sync-in-loop"}),
+        ("diagnose", {"file": "../../etc/passwd"}),
+        ("show_finding", {"file": "a.json.gz", "finding": "nonsense"}),
+    )
+    names = {tool.name for tool in tools}
+    assert names == {
+        *("list_recordings", "diagnose", "show_finding", "explain_rule"),
+        *("compare", "tables", "sql"),
+    }
+    assert all(tool.annotations.read_only_hint for tool in tools)
+    assert all(len(tool.description) > 40 for tool in tools)
+    assert said(answers[0]) == "a.json.gz (kineto)\n"
+    report = json.loads(said(answers[1]))
+    assert len(said(answers[1])) <= 6000
+    assert report["findings"][0]["id"] == json.loads(said(answers[2]))["id"]
+    assert "## How to fix it" in said(answers[3])
+    assert [answer.is_error for answer in answers] == [False] * 4 + [True] * 2
+    assert "no name of a recording" in said(answers[4])
+    assert "Next: findings: " in said(answers[5])
+
+
+def test_without_the_package_the_hint_installs_it(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+    assert main(["mcp", "."]) == 2
+    assert "pip install mcp" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there_is_one_line(capsys):
+    assert main(["mcp", "/no/such/folder"]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_the_skill_file_has_what_assistants_look_for(capsys):
+    assert main(["skill"]) == 0
+    text = capsys.readouterr().out
+    _, head, body = text.split("---\n", 2)
+    fields = dict(line.split(": ", 1) for line in head.splitlines())
+    assert fields["name"] == "pinchpoint"
+    assert 50 < len(fields["description"]) < 1024
+    assert set(re.findall(r"`pinchpoint ([a-z]+)", body)) <= set(commands())
+    for field in re.findall(r"`steps\.(\w+)`", body):
+        assert field in StepsInfo.__struct_fields__
+    for field in ("together_ns", "verdict", "breakdown", "findings", "not_checked"):
+        assert field in Report.__struct_fields__
+        assert f"`{field}`" in body

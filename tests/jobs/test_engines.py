@@ -1,0 +1,126 @@
+"""Engines that lose workers lose nothing else."""
+
+import os
+import signal
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from jobs.rank_workers import fragile, interrupted_for_ever, quick
+from pinchpoint.errors import UsageError
+from pinchpoint.importers.rank_files import RankFile
+from pinchpoint.jobs.engines import _pool, _submitted, in_processes, run, workers_for
+from pinchpoint.report.ranks.records import decode_record
+
+FILES = [RankFile(f"rank{i}.json", i) for i in range(6)]
+
+
+def ranks(records):
+    return sorted(decode_record(r).rank for r in records)
+
+
+@pytest.fixture
+def one_dies(tmp_path):
+    return [*FILES[:3], RankFile("rank3.json", 3, label=str(tmp_path / "once")), *FILES[4:]]
+
+
+def test_a_process_that_dies_once_loses_nothing(one_dies):
+    records = list(in_processes(one_dies, 2, fragile))
+    assert ranks(records) == [0, 1, 2, 3, 4, 5]
+    assert all(decode_record(r).error == "nothing to read" for r in records)
+
+
+def test_a_file_that_always_kills_is_the_only_one_lost(tmp_path):
+    deadly = RankFile("rank3.json", 3, label=str(tmp_path / "always"))
+    records = list(in_processes([*FILES[:3], deadly, *FILES[4:]], 2, fragile))
+    assert ranks(records) == [0, 1, 2, 3, 4, 5]
+    lost = [decode_record(r) for r in records if decode_record(r).error != "nothing to read"]
+    assert [r.rank for r in lost] == [3]
+    assert "died" in lost[0].error
+
+
+class Recording:
+    """An executor that runs at once, counts what is in flight, and loses the first task."""
+
+    def __init__(self):
+        self.open, self.most, self.lost = 0, 0, False
+
+    def submit(self, work, file):
+        self.open += 1
+        self.most = max(self.most, self.open)
+        future = Future()
+        if not self.lost:
+            self.lost = True
+            future.set_exception(ConnectionError("worker lost"))
+        else:
+            future.set_result(work(file))
+        self.open -= future.done()
+        return future
+
+
+@pytest.mark.skipif(not hasattr(signal, "pause"), reason="signals of POSIX")
+def test_processes_end_with_an_interruption_that_only_we_see(tmp_path):
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    processes = []
+
+    def work_until_interrupted():
+        with _pool(1) as pool:
+            _submitted(pool, interrupted_for_ever, str(ready))
+            ready.read_text()  # waits until it is at work
+            processes.extend(pool._processes.values())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work_until_interrupted()
+    assert [p.exitcode for p in processes] == [-signal.SIGTERM]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_any_executor_and_lost_tasks_are_sent_again():
+    executor = Recording()
+    assert ranks(run(FILES, executor, quick)) == [0, 1, 2, 3, 4, 5]
+    assert executor.lost
+
+
+def test_workers_fit_into_memory(monkeypatch, tmp_path):
+    big = tmp_path / "rank0.json"
+    big.write_bytes(b"")
+    os.truncate(big, 4_000_000_000)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(64)), raising=False)
+    free = type("Memory", (), {"available": 40_000_000_000})
+    monkeypatch.setattr("psutil.virtual_memory", lambda: free)
+    assert workers_for([RankFile(str(big))]) == 2
+    assert workers_for(FILES) == 64
+
+
+def test_ray_gives_the_same_and_survives_a_killed_worker(tmp_path, one_dies):
+    ray = pytest.importorskip("ray", reason="the extra [ray] is not installed")
+    from pinchpoint.jobs import OnRay, diagnose_ranks
+    from pinchpoint.jobs.ray import run_on_ray
+    from pinchpoint.report.ranks.document import encode_ranks
+
+    data = Path(__file__).parents[1] / "data" / "ranks"
+    files = sorted(data.glob("uneven.rank*.json.gz"))
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        configure_logging=False,
+        runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(["src", "tests/jobs"])}},
+    )
+    try:
+        assert ranks(run_on_ray(one_dies, work=fragile)) == [0, 1, 2, 3, 4, 5]
+        there = diagnose_ranks(files, OnRay())
+    finally:
+        ray.shutdown()
+    assert encode_ranks(there) == encode_ranks(diagnose_ranks(files))
+
+
+def test_no_ray_at_the_address():
+    pytest.importorskip("ray", reason="the extra [ray] is not installed")
+    from pinchpoint.jobs.ray import run_on_ray
+
+    with pytest.raises(UsageError, match=r"Ray at 127\.0\.0\.1:1"):
+        list(run_on_ray(FILES, "127.0.0.1:1"))

@@ -1,0 +1,57 @@
+"""The memory report in each form, on real recordings and on hostile names."""
+
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from analysis.memory import recordings
+from analysis.memory.programs import MIB, Program
+from pinchpoint.report.memory_build import memory_report
+from pinchpoint.report.memory_document import decode_memory, encode_memory
+from pinchpoint.report.memory_view import render_page
+from pinchpoint.report.pages.memory import memory_page
+from pinchpoint.report.terminal import Look, render
+
+
+@pytest.mark.parametrize("name", ["healthy_train", "oom", "leak_graph", "cudagraph_pool"])
+def test_the_page_needs_no_network_and_no_script(name):
+    trace = recordings.recording(name)
+    page = render_page(trace, memory_report(trace))
+    assert "http" not in page.replace("http-equiv", "")
+    assert "<script" not in page
+    assert len(page) < 1_000_000
+    for drawing in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        ElementTree.fromstring(drawing)  # well-formed
+    HTMLParser().feed(page)
+
+
+def test_json_comes_back_as_it_was():
+    report = memory_report(recordings.recording("oom"))
+    assert decode_memory(encode_memory(report)) == report
+
+
+def test_names_of_a_hostile_program_are_shown_as_text():
+    p = Program()
+    nasty = "</title><script>alert(1)</script>\x1b[31m\n<b>"
+    p.alloc(3 * MIB, [(f"/tmp/{nasty}.py", 7, nasty), ("/tmp/a.py", 1, "<module>")])
+    trace = p.trace()
+    report = memory_report(trace)
+    page = render_page(trace, report)
+    assert "<script" not in page
+    assert "\x1b" not in page
+    text = render(memory_page(report, verbose=True))
+    assert "\x1b" not in text
+
+
+def test_a_terminal_without_unicode_gets_ascii():
+    text = render(memory_page(memory_report(recordings.recording("oom"))), Look(unicode=False))
+    assert text.isascii()
+
+
+def test_the_curves_keep_the_peak():
+    trace = recordings.recording("healthy_train")
+    page = render_page(trace, memory_report(trace))
+    assert "peak 964 MiB" in page
+    assert 'class="m-activation"' in page

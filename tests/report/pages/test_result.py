@@ -1,0 +1,80 @@
+from xml.etree import ElementTree as Xml
+
+from pinchpoint.report import github, junit, markdown, terminal
+from pinchpoint.report.pages.result import Case, ResultPage, blocks, table
+
+PAGE = ResultPage(
+    title="A/B of train",
+    verdict="regressed",
+    headline="step time worse by 5.0 %",
+    tables=(table("gated", ("", "A", "B"), (("step time, median", "100 ms", "105 ms"),)),),
+    warnings=("the machine was busy",),
+    notes=("A: python a.py",),
+    cases=(
+        Case("step_time_ms", "fail", "100 ms to 105 ms"),
+        Case("p95", "inconclusive", "too noisy"),
+        Case("memory", "pass", "same"),
+    ),
+    next_command="pinchpoint run b.py",
+)
+
+
+def test_terminal():
+    assert terminal.render(blocks(PAGE)) == (
+        "A/B of train\n"
+        "regressed: step time worse by 5.0 %\n"
+        "\n"
+        "gated                   A       B\n"
+        "step time, median  100 ms  105 ms\n"
+        "\n"
+        "warning: the machine was busy\n"
+        "note: A: python a.py\n"
+        "\n"
+        "Next: pinchpoint run b.py\n"
+    )
+
+
+def test_markdown():
+    text = markdown.render(blocks(PAGE))
+    assert "| gated | A | B |\n|---|---:|---:|\n| step time, median | 100 ms | 105 ms |" in text
+    assert "**regressed:** step time worse by 5.0 %" in text
+
+
+def test_markdown_stays_below_the_limit_of_a_job_summary():
+    rows = tuple((f"measure {i}" + "x" * 100, "1", "2") for i in range(20_000))
+    page = ResultPage("t", "h", tables=(table("m", ("", "A", "B"), rows),))
+    text = markdown.render(blocks(page))
+    assert len(text.encode()) < 1 << 20
+    assert "cut" in text
+
+
+def test_github_annotations_are_the_worst_ten_of_a_kind():
+    cases = tuple(Case(f"m{i}", "fail", "worse") for i in range(14))
+    lines = github.result_annotations(ResultPage("t", "h", "regressed", cases=cases)).splitlines()
+    assert len(lines) == 10
+    assert lines[-1] == "::error title=t%3A more::5 more in the summary"
+    assert github.result_annotations(ResultPage("t", "h", cases=(Case("a", "pass", "fine"),))) == ""
+
+
+def test_github_log_takes_no_commands_from_the_text():
+    hostile = ResultPage("t", "::error::planted\n::set-output name=x::y")
+    first, *_, last = github.result_log(hostile, "token").splitlines()
+    assert first == "::stop-commands::token"
+    assert last == "::token::"
+
+
+def test_github_outputs():
+    assert github.result_outputs(PAGE) == "verdict=regressed\nregressions=1\n"
+
+
+def test_junit():
+    suite = Xml.fromstring(junit.render(PAGE).split("\n", 1)[1])[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+    assert [child.tag for case in suite for child in case] == ["failure", "skipped", "system-out"]
+
+
+def test_branches_are_told_apart_where_the_words_are_the_same():
+    from pinchpoint.report.pages.ab import _arm
+
+    arm = {"command": ["python", "t.py"], "params": {"branch": "mine", "commit": "f" * 40}}
+    assert _arm("B", arm) == f"B: python t.py on mine ({'f' * 10})"
