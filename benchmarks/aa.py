@@ -26,11 +26,11 @@ from pathlib import Path
 
 from forked_programs import CLIENT, forking_server
 from pinchpoint.bench.ab import AbPlan, run_ab
-from pinchpoint.bench.ab_result import AbResult
+from pinchpoint.bench.ab.result import AbResult
 from pinchpoint.bench.folders import write_atomic
 from pinchpoint.bench.measurement import measurement
 from pinchpoint.bench.run import Arm, RunOptions
-from pinchpoint.bench.timed import TimingRules
+from pinchpoint.bench.run.timed import TimingRules
 
 SLOWER = "1.05"
 PROGRAMS = {

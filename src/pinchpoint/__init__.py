@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pinchpoint.analysis.replay.predict import what_if as what_if
     from pinchpoint.bench.inside import step_done as step_done
     from pinchpoint.bench.micro.time_function import time as time
-    from pinchpoint.capture.from_inside import capture as capture
-    from pinchpoint.capture.from_inside import watch as watch
+    from pinchpoint.capture.api import capture as capture
+    from pinchpoint.capture.api import watch as watch
     from pinchpoint.errors import PinchpointError as PinchpointError
     from pinchpoint.importers import load as load
     from pinchpoint.report import Report as Report
@@ -32,7 +32,7 @@ _HOME = {
     "PinchpointError": "pinchpoint.errors",
     "Report": "pinchpoint.report",
     "Trace": "pinchpoint.trace",
-    "capture": "pinchpoint.capture.from_inside",
+    "capture": "pinchpoint.capture.api",
     "changes": "pinchpoint.analysis.replay",
     "diagnose": "pinchpoint.report",
     "diagnose_ranks": "pinchpoint.report.ranks",
@@ -41,7 +41,7 @@ _HOME = {
     "log_to": "pinchpoint.report.ways_out.log_to",
     "step_done": "pinchpoint.bench.inside",
     "time": "pinchpoint.bench.micro.time_function",
-    "watch": "pinchpoint.capture.from_inside",
+    "watch": "pinchpoint.capture.api",
     "what_if": "pinchpoint.analysis.replay.predict",
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from pinchpoint.bench.metrics import encode, read_metrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, printed_numbers
-from pinchpoint.bench.timed import TimingRules
+from pinchpoint.bench.run.timed import TimingRules
 from pinchpoint.errors import UnreadableFile, UsageError
 
 MARKS = """

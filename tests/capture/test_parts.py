@@ -7,14 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from pinchpoint.capture.collect import problems_of
-from pinchpoint.capture.command import command_line, label
 from pinchpoint.capture.identity import identity
 from pinchpoint.capture.late_patch import AfterImport
-from pinchpoint.capture.launcher import environment_of
+from pinchpoint.capture.launcher import command_line, environment_of, label
 from pinchpoint.capture.program import Program
 from pinchpoint.capture.settings import Settings, chosen, from_environment
-from pinchpoint.capture.torch_window import TorchWindow
-from pinchpoint.capture.trace_file import BrokenTrace, pack
+from pinchpoint.capture.windows.recording import BrokenTrace, pack
+from pinchpoint.capture.windows.torch import TorchWindow
 from pinchpoint.errors import UsageError
 
 

@@ -3,11 +3,10 @@
 import pytest
 
 from pinchpoint.capture.identity import Identity
-from pinchpoint.capture.recording import Recording
 from pinchpoint.capture.session import Session, Stage
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.step_clock import StepClock
-from pinchpoint.capture.trace_file import TraceFile
+from pinchpoint.capture.windows.recording import Recording, TraceFile
 
 MS = 1_000_000
 

@@ -11,18 +11,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.capture import loader_watch
-from pinchpoint.capture.catch_up import watch_captures
-from pinchpoint.capture.fork_exit import leave_before_static_destructors
+from pinchpoint.capture import loaders
 from pinchpoint.capture.identity import identity
 from pinchpoint.capture.late_patch import AfterImport
-from pinchpoint.capture.memory_history import MemoryHistory
-from pinchpoint.capture.nvtx_ranges import NvtxRanges
+from pinchpoint.capture.memory import MemoryHistory
+from pinchpoint.capture.process_end import leave_before_static_destructors
 from pinchpoint.capture.quiet_watch import QuietWatch
 from pinchpoint.capture.session import Session
 from pinchpoint.capture.settings import Settings, from_environment
-from pinchpoint.capture.torch_window import OWN, USED, TorchWindow
-from pinchpoint.capture.window import Window, new_window
+from pinchpoint.capture.windows import Window, new_window
+from pinchpoint.capture.windows.all_threads import watch_captures
+from pinchpoint.capture.windows.nsys import NvtxRanges
+from pinchpoint.capture.windows.torch import OWN, USED, TorchWindow
 from pinchpoint.monitor.run_folder import MEMORY, PROCESSES, TRACES
 
 OLDEST_PYTHON = (3, 11)
@@ -129,14 +129,14 @@ class Program:
             if self._nvtx:
                 self._nvtx.waited()
 
-        loader_watch.watch_consumer(module, fetched, self._iterator_built)
+        loaders.watch_consumer(module, fetched, self._iterator_built)
 
     def _iterator_built(self, duration_ns: int, loader: Any) -> None:
         self.session.iterator_built(duration_ns)
-        loader_watch.count_iterator(self.loaders, duration_ns, loader)
+        loaders.count_iterator(self.loaders, duration_ns, loader)
 
     def _on_fetch(self, module: Any) -> None:
-        loader_watch.watch_workers(module, self.folder)
+        loaders.watch_workers(module, self.folder)
 
     def _on_autograd_profiler(self, module: Any) -> None:
         self._notice_construction(module.profile)

@@ -41,7 +41,7 @@ def command(
         Write the page to this file.
     """
     from pinchpoint.bench.crossover.measure import crossover, this_machine
-    from pinchpoint.bench.machine import disturbances, measuring
+    from pinchpoint.bench.measurement import disturbances, measuring
     from pinchpoint.report.benchmarks import crossover_page, terminal
 
     chosen = _chosen(operations, most)

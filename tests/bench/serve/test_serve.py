@@ -9,8 +9,16 @@ from pinchpoint.bench.metrics import read_metrics
 from pinchpoint.bench.run import Place
 from pinchpoint.bench.serve.client import Answer, ask, endpoint
 from pinchpoint.bench.serve.latency import served
-from pinchpoint.bench.serve.load import Load, Request, arrivals_s, run_load
-from pinchpoint.bench.serve.prompts import Prompt, body, prompts_from, random_prompts
+from pinchpoint.bench.serve.load import (
+    Load,
+    Prompt,
+    Request,
+    arrivals_s,
+    body,
+    prompts_from,
+    random_prompts,
+    run_load,
+)
 from pinchpoint.bench.serve.run import ServePlan, serve_run
 from pinchpoint.cli import main as cli
 from pinchpoint.errors import UnreadableFile, UsageError

@@ -15,7 +15,7 @@ from pinchpoint.errors import MeasurementInvalid, UsageError
 
 if TYPE_CHECKING:
     from pinchpoint.bench.result import BenchResult
-    from pinchpoint.bench.serve.prompts import Prompt
+    from pinchpoint.bench.serve.load import Prompt
     from pinchpoint.bench.serve.run import ServePlan
 
 
@@ -191,7 +191,7 @@ def _plan(
 
 
 def _prompts(asking: Asking, loading: Loading, seed: int) -> "list[Prompt]":
-    from pinchpoint.bench.serve.prompts import prompts_from, random_prompts
+    from pinchpoint.bench.serve.load import prompts_from, random_prompts
 
     if asking.prompts:
         return prompts_from(asking.prompts)

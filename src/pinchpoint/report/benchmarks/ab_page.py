@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from pinchpoint.bench.ab_result import AbResult, MeasureResult
+from pinchpoint.bench.ab.result import AbResult, MeasureResult
 from pinchpoint.report.benchmarks.figures import change, change_range, figure
 from pinchpoint.report.benchmarks.page import Case, Outcome, Page, Table
 

@@ -1,6 +1,6 @@
 """The page of a calibration: what this machine can see."""
 
-from pinchpoint.bench.calibrate import Calibration
+from pinchpoint.bench.ab.calibrate import Calibration
 from pinchpoint.report.benchmarks.page import Page, Table
 
 
