@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     __version__: str
     from pinchpoint.analysis.replay import changes as changes
     from pinchpoint.analysis.replay.predict import what_if as what_if
-    from pinchpoint.bench.inside import step_done as step_done
     from pinchpoint.bench.micro.time_function import time as time
     from pinchpoint.capture.api import capture as capture
     from pinchpoint.capture.api import watch as watch
     from pinchpoint.errors import PinchpointError as PinchpointError
     from pinchpoint.importers import load as load
+    from pinchpoint.inside import step_done as step_done
     from pinchpoint.report import Report as Report
     from pinchpoint.report import diagnose as diagnose
     from pinchpoint.report.ranks import diagnose_ranks as diagnose_ranks
@@ -39,7 +39,7 @@ _HOME = {
     "load": "pinchpoint.importers",
     "log_spans": "pinchpoint.report.ways_out.spans",
     "log_to": "pinchpoint.report.ways_out.log_to",
-    "step_done": "pinchpoint.bench.inside",
+    "step_done": "pinchpoint.inside",
     "time": "pinchpoint.bench.micro.time_function",
     "watch": "pinchpoint.capture.api",
     "what_if": "pinchpoint.analysis.replay.predict",

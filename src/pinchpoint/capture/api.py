@@ -9,7 +9,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,7 @@ from pinchpoint.capture.session import Session
 from pinchpoint.capture.settings import FOLDER_VARIABLE, STEPS, Settings
 from pinchpoint.capture.telemetry import Telemetry
 from pinchpoint.capture.windows import Window, new_window
+from pinchpoint.inside.hooks import BATCH_FETCHED, ITERATOR_BUILT
 from pinchpoint.monitor.environment import environment
 from pinchpoint.monitor.run_folder import ENVIRONMENT_FILE, TRACES, write_json
 
@@ -43,7 +44,7 @@ class Capture:
         self._session: Session | None = None
         self._telemetry: Telemetry | None = None
         self._loaders: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self._undo_loader_watch = _nothing
+        self._stop_listening: list[Callable[[], None]] = []
         self._started_ns = 0
         self.folder: Path | None = None  # the run folder, once begun
         self.problems: list[str] = []  # what went wrong, in sentences, once ended
@@ -62,11 +63,11 @@ class Capture:
             write_json(self.folder / ENVIRONMENT_FILE, environment())
             self._telemetry = Telemetry(self.folder, os.getpid(), interval_s=1.0)
         self._started_ns = time.time_ns()
-        module = sys.modules.get("torch.utils.data.dataloader")
-        if module is not None:
-            self._undo_loader_watch = loaders.watch_consumer(
-                module, self._session.fetched, self._iterator_built
-            )
+        if "torch.utils.data.dataloader" in sys.modules:
+            self._stop_listening = [
+                BATCH_FETCHED.listen(self._fetched, self._hook_failed),
+                ITERATOR_BUILT.listen(self._iterator_built, self._hook_failed),
+            ]
         return self
 
     def __exit__(
@@ -76,7 +77,8 @@ class Capture:
         trace: TracebackType | None,
     ) -> None:
         """Keep what was recorded and write the documents; an exception passes through."""
-        self._undo_loader_watch()
+        for stop in self._stop_listening:
+            stop()
         session, self._session = self._session, None
         if session is None or self.folder is None:
             return
@@ -125,6 +127,14 @@ class Capture:
 
     def _save(self, session: Session) -> None:
         save_facts(session, list(self._loaders.values()))
+
+    def _fetched(self, start_ns: int, end_ns: int, iterator: Any, got: bool) -> None:
+        if got and self._session is not None:
+            self._session.fetched(start_ns, end_ns, iterator)
+
+    def _hook_failed(self, module: str, error: Exception) -> None:
+        if self._session is not None:
+            self._session.problems.append(f"{module} could not be watched: {error}")
 
     def _iterator_built(self, duration_ns: int, loader: Any) -> None:
         if self._session is not None:
@@ -196,7 +206,3 @@ def watch(
 def _is_torch_iterator(iterator: object) -> bool:
     module = sys.modules.get("torch.utils.data.dataloader")
     return module is not None and isinstance(iterator, module._BaseDataLoaderIter)
-
-
-def _nothing() -> None:
-    pass

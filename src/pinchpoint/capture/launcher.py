@@ -15,9 +15,9 @@ from types import FrameType
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.telemetry import Sampled, Telemetry
 from pinchpoint.errors import UsageError
+from pinchpoint.inside import path_with_hooks
 
 INTERVAL_S = 0.2  # driver values refresh every 40 to 200 ms; one look costs 1.5 ms a device
-_INJECT = Path(__file__).parent / "inject"
 _QUIET_KINETO = "6"  # above every message level: the program's output stays its own
 # With 1, kernels of CUDA graphs are missing from every recording but the first (seen with torch
 # 2.11 and CUDA 13.0).
@@ -49,8 +49,7 @@ def launch(command: Sequence[str], settings: Settings) -> Ended:
 def environment_of(settings: Settings) -> dict[str, str]:
     """The program's environment: ours, the settings, and the hooks in front of its path."""
     environ = dict(os.environ) | settings.environment()
-    path = environ.get("PYTHONPATH")
-    environ["PYTHONPATH"] = str(_INJECT) + (os.pathsep + path if path else "")
+    environ["PYTHONPATH"] = path_with_hooks(environ)
     environ.setdefault("KINETO_LOG_LEVEL", _QUIET_KINETO)
     environ.setdefault(TEARDOWN, "0")
     return environ

@@ -11,41 +11,6 @@ from pinchpoint.monitor.run_folder import LOADER, write_json
 
 WORKER_NOTE_NS = 500_000_000  # a worker writes its figures at most twice a second
 
-Fetched = Callable[[int, int, Any], None]
-Built = Callable[[int, Any], None]
-
-
-def watch_consumer(module: Any, fetched: Fetched, built: Built) -> Callable[[], None]:
-    """Time ``__next__`` and the start of iterators in this process; returns how to undo that.
-
-    ``fetched(start_ns, end_ns, iterator)`` after each batch; ``built(duration_ns, loader)`` after
-    an iterator was made, which is where worker processes start.
-    """
-    home_pid = os.getpid()
-    iterator_class, loader_class = module._BaseDataLoaderIter, module.DataLoader
-    next_batch, make_iterator = iterator_class.__next__, loader_class.__iter__
-
-    def __next__(self: Any) -> Any:  # noqa: N807 - replaces the method of that name
-        if os.getpid() != home_pid:
-            return next_batch(self)
-        start_ns = time.perf_counter_ns()
-        batch = next_batch(self)
-        fetched(start_ns, time.perf_counter_ns(), self)
-        return batch
-
-    def __iter__(self: Any) -> Any:  # noqa: N807
-        start_ns = time.perf_counter_ns()
-        iterator = make_iterator(self)
-        if os.getpid() == home_pid:
-            built(time.perf_counter_ns() - start_ns, self)
-        return iterator
-
-    def undo() -> None:
-        iterator_class.__next__, loader_class.__iter__ = next_batch, make_iterator
-
-    iterator_class.__next__, loader_class.__iter__ = __next__, __iter__
-    return undo
-
 
 def watch_workers(module: Any, folder: Path) -> None:
     """Time ``fetch`` in worker processes, and leave the figures in the run folder."""

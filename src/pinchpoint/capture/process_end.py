@@ -4,6 +4,7 @@ SIGTERM of a launcher or scheduler while a recording is made; forked children of
 Ctrl-C.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -58,3 +59,13 @@ def leave_before_static_destructors() -> None:
         libc.__cxa_atexit(ctypes.cast(libc.fflush, address), None, None)
     except (AttributeError, OSError):
         return
+
+
+def end_as_interrupted() -> None:
+    """Let the interpreter end itself by SIGINT, as it does after an unhandled Ctrl-C.
+
+    It decides by whether the last code run from text was interrupted. At exit we import modules,
+    which run some (dataclasses do), so that the program's exit code would be 1 instead.
+    """
+    with contextlib.suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.bench.folders import new_id, utc_now, write_atomic
-from pinchpoint.bench.inside import recording_environment
 from pinchpoint.bench.metrics import Memory, RunMetrics, write_metrics
 from pinchpoint.bench.run.process import Finished, run_command
 from pinchpoint.bench.run.step_files import StepSeries, read_steps
 from pinchpoint.bench.run.telemetry import Telemetry, Window, devices_over
 from pinchpoint.bench.run.timed import TimingRules, timed_part
 from pinchpoint.bench.run.validity import HostChange, invalid_reasons
+from pinchpoint.inside import recording_environment
 
 _NOT_FROM_A_COMMAND = dict.fromkeys(
     ("latency_ms", "goodput_req_per_s", "slo", "load_mode", "requests_ok", "requests_failed"),
@@ -91,7 +91,7 @@ def _environment(arm: Arm, options: RunOptions, folder: Path) -> dict[str, str]:
     env = dict(os.environ) | dict(arm.env)
     if options.seed is not None:
         env |= {"PINCHPOINT_SEED": str(options.seed), "PYTHONHASHSEED": str(options.seed % 2**32)}
-    return recording_environment(env, folder.resolve()) if options.record_steps else env
+    return recording_environment(env, str(folder.resolve())) if options.record_steps else env
 
 
 def _metrics(

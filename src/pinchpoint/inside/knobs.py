@@ -1,8 +1,7 @@
 """Turns one knob of a PyTorch program that does not know about it, for one experiment.
 
 Knobs come as JSON in ``PINCHPOINT_KNOBS``. What was done, and how often, is written beside the
-steps when the program ends: a knob that touched nothing must not be read as "no gain". Standard
-library only, Python 3.8 and later.
+steps when the program ends: a knob that touched nothing must not be read as "no gain".
 """
 
 from __future__ import annotations
@@ -15,12 +14,10 @@ import json
 import os
 import sys
 import threading
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import PathFinder
 from typing import Any, Callable
 
-KNOBS_VARIABLE = "PINCHPOINT_KNOBS"
-FOLDER_VARIABLE = "PINCHPOINT_STEP_FOLDER"
+from . import FOLDER_VARIABLE, KNOBS_VARIABLE
+from .after_import import after_import
 
 _log: dict[str, int] = {}
 _inside = threading.local()
@@ -160,49 +157,6 @@ def _call_model(
 
 # --- start -------------------------------------------------------------------------------------
 
-_HOOKS: dict[str, Callable[[Any, dict[str, Any]], None]] = {
-    "torch": _hook_torch,
-    "torch.utils.data.dataloader": _hook_loader,
-}
-
-
-class _Finder(MetaPathFinder):
-    def __init__(self, knobs: dict[str, Any]) -> None:
-        self._knobs = knobs
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name not in _HOOKS:
-            return None
-        spec = None
-        for finder in sys.meta_path:
-            if finder is not self and hasattr(finder, "find_spec"):
-                spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                break
-        if spec is None:
-            spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _HookedLoader(spec.loader, self._knobs)
-        return spec
-
-
-class _HookedLoader(Loader):
-    def __init__(self, inner: Any, knobs: dict[str, Any]) -> None:
-        self._inner, self._knobs = inner, knobs
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def create_module(self, spec: Any) -> Any:
-        return self._inner.create_module(spec)
-
-    def exec_module(self, module: Any) -> None:
-        self._inner.exec_module(module)
-        try:
-            _HOOKS[module.__name__](module, self._knobs)
-        except Exception as error:
-            _note(f"failed: {type(error).__name__}: {error}"[:200])
-
 
 def start() -> None:
     """Begin, if there are knobs."""
@@ -213,8 +167,14 @@ def start() -> None:
     if knobs.get("gc") == "off":
         gc.disable()
         _note("gc: off")
-    sys.meta_path.insert(0, _Finder(knobs))
+    after_import("torch", lambda module: _hook_torch(module, knobs), _note_failure)
+    loader = "torch.utils.data.dataloader"
+    after_import(loader, lambda module: _hook_loader(module, knobs), _note_failure)
     atexit.register(_write, os.environ.get(FOLDER_VARIABLE), os.getpid())
+
+
+def _note_failure(module: str, error: Exception) -> None:
+    _note(f"failed: {type(error).__name__}: {error}"[:200])
 
 
 def _write(folder: str | None, pid: int) -> None:

@@ -3,8 +3,7 @@
 A step ends where an optimizer's ``step`` returns, or where the program says so. With CUDA, an
 event is recorded there on the current stream: the times between events are the periods between
 completions, which is what a step takes, while the host may run far ahead. Everything is
-written once, when the program ends. Standard library only, Python 3.8 and later; see
-``pinchpoint.bench.inside``.
+written once, when the program ends.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import json
 import os
 import sys
 import time
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import PathFinder
 from typing import Any, Callable
 
+from . import FOLDER_VARIABLE
+from .hooks import BATCH_FETCHED, OPTIMIZER_STEPPED
+
 SCHEMA = "bench.inside/1"
-FOLDER_VARIABLE = "PINCHPOINT_STEP_FOLDER"
 MOST_MARKS = 1_000_000  # bounds memory; a longer run keeps its first million steps
 _MARK = "mark"
 
@@ -57,6 +56,20 @@ class _Recorder:
         series.data_wait_ns.append(self.wait_ns)
         series.batches.append(self.batches)
         series.frames.append(_compiled_frames())
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer made its step."""
+        self.mark(f"optimizer {type(optimizer).__name__} {id(optimizer):x}")
+
+    def waited(self, start_ns: int, end_ns: int, iterator: Any, got: bool) -> None:
+        """The program waited for a batch, and ``got`` one or came to the end of its loader."""
+        self.wait_ns += end_ns - start_ns
+        if not got:
+            return
+        self.batches += 1
+        size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+        if isinstance(size, int):
+            self.batch_size = size
 
     def write(self) -> None:
         """Put everything into one file of this process."""
@@ -157,68 +170,6 @@ def _switches(torch: Any) -> dict[str, Any] | None:
     }
 
 
-def _hook_optimizers(module: Any, recorder: _Recorder) -> None:
-    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        recorder.mark(f"optimizer {type(optimizer).__name__} {id(optimizer):x}")
-
-    module.register_optimizer_step_post_hook(after_step)
-
-
-def _hook_loaders(module: Any, recorder: _Recorder) -> None:
-    kind = module._BaseDataLoaderIter
-    original = kind.__next__
-
-    def timed_next(self: Any) -> Any:
-        begin = time.perf_counter_ns()
-        try:
-            batch = original(self)
-        finally:
-            recorder.wait_ns += time.perf_counter_ns() - begin
-        recorder.batches += 1
-        size = getattr(getattr(self, "_index_sampler", None), "batch_size", None)
-        if isinstance(size, int):
-            recorder.batch_size = size
-        return batch
-
-    kind.__next__ = timed_next
-
-
-_HOOKS = {"torch.optim.optimizer": _hook_optimizers, "torch.utils.data.dataloader": _hook_loaders}
-
-
-class _Finder(MetaPathFinder):
-    """Lets the two modules load as always, and hooks them afterwards."""
-
-    def __init__(self, recorder: _Recorder) -> None:
-        self._recorder = recorder
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name not in _HOOKS:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _HookedLoader(spec.loader, self._recorder)
-        return spec
-
-
-class _HookedLoader(Loader):
-    def __init__(self, inner: Any, recorder: _Recorder) -> None:
-        self._inner, self._recorder = inner, recorder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def create_module(self, spec: Any) -> Any:
-        return self._inner.create_module(spec)
-
-    def exec_module(self, module: Any) -> None:
-        self._inner.exec_module(module)
-        try:
-            _HOOKS[module.__name__](module, self._recorder)
-        except Exception as error:
-            self._recorder.note(module.__name__, error)
-
-
 _active: _Recorder | None = None
 
 
@@ -229,7 +180,8 @@ def start() -> None:
     if not folder or _active is not None:
         return
     _active = _Recorder(folder)
-    sys.meta_path.insert(0, _Finder(_active))
+    OPTIMIZER_STEPPED.listen(_active.stepped, _active.note)
+    BATCH_FETCHED.listen(_active.waited, _active.note)
     atexit.register(_write)
 
 
