@@ -123,10 +123,12 @@ def _measured(
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.result import BenchResult
     from pinchpoint.bench.run import Place
+    from pinchpoint.bench.serve.client import require_http
     from pinchpoint.bench.serve.run import serve_run
     from pinchpoint.monitor.environment import fingerprint, redacted_command
 
     _check(runs, asking, loading)
+    require_http()
     command = tuple(redacted_command(["bench", "serve", url]))
     with measurement(
         "serve", {"url": command[-1], "runs": runs}, output, keep_diff=False
