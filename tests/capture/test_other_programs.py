@@ -1,6 +1,6 @@
 import pytest
 
-from pinchpoint.capture.telemetry import company
+from pinchpoint.capture.other_programs import company
 
 
 def spread(value):

@@ -23,13 +23,14 @@ from pinchpoint.capture.policy import AtSteadyState, Policy, WhenSlower
 from pinchpoint.capture.process_facts import save_facts
 from pinchpoint.capture.session import Session
 from pinchpoint.capture.settings import FOLDER_VARIABLE, STEPS, Settings
-from pinchpoint.capture.telemetry import Telemetry
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.inside.hooks import BATCH_FETCHED, ITERATOR_BUILT
 from pinchpoint.monitor.environment import environment
-from pinchpoint.monitor.run_folder import ENVIRONMENT_FILE, TRACES, write_json
+from pinchpoint.monitor.run_folder import ENVIRONMENT_FILE, TELEMETRY_FILE, TRACES, write_json
+from pinchpoint.monitor.telemetry import Rhythm, Telemetry
 
 Batch = TypeVar("Batch")
+CALM = Rhythm(1.0, 1.0)  # seconds: the sampler shares the process with the program
 
 
 class Capture:
@@ -61,7 +62,7 @@ class Capture:
         if me.rank == 0:
             collect.begin(self.folder, sys.argv, self._settings)
             write_json(self.folder / ENVIRONMENT_FILE, environment())
-            self._telemetry = Telemetry(self.folder, os.getpid(), interval_s=1.0)
+            self._telemetry = Telemetry(self.folder / TELEMETRY_FILE, CALM, root_pid=os.getpid())
         self._started_ns = time.time_ns()
         if "torch.utils.data.dataloader" in sys.modules:
             self._stop_listening = [

@@ -12,8 +12,8 @@ from typing import Any
 
 from pinchpoint.capture.folder import remove_leftovers
 from pinchpoint.capture.launcher import TEARDOWN, Ended
+from pinchpoint.capture.other_programs import company
 from pinchpoint.capture.settings import Settings
-from pinchpoint.capture.telemetry import company
 from pinchpoint.monitor.environment import redacted_command
 from pinchpoint.monitor.run_folder import (
     ENVIRONMENT_FILE,

@@ -13,11 +13,14 @@ from pathlib import Path
 from types import FrameType
 
 from pinchpoint.capture.settings import Settings
-from pinchpoint.capture.telemetry import Sampled, Telemetry
 from pinchpoint.errors import UsageError
 from pinchpoint.inside import path_with_hooks
+from pinchpoint.monitor.run_folder import TELEMETRY_FILE
+from pinchpoint.monitor.telemetry import Rhythm, Sampled, Telemetry
 
 INTERVAL_S = 0.2  # driver values refresh every 40 to 200 ms; one look costs 1.5 ms a device
+CALM_AFTER_S = 600.0  # then once a second, so that the log of a day stays readable
+RHYTHM = Rhythm(INTERVAL_S, INTERVAL_S, calm_after_s=CALM_AFTER_S)
 _QUIET_KINETO = "6"  # above every message level: the program's output stays its own
 # With 1, kernels of CUDA graphs are missing from every recording but the first (seen with torch
 # 2.11 and CUDA 13.0).
@@ -37,7 +40,7 @@ class Ended:
 
 def launch(command: Sequence[str], settings: Settings) -> Ended:
     """Run ``command`` to its end. Its output, input and exit code are its own."""
-    telemetry = Telemetry(Path(settings.folder), None, interval_s=INTERVAL_S)
+    telemetry = Telemetry(Path(settings.folder, TELEMETRY_FILE), RHYTHM)
     started_ns = time.time_ns()
     try:
         code = _run(command, settings, telemetry)

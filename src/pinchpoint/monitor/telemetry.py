@@ -1,14 +1,17 @@
-"""Samples of a run: the log that keeps them, and what they sum up to."""
+"""Samples of devices and host while a program runs: a log that keeps them, and their summary."""
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
 from pinchpoint.monitor import reasons
+from pinchpoint.monitor.host import HostSource
 from pinchpoint.monitor.metrics import METRICS
-from pinchpoint.monitor.sample import Sample
+from pinchpoint.monitor.nvml import NoDevices, NvmlSource
+from pinchpoint.monitor.sample import Missing, Sample, Sampler, Source
 
 COLUMNS = ("unix_ns", "device", *METRICS)
 
@@ -127,3 +130,97 @@ class Summary:
     def _shares(self, device: str) -> dict[str, float]:
         counts, looks = self._reasons.get(device, {}), self._looks.get(device, 0)
         return {reasons.WORDS[bit]: round(n / looks, 4) for bit, n in counts.items()}
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """How often to look. Devices and host share their ticks where the intervals are the same."""
+
+    devices_every_s: float
+    host_every_s: float
+    counters: bool = True  # activity counters of the devices, which cost more than the rest
+    calm_after_s: float = float("inf")  # then once a second
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What came of it."""
+
+    summary: Summary
+    missing: dict[str, dict[str, str]]  # reasons by device ("host") and metric
+    devices: tuple[str, ...]  # names
+    no_devices: str | None  # why there are none
+    problem: str | None  # of the log
+
+
+class Telemetry:
+    """Looks from when it is made until ``stop``. ``host`` may be told later what to follow."""
+
+    def __init__(
+        self,
+        path: Path,
+        rhythm: Rhythm,
+        *,
+        root_pid: int | None = None,
+        own_pids: Callable[[], set[int]] | None = None,
+        take: Callable[[list[Sample]], object] = len,
+    ) -> None:
+        """Samples go to the log at ``path``, the summary, and ``take``. Raises UsageError.
+
+        ``own_pids``: the processes of the run; default: those below ``root_pid``.
+        """
+        self._log, self._summary, self._take = TelemetryLog(path), Summary(), take
+        self._lock = threading.Lock()  # there may be two samplers
+        self.host = HostSource(root_pid)
+        self.devices, self.no_devices = _devices(rhythm.counters, own_pids or self.host.run_pids)
+        beside: list[Source] = [self.devices] if self.devices else []
+        self._samplers = (
+            [self._sampler([*beside, self.host], rhythm.host_every_s, rhythm)]
+            if rhythm.devices_every_s == rhythm.host_every_s or not beside
+            else [
+                self._sampler([self.host], rhythm.host_every_s, rhythm),
+                self._sampler(beside, rhythm.devices_every_s, rhythm),
+            ]
+        )
+        for sampler in self._samplers:
+            sampler.start()
+
+    def stop(self) -> Sampled:
+        """End, and sum up."""
+        for sampler in self._samplers:
+            sampler.stop()
+        self._log.close()
+        return Sampled(
+            summary=self._summary,
+            missing=_reasons(self.host.missing, *([self.devices.missing] if self.devices else [])),
+            devices=tuple(d.name for d in self.devices.devices) if self.devices else (),
+            no_devices=self.no_devices,
+            problem=self._log.problem,
+        )
+
+    def _sampler(self, sources: Sequence[Source], interval_s: float, rhythm: Rhythm) -> Sampler:
+        return Sampler(sources, interval_s, self._keep, calm_after_s=rhythm.calm_after_s)
+
+    def _keep(self, samples: list[Sample]) -> None:
+        with self._lock:
+            self._log.add(samples)
+            self._summary.add(samples)
+            self._take(samples)
+
+
+def _devices(
+    counters: bool, own_pids: Callable[[], set[int]]
+) -> tuple[NvmlSource | None, str | None]:
+    """The devices, or why there are none to look at."""
+    try:
+        return NvmlSource(counters=counters, own_pids=own_pids), None
+    except NoDevices as why:
+        return None, str(why)
+
+
+def _reasons(*all_missing: Missing) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for missing in all_missing:
+        for (device, metric), why in missing.reasons.items():
+            found.setdefault("host" if device is None else device, {})[metric] = why
+    return found

@@ -13,7 +13,7 @@ from pinchpoint.bench.folders import new_id, utc_now, write_atomic
 from pinchpoint.bench.metrics import Memory, RunMetrics, write_metrics
 from pinchpoint.bench.run.process import Finished, run_command
 from pinchpoint.bench.run.step_files import StepSeries, read_steps
-from pinchpoint.bench.run.telemetry import Telemetry, Window, devices_over
+from pinchpoint.bench.run.telemetry import DeviceSamples, Window, devices_over, sampling
 from pinchpoint.bench.run.timed import TimingRules, timed_part
 from pinchpoint.bench.run.validity import HostChange, invalid_reasons
 from pinchpoint.inside import recording_environment
@@ -74,7 +74,7 @@ def measure_run(arm: Arm, options: RunOptions, place: Place) -> RunMetrics:
     place.folder.mkdir(parents=True)
     started = utc_now()
     before = _host_counters()
-    with Telemetry(place.folder / "telemetry.csv") as telemetry:
+    with sampling(place.folder / "telemetry.csv") as telemetry:
         finished = run_command(
             arm.command,
             folder=place.folder,
@@ -100,7 +100,7 @@ def _metrics(
     place: Place,
     started: str,
     finished: Finished,
-    telemetry: Telemetry,
+    telemetry: DeviceSamples,
     host: HostChange,
 ) -> RunMetrics:
     status = "timeout" if finished.timed_out else "ok" if finished.exit_code == 0 else "failed"
@@ -115,7 +115,7 @@ def _metrics(
     unknown = dict(_NOT_FROM_A_COMMAND)
     unknown |= timed.unknown if timed else _without_steps(options, series)
     if gpus is None:
-        unknown["gpu"] = telemetry.no_device or "no sample fell into the timed window"
+        unknown["gpu"] = telemetry.no_devices or "no sample fell into the timed window"
     if finished.peak_rss_bytes is None:
         unknown["memory.host_peak_rss_bytes"] = "smaller than the measuring process, which hides it"
     if not peaks:

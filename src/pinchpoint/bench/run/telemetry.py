@@ -6,75 +6,44 @@ host every second.
 """
 
 import os
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
 from pinchpoint.bench.metrics import Gpu
 from pinchpoint.monitor import reasons
-from pinchpoint.monitor.host import HostSource
-from pinchpoint.monitor.nvml import NoDevices, NvmlSource
-from pinchpoint.monitor.sample import Sample, Sampler
-from pinchpoint.monitor.telemetry import TelemetryLog
+from pinchpoint.monitor.sample import Sample
+from pinchpoint.monitor.telemetry import Rhythm, Telemetry
 
 DEVICE_EVERY_S = 0.1
 HOST_EVERY_S = 1.0
-HELD_DOWN = (
-    reasons.HARDWARE_SLOWDOWN
-    | reasons.HARDWARE_THERMAL
-    | reasons.SOFTWARE_THERMAL
-    | reasons.POWER_BRAKE
-)
+RHYTHM = Rhythm(DEVICE_EVERY_S, HOST_EVERY_S, counters=False)
 
 
-class Telemetry:
-    """A context that samples while a run goes on and keeps the device samples.
+@dataclass(frozen=True)
+class DeviceSamples:
+    """Samples of the devices so far; ``no_devices`` says why there are none."""
 
-    ``no_device`` says why there are none.
-    """
+    samples: list[Sample]
+    no_devices: str | None
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.samples: list[Sample] = []
-        self.no_device: str | None = None
-        self._lock = threading.Lock()
-        self._samplers: list[Sampler] = []
 
-    def __enter__(self) -> "Telemetry":
-        self._log = TelemetryLog(self.path)
-        self._samplers = [Sampler([HostSource()], HOST_EVERY_S, self._host)]
-        try:
-            devices = NvmlSource(counters=False, own_pids=_own_pids)
-        except NoDevices as why:
-            self.no_device = str(why)
-        else:
-            self._samplers.append(Sampler([devices], DEVICE_EVERY_S, self._device))
-        for sampler in self._samplers:
-            sampler.start()
-        return self
+@contextmanager
+def sampling(path: Path) -> Iterator[DeviceSamples]:
+    """Look while the block runs; everything goes to the log at ``path``. Raises UsageError."""
+    found: list[Sample] = []
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        for sampler in self._samplers:
-            sampler.stop()
-        self._log.close()
+    def take(samples: list[Sample]) -> None:
+        found.extend(sample for sample in samples if sample.device is not None)
 
-    def _host(self, samples: list[Sample]) -> None:
-        with self._lock:
-            self._log.add(samples)
-
-    def _device(self, samples: list[Sample]) -> None:
-        with self._lock:
-            self._log.add(samples)
-            self.samples += samples
+    telemetry = Telemetry(path, RHYTHM, own_pids=_own_pids, take=take)
+    try:
+        yield DeviceSamples(found, telemetry.no_devices)
+    finally:
+        telemetry.stop()
 
 
 def _own_pids() -> set[int]:
@@ -117,7 +86,7 @@ def _gpu(device: str, samples: list[Sample]) -> Gpu:
         energy_j=energy_j,
         energy_method=None if energy_j is None else f"power sampled every {DEVICE_EVERY_S} s",
         temperature_c={"max": max(temperature)} if temperature else None,
-        slowdown_ratio=_share(masks, HELD_DOWN),
+        slowdown_ratio=_share(masks, reasons.SLOWED),
         power_cap_ratio=_share(masks, reasons.POWER_CAP),
         any_kernel_ratio=_mean(_values(samples, "any_kernel_ratio")),
         other_process_count=int(max(others)) if others else None,

@@ -1,80 +1,11 @@
-"""What the machine did while a program ran: devices, host, and the share of other programs."""
+"""What other programs did on the machine while this one was measured.
+
+Their share makes steps longer than they are alone, and nothing in the program explains it.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-from pinchpoint.monitor.host import HostSource
-from pinchpoint.monitor.nvml import NoDevices, NvmlSource
-from pinchpoint.monitor.run_folder import TELEMETRY_FILE
-from pinchpoint.monitor.sample import Missing, Sample, Sampler, Source
-from pinchpoint.monitor.telemetry import Summary, TelemetryLog
-
-CALM_AFTER_S = 600.0  # then once a second, so that the log of a day stays readable
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """What came of it."""
-
-    summary: Summary
-    missing: dict[str, dict[str, str]]  # reasons by device ("host") and metric
-    devices: tuple[str, ...]
-    no_devices: str | None
-    problem: str | None  # of the log
-
-
-class Telemetry:
-    """A sampler that begins at once. ``host`` may be told later which process to follow."""
-
-    def __init__(self, folder: Path, root_pid: int | None, *, interval_s: float) -> None:
-        """Raises UsageError if the log cannot be written."""
-        self._log, self._summary = TelemetryLog(folder / TELEMETRY_FILE), Summary()
-        self.host = HostSource(root_pid)
-        self._devices = device_source(self.host)
-        sources: list[Source] = [self.host]
-        if isinstance(self._devices, NvmlSource):
-            sources.insert(0, self._devices)
-        self._sources = sources
-        self._sampler = Sampler(sources, interval_s, self._take, calm_after_s=CALM_AFTER_S)
-        self._sampler.start()
-
-    def stop(self) -> Sampled:
-        """End, and sum up."""
-        self._sampler.stop()
-        self._log.close()
-        devices = self._devices
-        found = devices.devices if isinstance(devices, NvmlSource) else ()
-        return Sampled(
-            summary=self._summary,
-            missing=_reasons([source.missing for source in self._sources]),
-            devices=tuple(device.name for device in found),
-            no_devices=devices if isinstance(devices, str) else None,
-            problem=self._log.problem,
-        )
-
-    def _take(self, samples: list[Sample]) -> None:
-        self._log.add(samples)
-        self._summary.add(samples)
-
-
-def device_source(host: HostSource) -> NvmlSource | str:
-    """The devices, or why there are none to look at."""
-    try:
-        return NvmlSource(own_pids=host.run_pids)
-    except NoDevices as why:
-        return str(why)
-
-
-def _reasons(all_missing: list[Missing]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for missing in all_missing:
-        for (device, metric), why in missing.reasons.items():
-            found.setdefault("host" if device is None else device, {})[metric] = why
-    return found
-
 
 BUSY_CORES_RATIO = 0.85  # below, a thread of the program finds a free core nearly always
 OTHERS_RATIO = 0.25  # of all cores: less hardly shifts a median
