@@ -26,26 +26,29 @@ from pathlib import Path
 
 from forked_programs import CLIENT, forking_server
 from pinchpoint.bench.ab import AbPlan, run_ab
-from pinchpoint.bench.ab_result import AbResult
+from pinchpoint.bench.ab.result import AbResult
 from pinchpoint.bench.folders import write_atomic
 from pinchpoint.bench.measurement import measurement
 from pinchpoint.bench.run import Arm, RunOptions
-from pinchpoint.bench.timed import TimingRules
+from pinchpoint.bench.run.timed import TimingRules
 
 SLOWER = "1.05"
 PROGRAMS = {
     "sleep": """
-import sys, time, pinchpoint_step_recorder as r
+import sys, time
+from pinchpoint.inside import step_recorder as r
 for _ in range(40):
     time.sleep(0.004 * float(sys.argv[1])); r.mark()
 """,
     "cpu": """
-import sys, pinchpoint_step_recorder as r
+import sys
+from pinchpoint.inside import step_recorder as r
 for _ in range(40):
     sum(range(int(100_000 * float(sys.argv[1])))); r.mark()
 """,
     "gpu": """
-import sys, time, torch, pinchpoint_step_recorder as r
+import sys, time, torch
+from pinchpoint.inside import step_recorder as r
 inner = 4304 if sys.argv[1] == "kernel" else 4096
 pause = 0.05 if sys.argv[1] == "sleep" else 0.0
 x = torch.randn(4096, inner, device="cuda", dtype=torch.bfloat16)
@@ -160,7 +163,7 @@ def server_for(program: str) -> Iterator[Path | None]:
     if program != "gpu":
         yield None
         return
-    with forking_server("import torch, pinchpoint_step_recorder") as path:
+    with forking_server("import torch") as path:
         yield path
 
 

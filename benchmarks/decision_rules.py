@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.baseline import Entry, SessionMedian
-from pinchpoint.bench.decision import LOOKS, abba, decide
-from pinchpoint.bench.history import screen
+from pinchpoint.bench.ab.decision import LOOKS, abba, decide
+from pinchpoint.bench.baselines import Entry, SessionMedian
+from pinchpoint.bench.baselines.history import screen
 from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.bench.statistics.series import two_modes
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pinchpoint.bench.inside import SITE
+from pinchpoint.inside import SITE
 
 CLIENT = """
 import json, os, socket, sys
@@ -41,7 +41,7 @@ def forking_server(imports: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "socket"
         env = dict(os.environ) | {
-            "PYTHONPATH": os.pathsep.join([str(SITE), *sys.path]),
+            "PYTHONPATH": os.pathsep.join([SITE, *sys.path]),
             "PINCHPOINT_STEP_FOLDER": "",
         }
         server = subprocess.Popen(
@@ -84,13 +84,13 @@ def _forked(asked: dict[str, object]) -> dict[str, object]:
 
 def _run(asked: dict[str, object], errors: int) -> int:
     """In the child: the program, and what Python does when it ends."""
-    import pinchpoint_step_recorder
+    from pinchpoint.inside import step_recorder
 
     os.environ.clear()
     os.environ.update(asked["env"])  # type: ignore[call-overload]
     sys.argv = ["-c", *asked["argv"]]  # type: ignore[misc]
     try:
-        pinchpoint_step_recorder.start()
+        step_recorder.start()
         exec(compile(str(asked["code"]), "<program>", "exec"), {"__name__": "__main__"})
         atexit._run_exitfuncs()
     except BaseException as error:

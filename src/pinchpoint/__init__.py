@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     __version__: str
     from pinchpoint.analysis.replay import changes as changes
     from pinchpoint.analysis.replay.predict import what_if as what_if
-    from pinchpoint.bench.inside import step_done as step_done
     from pinchpoint.bench.micro.time_function import time as time
-    from pinchpoint.capture.from_inside import capture as capture
-    from pinchpoint.capture.from_inside import watch as watch
+    from pinchpoint.capture.api import capture as capture
+    from pinchpoint.capture.api import watch as watch
     from pinchpoint.errors import PinchpointError as PinchpointError
     from pinchpoint.export.spans import log_spans as log_spans
     from pinchpoint.export.trackers import log_to as log_to
     from pinchpoint.importers import load as load
+    from pinchpoint.inside import step_done as step_done
     from pinchpoint.jobs import diagnose_ranks as diagnose_ranks
     from pinchpoint.report import Report as Report
     from pinchpoint.report import diagnose as diagnose
@@ -32,16 +32,16 @@ _HOME = {
     "PinchpointError": "pinchpoint.errors",
     "Report": "pinchpoint.report",
     "Trace": "pinchpoint.trace",
-    "capture": "pinchpoint.capture.from_inside",
+    "capture": "pinchpoint.capture.api",
     "changes": "pinchpoint.analysis.replay",
     "diagnose": "pinchpoint.report",
     "diagnose_ranks": "pinchpoint.jobs",
     "load": "pinchpoint.importers",
     "log_spans": "pinchpoint.export.spans",
     "log_to": "pinchpoint.export.trackers",
-    "step_done": "pinchpoint.bench.inside",
+    "step_done": "pinchpoint.inside",
     "time": "pinchpoint.bench.micro.time_function",
-    "watch": "pinchpoint.capture.from_inside",
+    "watch": "pinchpoint.capture.api",
     "what_if": "pinchpoint.analysis.replay.predict",
 }
 

@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from pinchpoint.bench.arms import branch_arms, command_arms, knob_arms, split_command
+from pinchpoint.bench.ab.arms import branch_arms, command_arms, knob_arms, split_command
 from pinchpoint.errors import UsageError
 
 

@@ -2,8 +2,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from pinchpoint.bench.ab_result import AbResult, MeasureResult
-from pinchpoint.bench.baseline import (
+from pinchpoint.bench.ab.result import AbResult, MeasureResult
+from pinchpoint.bench.baselines import (
     Entry,
     Gate,
     SessionMedian,
@@ -12,11 +12,11 @@ from pinchpoint.bench.baseline import (
     with_session,
     write_baseline,
 )
-from pinchpoint.bench.check import check, confirmed, suspects
-from pinchpoint.bench.history import levels, screen
+from pinchpoint.bench.baselines.check import check, confirmed, suspects
+from pinchpoint.bench.baselines.history import levels, screen
+from pinchpoint.bench.measures import Threshold
 from pinchpoint.bench.metrics import Memory, RunMetrics
 from pinchpoint.bench.result import BenchResult
-from pinchpoint.bench.thresholds import Threshold
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UnreadableFile, UsageError
 
 ENV = {"gpu": {"count": 1, "devices": [{"name": "H100"}]}, "host": {"cpu_model": "EPYC"}}

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.bench.decision import (
+from pinchpoint.bench.ab.decision import (
     LOOKS,
     abba,
     decide,

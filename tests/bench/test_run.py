@@ -10,11 +10,12 @@ import pytest
 
 from pinchpoint.bench.metrics import encode, read_metrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, printed_numbers
-from pinchpoint.bench.timed import TimingRules
+from pinchpoint.bench.run.timed import TimingRules
 from pinchpoint.errors import UnreadableFile, UsageError
 
 MARKS = """
-import sys, pinchpoint_step_recorder as r
+import sys
+from pinchpoint.inside import step_recorder as r
 for i in range(40):
     sum(range(20000)); r.mark(8)
 print("tok/s: 1,234.5")

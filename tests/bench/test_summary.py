@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from pinchpoint.bench.run.timed import _LEAST, PERCENTILES, summarize_requests, summarize_steps
 from pinchpoint.bench.statistics.intervals import least_count
-from pinchpoint.bench.summary import _LEAST, PERCENTILES, summarize_requests, summarize_steps
 
 
 def test_a_percentile_without_an_interval_is_null_with_its_reason():

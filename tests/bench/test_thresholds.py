@@ -1,7 +1,12 @@
 import pytest
 
-from pinchpoint.bench.measures import MEASURES
-from pinchpoint.bench.thresholds import Threshold, parse_gate, parse_percent, parse_threshold
+from pinchpoint.bench.measures import (
+    MEASURES,
+    Threshold,
+    parse_gate,
+    parse_percent,
+    parse_threshold,
+)
 from pinchpoint.errors import UsageError
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from pinchpoint.bench.metrics import Gpu, WarmUpInfo
-from pinchpoint.bench.telemetry import Window, devices_over
-from pinchpoint.bench.validity import HostChange, invalid_reasons
+from pinchpoint.bench.run.telemetry import Window, devices_over
+from pinchpoint.bench.run.validity import HostChange, invalid_reasons
 from pinchpoint.monitor.reasons import HARDWARE_THERMAL, POWER_CAP
 from pinchpoint.monitor.sample import Sample
 

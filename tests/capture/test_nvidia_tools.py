@@ -5,11 +5,10 @@ import os
 
 import pytest
 
-from pinchpoint.capture import nvidia_tools
-from pinchpoint.capture.ncu_command import function_name, may_profile, profile
-from pinchpoint.capture.nsys_command import wrapped
-from pinchpoint.capture.nvidia_tools import Tool, find, refusal, require
 from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.tools import nvidia
+from pinchpoint.capture.tools.ncu import function_name, may_profile, profile
+from pinchpoint.capture.tools.nvidia import Tool, find, refusal, require, under_nsys
 from pinchpoint.cli import main
 from pinchpoint.cli.ncu import separate
 from pinchpoint.errors import MeasurementInvalid, UsageError
@@ -40,7 +39,7 @@ def tools(tmp_path, monkeypatch):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(nvidia_tools, "_FOLDERS", {"nsys": (), "ncu": ()})
+    monkeypatch.setattr(nvidia, "_FOLDERS", {"nsys": (), "ncu": ()})
     monkeypatch.setenv("FAKE_NCU_SAW", str(tmp_path / "saw"))
     monkeypatch.chdir(tmp_path)
     return folder
@@ -48,8 +47,8 @@ def tools(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_tools(tmp_path, monkeypatch):
-    monkeypatch.setattr(nvidia_tools, "_FOLDERS", {"nsys": (), "ncu": ()})
-    monkeypatch.setattr(nvidia_tools.shutil, "which", lambda name: None)
+    monkeypatch.setattr(nvidia, "_FOLDERS", {"nsys": (), "ncu": ()})
+    monkeypatch.setattr(nvidia.shutil, "which", lambda name: None)
 
 
 def test_tools_are_found_with_their_version(tools):
@@ -85,11 +84,11 @@ def test_run_with_nsys_keeps_output_exit_code_and_report(tools, tmp_path, capfd)
 
 
 def test_only_the_steady_steps_are_captured(tmp_path):
-    words = wrapped(["python", "t.py"], Tool(tmp_path / "nsys", (2025, 1)), tmp_path)
+    words = under_nsys(["python", "t.py"], Tool(tmp_path / "nsys", (2025, 1)), tmp_path)
     assert "--capture-range=cudaProfilerApi" in words
     assert "--cuda-graph-trace=node" in words
     assert words[-2:] == ["python", "t.py"]
-    old = wrapped(["python"], Tool(tmp_path / "nsys", (2021, 5)), tmp_path)
+    old = under_nsys(["python"], Tool(tmp_path / "nsys", (2021, 5)), tmp_path)
     assert "--cuda-graph-trace=node" not in old
 
 

@@ -6,11 +6,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from pinchpoint.capture.jax_window import JaxWindow
-from pinchpoint.capture.nsys_window import NsysWindow
 from pinchpoint.capture.settings import Settings
-from pinchpoint.capture.window import new_window
-from pinchpoint.capture.xla_window import XlaWindow
+from pinchpoint.capture.windows import new_window
+from pinchpoint.capture.windows.jax import JaxWindow, XlaWindow
+from pinchpoint.capture.windows.nsys import NsysWindow
 
 
 class Profiler(ModuleType):

@@ -1,4 +1,4 @@
-"""The small parts: settings, command lines, late patches, trace files, identity, problems."""
+"""The small parts: settings, command lines, trace files, identity, problems."""
 
 import gzip
 import sys
@@ -7,14 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from pinchpoint.capture.collect import problems_of
-from pinchpoint.capture.command import command_line, label
 from pinchpoint.capture.identity import identity
-from pinchpoint.capture.late_patch import AfterImport
-from pinchpoint.capture.launcher import environment_of
+from pinchpoint.capture.launcher import command_line, environment_of, label
 from pinchpoint.capture.program import Program
 from pinchpoint.capture.settings import Settings, chosen, from_environment
-from pinchpoint.capture.torch_window import TorchWindow
-from pinchpoint.capture.trace_file import BrokenTrace, pack
+from pinchpoint.capture.windows.recording import BrokenTrace, pack
+from pinchpoint.capture.windows.torch import TorchWindow
 from pinchpoint.errors import UsageError
 from pinchpoint.run_folder.documents import ProcessDevice, ProcessDocument, RecordingNote
 
@@ -61,26 +59,6 @@ def test_commands(tmp_path, monkeypatch):
 def test_commands_that_cannot_be_started(words):
     with pytest.raises(UsageError):
         command_line(words)
-
-
-def test_a_module_is_acted_on_once_it_is_complete(tmp_path, monkeypatch):
-    (tmp_path / "late_module_a.py").write_text("value = 1")
-    monkeypatch.syspath_prepend(tmp_path)
-    seen, errors = [], []
-    watch = AfterImport(
-        {
-            "late_module_a": lambda m: seen.append(m.value),
-            "json": lambda m: 1 / 0,  # already imported: acted on at once, and it breaks
-        },
-        lambda name, error: errors.append((name, type(error))),
-    )
-    watch.install()
-    import late_module_a
-
-    watch.remove()
-    assert late_module_a.value == 1
-    assert seen == [1]
-    assert errors == [("json", ZeroDivisionError)]
 
 
 def test_the_kept_trace_is_whole_compressed_and_counted(tmp_path):

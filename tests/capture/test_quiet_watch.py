@@ -5,13 +5,12 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from pinchpoint.capture import getting_ready, quiet_watch
+from pinchpoint.capture import policy, quiet_watch
 from pinchpoint.capture.identity import Identity
 from pinchpoint.capture.quiet_watch import QuietWatch
-from pinchpoint.capture.recording import Recording
 from pinchpoint.capture.session import Session, Stage
 from pinchpoint.capture.settings import Settings
-from pinchpoint.capture.trace_file import TraceFile
+from pinchpoint.capture.windows.recording import Recording, TraceFile
 
 WORK = (500, 900)  # kernels, operators
 
@@ -102,7 +101,7 @@ def test_an_idle_process_is_left_in_silence(watch):
 @pytest.fixture
 def compile_count(monkeypatch):
     count = [0]
-    monkeypatch.setattr(getting_ready, "compile_count", lambda: count[0])
+    monkeypatch.setattr(policy, "compile_count", lambda: count[0])
     return count
 
 
@@ -154,7 +153,7 @@ def test_compiling_is_told_from_running_compiled_code(file, function, expected, 
         f_code=SimpleNamespace(co_filename="train.py", co_name="main"), f_back=inner
     )
     monkeypatch.setattr(sys, "_current_frames", lambda: {1: outer})
-    assert getting_ready.compiles() is expected
+    assert policy.compiles() is expected
 
 
 def test_an_optimizer_is_seen_once_it_is_made(monkeypatch):
@@ -169,6 +168,6 @@ def test_an_optimizer_is_seen_once_it_is_made(monkeypatch):
     module = ModuleType("torch.optim.optimizer")
     module.Optimizer = Optimizer
     monkeypatch.setitem(sys.modules, "torch.optim.optimizer", module)
-    assert not getting_ready.optimizer_exists()
+    assert not policy.optimizer_exists()
     Special.step.hooked = True
-    assert getting_ready.optimizer_exists()
+    assert policy.optimizer_exists()

@@ -7,13 +7,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from pinchpoint.capture import loader_watch, process_facts
+from pinchpoint.capture import loaders, process_facts
 from pinchpoint.capture.identity import Identity
-from pinchpoint.capture.recording import Recording
 from pinchpoint.capture.session import Session, Stage
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.step_clock import StepClock
-from pinchpoint.capture.trace_file import TraceFile
+from pinchpoint.capture.windows.recording import Recording, TraceFile
 from pinchpoint.run_folder.documents import ProcessDocument, WorkerDocument
 
 MS = 1_000_000
@@ -288,7 +287,7 @@ def test_the_note_of_a_process_has_the_shape_that_is_read(session, clock):
     """The hooks write plain JSON; what they write and what is declared may not drift apart."""
     run(session, clock, *[50, 30, 20], *[10] * 47)
     known = {}
-    loader_watch.count_iterator(known, 5, SimpleNamespace(num_workers=2, batch_size=8))
+    loaders.count_iterator(known, 5, SimpleNamespace(num_workers=2, batch_size=8))
     written = json.loads(json.dumps(process_facts.facts(session, list(known.values()))))
     found = msgspec.convert(written, ProcessDocument, strict=True)
     read_again = msgspec.to_builtins(found)
@@ -308,6 +307,6 @@ def test_the_note_of_a_worker_has_the_shape_that_is_read(tmp_path, monkeypatch):
         ("torch.utils.data", data),
     ):
         monkeypatch.setitem(sys.modules, name, module)
-    notes = loader_watch.WorkerNotes(tmp_path)
+    notes = loaders.WorkerNotes(tmp_path)
     written = notes._document(notes._first_ns + 5)
     assert msgspec.to_builtins(msgspec.convert(written, WorkerDocument)) == written

@@ -7,7 +7,7 @@ import pinchpoint as pp
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import telemetry_dcgm, telemetry_dmon, telemetry_log, telemetry_smi
 from pinchpoint.monitor.sample import Sample
-from pinchpoint.monitor.telemetry_log import TelemetryLog
+from pinchpoint.monitor.telemetry import TelemetryLog
 
 DATA = Path(__file__).parents[1] / "data"
 

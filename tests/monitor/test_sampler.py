@@ -6,8 +6,7 @@ import threading
 from pinchpoint.monitor.host import HostSource
 from pinchpoint.monitor.metrics import HOST_METRICS
 from pinchpoint.monitor.prometheus import exposition, write_textfile
-from pinchpoint.monitor.sample import Missing, Sample
-from pinchpoint.monitor.sampler import SHORTEST_S, Sampler
+from pinchpoint.monitor.sample import SHORTEST_S, Missing, Sample, Sampler
 
 
 class Scripted:

@@ -1,6 +1,9 @@
 """What surrounds every measurement: the lock, the folder, the environment before and after."""
 
+import fcntl
+import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +14,6 @@ from typing import Any
 import msgspec
 
 from pinchpoint.bench.folders import Session, start_session, write_atomic, write_json
-from pinchpoint.bench.machine import disturbances, measuring
 from pinchpoint.bench.metrics import encode
 from pinchpoint.bench.result import RESULT_FILE
 from pinchpoint.bench.run import RunOptions
@@ -85,3 +87,40 @@ def _termination_interrupts() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+BUSY_LOAD = 0.10  # load a CPU above which timings are disturbed
+
+
+def disturbances() -> tuple[str, ...]:
+    """What goes on here that has nothing to do with the measurement; ask before it starts."""
+    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    if load / cpus <= BUSY_LOAD:
+        return ()
+    return (f"the machine was busy before the measurement: load {load:.1f} on {cpus} CPUs",)
+
+
+@contextmanager
+def measuring() -> Iterator[tuple[str, ...]]:
+    """Hold the machine's measurement lock; yields a warning if another benchmark holds it.
+
+    A hint, not a wall: two benchmarks at once disturb each other, they do not mix their files.
+    """
+    path = Path(tempfile.gettempdir()) / f"pinchpoint-bench-{os.getuid()}.lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        yield (f"cannot tell whether another benchmark is running ({error.strerror})",)
+        return
+    try:
+        yield () if _locked(descriptor) else ("another benchmark measured here at the same time",)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

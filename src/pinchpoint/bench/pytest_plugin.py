@@ -185,7 +185,7 @@ class _Session:
             )
 
     def lines(self) -> list[str]:
-        from pinchpoint.bench.micro.words import nanoseconds
+        from pinchpoint.bench.micro.timing import nanoseconds
 
         found = []
         for test, timing in self.timings.items():

@@ -4,7 +4,7 @@ What runs inside the user's program is standard library only, never raises into 
 writes to its output. Data leaves the process as files of a run folder.
 
 The package can be called, because ``pinchpoint.capture`` is also the name of a function (see
-:func:`pinchpoint.capture.from_inside.capture`), and importing a module of a package binds its name.
+:func:`pinchpoint.capture.api.capture`), and importing a module of a package binds its name.
 """
 
 import sys
@@ -14,7 +14,7 @@ from typing import Any
 
 class _CallablePackage(ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from pinchpoint.capture.from_inside import capture
+        from pinchpoint.capture.api import capture
 
         return capture(*args, **kwargs)
 

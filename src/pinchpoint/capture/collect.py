@@ -10,9 +10,9 @@ from statistics import median
 
 import msgspec
 
-from pinchpoint.capture.company import company
 from pinchpoint.capture.folder import remove_leftovers
 from pinchpoint.capture.launcher import TEARDOWN, Ended
+from pinchpoint.capture.other_programs import company
 from pinchpoint.capture.settings import Settings
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.monitor.environment import redacted_command

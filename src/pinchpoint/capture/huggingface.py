@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from pinchpoint.capture.from_inside import Capture, capture
+from pinchpoint.capture.api import Capture, capture
 from pinchpoint.errors import MissingExtra
 
 

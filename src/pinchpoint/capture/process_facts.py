@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.identity import identity
-from pinchpoint.capture.memory_use import peak_resident_bytes, torch_peak_bytes
-from pinchpoint.capture.recording import Recording
+from pinchpoint.capture.memory import peak_resident_bytes, torch_peak_bytes
 from pinchpoint.capture.session import Session
 from pinchpoint.capture.step_clock import StepClock
+from pinchpoint.capture.windows.recording import Recording
 from pinchpoint.monitor.environment.software import switches
 from pinchpoint.monitor.environment.variables import variables
 from pinchpoint.run_folder.layout import PROCESS_SCHEMA, PROCESSES, write_json

@@ -8,24 +8,31 @@ import atexit
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.capture import loader_watch
-from pinchpoint.capture.catch_up import watch_captures
-from pinchpoint.capture.fork_exit import leave_before_static_destructors
+from pinchpoint.capture import loaders
 from pinchpoint.capture.identity import identity
-from pinchpoint.capture.late_patch import AfterImport
-from pinchpoint.capture.memory_history import MemoryHistory
-from pinchpoint.capture.nvtx_ranges import NvtxRanges
+from pinchpoint.capture.memory import MemoryHistory
+from pinchpoint.capture.process_end import end_as_interrupted, leave_before_static_destructors
 from pinchpoint.capture.quiet_watch import QuietWatch
 from pinchpoint.capture.session import Session
 from pinchpoint.capture.settings import Settings, from_environment
-from pinchpoint.capture.torch_window import OWN, USED, TorchWindow
-from pinchpoint.capture.window import Window, new_window
+from pinchpoint.capture.windows import Window, new_window
+from pinchpoint.capture.windows.all_threads import watch_captures
+from pinchpoint.capture.windows.nsys import NvtxRanges
+from pinchpoint.capture.windows.torch import OWN, USED, TorchWindow
+from pinchpoint.inside.after_import import Action, after_import
+from pinchpoint.inside.hooks import (
+    BATCH_FETCHED,
+    EAGER_OPTIMIZER_STEPPED,
+    ITERATOR_BUILT,
+    STEP_ANNOTATED,
+    Event,
+)
 from pinchpoint.run_folder.layout import MEMORY, PROCESSES, TRACES
 
-OLDEST_PYTHON = (3, 11)
 GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124
 OWN_PROFILER = (
     "the program runs its own profiler, and only one can record at a time: nothing was recorded "
@@ -46,23 +53,14 @@ class Program:
         self._nvtx = NvtxRanges() if settings.nvtx else None
         self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
         self._primed = False
-        self._imports = AfterImport(
-            {
-                "torch.optim.optimizer": self._on_optimizer,
-                "torch.utils.data.dataloader": self._on_dataloader,
-                "torch.utils.data._utils.fetch": self._on_fetch,
-                "torch.autograd.profiler": self._on_autograd_profiler,
-                "torch.profiler.profiler": self._on_torch_profiler,
-                "torch.cuda.graphs": self._on_cuda_graphs,
-                "torch.cuda.memory": self._on_cuda_memory,
-                "jax.profiler": self._on_jax_profiler,
-            },
-            self._hook_failed,
-        )
+        self._take_back: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Put the hooks on."""
-        self._imports.install()
+        for event, heard in self._heard().items():
+            self._take_back.append(event.listen(heard, self._hook_failed))
+        for module, action in self._actions().items():
+            self._take_back.append(after_import(module, action, self._hook_failed))
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._after_fork)
         if self.settings.tool != "none":
@@ -74,13 +72,31 @@ class Program:
         """The interpreter ends."""
         if os.getpid() != self.pid:
             return
-        self._imports.remove()
+        for take_back in self._take_back:
+            take_back()
         self.session.finish()
         if self._history is not None:
             with contextlib.suppress(OSError, RuntimeError):
                 self._history.write("end")
         if getattr(sys, "last_type", None) is KeyboardInterrupt:
-            _end_as_interrupted()
+            end_as_interrupted()
+
+    def _heard(self) -> dict[Event, Callable[..., None]]:
+        return {
+            EAGER_OPTIMIZER_STEPPED: self._optimizer_stepped,
+            BATCH_FETCHED: self._fetched,
+            ITERATOR_BUILT: self._iterator_built,
+            STEP_ANNOTATED: lambda: self.session.step("annotation"),
+        }
+
+    def _actions(self) -> dict[str, Action]:
+        return {
+            "torch.utils.data._utils.fetch": self._on_fetch,
+            "torch.autograd.profiler": self._on_autograd_profiler,
+            "torch.profiler.profiler": self._on_torch_profiler,
+            "torch.cuda.graphs": self._on_cuda_graphs,
+            "torch.cuda.memory": self._on_cuda_memory,
+        }
 
     def _after_fork(self) -> None:
         self.session.forget_in_fork()
@@ -103,40 +119,30 @@ class Program:
     def _hook_failed(self, module: str, error: Exception) -> None:
         self.session.problems.append(f"{module} could not be watched: {error}")
 
-    # Actions on modules of the program
+    # What the hooks tell
 
-    def _on_optimizer(self, module: Any) -> None:
-        register = getattr(module, "register_optimizer_step_post_hook", None)
-        if register is None:
-            self.session.problems.append("torch before 2.0 does not tell of optimizer steps")
+    def _optimizer_stepped(self, optimizer: Any) -> None:
+        if _graph_is_captured():
+            return  # a step that is captured does not happen now, and must not be disturbed
+        self.session.optimizer_stepped(optimizer)
+        if self._nvtx:
+            self._nvtx.step()
+
+    def _fetched(self, start_ns: int, end_ns: int, iterator: Any, got: bool) -> None:
+        if not got:
             return
-
-        torch = sys.modules["torch"]
-
-        def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if torch.compiler.is_compiling():
-                return  # torch.compile traces this hook: to it, there must be nothing here
-            if os.getpid() == self.pid and not _graph_is_captured():
-                self.session.optimizer_stepped(optimizer)
-                if self._nvtx:
-                    self._nvtx.step()
-
-        register(stepped)
-
-    def _on_dataloader(self, module: Any) -> None:
-        def fetched(start_ns: int, end_ns: int, iterator: Any) -> None:
-            self.session.fetched(start_ns, end_ns, iterator)
-            if self._nvtx:
-                self._nvtx.waited()
-
-        loader_watch.watch_consumer(module, fetched, self._iterator_built)
+        self.session.fetched(start_ns, end_ns, iterator)
+        if self._nvtx:
+            self._nvtx.waited()
 
     def _iterator_built(self, duration_ns: int, loader: Any) -> None:
         self.session.iterator_built(duration_ns)
-        loader_watch.count_iterator(self.loaders, duration_ns, loader)
+        loaders.count_iterator(self.loaders, duration_ns, loader)
+
+    # Actions on modules of the program
 
     def _on_fetch(self, module: Any) -> None:
-        loader_watch.watch_workers(module, self.folder)
+        loaders.watch_workers(module, self.folder)
 
     def _on_autograd_profiler(self, module: Any) -> None:
         self._notice_construction(module.profile)
@@ -182,41 +188,17 @@ class Program:
         if self._history is not None:
             self._history.start(sys.modules["torch.cuda"])
 
-    def _on_jax_profiler(self, module: Any) -> None:
-        annotation = module.StepTraceAnnotation
-        enter = annotation.__enter__
-
-        def __enter__(step: Any) -> Any:  # noqa: N807
-            if os.getpid() == self.pid:
-                self.session.step("annotation")
-            return enter(step)
-
-        annotation.__enter__ = __enter__
-
 
 def _graph_is_captured() -> bool:
-    """A step that is captured into a CUDA graph does not happen now, and must not be disturbed."""
     cuda = sys.modules["torch"].cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
-def _end_as_interrupted() -> None:
-    """Let the interpreter end itself by SIGINT, as it does after an unhandled Ctrl-C.
-
-    It decides by whether the last code run from text was interrupted. At exit we import modules,
-    which run some (dataclasses do), so that the program's exit code would be 1 instead.
-    """
-    with contextlib.suppress(KeyboardInterrupt):
-        exec("raise KeyboardInterrupt")
-
-
 def start() -> None:
-    """Called once by the injected ``sitecustomize``."""
+    """Called once by the ``sitecustomize`` of ``pinchpoint.inside``."""
     settings = from_environment(os.environ)
     if settings is None:
         return
-    if sys.version_info < OLDEST_PYTHON:
-        raise RuntimeError("the program's Python is too old for the hooks; they need 3.11")
     with contextlib.suppress(OSError):
         (Path(settings.folder) / PROCESSES / "hooks-loaded").touch()
     Program(settings).start()

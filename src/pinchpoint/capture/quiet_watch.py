@@ -12,14 +12,14 @@ import threading
 import time
 from pathlib import Path
 
-from pinchpoint.capture.getting_ready import CompileWatch, imports, optimizer_exists
-from pinchpoint.capture.meeting import begin_together
-from pinchpoint.capture.memory_use import resident_bytes
-from pinchpoint.capture.recording import Recording
+from pinchpoint.capture.memory import resident_bytes
+from pinchpoint.capture.policy import CompileWatch, imports, optimizer_exists
+from pinchpoint.capture.ranks import begin_together
 from pinchpoint.capture.session import Session, Stage
 from pinchpoint.capture.settings import chosen
 from pinchpoint.capture.step_clock import StepClock, median
-from pinchpoint.capture.window import new_window
+from pinchpoint.capture.windows import new_window
+from pinchpoint.capture.windows.recording import Recording
 from pinchpoint.run_folder.layout import REQUEST_FILE, TRACES
 
 FIRST_AFTER_S = 5.0

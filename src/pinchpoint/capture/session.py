@@ -15,18 +15,16 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.capture.agreement import AHEAD, Agreement
-from pinchpoint.capture.completion_clock import CompletionClock
 from pinchpoint.capture.identity import Identity, identity
-from pinchpoint.capture.loader_rhythm import LoaderRhythm
-from pinchpoint.capture.marking_optimizer import MarkingOptimizer
-from pinchpoint.capture.memory_use import resident_bytes
+from pinchpoint.capture.loaders import LoaderRhythm
+from pinchpoint.capture.memory import resident_bytes
 from pinchpoint.capture.policy import AtSteadyState, Policy
-from pinchpoint.capture.recording import Recording
+from pinchpoint.capture.process_end import OnTermination
+from pinchpoint.capture.ranks import AHEAD, Agreement
 from pinchpoint.capture.settings import Settings, chosen
-from pinchpoint.capture.step_clock import FIRST_STEPS, StepClock
-from pinchpoint.capture.termination import OnTermination
-from pinchpoint.capture.window import Window
+from pinchpoint.capture.step_clock import FIRST_STEPS, CompletionClock, MarkingOptimizer, StepClock
+from pinchpoint.capture.windows import Window
+from pinchpoint.capture.windows.recording import Recording
 from pinchpoint.run_folder.layout import REQUEST_FILE
 
 TIMED_STEPS = 20  # unprofiled steps kept on each side of the recording

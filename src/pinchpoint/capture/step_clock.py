@@ -1,8 +1,10 @@
-"""Steps of the program, timed on the host: how long each took, and how much of it was waiting."""
+"""Steps of the program: which optimizer marks them, and how long each took on host and device."""
 
+import sys
 import time
 from array import array
 from collections.abc import Callable
+from typing import Any
 
 STEADY_STEPS = 5  # two runs of so many steps must agree
 FASTER_RATIO = 0.90  # below this share of those before, steps still warm up
@@ -86,3 +88,66 @@ class StepClock:
 def median(times: "array[int]") -> int:
     """The middle of an odd number of times; the statistics module takes long to import."""
     return sorted(times)[len(times) // 2]
+
+
+KEPT_EDGES = 96  # enough for the steps before and after a recording
+
+
+class CompletionClock:
+    """Events at the last edges. Without CUDA, or inside a graph capture, an edge has none."""
+
+    def __init__(self) -> None:
+        self._events: dict[int, Any] = {}
+        self._usable = True
+
+    def mark(self, edge: int) -> None:
+        """Record an event on the current stream at this edge."""
+        torch = sys.modules.get("torch")
+        if not self._usable or torch is None:
+            return
+        try:
+            if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+                return
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+        except (AttributeError, RuntimeError):
+            self._usable = False
+            return
+        self._events[edge] = event
+        self._events.pop(edge - KEPT_EDGES, None)
+
+    def keep_only(self, edges: range) -> None:
+        """Let the events of other edges go."""
+        self._events = {edge: e for edge, e in self._events.items() if edge in edges}
+
+    def period_ns(self, edge: int) -> int | None:
+        """Device time from the edge before to this one; None if not known or not over yet."""
+        first, second = self._events.get(edge - 1), self._events.get(edge)
+        if first is None or second is None:
+            return None
+        try:
+            if not second.query():
+                return None
+            milliseconds: float = first.elapsed_time(second)
+            return round(milliseconds * 1e6)
+        except RuntimeError:  # other device, or the context is gone at exit
+            return None
+
+
+LOST_AFTER = 8  # steps of others without one of it: it is no longer in use
+
+
+class MarkingOptimizer:
+    """The first one seen, until others have stepped for long without it."""
+
+    def __init__(self) -> None:
+        self._id: int | None = None
+        self._others = 0
+
+    def stepped(self, optimizer: Any) -> bool:
+        """Whether this step ends a step of the program."""
+        if self._id is None or self._others >= LOST_AFTER:
+            self._id = id(optimizer)
+        mine = id(optimizer) == self._id
+        self._others = 0 if mine else self._others + 1
+        return mine

@@ -41,7 +41,7 @@ def command(
         Write the page to this file.
     """
     from pinchpoint.bench.crossover.measure import crossover, this_machine
-    from pinchpoint.bench.machine import disturbances, measuring
+    from pinchpoint.bench.measurement import disturbances, measuring
     from pinchpoint.report import terminal
     from pinchpoint.report.pages import crossover as crossover_page
     from pinchpoint.report.pages.result import blocks

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.capture.doctor import Check, examine
+from pinchpoint.capture.tools.doctor import Check, examine
 from pinchpoint.cli.output import show, show_plainly
 from pinchpoint.report.plain import plain
 

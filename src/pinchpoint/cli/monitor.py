@@ -11,9 +11,8 @@ from cyclopts import Parameter
 from pinchpoint.cli.output import has_unicode, note, show, show_plainly
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.monitor.board import Board
-from pinchpoint.monitor.sample import Sample
-from pinchpoint.monitor.sampler import SHORTEST_S
-from pinchpoint.monitor.telemetry_log import TelemetryLog
+from pinchpoint.monitor.sample import SHORTEST_S, Sample
+from pinchpoint.monitor.telemetry import TelemetryLog
 
 Switch = Parameter(negative="")
 FIRST_LOOK_S = 0.25  # activity counters are means between two looks

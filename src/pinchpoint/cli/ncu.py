@@ -62,9 +62,9 @@ def command(
     out
         The run folder for the report (default: the recording, if it is a run folder).
     """
-    from pinchpoint.capture.ncu_command import as_csv, profile
-    from pinchpoint.capture.nvidia_tools import require
     from pinchpoint.capture.settings import Settings
+    from pinchpoint.capture.tools.ncu import as_csv, profile
+    from pinchpoint.capture.tools.nvidia import require
     from pinchpoint.importers import load
     from pinchpoint.monitor.environment.variables import WITHHELD
 
@@ -92,7 +92,7 @@ def command(
 
 def _heaviest(trace: "Trace", top: int) -> list[str]:
     from pinchpoint.analysis.kernels import kernels
-    from pinchpoint.capture.ncu_command import may_profile
+    from pinchpoint.capture.tools.ncu import may_profile
 
     names = [row.name for row in kernels(trace).rows if may_profile(row.name)]
     if not names:

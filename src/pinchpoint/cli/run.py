@@ -146,10 +146,9 @@ def _run(
     from dataclasses import replace
 
     from pinchpoint.capture import collect
-    from pinchpoint.capture.command import command_line, label
     from pinchpoint.capture.folder import new_run_folder, write_diff
-    from pinchpoint.capture.launcher import launch
-    from pinchpoint.capture.nvidia_tools import require
+    from pinchpoint.capture.launcher import command_line, label, launch
+    from pinchpoint.capture.tools.nvidia import require
     from pinchpoint.monitor.environment import environment
     from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, write_json
 
@@ -182,10 +181,9 @@ def _wrapped(words: Sequence[str], settings: "Settings", folder: Path) -> Sequen
     """The command, under nsys if that was asked for."""
     if settings.tool != "nsys":
         return words
-    from pinchpoint.capture.nsys_command import wrapped
-    from pinchpoint.capture.nvidia_tools import require
+    from pinchpoint.capture.tools.nvidia import require, under_nsys
 
-    return wrapped(words, require("nsys"), folder)
+    return under_nsys(words, require("nsys"), folder)
 
 
 def _say(folder: Path, problems: Sequence[str]) -> None:

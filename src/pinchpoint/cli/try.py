@@ -165,8 +165,8 @@ def _one(
     from pinchpoint.bench.experiments.experiment import experiment
     from pinchpoint.bench.experiments.ledger import append
     from pinchpoint.bench.measurement import measurement
+    from pinchpoint.bench.measures import parse_percent
     from pinchpoint.bench.run import Arm
-    from pinchpoint.bench.thresholds import parse_percent
     from pinchpoint.monitor.environment import redacted_command
 
     base = Arm("B", program)

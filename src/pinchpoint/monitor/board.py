@@ -8,9 +8,8 @@ from pinchpoint.monitor import reasons
 from pinchpoint.monitor.host import HostSource
 from pinchpoint.monitor.metrics import METRICS
 from pinchpoint.monitor.nvml import NoDevices, NvmlSource
-from pinchpoint.monitor.process_names import process_name
-from pinchpoint.monitor.sample import DeviceFacts, DeviceProcess, Sample, Source
-from pinchpoint.monitor.sampler import look
+from pinchpoint.monitor.processes import process_name
+from pinchpoint.monitor.sample import DeviceFacts, DeviceProcess, Sample, Source, look
 from pinchpoint.monitor.sentences import Stretch, device_sentences, host_sentences
 
 SCHEMA = "pinchpoint.monitor/1"

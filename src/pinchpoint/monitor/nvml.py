@@ -13,7 +13,7 @@ from typing import Any
 from pinchpoint.monitor.gpm import FIELDS as GPM_FIELDS
 from pinchpoint.monitor.gpm import Gpm
 from pinchpoint.monitor.nvml_probes import FIXED, PROBES, Probe
-from pinchpoint.monitor.ownership import others
+from pinchpoint.monitor.processes import others
 from pinchpoint.monitor.sample import DeviceFacts, DeviceProcess, Missing, Sample
 
 CALL_LIMIT_NS = 100_000_000  # PCIe throughput, the slowest we make, blocks 2 x 21 ms by design

@@ -37,6 +37,9 @@ HOLDS_DOWN = (
 )
 """The bits that keep a busy device below the clock it could have."""
 
+SLOWED = HARDWARE_SLOWDOWN | HARDWARE_THERMAL | SOFTWARE_THERMAL | POWER_BRAKE
+"""The bits that say that heat or the hardware slowed a device; a power cap is how it is run."""
+
 
 def in_words(mask: int) -> tuple[str, ...]:
     """The set reasons, most basic bit first; unknown bits in hexadecimal."""

@@ -1,6 +1,8 @@
-"""One look at one device or at the host."""
+"""Looks at devices and host: one sample, and again and again from a thread of our own."""
 
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -64,3 +66,55 @@ class Source(Protocol):
     def close(self) -> None:
         """Give everything back."""
         ...
+
+
+CALM_INTERVAL_S = 1.0
+SHORTEST_S = 0.1  # activity counters answer 0.0 when read faster; see gpm.py
+
+Sink = Callable[[list[Sample]], None]
+
+
+class Sampler:
+    """A thread that calls ``sink`` with the samples of each tick, from ``start`` to ``stop``."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        interval_s: float,
+        sink: Sink,
+        *,
+        calm_after_s: float = float("inf"),
+    ) -> None:
+        """After ``calm_after_s`` a look is taken only each second, to keep long logs small."""
+        self._sources, self._sink = sources, sink
+        self.interval_s = max(interval_s, SHORTEST_S)
+        self._calm_after_s = calm_after_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pinchpoint-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take a last look, wait for the thread and close the sources."""
+        self._stop.set()
+        self._thread.join()
+        for source in self._sources:
+            source.close()
+
+    def _run(self) -> None:
+        start_s = next_s = time.monotonic()
+        while True:
+            self._sink(look(self._sources))
+            calm = time.monotonic() - start_s > self._calm_after_s
+            interval_s = max(self.interval_s, CALM_INTERVAL_S) if calm else self.interval_s
+            next_s = max(next_s + interval_s, time.monotonic())
+            if self._stop.wait(next_s - time.monotonic()):
+                return
+
+
+def look(sources: Sequence[Source]) -> list[Sample]:
+    """One sample of everything, at the same time of day."""
+    unix_ns = time.time_ns()
+    return [sample for source in sources for sample in source.read(unix_ns)]

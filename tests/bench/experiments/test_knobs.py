@@ -4,9 +4,9 @@ import sys
 import pytest
 
 from pinchpoint.bench.experiments.knobs import KNOBS, proposed, settings_of, with_settings
-from pinchpoint.bench.inside import KNOBS_VARIABLE
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run
 from pinchpoint.errors import UsageError
+from pinchpoint.inside import KNOBS_VARIABLE
 
 
 def _texts(settings):

@@ -18,9 +18,14 @@ _ANSWERS = {
 class FakeServer:
     """Counts requests and remembers their headers."""
 
-    def __init__(self, tokens=5, usage=True):
+    def __init__(self, tokens=5, usage=True, gate=False):
         self.tokens, self.usage = tokens, usage
+        self.gate = asyncio.Semaphore(0) if gate else None
         self.bodies, self.heads, self.writers = [], [], []
+
+    def let_one_go(self):
+        """Let a gated server send its next chunk; from any thread."""
+        self.loop.call_soon_threadsafe(self.gate.release)
 
     async def handle(self, reader, writer):
         self.writers.append(writer)
@@ -43,6 +48,8 @@ class FakeServer:
     async def _stream(self, writer, chat):
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         for i in range(self.tokens):
+            if self.gate is not None:
+                await self.gate.acquire()
             choice = {"delta": {"content": f"w{i}"}} if chat else {"text": f"w{i}"}
             self._event(writer, {"choices": [choice]})
             await writer.drain()
@@ -60,6 +67,7 @@ class FakeServer:
 def serving(**options):
     """The server's address and the server, in a thread of its own."""
     server, loop = FakeServer(**options), asyncio.new_event_loop()
+    server.loop = loop
     listening = loop.run_until_complete(asyncio.start_server(server.handle, "127.0.0.1", 0))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

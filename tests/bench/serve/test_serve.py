@@ -1,5 +1,8 @@
 import asyncio
 import json
+import sys
+import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -7,10 +10,19 @@ import pytest
 from bench.serve.fake_server import serving
 from pinchpoint.bench.metrics import read_metrics
 from pinchpoint.bench.run import Place
+from pinchpoint.bench.serve import client
 from pinchpoint.bench.serve.client import Answer, ask, endpoint
 from pinchpoint.bench.serve.latency import served
-from pinchpoint.bench.serve.load import Load, Request, arrivals_s, run_load
-from pinchpoint.bench.serve.prompts import Prompt, body, prompts_from, random_prompts
+from pinchpoint.bench.serve.load import (
+    Load,
+    Prompt,
+    Request,
+    arrivals_s,
+    body,
+    prompts_from,
+    random_prompts,
+    run_load,
+)
 from pinchpoint.bench.serve.run import ServePlan, serve_run
 from pinchpoint.cli import main as cli
 from pinchpoint.errors import UnreadableFile, UsageError
@@ -36,16 +48,57 @@ def test_a_stream_is_read_with_the_servers_own_count():
     ("model", "said"),
     [
         ("no such model", "status 404"),
-        ("not http", "not an HTTP answer"),
-        ("cut off", "IncompleteReadError"),
+        ("not http", "a broken HTTP answer"),
+        ("cut off", "a broken HTTP answer: peer closed connection without sending complete"),
         ("nothing", "no text"),
         ("not json", "not JSON"),
-        ("long header", "headers without end"),
+        ("long header", "a broken HTTP answer: Receive buffer too long"),
     ],
 )
 def test_a_bad_answer_is_a_failed_request(model, said):
     with serving() as (url, _):
         assert said in _ask(url, model).error
+
+
+def test_each_chunk_has_the_time_of_its_arrival():
+    """A server that waits for a word between its chunks: no stamp may come from a later one."""
+    begin = time.perf_counter_ns()
+    with serving(tokens=3, gate=True) as (url, server):
+        answer, released_ns = asyncio.run(_read_chunk_by_chunk(url, server))
+    assert answer.error is None
+    assert begin < answer.chunk_ns[0]
+    for i in range(3):
+        assert released_ns[i] <= answer.chunk_ns[i]
+        if i < 2:
+            assert answer.chunk_ns[i] <= released_ns[i + 1]
+
+
+async def _read_chunk_by_chunk(url, server):
+    """The answer, and when each chunk was let go: only after the one before was stamped."""
+    stamped, released_ns = asyncio.Queue(), []
+
+    def clock():
+        stamped.put_nowait(None)
+        return time.perf_counter_ns()
+
+    content = body(Prompt("hello"), model="good", max_tokens=9, chat=False, extra={})
+    with mock.patch.object(client, "perf_counter_ns", clock):
+        asking = asyncio.create_task(ask(endpoint(url, {}), content, 20.0))
+        for _ in range(3):
+            await stamped.get()  # the request was sent, or the chunk before has come
+            released_ns.append(time.perf_counter_ns())
+            server.let_one_go()
+        return await asking, released_ns
+
+
+def test_without_its_library_the_command_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "h11", None)
+    assert cli(["bench", "serve", "http://127.0.0.1:9/v1"]) == 2
+    said = capsys.readouterr().err
+    assert said.splitlines()[0] == "error: bench serve needs the package h11"
+    assert "pip install h11" in said
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_server_that_hangs_is_left():

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.bench.ab import AbPlan, Notice, run_ab
-from pinchpoint.bench.ab_result import AbResult
+from pinchpoint.bench.ab.result import AbResult
 from pinchpoint.bench.experiments.knobs import Setting, with_settings
 from pinchpoint.bench.experiments.ledger import Experiment
 from pinchpoint.bench.folders import new_id, utc_now

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pinchpoint.bench.inside import KNOBS_VARIABLE
 from pinchpoint.bench.run import Arm
 from pinchpoint.errors import UsageError
+from pinchpoint.inside import KNOBS_VARIABLE
 
 _MOST_WORKERS = 8
 

@@ -6,8 +6,7 @@ Ids are those of the taxonomy: ``bench-no-sync``, ``bench-no-warmup``, ``bench-h
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pinchpoint.bench.micro.timing import Remark, Samples, Timing
-from pinchpoint.bench.micro.words import nanoseconds
+from pinchpoint.bench.micro.timing import Remark, Samples, Timing, nanoseconds
 
 MATTERS = 1.25  # a simpler timing off by this factor is worth a remark
 FIRST_CALL_MATTERS = 10.0

@@ -20,12 +20,6 @@ MOST_CALLS_A_BLOCK = 500  # under the depth of the launch queue (about 1000) for
 SLOW_CLOCK = 0.9  # of the highest clock seen; below it a sample counts as disturbed
 ROUND = 10  # samples of a mode before it is the next one's turn
 SLOW_SAMPLE_NS = 5e6  # of such samples one is taken at a time
-HELD_DOWN = (
-    reasons.HARDWARE_SLOWDOWN
-    | reasons.HARDWARE_THERMAL
-    | reasons.SOFTWARE_THERMAL
-    | reasons.POWER_BRAKE
-)
 
 
 @dataclass(frozen=True)
@@ -162,7 +156,7 @@ def _samples(mode: str, taken: _Taken, rule: StoppingRule, resolution_ns: float)
 
 def _disturbed(clocks: list[ClockState], highest_mhz: float) -> float:
     bad = [
-        bool((c.reasons or 0) & HELD_DOWN)
+        bool((c.reasons or 0) & reasons.SLOWED)
         or (c.sm_mhz is not None and c.sm_mhz < SLOW_CLOCK * highest_mhz)
         for c in clocks
     ]

@@ -1,4 +1,8 @@
-"""One streaming request over HTTP/1.1, with the time of every chunk. Bounded in every way."""
+"""One streaming request over HTTP/1.1, with the time of every chunk. Bounded in every way.
+
+The protocol is h11's (extra ``load``); the connection is our own, one a request, so that nothing
+stands between the arrival of bytes and the reading of the clock.
+"""
 
 import asyncio
 import json
@@ -7,13 +11,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from time import perf_counter_ns
+from typing import Any
 from urllib.parse import urlsplit
 
-from pinchpoint.errors import UsageError
+from pinchpoint.errors import MissingExtra, UsageError, install_hint
 
-HEADER_LIMIT = 64 << 10
-BODY_LIMIT = 64 << 20
-LINE_LIMIT = 1 << 20
+HEADER_LIMIT = 64 << 10  # what servers and proxies accept of us; none sends more back
+BODY_LIMIT = 64 << 20  # a thousand times the longest answers
+LINE_LIMIT = 1 << 20  # an event carries a token, or the whole usage at most
+READ_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,16 @@ def endpoint(url: str, headers: Mapping[str, str]) -> Endpoint:
     return Endpoint(parts.hostname, parts.port or (443 if tls else 80), path, tls, headers)
 
 
+def require_http() -> None:
+    """Raises MissingExtra if the library that speaks HTTP is not installed."""
+    try:
+        import h11  # noqa: F401
+    except ImportError:
+        raise MissingExtra(
+            "bench serve needs the package h11", hint=install_hint("load", "h11")
+        ) from None
+
+
 async def ask(where: Endpoint, body: Mapping[str, object], timeout_s: float) -> Answer:
     """Send one request and read its stream to the end; failures are answers with ``error``."""
     sent_ns = perf_counter_ns()
@@ -71,21 +87,17 @@ async def ask(where: Endpoint, body: Mapping[str, object], timeout_s: float) -> 
         error = f"no end within {timeout_s:g} s"
     except BadAnswer as problem:
         error = str(problem)[:200]
-    except (OSError, asyncio.IncompleteReadError, ValueError) as problem:
+    except (OSError, ValueError) as problem:
         error = f"{type(problem).__name__}: {problem}"[:200]
     return Answer(sent_ns, tuple(chunk_ns), perf_counter_ns(), tokens, error)
 
 
 async def _events(where: Endpoint, body: bytes) -> AsyncGenerator[dict[str, object], None]:
+    """The stream's JSON objects (server-sent events), to its end or its ``[DONE]``."""
     context = ssl.create_default_context() if where.tls else None
-    reader, writer = await asyncio.open_connection(
-        where.host, where.port, ssl=context, limit=LINE_LIMIT
-    )
+    reader, writer = await asyncio.open_connection(where.host, where.port, ssl=context)
     try:
-        writer.write(_head(where, len(body)) + body)
-        await writer.drain()
-        chunked = await _response_head(reader)
-        async for line in _lines(_pieces(reader, chunked)):
+        async for line in _lines(_pieces(reader, writer, where, body)):
             if not line.startswith(b"data:"):
                 continue
             data = line[5:].strip()
@@ -103,69 +115,58 @@ async def _events(where: Endpoint, body: bytes) -> AsyncGenerator[dict[str, obje
             await writer.wait_closed()
 
 
-def _head(where: Endpoint, length: int) -> bytes:
-    lines = [
-        f"POST {where.path} HTTP/1.1",
-        f"Host: {where.host}:{where.port}",
-        "Content-Type: application/json",
-        "Accept: text/event-stream",
-        "Connection: close",
-        f"Content-Length: {length}",
-        *(f"{name}: {value}" for name, value in where.headers.items()),
-    ]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+async def _pieces(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, where: Endpoint, body: bytes
+) -> AsyncIterator[bytes]:
+    """Ask, and give the body of the answer as it arrives. Raises BadAnswer."""
+    import h11
 
-
-async def _response_head(reader: asyncio.StreamReader) -> bool:
-    """Read status and headers; whether the body is chunked."""
-    status = await _line(reader)
-    words = status.split(None, 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1."):
-        raise BadAnswer("not an HTTP answer")
-    headers: dict[bytes, bytes] = {}
-    size = 0
-    while line := await _line(reader):
-        size += len(line)
-        if size > HEADER_LIMIT:
-            raise BadAnswer("headers without end")
-        name, _, value = line.partition(b":")
-        headers[name.strip().lower()] = value.strip().lower()
-    if words[1] != b"200":
-        raise BadAnswer(f"status {words[1].decode('latin-1')}")
-    return headers.get(b"transfer-encoding") == b"chunked"
-
-
-async def _line(reader: asyncio.StreamReader) -> bytes:
-    line = await reader.readuntil(b"\n")
-    return line.rstrip(b"\r\n")
-
-
-async def _pieces(reader: asyncio.StreamReader, chunked: bool) -> AsyncIterator[bytes]:
-    """The body as it arrives."""
+    http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEADER_LIMIT)
+    for part in (_request(where, len(body)), h11.Data(data=body), h11.EndOfMessage()):
+        writer.write(http.send(part) or b"")
+    await writer.drain()
     total = 0
-    while True:
-        if chunked:
-            size = int((await _line(reader)).split(b";")[0] or b"0", 16)
-            if size == 0:
+    try:
+        while True:
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                http.receive_data(await reader.read(READ_BYTES))
+            elif isinstance(event, h11.Response) and event.status_code != 200:
+                raise BadAnswer(f"status {event.status_code}")
+            elif isinstance(event, h11.Data):
+                total += len(event.data)
+                if total > BODY_LIMIT:
+                    raise BadAnswer("an answer of over 64 MiB")
+                yield bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
                 return
-            if total + size > BODY_LIMIT:
-                raise BadAnswer("an answer of over 64 MiB")
-            piece = await reader.readexactly(size)
-            await reader.readexactly(2)
-        else:
-            piece = await reader.read(1 << 16)
-            if not piece:
-                return
-        total += len(piece)
-        if total > BODY_LIMIT:
-            raise BadAnswer("an answer of over 64 MiB")
-        yield piece
+    except h11.RemoteProtocolError as problem:
+        raise BadAnswer(f"a broken HTTP answer: {problem}") from None
+
+
+def _request(where: Endpoint, length: int) -> Any:
+    import h11
+
+    headers = {
+        "Host": f"{where.host}:{where.port}",
+        "Content-Type": "application/json",
+        "Accept": "text/event-stream",
+        "Connection": "close",
+        "Content-Length": str(length),
+        **where.headers,
+    }
+    try:
+        return h11.Request(method="POST", target=where.path, headers=list(headers.items()))
+    except h11.LocalProtocolError as problem:
+        raise BadAnswer(f"not a request: {problem}") from None
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > LINE_LIMIT:
+            raise BadAnswer("a line of over 1 MiB")
         for line in lines:
             yield line.rstrip(b"\r")
     if rest:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.bench.metrics import Summary
+from pinchpoint.bench.run.timed import summarize_requests
 from pinchpoint.bench.serve.load import Request
-from pinchpoint.bench.summary import summarize_requests
 
 Values = NDArray[np.float64]
 KINDS = ("ttft", "tpot", "itl", "e2e")

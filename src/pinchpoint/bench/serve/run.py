@@ -11,11 +11,10 @@ import numpy as np
 from pinchpoint.bench.folders import new_id, utc_now, write_atomic
 from pinchpoint.bench.metrics import RunMetrics, Throughput, write_metrics
 from pinchpoint.bench.run import Place, params_digest
+from pinchpoint.bench.run.validity import FAILED_REQUESTS_LIMIT
 from pinchpoint.bench.serve.client import Answer, Endpoint, ask
 from pinchpoint.bench.serve.latency import Served, served
-from pinchpoint.bench.serve.load import Load, Request, run_load
-from pinchpoint.bench.serve.prompts import Prompt, body, cycled
-from pinchpoint.bench.validity import FAILED_REQUESTS_LIMIT
+from pinchpoint.bench.serve.load import Load, Prompt, Request, body, cycled, run_load
 
 LATE_LIMIT_MS = 50.0  # the generator itself was late: its own load is measured
 _NOT_FROM_SERVING = dict.fromkeys(

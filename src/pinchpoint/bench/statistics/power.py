@@ -1,5 +1,6 @@
 """What a number of pairs can see: smallest detectable effect, pairs needed."""
 
+from collections.abc import Sequence
 from functools import cache
 from math import expm1, log1p, sqrt
 
@@ -56,3 +57,14 @@ def _visible_sds(pairs: int, alpha: float, power: float) -> float:
         enough = power_of(middle, 1.0, pairs, alpha) >= power
         low, high = (low, middle) if enough else (middle, high)
     return high
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values, in the given order; valid under any dependence."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted = [0.0] * len(p_values)
+    running = 0.0
+    for rank, i in enumerate(order):
+        running = max(running, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = running
+    return adjusted

@@ -14,7 +14,7 @@ from pinchpoint.cli.output import note, wrote
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from pinchpoint.bench.ab_result import AbResult
+    from pinchpoint.bench.ab.result import AbResult
     from pinchpoint.bench.measurement import Measurement
     from pinchpoint.bench.run import Arm
     from pinchpoint.report.pages.result import ResultPage
@@ -152,8 +152,7 @@ def measure_arms(
 ) -> "AbResult":
     """Run the plan of these options."""
     from pinchpoint.bench.ab import AbPlan, run_ab
-    from pinchpoint.bench.measures import MEASURES
-    from pinchpoint.bench.thresholds import parse_percent, parse_threshold
+    from pinchpoint.bench.measures import MEASURES, parse_percent, parse_threshold
 
     custom = measuring.custom()
     threshold = parse_percent(deciding.threshold)
@@ -188,7 +187,7 @@ def check_pairs(pairs: int) -> None:
 
 @contextmanager
 def _arms(what: Asked, folder: Path) -> "Iterator[tuple[Arm, Arm]]":
-    from pinchpoint.bench.arms import branch_arms, command_arms, knob_arms
+    from pinchpoint.bench.ab.arms import branch_arms, command_arms, knob_arms
 
     if what.knob and what.branches:
         raise UsageError("--knob or --branches, not both", hint="one change at a time")
@@ -216,6 +215,6 @@ def _arms(what: Asked, folder: Path) -> "Iterator[tuple[Arm, Arm]]":
 
 def _words(commands: tuple[str, ...]) -> tuple[str, ...]:
     """One command, whether it was quoted as a whole or not."""
-    from pinchpoint.bench.arms import split_command
+    from pinchpoint.bench.ab.arms import split_command
 
     return split_command(commands[0]) if len(commands) == 1 else commands

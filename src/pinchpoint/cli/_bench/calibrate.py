@@ -29,7 +29,7 @@ def calibrate(
         Pairs of runs.
     """
     measuring, showing = measuring or Measuring(), showing or Showing()
-    from pinchpoint.bench.calibrate import calibration
+    from pinchpoint.bench.ab.calibrate import calibration
     from pinchpoint.bench.folders import utc_now
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.measures import MEASURES

@@ -14,8 +14,8 @@ from pinchpoint.cli.output import note, wrote
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from pinchpoint.bench.baseline import Baseline, Gate
-    from pinchpoint.bench.check import CheckResult
+    from pinchpoint.bench.baselines import Baseline, Gate
+    from pinchpoint.bench.baselines.check import CheckResult
     from pinchpoint.bench.measures import Measure
     from pinchpoint.bench.result import BenchResult
     from pinchpoint.report.pages.result import ResultPage
@@ -87,11 +87,10 @@ def check(
     """
     gating = gating or Gating()
     measuring, showing = measuring or Measuring(), showing or Showing()
-    from pinchpoint.bench.baseline import with_gates
-    from pinchpoint.bench.check import check as judge
-    from pinchpoint.bench.measures import MEASURES
+    from pinchpoint.bench.baselines import with_gates
+    from pinchpoint.bench.baselines.check import check as judge
+    from pinchpoint.bench.measures import MEASURES, parse_percent
     from pinchpoint.bench.result import read_result
-    from pinchpoint.bench.thresholds import parse_percent
     from pinchpoint.report.pages import check as check_page
 
     past = _past(baseline, gating)
@@ -118,7 +117,7 @@ def check(
 
 def _past(path: Path, gating: Gating) -> "Baseline | None":
     """The past sessions, read before minutes are spent on measuring; None if this is the first."""
-    from pinchpoint.bench.baseline import read_baseline
+    from pinchpoint.bench.baselines import read_baseline
 
     if path.exists():
         past = read_baseline(path)
@@ -143,7 +142,7 @@ def _explained(
     page: "ResultPage", base: str | None, command: tuple[str, ...], measuring: Measuring
 ) -> "ResultPage":
     """The page with what a profile of the change says; without a base the profile is kept only."""
-    from pinchpoint.bench.arms import split_command
+    from pinchpoint.bench.ab.arms import split_command
     from pinchpoint.bench.folders import start_session
     from pinchpoint.bench.run import Arm
     from pinchpoint.cli._bench.ab import with_explanation
@@ -170,7 +169,7 @@ def history(baseline: Path, /, *, showing: Showing | None = None) -> int:
     baseline
         The file that bench check keeps.
     """
-    from pinchpoint.bench.baseline import read_baseline
+    from pinchpoint.bench.baselines import read_baseline
     from pinchpoint.report.pages import check as check_page
 
     known = read_baseline(baseline)
@@ -179,8 +178,8 @@ def history(baseline: Path, /, *, showing: Showing | None = None) -> int:
 
 
 def _gates(gating: Gating, measures: "dict[str, Measure]") -> "dict[str, Gate]":
-    from pinchpoint.bench.baseline import Gate
-    from pinchpoint.bench.thresholds import parse_gate
+    from pinchpoint.bench.baselines import Gate
+    from pinchpoint.bench.measures import parse_gate
 
     gates = {}
     for action, texts in (("warn", gating.warn), ("fail", gating.fail)):
@@ -194,8 +193,8 @@ def _confirm(
     found: "CheckResult", base: str, command: tuple[str, ...], measuring: Measuring
 ) -> "CheckResult":
     """Measure what is suspect against the command before the change."""
-    from pinchpoint.bench.arms import split_command
-    from pinchpoint.bench.check import confirmed, suspects
+    from pinchpoint.bench.ab.arms import split_command
+    from pinchpoint.bench.baselines.check import confirmed, suspects
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.run import Arm
 
@@ -223,7 +222,7 @@ class _Update:
     measures: "dict[str, Measure]"
 
     def write(self, known: "Baseline | None", *, accept: bool) -> None:
-        from pinchpoint.bench.baseline import with_session, write_baseline
+        from pinchpoint.bench.baselines import with_session, write_baseline
 
         if not any(run.valid for run in self.new.runs):
             raise UsageError("no valid run to add", hint="measure again")

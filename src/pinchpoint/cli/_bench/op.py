@@ -91,9 +91,9 @@ def op(
 
 
 def _timed(expression: str, setup: str, how: Sampling) -> "Timing":
+    from pinchpoint.bench.measures import parse_percent
     from pinchpoint.bench.micro.stopping import StoppingRule
     from pinchpoint.bench.micro.time_function import time_function
-    from pinchpoint.bench.thresholds import parse_percent
 
     rule = StoppingRule(
         precision=parse_percent(how.precision),

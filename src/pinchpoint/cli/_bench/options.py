@@ -68,7 +68,7 @@ class Measuring:
     def run_options(self, command: tuple[str, ...]) -> "RunOptions":
         """The options of a run of this command."""
         from pinchpoint.bench.run import RunOptions
-        from pinchpoint.bench.timed import TimingRules
+        from pinchpoint.bench.run.timed import TimingRules
 
         if self.samples_per_step is not None and self.tokens_per_step is not None:
             raise UsageError("samples or tokens, not both", hint="give one of the two")

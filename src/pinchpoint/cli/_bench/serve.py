@@ -15,7 +15,7 @@ from pinchpoint.errors import MeasurementInvalid, UsageError
 
 if TYPE_CHECKING:
     from pinchpoint.bench.result import BenchResult
-    from pinchpoint.bench.serve.prompts import Prompt
+    from pinchpoint.bench.serve.load import Prompt
     from pinchpoint.bench.serve.run import ServePlan
 
 
@@ -123,10 +123,12 @@ def _measured(
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.result import BenchResult
     from pinchpoint.bench.run import Place
+    from pinchpoint.bench.serve.client import require_http
     from pinchpoint.bench.serve.run import serve_run
     from pinchpoint.monitor.environment import fingerprint, redacted_command
 
     _check(runs, asking, loading)
+    require_http()
     command = tuple(redacted_command(["bench", "serve", url]))
     with measurement(
         "serve", {"url": command[-1], "runs": runs}, output, keep_diff=False
@@ -191,7 +193,7 @@ def _plan(
 
 
 def _prompts(asking: Asking, loading: Loading, seed: int) -> "list[Prompt]":
-    from pinchpoint.bench.serve.prompts import prompts_from, random_prompts
+    from pinchpoint.bench.serve.load import prompts_from, random_prompts
 
     if asking.prompts:
         return prompts_from(asking.prompts)

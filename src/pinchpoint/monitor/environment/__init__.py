@@ -8,6 +8,11 @@ What cannot be read is null, and ``env["unknown"]`` says why, by path. Values of
 variables are kept for a list of harmless names only; secrets are never written.
 """
 
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
 from pinchpoint.monitor.environment.comparability import (
     Difference,
     differences,
@@ -15,8 +20,10 @@ from pinchpoint.monitor.environment.comparability import (
     full_fingerprint,
     refusals,
 )
-from pinchpoint.monitor.environment.record import SCHEMA, environment
-from pinchpoint.monitor.environment.variables import redacted_command
+from pinchpoint.monitor.environment.gpus import gpus
+from pinchpoint.monitor.environment.host import host
+from pinchpoint.monitor.environment.software import code_state, software, switches
+from pinchpoint.monitor.environment.variables import redacted_command, variables
 
 __all__ = [
     "SCHEMA",
@@ -28,3 +35,32 @@ __all__ = [
     "redacted_command",
     "refusals",
 ]
+
+
+SCHEMA = "pinchpoint.environment/1"
+
+
+def environment(folder: Path | None = None) -> dict[str, Any]:
+    """Everything known about this machine and process, ready for JSON.
+
+    ``folder`` is where the git state is read (default: the working directory). Every null has
+    its reason in ``unknown``, keyed by path; a reason at a path covers what is below it.
+    """
+    sections = {
+        "gpu": gpus(),
+        "host": host(),
+        "software": software(),
+        "switches": switches(),
+        "code": code_state(folder or Path.cwd()),
+    }
+    record: dict[str, Any] = {
+        "schema": SCHEMA,
+        "taken_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    unknown: dict[str, str] = {}
+    for name, (values, reasons) in sections.items():
+        record[name] = values
+        unknown |= reasons
+    record["variables"] = variables(os.environ)
+    record["unknown"] = unknown
+    return record

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from pinchpoint.bench.ab_result import AbResult, MeasureResult
+from pinchpoint.bench.ab.result import AbResult, MeasureResult
 from pinchpoint.report.blocks import Table
 from pinchpoint.report.pages.figures import change, change_range, figure
 from pinchpoint.report.pages.result import Case, Outcome, ResultPage, table

@@ -1,8 +1,8 @@
 """The pages of the regression gate and of a benchmark's history."""
 
-from pinchpoint.bench.baseline import Baseline, Entry
-from pinchpoint.bench.check import CheckItem, CheckResult
-from pinchpoint.bench.history import levels
+from pinchpoint.bench.baselines import Baseline, Entry
+from pinchpoint.bench.baselines.check import CheckItem, CheckResult
+from pinchpoint.bench.baselines.history import levels
 from pinchpoint.report.blocks import Table
 from pinchpoint.report.pages import ab as ab_page
 from pinchpoint.report.pages.figures import change, figure

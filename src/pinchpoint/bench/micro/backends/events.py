@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
-from pinchpoint.bench.micro.backends.base import Block, Call
+from pinchpoint.bench.micro.backends.base import Block, Call, ClockState
 
 RESOLUTION_NS = 500.0  # of cudaEventElapsedTime, as its documentation says
 SPIN_FACTOR = 1.5  # over the expected time to queue a block
@@ -123,3 +123,41 @@ def _queued(
             return pairs, issued_ns, full
         spin_ns = 2 * max(spin_ns, issued_ns)
     raise AssertionError("the last try always returns")
+
+
+class ClockWatch:
+    """Reads SM clock and event reasons of the device with this UUID; silent where NVML is not.
+
+    NVML numbers devices in its own order, so only the UUID finds the right one.
+    """
+
+    def __init__(self, uuid: object) -> None:
+        self._nvml: Any = None
+        self._handle: Any = None
+        if uuid is None:
+            return
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            text = str(uuid)
+            full = text if text.startswith(("GPU-", "MIG-")) else f"GPU-{text}"
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(full)
+            self._nvml = pynvml
+        except Exception:  # no package, no driver, a container without NVML: no clock is known
+            self._nvml = None
+
+    def now(self) -> ClockState | None:
+        """The state, or None."""
+        if self._nvml is None:
+            return None
+        return ClockState(
+            self._ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM),
+            self._ask("nvmlDeviceGetCurrentClocksEventReasons"),
+        )
+
+    def _ask(self, name: str, *arguments: object) -> Any:
+        try:
+            return getattr(self._nvml, name)(self._handle, *arguments)
+        except (AttributeError, self._nvml.NVMLError):
+            return None

@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from pinchpoint.bench.micro.backends.base import Block, Call, ClockState, no_garbage_collection
-from pinchpoint.bench.micro.backends.clock import ClockWatch
 from pinchpoint.bench.micro.backends.events import (
     RESOLUTION_NS,
+    ClockWatch,
     Device,
     time_block,
     time_isolated,

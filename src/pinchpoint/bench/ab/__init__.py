@@ -1,0 +1,163 @@
+"""A against B: interleaved pairs in fresh processes, looks at 5, 10 and 20 pairs, a verdict."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pinchpoint.bench.ab.decision import Decision, decide_all, looks_up_to
+from pinchpoint.bench.ab.result import (
+    EXCLUDED_LIMIT,
+    AbResult,
+    Pair,
+    good_pairs,
+    log_ratios,
+    result_of,
+)
+from pinchpoint.bench.folders import Session
+from pinchpoint.bench.measures import MEASURES, Measure, default_gates
+from pinchpoint.bench.metrics import RunMetrics
+from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, with_seed_of
+from pinchpoint.bench.run.process import tail
+from pinchpoint.errors import MeasurementInvalid, UsageError
+
+DEFAULT_THRESHOLD = 0.03
+MOST_PAIRS = 20
+
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class AbPlan:
+    """What to compare, and what must not slip through."""
+
+    a: Arm
+    b: Arm
+    options: RunOptions
+    thresholds: Mapping[str, float] = field(default_factory=dict)  # by measure; empty: defaults
+    threshold: float = DEFAULT_THRESHOLD
+    prefer: tuple[str, ...] = ()  # gates instead of the defaults, of those that the runs give
+    custom: Mapping[str, Measure] = field(default_factory=dict)
+    most_pairs: int = MOST_PAIRS
+    warmup_runs: int = 1  # unmeasured runs of each arm: file caches, compiled kernels
+    stop_early: bool = True
+
+    def measures(self) -> dict[str, Measure]:
+        """All measures by name."""
+        return MEASURES | dict(self.custom)
+
+    def gates(self, run: RunMetrics) -> dict[str, float]:
+        """Threshold by gated measure; UsageError for a measure that the runs do not give."""
+        preferred = tuple(n for n in self.prefer if self.measures()[n].get(run))
+        names = tuple(self.thresholds) or preferred or default_gates(run)
+        for name in names:
+            self._check(name, run)
+        return {name: self.thresholds.get(name, self.threshold) for name in names}
+
+    def _check(self, name: str, run: RunMetrics) -> None:
+        measure = self.measures().get(name)
+        if measure is None:
+            raise UsageError(
+                f"no measure {name!r}", hint=f"one of: {', '.join(sorted(self.measures()))}"
+            )
+        if not measure.get(run):
+            why = run.unknown.get("steps") or "it is null or zero in metrics.json"
+            raise UsageError(f"{name}: the runs do not give it ({why})", hint="gate another")
+        if too_few := measure.too_few(run):
+            raise UsageError(f"{name}: {too_few}", hint="make the runs longer, or gate another")
+
+
+def run_ab(
+    plan: AbPlan, session: Session, notice: Notice, *, warnings: Sequence[str] = ()
+) -> AbResult:
+    """Measure until the rule decides or the cap is reached.
+
+    Raises MeasurementInvalid if a command fails, or if no two pairs can be compared.
+    """
+    for arm in (plan.a, plan.b):
+        _warm_up(arm, plan, session, notice)
+    looks = looks_up_to(plan.most_pairs) if plan.stop_early else (plan.most_pairs,)
+    pairs: list[Pair] = []
+    decisions: dict[str, Decision] = {}
+    for look in looks:
+        while len(good_pairs(pairs)) < look and not _disturbed(pairs, look):
+            pairs.append(_measure_pair(len(pairs), plan, session, notice))
+        decisions = _look(plan, pairs, looks, decisions)
+        notice(f"after {len(good_pairs(pairs))} pairs: {_open_or_decided(decisions)}")
+        if _disturbed(pairs, look) or all(d.verdict != "inconclusive" for d in decisions.values()):
+            break
+    return result_of(
+        arms=(plan.a, plan.b),
+        measures=plan.measures(),
+        pairs=pairs,
+        decisions=decisions,
+        looks=looks,
+        warnings=warnings,
+        options=plan.options,
+    )
+
+
+def _look(
+    plan: AbPlan, pairs: Sequence[Pair], looks: Sequence[int], before: Mapping[str, Decision]
+) -> dict[str, Decision]:
+    """Decide on the pairs so far; what an earlier look decided stays decided."""
+    good = good_pairs(pairs)
+    if len(good) < 2:
+        reasons = sorted({r for pair in pairs for run in pair for r in run.invalid_reasons})
+        raise MeasurementInvalid(
+            f"{len(good)} of {len(pairs)} pairs can be compared: {'; '.join(reasons)}",
+            hint="remove the cause; every run's metrics.json names it",
+        )
+    gates = plan.gates(good[0][0])
+    ratios = {name: log_ratios(good, plan.measures()[name]) for name in gates}
+    reached = looks if len(good) >= looks[0] else (len(good),)  # disturbed: no look comes after it
+    now = decide_all(ratios, gates, looks=reached)
+    kept = {n: d for n, d in before.items() if d.verdict != "inconclusive"}
+    return now | kept
+
+
+def _open_or_decided(decisions: Mapping[str, Decision]) -> str:
+    return ", ".join(f"{name} {d.verdict}" for name, d in decisions.items())
+
+
+def _disturbed(pairs: Sequence[Pair], look: int) -> bool:
+    """Too many pairs were left out, once as many as the look wants have been tried."""
+    bad = len(pairs) - len(good_pairs(pairs))
+    return len(pairs) >= look and bad > EXCLUDED_LIMIT * len(pairs)
+
+
+def _warm_up(arm: Arm, plan: AbPlan, session: Session, notice: Notice) -> None:
+    """Runs that fill caches, and prove that the command works before time is spent on it."""
+    for i in range(plan.warmup_runs):
+        notice(f"warm-up run of {arm.name}")
+        folder = session.folder / f"runs/warmup{i}-{arm.name}"
+        run = measure_run(arm, plan.options, Place(folder))
+        check_finished(run, folder, plan.options)
+        plan.gates(run)
+
+
+def _measure_pair(pair: int, plan: AbPlan, session: Session, notice: Notice) -> Pair:
+    done: dict[str, RunMetrics] = {}
+    options = with_seed_of(
+        plan.options, pair
+    )  # the same for both: the pair differs in nothing else
+    for i, arm in enumerate((plan.a, plan.b) if pair % 2 == 0 else (plan.b, plan.a)):
+        order = 2 * pair + i
+        folder = session.folder / f"runs/{order:03d}-{arm.name}"
+        notice(f"pair {pair + 1}, {arm.name}")
+        done[arm.name] = measure_run(arm, options, Place(folder, order, pair))
+        check_finished(done[arm.name], folder, options)
+    return done[plan.a.name], done[plan.b.name]
+
+
+def check_finished(run: RunMetrics, folder: Path, options: RunOptions) -> None:
+    """MeasurementInvalid if the command of the run failed or took too long."""
+    if run.status == "ok":
+        return
+    how = f"ended with exit code {run.exit_code}"
+    if run.status == "timeout":
+        how = f"did not end within {options.timeout_s:g} s"
+    said = tail(folder / "stderr.log", lines=1)
+    raise MeasurementInvalid(
+        f"{run.arm + ': ' if run.arm else ''}the command {how}" + (f": {said}" if said else ""),
+        hint=f"its output is in {folder}",
+    )

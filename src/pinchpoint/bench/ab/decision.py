@@ -1,0 +1,153 @@
+"""The decision rule: interleaved pairs, three looks, three verdicts.
+
+Each pair gives d = ln(yB / yA), positive when B is worse. Looks come after 5, 10 and 20 pairs with
+one-sided error 0.002, 0.003 and 0.005 (0.01 in all):
+
+- regressed: the t test at this look's error sees mean(d) > 0, and median(d) > ln(1 + threshold/2);
+- pass: the 95 % upper bound of mean(d) is under ln(1 + threshold);
+- otherwise look again later; at the last look the answer is inconclusive.
+
+The threshold is the smallest change that must not slip through: a change of exactly the
+threshold is found, one of less than half of it is not reported. ``benchmarks/decision_rules.py``
+measures the error rates.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import expm1, inf, log1p, sqrt
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.bench.statistics.distributions import t_quantile, t_upper_tail
+from pinchpoint.bench.statistics.intervals import mean_interval
+from pinchpoint.bench.statistics.power import holm, pairs_needed, smallest_visible
+
+Values = NDArray[np.float64]
+Verdict = Literal["regressed", "pass", "inconclusive"]
+
+LOOKS = (5, 10, 20)
+ALPHA_SHARES = (0.2, 0.3, 0.5)  # of the whole error, spent at each look
+ALPHA = 0.01
+PASS_CONFIDENCE = 0.95
+_NO_SPREAD = 1e-12  # identical values: the t statistic is infinite, not undefined
+
+
+def abba(pairs: int) -> list[tuple[int, str]]:
+    """The order of runs as (pair, arm): A B, B A, A B, … which cancels a steady drift."""
+    order = []
+    for pair in range(pairs):
+        arms = "AB" if pair % 2 == 0 else "BA"
+        order += [(pair, arm) for arm in arms]
+    return order
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the pairs so far say about one metric. Ratios are B / A - 1, positive is worse."""
+
+    verdict: Verdict
+    pairs: int
+    threshold_ratio: float
+    estimate_ratio: float
+    ci95_ratio: tuple[float, float] | None
+    median_ratio: float
+    sd_log: float | None  # of a pair's log ratio
+    p: float  # one-sided, paid for all looks so far; Holm-adjusted where several metrics gate
+
+    @property
+    def smallest_visible_ratio(self) -> float | None:
+        """The slow-down that this many pairs see 95 % of the time; None below three pairs."""
+        if self.sd_log is None or self.pairs < 3:
+            return None
+        return smallest_visible(self.sd_log, self.pairs)
+
+    @property
+    def pairs_needed(self) -> int | None:
+        """Pairs that would see the threshold 95 % of the time; None if over 400, or unknown."""
+        if self.sd_log is None:
+            return None
+        return pairs_needed(self.threshold_ratio, self.sd_log)
+
+
+def sequential_p(d: Values, looks: Sequence[int] = LOOKS) -> float:
+    """The p-value after the looks so far: the best p over its share of the error.
+
+    Rejecting when it is at most 0.01 is the rule's error spending, look by look.
+    """
+    shares = _shares(len(looks))
+    best = 1.0
+    for look, share in zip(looks, shares, strict=True):
+        if look <= len(d):
+            best = min(best, _p(d[:look]) / share)
+    return min(1.0, best)
+
+
+def _shares(looks: int) -> tuple[float, ...]:
+    """The error shares of the default looks; a shorter plan gives the rest to its last look."""
+    first = ALPHA_SHARES[: looks - 1]
+    return (*first, 1.0 - sum(first))
+
+
+def _p(d: Values) -> float:
+    if len(d) < 2:
+        return 1.0
+    error = float(d.std(ddof=1)) / sqrt(len(d))
+    mean = float(d.mean())
+    if error < _NO_SPREAD:
+        return 0.0 if mean > _NO_SPREAD else 1.0
+    return t_upper_tail(mean / error, len(d) - 1)
+
+
+def decide(d: Values, threshold: float, *, looks: Sequence[int] = LOOKS) -> Decision:
+    """The verdict on one metric after ``len(d)`` pairs (shape ``(pairs,)``, log ratios)."""
+    return decide_all({"": d}, {"": threshold}, looks=looks)[""]
+
+
+def decide_all(
+    ratios: Mapping[str, Values],
+    thresholds: Mapping[str, float],
+    *,
+    looks: Sequence[int] = LOOKS,
+    alpha: float = ALPHA,
+) -> dict[str, Decision]:
+    """The verdict on every gated metric, with Holm's correction over them."""
+    names = list(ratios)
+    p_values = holm([sequential_p(ratios[n], looks) for n in names])
+    return {
+        name: _decision(ratios[name], thresholds[name], p, alpha)
+        for name, p in zip(names, p_values, strict=True)
+    }
+
+
+def _decision(d: Values, threshold: float, p: float, alpha: float) -> Decision:
+    sd = float(d.std(ddof=1)) if len(d) > 1 else None
+    interval = mean_interval(d)
+    verdict: Verdict = "inconclusive"
+    if p <= alpha and float(np.median(d)) > log1p(threshold / 2):
+        verdict = "regressed"
+    elif _upper_bound(d, sd) < log1p(threshold):
+        verdict = "pass"
+    return Decision(
+        verdict=verdict,
+        pairs=len(d),
+        threshold_ratio=threshold,
+        estimate_ratio=expm1(float(d.mean())),
+        ci95_ratio=None if interval is None else (expm1(interval[0]), expm1(interval[1])),
+        median_ratio=expm1(float(np.median(d))),
+        sd_log=sd,
+        p=p,
+    )
+
+
+def _upper_bound(d: Values, sd: float | None) -> float:
+    if sd is None:
+        return inf
+    return float(d.mean()) + t_quantile(PASS_CONFIDENCE, len(d) - 1) * sd / sqrt(len(d))
+
+
+def looks_up_to(most_pairs: int) -> tuple[int, ...]:
+    """The looks of a plan with at most ``most_pairs`` pairs; the last look is at the cap."""
+    inner = [look for look in LOOKS if look < most_pairs]
+    return (*inner, most_pairs) if len(inner) < len(LOOKS) else (*inner[:-1], most_pairs)

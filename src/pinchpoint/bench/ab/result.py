@@ -1,0 +1,257 @@
+"""``result.json`` of a comparison (schema ``bench.ab/1``), and how it follows from the pairs."""
+
+from collections.abc import Mapping, Sequence
+from math import expm1, log, log1p
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.bench.ab.decision import ALPHA, Decision, sequential_p
+from pinchpoint.bench.measures import Measure
+from pinchpoint.bench.metrics import RunMetrics
+from pinchpoint.bench.run import Arm, RunOptions
+from pinchpoint.bench.statistics.intervals import mean_interval
+from pinchpoint.bench.statistics.series import two_modes
+from pinchpoint.monitor.environment import redacted_command
+
+SCHEMA = "bench.ab/1"
+EXCLUDED_LIMIT = 0.2  # of the pairs; more, and the machine is not fit to decide
+CLOCK_DIFFERS = 0.02  # median SM clocks this far apart deserve a warning
+
+Values = NDArray[np.float64]
+Pair = tuple[RunMetrics, RunMetrics]
+
+
+class MeasureResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One measure. Ratios are of the worsening: positive means that B is worse."""
+
+    name: str
+    label: str
+    unit: str
+    better: str
+    gated: bool
+    a_median: float
+    b_median: float
+    pairs: int
+    estimate_ratio: float
+    ci95_ratio: tuple[float, float] | None
+    sd_pair_log: float | None
+    verdict: str | None = None  # null: shown, not gated
+    threshold_ratio: float | None = None
+    p: float | None = None  # one-sided, paid for all looks, Holm over the gated measures
+    smallest_visible_ratio: float | None = None
+    pairs_needed: int | None = None
+    improved: bool = False  # B is better, claimed with the same error as a regression
+
+
+class AbResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The comparison, with all runs."""
+
+    schema: str = SCHEMA
+    session_id: str
+    bench_id: str
+    verdict: str  # regressed, pass, inconclusive
+    why: str
+    measures: tuple[MeasureResult, ...]
+    arms: dict[str, dict[str, Any]]
+    pairs_measured: int
+    pairs_excluded: int
+    looks: tuple[int, ...]
+    alpha: float = ALPHA
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    runs: tuple[RunMetrics, ...] = ()
+    env_sha256: str | None = None
+
+
+def good_pairs(pairs: Sequence[Pair]) -> list[Pair]:
+    """Pairs of which both runs are valid; a pair is dropped as a whole."""
+    return [p for p in pairs if p[0].valid and p[1].valid]
+
+
+def log_ratios(pairs: Sequence[Pair], measure: Measure) -> Values:
+    """ln(B / A) of each pair that has the measure, turned so that positive is worse."""
+    sign = 1.0 if measure.better == "lower" else -1.0
+    both = [(measure.get(a), measure.get(b)) for a, b in pairs]
+    return np.array([sign * log(b / a) for a, b in both if a and b and a > 0 and b > 0])
+
+
+def result_of(
+    *,
+    arms: tuple[Arm, Arm],
+    measures: Mapping[str, Measure],
+    pairs: Sequence[Pair],
+    decisions: Mapping[str, Decision],
+    looks: Sequence[int],
+    warnings: Sequence[str],
+    options: RunOptions,
+) -> AbResult:
+    """The document; shown measures follow the gated ones."""
+    good = good_pairs(pairs)
+    excluded = len(pairs) - len(good)
+    gated = [_measure_result(measures[n], good, d, looks) for n, d in decisions.items()]
+    shown = [
+        _measure_result(m, good, None, looks)
+        for n, m in measures.items()
+        if n not in decisions and len(log_ratios(good, m)) >= 2
+    ]
+    undoubted = [m for m in gated if _every_pair_agrees(m, pairs, measures[m.name])]
+    verdict, why = _verdict(gated, excluded, len(pairs), undoubted)
+    return AbResult(
+        session_id=options.session_id,
+        bench_id=options.bench_id,
+        verdict=verdict,
+        why=why,
+        measures=(*gated, *shown),
+        arms={
+            a.name: {"command": redacted_command(a.command), "params": dict(a.params)} for a in arms
+        },
+        pairs_measured=len(pairs),
+        pairs_excluded=excluded,
+        looks=tuple(looks),
+        warnings=(*warnings, *_warnings(pairs, gated, measures)),
+        notes=_notes(good, gated),
+        runs=tuple(run for pair in pairs for run in pair),
+        env_sha256=options.env_sha256,
+    )
+
+
+def _measure_result(
+    measure: Measure, pairs: Sequence[Pair], decision: Decision | None, looks: Sequence[int]
+) -> MeasureResult:
+    a = [v for v in (measure.get(run) for run, _ in pairs) if v is not None]
+    b = [v for v in (measure.get(run) for _, run in pairs) if v is not None]
+    d = log_ratios(pairs, measure)
+    interval = mean_interval(d)
+    return MeasureResult(
+        name=measure.name,
+        label=measure.label,
+        unit=measure.unit,
+        better=measure.better,
+        gated=decision is not None,
+        a_median=float(np.median(a)),
+        b_median=float(np.median(b)),
+        pairs=len(d),
+        estimate_ratio=expm1(float(d.mean())),
+        ci95_ratio=None if interval is None else (expm1(interval[0]), expm1(interval[1])),
+        sd_pair_log=float(d.std(ddof=1)) if len(d) > 1 else None,
+        verdict=decision.verdict if decision else None,
+        threshold_ratio=decision.threshold_ratio if decision else None,
+        p=decision.p if decision else None,
+        smallest_visible_ratio=decision.smallest_visible_ratio if decision else None,
+        pairs_needed=decision.pairs_needed if decision else None,
+        improved=sequential_p(-d, looks) <= ALPHA,
+    )
+
+
+def _every_pair_agrees(measure: MeasureResult, pairs: Sequence[Pair], asked: Measure) -> bool:
+    """Whether leaving out disturbed pairs cannot have made the regression: they show it too."""
+    every = log_ratios(pairs, asked)
+    return (
+        measure.verdict == "regressed"
+        and len(every) == len(pairs)
+        and float(every.min()) > log1p(measure.threshold_ratio or 0.0)
+    )
+
+
+def _verdict(
+    gated: Sequence[MeasureResult],
+    excluded: int,
+    pairs: int,
+    undoubted: Sequence[MeasureResult],
+) -> tuple[str, str]:
+    if excluded > EXCLUDED_LIMIT * pairs:
+        why = f"{excluded} of {pairs} pairs were disturbed"
+        if not undoubted:
+            return "inconclusive", why
+        said = ", ".join(f"{m.label} worse by {m.estimate_ratio:.1%}" for m in undoubted)
+        return "regressed", f"{said}; {why}, and show it as well"
+    regressed = [m for m in gated if m.verdict == "regressed"]
+    if regressed:
+        said = ", ".join(f"{m.label} worse by {m.estimate_ratio:.1%}" for m in regressed)
+        return "regressed", said
+    still_open = [m for m in gated if m.verdict == "inconclusive"]
+    if still_open:
+        return "inconclusive", "; ".join(_why_open(m) for m in still_open)
+    better = [m for m in gated if m.improved]
+    if better:
+        return "pass", ", ".join(f"{m.label} better by {_gain(m):.1%}" for m in better)
+    return "pass", "no change as large as the threshold"
+
+
+def _gain(measure: MeasureResult) -> float:
+    """How much better, as a share of A: 50 ms instead of 100 ms is 50 %, 2/s for 1/s is 100 %."""
+    change = log1p(measure.estimate_ratio)
+    return -expm1(change) if measure.better == "lower" else expm1(-change)
+
+
+def _why_open(measure: MeasureResult) -> str:
+    sees = measure.smallest_visible_ratio
+    needs = measure.pairs_needed
+    text = f"{measure.label}: {measure.pairs} pairs"
+    if sees is not None:
+        seen = f"from {sees:.1%}" if sees < 1 else "only above 100 %"
+        text += f" on this machine see changes {seen}"
+    wanted = measure.threshold_ratio or 0.0
+    return text + (
+        f"; {wanted:.1%} needs about {needs} pairs" if needs else f"; {wanted:.1%} needs over 400"
+    )
+
+
+def _warnings(
+    pairs: Sequence[Pair], gated: Sequence[MeasureResult], measures: Mapping[str, Measure]
+) -> list[str]:
+    reasons = sorted({r for pair in pairs for run in pair for r in run.invalid_reasons})
+    found = [f"runs left out: {reason}" for reason in reasons]
+    for m in gated:
+        for side in (0, 1):
+            values = [measures[m.name].get(pair[side]) for pair in good_pairs(pairs)]
+            modes = two_modes(np.array([v for v in values if v is not None]))
+            if modes:
+                found.append(
+                    f"{m.label} of {'AB'[side]} has two speeds, {modes.gap_ratio:.0%} apart "
+                    f"({modes.count_low} and {modes.count_high} runs): pin CPUs, NUMA node, clocks "
+                    "or the algorithm choice"
+                )
+    return found
+
+
+def _notes(pairs: Sequence[Pair], gated: Sequence[MeasureResult]) -> tuple[str, ...]:
+    notes = list(_switches(pairs))
+    clocks = [_clock_log_ratio(a, b) for a, b in pairs]
+    known = [c for c in clocks if c is not None]
+    if not known:
+        return tuple(notes)
+    clock = float(np.mean(known))
+    if abs(clock) > log1p(CLOCK_DIFFERS):
+        notes.append(f"the SM clock of B was {expm1(clock):+.1%} against A")
+    for m in gated:
+        time = log1p(m.estimate_ratio)
+        if m.verdict == "regressed" and time + clock < log1p((m.threshold_ratio or 0) / 2):
+            notes.append(f"{m.label}: clock, not code: B takes no more GPU cycles than A")
+    return tuple(notes)
+
+
+def _clock_log_ratio(a: RunMetrics, b: RunMetrics) -> float | None:
+    """ln of B's over A's median SM clock, over the devices that both runs used."""
+    sides = []
+    for run in (a, b):
+        clocks = [g.sm_clock_mhz["median"] for g in run.gpu or () if g.sm_clock_mhz]
+        if not clocks:
+            return None
+        sides.append(float(np.mean(clocks)))
+    return log(sides[1] / sides[0])
+
+
+def _switches(pairs: Sequence[Pair]) -> list[str]:
+    """Program switches in which the arms differ, as read at the end of the first pair."""
+    if not pairs:
+        return []
+    a, b = pairs[0][0].program, pairs[0][1].program
+    return [
+        f"{name}: {a.get(name)} in A, {b.get(name)} in B"
+        for name in sorted(set(a) | set(b))
+        if a.get(name) != b.get(name) and name != "seed"
+    ]

@@ -1,0 +1,179 @@
+"""The timed part of a run: steps without the warm-up, and what they sum up to."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.bench.metrics import Steps, Summary, Throughput, WarmUpInfo
+from pinchpoint.bench.run.step_files import StepSeries
+from pinchpoint.bench.run.telemetry import Window
+from pinchpoint.bench.statistics.intervals import (
+    BATCH_METHOD,
+    batch_median_interval,
+    quantile_interval,
+)
+from pinchpoint.bench.statistics.series import (
+    effective_count,
+    find_warm_up,
+    lag1_autocorrelation,
+    mad,
+    spikes,
+)
+
+
+@dataclass(frozen=True)
+class TimingRules:
+    """Where the warm-up ends, and what a step is worth."""
+
+    warmup_steps: int | None = None  # None: until steady
+    work_per_step: float | None = None
+    work_unit: str = "samples"
+
+
+@dataclass(frozen=True, eq=False)
+class TimedPart:
+    """The steps after the warm-up, summed up."""
+
+    step_ms: NDArray[np.float64]
+    steps: Steps
+    throughput: Throughput
+    warmup: WarmUpInfo
+    window: Window
+    recompiles: int
+    unknown: Mapping[str, str]
+
+
+def timed_part(series: StepSeries, rules: TimingRules) -> TimedPart | None:
+    """Leave the warm-up out; None if nothing is left."""
+    fixed = rules.warmup_steps
+    found = find_warm_up(series.step_ms)
+    skip = found.count if fixed is None else fixed
+    kept = series.step_ms[skip:]
+    if len(kept) == 0:
+        return None
+    summary, reasons = summarize_steps(kept)
+    window_s = float(kept.sum()) / 1e3
+    steps = Steps(
+        count=len(kept),
+        unit="ms",
+        clock=series.clock,
+        source=series.source,
+        samples_file="steps.f64",
+        step_time_ms=summary,
+        ci_method=BATCH_METHOD if summary.median_ci95 else None,
+        lag1_autocorr=lag1_autocorrelation(kept),
+        effective_n=effective_count(kept) if len(kept) >= 10 else None,
+        spikes=spikes(kept),
+        data_wait_ratio=_data_wait(series, skip, window_s),
+    )
+    unknown = {f"steps.step_time_ms.{k}": v for k, v in reasons.items()}
+    if steps.data_wait_ratio is None:
+        unknown["steps.data_wait_ratio"] = "no torch DataLoader was seen"
+    if len(kept) < 10:
+        unknown |= dict.fromkeys(("steps.lag1_autocorr", "steps.effective_n"), "needs 10 steps")
+    if not summary.median_ci95:
+        unknown["steps.ci_method"] = reasons["median_ci95"]
+    if fixed is not None:
+        unknown["warmup.converged"] = "the warm-up was set by hand"
+    unknown |= {
+        "steps.l2": "a workload keeps its own caches",
+        "steps.host_bound_ratio": "needs a profile: pinchpoint run",
+    }
+    return TimedPart(
+        step_ms=kept,
+        steps=steps,
+        throughput=_throughput(series, rules, skip, window_s),
+        warmup=WarmUpInfo(
+            policy="steady_state" if fixed is None else "fixed",
+            steps=skip,
+            duration_s=float(series.step_ms[:skip].sum()) / 1e3,
+            converged=found.converged if fixed is None else None,
+        ),
+        window=_window(series, skip),
+        recompiles=int(series.compiled[skip:].sum()),
+        unknown=unknown,
+    )
+
+
+def _data_wait(series: StepSeries, skip: int, window_s: float) -> float | None:
+    if not series.batches.any():
+        return None  # no loader was seen
+    return float(series.data_wait_ns[skip:].sum()) / 1e9 / window_s
+
+
+def _throughput(series: StepSeries, rules: TimingRules, skip: int, window_s: float) -> Throughput:
+    """Work over time: as told by the options, the program's marks, the loader, else steps."""
+    count = len(series.step_ms) - skip
+    if rules.work_per_step is not None:
+        work, unit = rules.work_per_step * count, rules.work_unit
+    elif series.work is not None:
+        work, unit = float(series.work[skip:].sum()), rules.work_unit
+    elif series.batch_size and series.batches[skip:].sum() > 0:
+        work, unit = float(series.batch_size * series.batches[skip:].sum()), "samples"
+    else:
+        work, unit = float(count), "steps"
+    return Throughput(
+        value=work / window_s, unit=f"{unit}/s", work=work, work_unit=unit, window_s=window_s
+    )
+
+
+def _window(series: StepSeries, skip: int) -> Window:
+    """The program's clock is CLOCK_MONOTONIC, the same as ours, so it maps to the time of day."""
+    to_unix_ns = time.time_ns() - time.perf_counter_ns()
+    first = series.end_host_ns[skip] - round(series.step_ms[skip] * 1e6)
+    return Window(int(first) + to_unix_ns, int(series.end_host_ns[-1]) + to_unix_ns)
+
+
+Values = NDArray[np.float64]
+PERCENTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
+
+
+def summarize_steps(step_ms: Values) -> tuple[Summary, dict[str, str]]:
+    """Steps of one run: the median's interval from batch medians; reasons for what is null."""
+    return _summarize(step_ms, batch_median_interval(step_ms), "batch medians need 20 steps")
+
+
+def summarize_requests(values_ms: Values) -> tuple[Summary, dict[str, str]]:
+    """Independent durations (requests): every interval from order statistics."""
+    interval = quantile_interval(values_ms, 0.5)
+    return _summarize(values_ms, interval, "an interval of the median needs 6 values")
+
+
+def _summarize(
+    values: Values, median_ci: tuple[float, float] | None, why_no_median_ci: str
+) -> tuple[Summary, dict[str, str]]:
+    n = len(values)
+    if n == 0:
+        return Summary(count=0), {"": "no values"}
+    unknown = {} if median_ci else {"median_ci95": why_no_median_ci}
+    percentiles: dict[str, float | None] = {}
+    intervals = {}
+    for name, q in PERCENTILES.items():
+        intervals[name] = quantile_interval(values, q)
+        percentiles[name] = float(np.quantile(values, q)) if intervals[name] else None
+        if intervals[name] is None:
+            unknown[name] = f"n={n} < {_LEAST[name]}: no 95 % interval exists"
+    for name in ("p95", "p99"):
+        if intervals[name] is None:
+            unknown[f"{name}_ci95"] = unknown[name]
+    return (
+        Summary(
+            count=n,
+            median=float(np.median(values)),
+            mean=float(values.mean()),
+            min=float(values.min()),
+            max=float(values.max()),
+            mad=mad(values),
+            median_ci95=median_ci,
+            p95_ci95=intervals["p95"],
+            p99_ci95=intervals["p99"],
+            **percentiles,
+        ),
+        unknown,
+    )
+
+
+_LEAST = {"p90": 36, "p95": 72, "p99": 368}  # statistics.intervals.least_count of each

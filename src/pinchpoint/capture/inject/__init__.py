@@ -1,1 +1,0 @@
-"""The folder that ``pinchpoint run`` puts on the program's Python path."""

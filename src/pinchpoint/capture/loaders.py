@@ -1,0 +1,157 @@
+"""Data loaders of the program: what workers do, and what a loader means for a recording."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pinchpoint.run_folder.layout import LOADER, write_json
+
+WORKER_NOTE_NS = 500_000_000  # a worker writes its figures at most twice a second
+
+
+def watch_workers(module: Any, folder: Path) -> None:
+    """Time ``fetch`` in worker processes, and leave the figures in the run folder."""
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        fetcher = getattr(module, name)
+        fetcher.fetch = _timed(fetcher.fetch, folder)
+
+
+def _timed(fetch: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+    notes: dict[int, WorkerNotes] = {}
+
+    def timed_fetch(self: Any, index: Any) -> Any:
+        notes_here = notes.get(os.getpid())
+        if notes_here is None:
+            notes_here = notes[os.getpid()] = WorkerNotes(folder)
+        if notes_here.worker is None:
+            return fetch(self, index)
+        start_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+        try:
+            return fetch(self, index)
+        finally:
+            end_ns = time.perf_counter_ns()
+            notes_here.fetched(start_ns, end_ns, time.thread_time_ns() - cpu_ns)
+
+    return timed_fetch
+
+
+class WorkerNotes:
+    """Figures of one worker process; does nothing in a process that is no worker."""
+
+    def __init__(self, folder: Path) -> None:
+        from torch.utils.data import get_worker_info
+
+        self.worker = get_worker_info()
+        self._path = folder / LOADER / f"worker.{os.getpid()}.json"
+        self._first_ns = time.perf_counter_ns()
+        self._written_ns = 0
+        self._batches = self._busy_ns = self._longest_ns = self._cpu_ns = 0
+
+    def fetched(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
+        """One batch was prepared."""
+        self._batches += 1
+        self._busy_ns += end_ns - start_ns
+        self._cpu_ns += cpu_ns
+        self._longest_ns = max(self._longest_ns, end_ns - start_ns)
+        if end_ns - self._written_ns > WORKER_NOTE_NS:
+            self._written_ns = end_ns
+            with contextlib.suppress(OSError):
+                write_json(self._path, self._document(end_ns))
+
+    def _document(self, now_ns: int) -> dict[str, Any]:
+        worker = self.worker
+        return {
+            "pid": os.getpid(),
+            "parent_pid": os.getppid(),
+            "worker": None if worker is None else worker.id,
+            "workers": None if worker is None else worker.num_workers,
+            "unix_ns": time.time_ns(),
+            "batches": self._batches,
+            "busy_ns": self._busy_ns,
+            "cpu_ns": self._cpu_ns,
+            "longest_ns": self._longest_ns,
+            "alive_ns": now_ns - self._first_ns,
+            "torch_threads": _torch_threads(),
+            "cores_allowed": len(os.sched_getaffinity(0)) if _HAS_AFFINITY else None,
+        }
+
+
+_HAS_AFFINITY = hasattr(os, "sched_getaffinity")
+
+
+def _torch_threads() -> int | None:
+    import torch
+
+    return int(torch.get_num_threads())
+
+
+def count_iterator(
+    known: dict[tuple[Any, ...], dict[str, Any]], duration_ns: int, loader: Any
+) -> None:
+    """Count one more iterator of loaders like this one, and the time that it took to start."""
+    about = loader_facts(loader)
+    entry = known.setdefault(tuple(about.values()), about | {"iterators": 0, "start_ns": 0})
+    entry["iterators"] += 1
+    entry["start_ns"] += duration_ns
+
+
+def loader_facts(loader: Any) -> dict[str, Any]:
+    """Settings of a loader that decide how fast it can be."""
+    facts: dict[str, Any] = {}
+    for name in ("num_workers", "batch_size", "prefetch_factor", "pin_memory"):
+        facts[name] = _plain(getattr(loader, name, None))
+    facts["persistent_workers"] = _plain(getattr(loader, "persistent_workers", None))
+    return facts
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | str | type(None)) else None
+
+
+LEAST_DRAIN_STEPS = 2
+MOST_DRAIN_STEPS = 64
+MOST_ROUND_STEPS = 32  # of workers or an epoch: recordings should stay small
+RECENT_STEPS = 20
+
+
+class LoaderRhythm:
+    """Hears of batches and iterators."""
+
+    def __init__(self) -> None:
+        self.fetches = 0
+        self._ahead, self._workers = 0, 0
+        self._epochs, self._in_whole_epochs = 0, 0
+
+    def fetched(self, iterator: Any) -> None:
+        """The program got a batch."""
+        self.fetches += 1
+        workers = getattr(iterator, "_num_workers", 0) or 0
+        ahead = workers * (getattr(iterator, "_prefetch_factor", 0) or 0)
+        self._ahead = min(max(self._ahead, ahead), MOST_DRAIN_STEPS)
+        self._workers = min(max(self._workers, workers), MOST_ROUND_STEPS)
+
+    def epoch_begins(self) -> None:
+        """A loader made an iterator."""
+        self._epochs += 1
+        self._in_whole_epochs = self.fetches
+
+    def drain_steps(self, stalled_ns: int, interval_ns: Sequence[int]) -> int:
+        """Steps until a stall of so long is no longer felt: those whose batches were made in it.
+
+        A loader that holds the program back makes one batch in the time of a mean step. One that
+        does not had its queue full before.
+        """
+        recent = interval_ns[-RECENT_STEPS:]
+        made = self._ahead
+        if recent:
+            made = min(made, stalled_ns * len(recent) // max(sum(recent), 1) + 1)
+        return max(LEAST_DRAIN_STEPS, made + 1)
+
+    def round_steps(self) -> int:
+        """Steps that hold a batch of every worker, and the beginning of an epoch if it is short."""
+        whole = self._epochs - 1
+        epoch = self._in_whole_epochs // whole + 1 if whole > 0 else 0
+        return max(self._workers, epoch) if epoch <= MOST_ROUND_STEPS else self._workers

@@ -1,0 +1,1 @@
+"""Tools of others beside the program: NVIDIA's profilers, and what stands in their way."""

@@ -1,0 +1,182 @@
+"""A recording of all threads, begun and ended from a thread of our own.
+
+For programs that never call us at a safe place. The usual profiler attaches to the thread that
+starts it; this one is global, as the profiler's own on-demand recordings are, and can begin at any
+moment. It imports nothing: an import here could meet a half-finished one of the program.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording
+from pinchpoint.capture.windows.torch import OWN, USED, write_trace
+
+_EXPECTED_MESSAGE = b"External init callback must run in same thread"
+
+
+class GlobalWindow:
+    """One recording of every thread of the process. ``prime``, ``open``, ``step``, ``close``."""
+
+    def __init__(self, settings: Settings, folder: Path, stem: str) -> None:
+        self._settings, self._folder, self._stem = settings, folder, stem
+        self._profiler: Any = None
+        self._start_unix_ns = 0
+        self.steps = -1
+
+    def prime(self) -> None:
+        """Build the profiler. Raises RuntimeError if this torch cannot record all threads."""
+        torch = sys.modules["torch"]
+        settings = self._settings
+        OWN.building = True
+        try:
+            self._profiler = torch.autograd.profiler.profile(
+                use_cpu=True,
+                use_device="cuda" if torch.cuda.is_initialized() else None,
+                use_kineto=True,
+                record_shapes=settings.shapes or settings.flops,
+                profile_memory=settings.memory,
+                with_stack=settings.stacks,
+                with_flops=settings.flops,
+                with_modules=settings.modules,
+                experimental_config=torch._C._profiler._ExperimentalConfig(
+                    profile_all_threads=True
+                ),
+            )
+        except TypeError:
+            raise RuntimeError(
+                "this torch cannot record a program without optimizer steps or loader batches; "
+                "mark its steps: with pinchpoint.capture(...) as cap"
+            ) from None
+        finally:
+            OWN.building = False
+
+    def open(self) -> None:
+        """Warm up."""
+        USED.set()
+        with _without_expected_message():
+            self._profiler._prepare_trace()
+
+    def step(self) -> None:
+        """Begin."""
+        self._profiler._start_trace()
+        self._start_unix_ns = time.time_ns()
+        self.steps = 0
+        add_metadata = sys.modules["torch"].autograd._add_metadata_json
+        for name in ("stacks", "shapes", "memory", "modules", "flops"):
+            if getattr(self._settings, name):
+                add_metadata(_METADATA[name], "1")
+
+    def close(self, *, step_ended: bool = False) -> Recording:
+        """End and write the file; what went wrong is in the answer, nothing is raised."""
+        end_ns = time.time_ns()
+        if not self._start_unix_ns:
+            return Recording(None, NOT_BEGUN, end_ns, end_ns, 0)
+        torch = sys.modules["torch"]
+        file, problem = None, None
+        try:
+            let_the_device_catch_up()  # else kernels that have not run yet are missing at the end
+            result = torch.autograd.profiler._disable_profiler()
+            torch.autograd.profiler._run_on_profiler_stop()
+            file = write_trace(result.save, self._folder, self._stem)
+        except (AttributeError, BrokenTrace, OSError, RuntimeError) as error:
+            problem = str(error).splitlines()[0]
+        return Recording(file, problem, self._start_unix_ns, end_ns, 0)
+
+
+_METADATA = {
+    "stacks": "with_stack",
+    "shapes": "record_shapes",
+    "memory": "profile_memory",
+    "modules": "with_modules",
+    "flops": "with_flops",
+}
+
+
+@contextmanager
+def _without_expected_message() -> Iterator[None]:
+    """Keep one known line of the profiler out of the program's output; all else is passed on.
+
+    The first use from another thread than the main one prints it, to no consequence.
+    """
+    try:
+        real = os.dup(2)
+    except OSError:  # the program has closed its standard error
+        yield
+        return
+    from tempfile import TemporaryFile
+
+    with TemporaryFile() as kept:
+        sys.stderr.flush()
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(real, 2)
+            os.close(real)
+            kept.seek(0)
+            for line in kept:
+                if _EXPECTED_MESSAGE not in line:
+                    os.write(2, line)
+
+
+CATCH_UP_S = 5.0  # at most: a program that hangs must not keep its recording from being written
+
+
+class _Captures:
+    """How many graphs are being captured now."""
+
+    count = 0
+    lock = threading.Lock()
+
+    @classmethod
+    def changed(cls, by: int) -> None:
+        """A capture begins or ends."""
+        with cls.lock:
+            cls.count += by
+
+
+def watch_captures(graphs: Any) -> None:
+    """Count the captures of ``torch.cuda.graphs``."""
+    enter, leave = graphs.graph.__enter__, graphs.graph.__exit__
+
+    def __enter__(context: Any) -> Any:  # noqa: N807
+        _Captures.changed(+1)
+        try:
+            return enter(context)
+        except BaseException:
+            _Captures.changed(-1)
+            raise
+
+    def __exit__(context: Any, *raised: Any) -> Any:  # noqa: N807
+        try:
+            return leave(context, *raised)
+        finally:
+            _Captures.changed(-1)
+
+    graphs.graph.__enter__, graphs.graph.__exit__ = __enter__, __exit__
+
+
+def let_the_device_catch_up() -> bool:
+    """Wait for the devices that this process uses; whether they are done."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized() or _Captures.count:
+        return False
+    done = threading.Event()
+
+    def wait() -> None:
+        with contextlib.suppress(Exception):
+            for device in range(torch.cuda.device_count()):
+                if torch.cuda.memory_reserved(device):  # no context is made where there is none
+                    torch.cuda.synchronize(device)
+            done.set()
+
+    threading.Thread(target=wait, name="pinchpoint-catch-up", daemon=True).start()
+    return done.wait(CATCH_UP_S)

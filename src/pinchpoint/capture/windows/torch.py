@@ -1,0 +1,133 @@
+"""A bounded recording with ``torch.profiler``, opened, stepped and closed on one thread."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording, TraceFile, pack
+
+
+class OwnProfiler(threading.local):
+    """True while we build a profiler ourselves, so that ours is told from the program's."""
+
+    building = False
+
+
+OWN = OwnProfiler()
+USED = threading.Event()  # the profiler has been started by us in this process or before its fork
+
+
+class TorchWindow:
+    """One recording. ``prime`` early, ``open``, ``step`` at each edge, ``close``."""
+
+    def __init__(self, settings: Settings, folder: Path, stem: str) -> None:
+        self._settings, self._folder, self._stem = settings, folder, stem
+        self._profiler: Any = None
+        self._start_unix_ns = 0
+        self.steps = -1
+
+    @staticmethod
+    def prime() -> None:
+        """Initialise the profiler with an empty recording.
+
+        The first use stalls the program: one or two seconds, on a busy H100 machine up to seven.
+        """
+        _nobody_else_records()
+        OWN.building = True
+        USED.set()
+        try:
+            torch_profiler = sys.modules["torch.profiler"]
+            with torch_profiler.profile(activities=_activities()):
+                pass
+        finally:
+            OWN.building = False
+
+    def open(self) -> None:
+        """Begin: the profiler warms up until the first ``step``. Raises RuntimeError."""
+        torch_profiler = sys.modules["torch.profiler"]
+        action = torch_profiler.ProfilerAction
+        _nobody_else_records()
+        settings = self._settings
+        OWN.building = True
+        try:
+            self._profiler = torch_profiler.profile(
+                activities=_activities(),
+                schedule=lambda number: action.WARMUP if number == 0 else action.RECORD,
+                record_shapes=settings.shapes or settings.flops,
+                profile_memory=settings.memory,
+                with_stack=settings.stacks,
+                with_flops=settings.flops,
+                with_modules=settings.modules,
+            )
+            self._profiler.start()
+        finally:
+            OWN.building = False
+
+    def step(self) -> None:
+        """A step ends; the recording itself begins at the first call."""
+        OWN.building = True  # the profiler builds an inner one when it begins
+        try:
+            self._profiler.step()
+        finally:
+            OWN.building = False
+        self.steps += 1
+        self._start_unix_ns = self._start_unix_ns or time.time_ns()
+
+    def close(self, *, step_ended: bool = False) -> Recording:
+        """End and write the file; what went wrong is in the answer, nothing is raised."""
+        end_ns = time.time_ns()
+        file, problem = None, None
+        if not self._start_unix_ns:
+            problem = NOT_BEGUN
+        try:
+            self._profiler.stop()
+            if problem is None:
+                file = write_trace(self._profiler.export_chrome_trace, self._folder, self._stem)
+        except (BrokenTrace, OSError, RuntimeError) as error:
+            problem = str(error).splitlines()[0]
+        self._profiler = None
+        steps = max(self.steps + step_ended, 0)
+        return Recording(file, problem, self._start_unix_ns or end_ns, end_ns, steps)
+
+
+def _nobody_else_records() -> None:
+    if sys.modules["torch"].autograd._profiler_enabled():
+        raise RuntimeError("another profiler is recording, and only one can at a time")
+
+
+def _activities() -> list[Any]:
+    """The CPU, and the device that the program uses; asking for another one would initialise it."""
+    torch = sys.modules["torch"]
+    activity = torch.profiler.ProfilerActivity
+    found = [activity.CPU]
+    if torch.cuda.is_initialized():
+        found.append(activity.CUDA)
+    xpu = getattr(torch, "xpu", None)
+    if xpu is not None and xpu.is_initialized():
+        found.append(activity.XPU)
+    return found
+
+
+def write_trace(export: Callable[[str], object], folder: Path, stem: str) -> TraceFile:
+    """Let the profiler write its JSON and keep it compressed. Raises BrokenTrace or OSError."""
+    raw = folder / f".{stem}.{time.monotonic_ns()}.json"
+    try:
+        export(str(raw))
+        if not raw.exists():
+            raise BrokenTrace("the profiler wrote no file; is the disk full?")
+        return pack(raw, _unused(folder, stem))
+    finally:
+        raw.unlink(missing_ok=True)
+
+
+def _unused(folder: Path, stem: str) -> Path:
+    for number in range(1, 1000):
+        extra = "" if number == 1 else f".{number}"
+        path = folder / f"{stem}{extra}.trace.json.gz"
+        if not path.exists():
+            return path
+    raise BrokenTrace(f"{folder} holds a thousand recordings of this process")

@@ -1,0 +1,168 @@
+"""What torch and JAX tell of a program: a step ended, a batch came, an iterator was made.
+
+>>> stop = OPTIMIZER_STEPPED.listen(lambda optimizer: ..., lambda module, error: ...)
+
+The program is patched once, however many listen, and only for what is listened to.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Callable
+
+from .after_import import Failed, after_import
+
+Undo = Callable[[], bool]  # whether everything is as it was
+
+
+class Event:
+    """Something that happens in the program, told to all who listen in this process.
+
+    A forked copy of the process hears nothing, unless it begins to listen itself.
+    """
+
+    def __init__(self, module: str, patch: Callable[[Any, Event], Undo]) -> None:
+        self._module, self._patch = module, patch
+        self._listeners: list[Callable[..., None]] = []
+        self._undo: Undo | None = None
+        self._pid = -1
+
+    def listen(self, heard: Callable[..., None], failed: Failed) -> Callable[[], None]:
+        """Call ``heard`` each time, from when the program has the module; returns how to stop.
+
+        ``failed(module, error)`` is called if the module cannot be patched.
+        """
+        if self._pid != os.getpid():
+            self._listeners, self._pid = [], os.getpid()
+        self._listeners.append(heard)
+        take_back = after_import(self._module, self._put_on, failed)
+
+        def stop() -> None:
+            take_back()
+            if heard in self._listeners:
+                self._listeners.remove(heard)
+            if not self._listeners and self._undo is not None and self._undo():
+                self._undo = None
+
+        return stop
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody listens in this process."""
+        return bool(self._listeners) and os.getpid() == self._pid
+
+    def tell(self, *what: Any) -> None:
+        """It happened."""
+        for heard in tuple(self._listeners):
+            heard(*what)
+
+    def _put_on(self, module: Any) -> None:
+        if self._undo is None:
+            self._undo = self._patch(module, self)
+
+
+def _replace(kind: Any, name: str, replacement: Any) -> Undo:
+    original = getattr(kind, name)
+    setattr(kind, name, replacement)
+
+    def undo() -> bool:
+        if getattr(kind, name) is not replacement:
+            return False  # somebody has wrapped ours since
+        setattr(kind, name, original)
+        return True
+
+    return undo
+
+
+def _hook_optimizers(module: Any, event: Event) -> Undo:
+    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if event.wanted:
+            event.tell(optimizer)
+
+    return _register(module, stepped)
+
+
+def _hook_eager_optimizers(module: Any, event: Event) -> Undo:
+    torch = sys.modules["torch"]
+
+    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+        compiler: Any = getattr(torch, "compiler", None)  # torch 2.1, and the question later
+        if hasattr(compiler, "is_compiling") and compiler.is_compiling():
+            return  # torch.compile traces this hook: to it, there must be nothing here
+        if event.wanted:
+            event.tell(optimizer)
+
+    return _register(module, stepped)
+
+
+def _register(module: Any, stepped: Callable[[Any, Any, Any], None]) -> Undo:
+    register = getattr(module, "register_optimizer_step_post_hook", None)
+    if register is None:
+        raise RuntimeError("torch before 2.0 does not tell of optimizer steps")
+    handle = register(stepped)
+
+    def undo() -> bool:
+        handle.remove()
+        return True
+
+    return undo
+
+
+def _hook_next_batch(module: Any, event: Event) -> Undo:
+    next_batch = module._BaseDataLoaderIter.__next__
+
+    def __next__(self: Any) -> Any:  # noqa: N807 - replaces the method of that name
+        if not event.wanted:
+            return next_batch(self)
+        start_ns, got = time.perf_counter_ns(), False
+        try:
+            batch = next_batch(self)
+            got = True
+        finally:
+            event.tell(start_ns, time.perf_counter_ns(), self, got)
+        return batch
+
+    return _replace(module._BaseDataLoaderIter, "__next__", __next__)
+
+
+def _hook_new_iterator(module: Any, event: Event) -> Undo:
+    make_iterator = module.DataLoader.__iter__
+
+    def __iter__(self: Any) -> Any:  # noqa: N807
+        start_ns = time.perf_counter_ns()
+        iterator = make_iterator(self)
+        if event.wanted:
+            event.tell(time.perf_counter_ns() - start_ns, self)
+        return iterator
+
+    return _replace(module.DataLoader, "__iter__", __iter__)
+
+
+def _hook_annotations(module: Any, event: Event) -> Undo:
+    annotation = module.StepTraceAnnotation
+    enter = annotation.__enter__
+
+    def __enter__(step: Any) -> Any:  # noqa: N807
+        if event.wanted:
+            event.tell()
+        return enter(step)
+
+    return _replace(annotation, "__enter__", __enter__)
+
+
+OPTIMIZER_STEPPED = Event("torch.optim.optimizer", _hook_optimizers)
+"""``heard(optimizer)`` after a step of any torch optimizer. Costs a compiled step a graph break."""
+
+EAGER_OPTIMIZER_STEPPED = Event("torch.optim.optimizer", _hook_eager_optimizers)
+"""``heard(optimizer)`` after a step that is not compiled; compiled ones stay as they are."""
+
+BATCH_FETCHED = Event("torch.utils.data.dataloader", _hook_next_batch)
+"""``heard(start_ns, end_ns, iterator, got)``: the program waited; ``got``: and has a batch now."""
+
+ITERATOR_BUILT = Event("torch.utils.data.dataloader", _hook_new_iterator)
+"""``heard(duration_ns, loader)``: an iterator was made, which is where workers start."""
+
+STEP_ANNOTATED = Event("jax.profiler", _hook_annotations)
+"""``heard()``: the program enters a ``jax.profiler.StepTraceAnnotation``."""

@@ -1,0 +1,199 @@
+"""Records when steps end, without a synchronisation and without changing the program.
+
+A step ends where an optimizer's ``step`` returns, or where the program says so. With CUDA, an
+event is recorded there on the current stream: the times between events are the periods between
+completions, which is what a step takes, while the host may run far ahead. Everything is
+written once, when the program ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import time
+from typing import Any, Callable
+
+from . import FOLDER_VARIABLE
+from .hooks import BATCH_FETCHED, OPTIMIZER_STEPPED
+
+SCHEMA = "bench.inside/1"
+MOST_MARKS = 1_000_000  # bounds memory; a longer run keeps its first million steps
+_MARK = "mark"
+
+
+class _Series:
+    """The ends of the steps of one source."""
+
+    def __init__(self) -> None:
+        self.host_ns: list[int] = []
+        self.events: list[Any] = []
+        self.work: list[float | None] = []
+        self.data_wait_ns: list[int] = []
+        self.batches: list[int] = []
+        self.frames: list[int | None] = []
+
+
+class _Recorder:
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.pid = os.getpid()
+        self.series: dict[str, _Series] = {}
+        self.wait_ns = 0
+        self.batches = 0
+        self.batch_size: int | None = None
+        self.problems: list[str] = []
+
+    def mark(self, source: str, work: float | None = None) -> None:
+        """A step of this source ends now."""
+        series = self.series.setdefault(source, _Series())
+        if os.getpid() != self.pid or len(series.host_ns) >= MOST_MARKS:
+            return
+        series.events.append(_cuda_event())
+        series.host_ns.append(time.perf_counter_ns())
+        series.work.append(work)
+        series.data_wait_ns.append(self.wait_ns)
+        series.batches.append(self.batches)
+        series.frames.append(_compiled_frames())
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer made its step."""
+        self.mark(f"optimizer {type(optimizer).__name__} {id(optimizer):x}")
+
+    def waited(self, start_ns: int, end_ns: int, iterator: Any, got: bool) -> None:
+        """The program waited for a batch, and ``got`` one or came to the end of its loader."""
+        self.wait_ns += end_ns - start_ns
+        if not got:
+            return
+        self.batches += 1
+        size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+        if isinstance(size, int):
+            self.batch_size = size
+
+    def write(self) -> None:
+        """Put everything into one file of this process."""
+        if os.getpid() != self.pid or not self.series:
+            return
+        torch = sys.modules.get("torch")
+        document = {
+            "schema": SCHEMA,
+            "pid": self.pid,
+            "rank": os.environ.get("RANK") or os.environ.get("LOCAL_RANK"),
+            "python": sys.version.split()[0],
+            "executable": sys.executable,
+            "batch_size": self.batch_size,
+            "series": {name: self._series(s) for name, s in self.series.items()},
+            "peaks": self._try(_peaks, torch),
+            "switches": self._try(_switches, torch),
+            "problems": self.problems,
+        }
+        path = os.path.join(self.folder, "steps-%d.json" % self.pid)
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            json.dump(document, file)
+        os.replace(path + ".part", path)
+
+    def _series(self, series: _Series) -> dict[str, Any]:
+        return {
+            "host_ns": series.host_ns,
+            "device_ms": self._try(_between_events, series.events),
+            "work": series.work,
+            "data_wait_ns": series.data_wait_ns,
+            "batches": series.batches,
+            "frames": series.frames,
+        }
+
+    def _try(self, ask: Callable[[Any], Any], about: Any) -> Any:
+        try:
+            return ask(about)
+        except Exception as error:
+            self.note(ask.__name__.strip("_"), error)
+            return None
+
+    def note(self, where: str, error: Exception) -> None:
+        """Keep a problem for the record; the program goes on."""
+        self.problems.append(f"{where}: {type(error).__name__}: {error}"[:300])
+
+
+def _cuda_event() -> Any:
+    """An event on the current stream, or None where CUDA is not in use."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+        return None
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _between_events(events: list[Any]) -> list[float | None] | None:
+    """Milliseconds between neighbours; None for a pair that lacks an event."""
+    known = [e for e in events if e is not None]
+    if not known:
+        return None
+    known[-1].synchronize()
+    pairs = [(events[i], events[i + 1]) for i in range(len(events) - 1)]
+    return [None if a is None or b is None else a.elapsed_time(b) for a, b in pairs]
+
+
+def _compiled_frames() -> int | None:
+    """How many frames the compiler has seen so far; None if it is not in use."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    try:
+        return None if dynamo is None else int(dynamo.counters["frames"]["total"])
+    except Exception:
+        return None
+
+
+def _peaks(torch: Any) -> dict[str, Any] | None:
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    stats = torch.cuda.memory_stats()
+    return {
+        "torch_peak_allocated_bytes": stats.get("allocated_bytes.all.peak"),
+        "torch_peak_reserved_bytes": stats.get("reserved_bytes.all.peak"),
+        "allocator_retries": stats.get("num_alloc_retries"),
+    }
+
+
+def _switches(torch: Any) -> dict[str, Any] | None:
+    if torch is None:
+        return None
+    return {
+        "torch": str(torch.__version__),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "torch_num_threads": torch.get_num_threads(),
+        "seed": torch.initial_seed(),
+    }
+
+
+_active: _Recorder | None = None
+
+
+def start() -> None:
+    """Begin, if a folder for the result was named."""
+    global _active
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if not folder or _active is not None:
+        return
+    _active = _Recorder(folder)
+    OPTIMIZER_STEPPED.listen(_active.stepped, _active.note)
+    BATCH_FETCHED.listen(_active.waited, _active.note)
+    atexit.register(_write)
+
+
+def _write() -> None:
+    try:
+        if _active is not None:
+            _active.write()
+    except Exception as error:
+        sys.stderr.write(f"pinchpoint: steps were not written ({error})\n")
+
+
+def mark(work: float | None = None) -> None:
+    """A step of the program ends now; ``work`` units were done."""
+    if _active is not None:
+        _active.mark(_MARK, work)

@@ -1,0 +1,132 @@
+"""Events of a program: patched once, told to all who listen, put back when nobody does."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from pinchpoint.inside.hooks import BATCH_FETCHED, ITERATOR_BUILT, Event, _replace
+
+
+class Loader:
+    def take(self):
+        return "batch"
+
+
+@pytest.fixture
+def event(monkeypatch):
+    """An event of a module that is there: ``take`` of its loader was called."""
+    original = Loader.take
+    monkeypatch.setitem(sys.modules, "loading", SimpleNamespace(Loader=Loader))
+
+    def hook(module, event):
+        def take(self):
+            if event.wanted:
+                event.tell(self)
+            return original(self)
+
+        return _replace(module.Loader, "take", take)
+
+    yield Event("loading", hook)
+    Loader.take = original
+
+
+def never(module, error):
+    raise AssertionError(f"{module}: {error}")
+
+
+def test_two_listeners_share_one_patch_and_the_last_one_undoes_it(event):
+    original, first, second = Loader.take, [], []
+    stop_first = event.listen(first.append, never)
+    patched = Loader.take
+    stop_second = event.listen(second.append, never)
+    assert Loader.take is patched is not original
+    assert Loader().take() == "batch"
+    stop_first()
+    Loader().take()
+    assert (len(first), len(second)) == (1, 2)
+    stop_second()
+    assert Loader.take is original
+
+
+def test_a_patch_that_somebody_wrapped_stays_and_tells_once(event):
+    heard = []
+    stop = event.listen(heard.append, never)
+    ours = Loader.take
+    Loader.take = lambda self: ours(self)
+    stop()
+    assert Loader().take() == "batch"
+    assert heard == []
+    event.listen(heard.append, never)
+    Loader().take()
+    assert len(heard) == 1
+
+
+def test_a_forked_copy_hears_nothing_until_it_listens(event, monkeypatch):
+    inherited, own = [], []
+    event.listen(inherited.append, never)
+    monkeypatch.setattr(os, "getpid", lambda: -2)
+    Loader().take()
+    assert inherited == []
+    event.listen(own.append, never)
+    Loader().take()
+    assert (len(inherited), len(own)) == (0, 1)
+
+
+def test_a_module_that_cannot_be_patched_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "loading", SimpleNamespace())
+    failed = []
+    event = Event("loading", lambda module, event: module.missing)
+    event.listen(lambda: None, lambda module, error: failed.append((module, type(error))))
+    assert failed == [("loading", AttributeError)]
+
+
+@pytest.mark.torch
+def test_batches_of_torch_and_the_end_of_a_loader():
+    torch = pytest.importorskip("torch", reason="hooks torch's loader")
+    from torch.utils.data import dataloader
+
+    before = dataloader._BaseDataLoaderIter.__next__, dataloader.DataLoader.__iter__
+    got, built = [], []
+    stops = [
+        BATCH_FETCHED.listen(lambda start, end, iterator, batch: got.append(batch), never),
+        ITERATOR_BUILT.listen(lambda duration_ns, loader: built.append(loader), never),
+    ]
+    loader = dataloader.DataLoader(torch.arange(4), batch_size=2)
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
+    for stop in stops:
+        stop()
+    assert got == [True, True, False]
+    assert built == [loader]
+    assert before == (dataloader._BaseDataLoaderIter.__next__, dataloader.DataLoader.__iter__)
+
+
+COMPILED = """
+import torch
+from pinchpoint.inside.hooks import EAGER_OPTIMIZER_STEPPED, OPTIMIZER_STEPPED
+eager, every = [], []
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 2)).sum().backward()
+never = lambda module, error: print(module, error)
+stop = EAGER_OPTIMIZER_STEPPED.listen(eager.append, never)
+torch.compile(optimizer.step, backend="eager")()
+print("traced as nothing", len(eager))
+optimizer.step()
+print("plain", len(eager))
+OPTIMIZER_STEPPED.listen(every.append, never)
+torch.compiler.reset()
+torch.compile(optimizer.step, backend="eager")()
+print("heard", len(every))
+"""
+
+
+@pytest.mark.torch
+def test_compiled_steps_are_left_alone_by_who_wants_that(tmp_path):
+    pytest.importorskip("torch", reason="compiles a step")
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout.splitlines() == ["traced as nothing 0", "plain 1", "heard 1"], done.stderr
