@@ -4,7 +4,8 @@ from types import ModuleType
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.diagnosis.engine import ask, rule_modules
+from pinchpoint.diagnosis.asking import ask
+from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import HEADINGS, RECORD_FOR, NotChecked
 from pinchpoint.trace import Device
 
@@ -77,9 +78,9 @@ def test_silence_is_clear():
     assert ask("example", rule(lambda trace: iter(())), empty()).answer == "clear"
 
 
-@pytest.mark.parametrize("id_", sorted(rule_modules()))
+@pytest.mark.parametrize("id_", sorted(rules()))
 def test_every_rule_has_its_page_and_declarations(id_):
-    module = rule_modules()[id_]
+    module = rules()[id_]
     page = module.__doc__ or ""
     title, *_ = page.strip().splitlines()
     assert title.endswith("."), "the page begins with one sentence"

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-
-from pinchpoint.diagnosis.rule import Finding
 from pinchpoint.diagnosis.spoken import in_its_words, recordable
+
+from pinchpoint.diagnosis.finding import Found
 from pinchpoint.trace import Device
 from program import Program
 
@@ -13,7 +13,7 @@ KNOB = "pinchpoint try --knob tf32 -- python train.py"
 
 
 def finding(hint):
-    return Finding(summary="", evidence=(), cost_ns_per_step=1, fix="", confirm=KNOB, hint=hint)
+    return Found(summary="", evidence=(), cost_ns_per_step=1, fix="", confirm=KNOB, hint=hint)
 
 
 def program(operator, vendor="nvidia"):

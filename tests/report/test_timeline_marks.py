@@ -11,7 +11,7 @@ from pinchpoint.analysis.replay.changes import (
     RemoveRecordingCost,
     ScaleHostSpans,
 )
-from pinchpoint.diagnosis.rule import Finding
+from pinchpoint.diagnosis.finding import Found
 from pinchpoint.report import diagnose
 from pinchpoint.report import timeline_marks as module
 from pinchpoint.report.occurrences import Occurrences, occurrences
@@ -25,7 +25,7 @@ def rows(*values):
 
 
 def finding(*changes):
-    return Finding("", (), 1, "", "", changes=changes)
+    return Found("", (), 1, "", "", changes=changes)
 
 
 def training():

@@ -1,8 +1,9 @@
 """The report for a GitHub workflow: annotations in the log, Markdown for the job summary."""
 
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report import markdown, terminal, wording
 from pinchpoint.report.clean import clean
-from pinchpoint.report.document import FindingItem, Report
+from pinchpoint.report.document import Report
 
 
 def annotations(report: Report) -> str:
@@ -29,7 +30,7 @@ def job_summary(report: Report) -> str:
     return markdown.render(report)
 
 
-def _annotation(report: Report, finding: FindingItem) -> str:
+def _annotation(report: Report, finding: Finding) -> str:
     properties = {}
     if finding.location and finding.location.file:
         properties["file"] = finding.location.file

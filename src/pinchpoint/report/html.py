@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
 from pinchpoint.report.closing import closing_sentence
-from pinchpoint.report.document import FindingItem, Report
+from pinchpoint.report.document import Report
 from pinchpoint.report.html_tables import shown_table
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 from pinchpoint.report.roofline_svg import roofline_svg
@@ -114,7 +115,7 @@ def _small_parts(report: Report) -> str:
     return in_unit(sum(rest), _unit(report))
 
 
-def _finding(report: Report, finding: FindingItem) -> dict[str, object]:
+def _finding(report: Report, finding: Finding) -> dict[str, object]:
     gain = wording.gain(report, finding)
     where = wording.place(finding.location)
     return {

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from textwrap import wrap
 
+from pinchpoint.analysis.kernel_issues import IssueKind
 from pinchpoint.report.document import ResultTable
 from pinchpoint.report.kernels_document import KernelsDocument, LaunchInfo, MarkInfo
 from pinchpoint.report.plain import ascii_only, middle_cut, plain
@@ -19,11 +20,11 @@ _PLAIN = Look()
 _SIGN = {"good": "+", "fair": "o", "poor": "-", None: " "}
 
 
-_LIMITS = {
-    "kernel-compute-bound": "compute-bound",
-    "kernel-memory-bound": "memory-bound",
-    "kernel-latency-bound": "latency-bound",
-    "kernel-too-small": "too small",
+_LIMITS: dict[str, str] = {
+    IssueKind.COMPUTE_BOUND: "compute-bound",
+    IssueKind.MEMORY_BOUND: "memory-bound",
+    IssueKind.LATENCY_BOUND: "latency-bound",
+    IssueKind.TOO_SMALL: "too small",
 }
 
 

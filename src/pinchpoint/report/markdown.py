@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterable, Iterator
 
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
 from pinchpoint.report.closing import closing_sentence
-from pinchpoint.report.document import FindingItem, Report, ResultTable
+from pinchpoint.report.document import Report, ResultTable
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 
 _TABLE_ROWS = 20
@@ -116,7 +117,7 @@ def _breakdown(report: Report) -> Iterator[str]:
     )
 
 
-def _finding(report: Report, finding: FindingItem, position: int) -> Iterator[str]:
+def _finding(report: Report, finding: Finding, position: int) -> Iterator[str]:
     gain = wording.gain(report, finding)
     yield ""
     yield f"### {position}. {escape(finding.id)}: {escape(gain)}"

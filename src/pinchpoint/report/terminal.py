@@ -8,11 +8,12 @@ from io import StringIO
 from rich.console import Console
 from rich.text import Text
 
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
 from pinchpoint.report.closing import closing_sentence
 from pinchpoint.report.columns import numeric, shown_value
-from pinchpoint.report.document import FindingItem, Report, ResultTable
+from pinchpoint.report.document import Report, ResultTable
 from pinchpoint.report.plain import ascii_only
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 from pinchpoint.report.to_copy import GLUE, spaced, unbroken, whole
@@ -114,9 +115,7 @@ def _breakdown(report: Report) -> Iterator[_Block]:
         yield _Block(((figures, ""), ("█" * round(_BAR_WIDTH * ns / total), "cyan")))
 
 
-def _finding(
-    report: Report, finding: FindingItem, position: int, verbose: bool
-) -> Iterator[_Block]:
+def _finding(report: Report, finding: Finding, position: int, verbose: bool) -> Iterator[_Block]:
     gain = wording.gain(report, finding)
     yield _Block(((f"{finding.id:<18} ", "bold"), (gain, "green")), f"{position:<2} ")
     yield _line(finding.summary, lead="   ")
@@ -138,7 +137,7 @@ def _finding(
         yield _line(finding.confirm, lead="   confirm  ")
 
 
-def _about_the_cost(report: Report, finding: FindingItem) -> Iterator[_Block]:
+def _about_the_cost(report: Report, finding: Finding) -> Iterator[_Block]:
     """Why it does not fit the step or the gain, where it does not."""
     if steps := wording.counted_in(report, finding):
         yield _line(steps, lead="   counted  ")

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from pinchpoint.cli import main
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.importers import load
-from pinchpoint.report.document import LocationInfo
 from pinchpoint.report.ways_out.sarif import sarif
 from pinchpoint.report.ways_out.tabular import csv_tables, csv_text
 from report_sample import full_report, hostile_report
@@ -56,7 +56,7 @@ def test_sarif_points_to_the_source_line():
     ],
 )
 def test_sarif_addresses(file, uri):
-    finding = msgspec.structs.replace(full_report().findings[0], location=LocationInfo(file=file))
+    finding = msgspec.structs.replace(full_report().findings[0], location=Location(file=file))
     result = msgspec.json.decode(sarif(full_report(findings=(finding,))))["runs"][0]["results"][0]
     if uri is None:
         assert "locations" not in result

@@ -3,7 +3,7 @@
 import msgspec
 
 from pinchpoint.analysis.ranks.summary import RankSummary
-from pinchpoint.report.document import FindingItem
+from pinchpoint.diagnosis.finding import Finding
 
 PART_SCHEMA = "pinchpoint.ranks-part/1"
 
@@ -16,7 +16,7 @@ class FoundOnRank(_Part, frozen=True, kw_only=True):
     """A finding of one rank's own rules."""
 
     saving_ns: int
-    item: FindingItem
+    item: Finding
 
 
 class RankRecord(_Part, frozen=True, kw_only=True):

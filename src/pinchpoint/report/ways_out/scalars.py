@@ -5,8 +5,9 @@ Names end in their unit. What is not known is left out.
 
 from collections.abc import Iterator
 
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report import wording
-from pinchpoint.report.document import FindingItem, Report
+from pinchpoint.report.document import Report
 
 _NS_PER_MS = 1e6
 
@@ -34,7 +35,7 @@ def _named(report: Report) -> Iterator[tuple[str, float]]:
         yield from _finding(report, finding)
 
 
-def _finding(report: Report, finding: FindingItem) -> Iterator[tuple[str, float]]:
+def _finding(report: Report, finding: Finding) -> Iterator[tuple[str, float]]:
     base = wording.base_ns(report)
     yield from _known(f"findings/{finding.id}/costs_ms", finding.cost_ns_per_step)
     if base is not None and finding.predicted_step_ns is not None:
