@@ -1,6 +1,7 @@
 """A report written by hand that holds one of everything; no analysis is involved."""
 
 from pinchpoint.diagnosis.finding import Evidence, Finding, Location, Unanswered
+from pinchpoint.diagnosis.record import Need
 from pinchpoint.report.document import (
     DeviceInfo,
     Health,
@@ -124,8 +125,18 @@ _FACTS = {
     "together_ns": 9_900_000,
     "together_range_ns": (9_400_000, 10_800_000),
     "not_checked": (
-        Unanswered(id="memory-fragmentation", why="no allocations", record="a memory snapshot"),
-        Unanswered(id="oom-risk", why="no allocations", record="a memory snapshot of a step"),
+        Unanswered(
+            id="memory-fragmentation",
+            why="no allocations",
+            record="a memory snapshot",
+            needs=Need.SNAPSHOT,
+        ),
+        Unanswered(
+            id="oom-risk",
+            why="no allocations",
+            record="a memory snapshot of a step",
+            needs=Need.SNAPSHOT,
+        ),
         Unanswered(id="register-spill", why="no kernel counters"),
     ),
     "clear": ("launch-bound", "unfused-optimizer"),

@@ -16,7 +16,7 @@ HOST, DEVICE = ScaleHostSpans(ROWS, 0.0), ScaleDeviceOps(ROWS, 0.5)
 
 def ranked(change, saving_ms, given=()):
     """A cause that takes 50 of 160 ms."""
-    cause = Found("slow", (), 50 * MS, "fix it", "look", changes=(change,))
+    cause = Found(summary="slow", evidence=(), cost_ns_per_step=50 * MS, changes=(change,))
     after = Prediction((160 - saving_ms) * MS, (0, 160 * MS), 160 * MS)
     return Ranked("slow-transform", cause, after, saving_ms * MS, given)
 

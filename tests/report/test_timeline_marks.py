@@ -25,7 +25,7 @@ def rows(*values):
 
 
 def finding(*changes):
-    return Found("", (), 1, "", "", changes=changes)
+    return Found(summary="", evidence=(), cost_ns_per_step=1, changes=changes)
 
 
 def training():

@@ -22,8 +22,8 @@ from pinchpoint.diagnosis.record import Need, Record
 
 HEADINGS = ("What it looks for", "Why it matters", "How to fix it", "When to ignore it")
 
-# A cause worth less than this share of the step is no finding: steps of a steady program differ by
-# 1 to 2 % from each other, and nobody could prove a smaller gain with a handful of runs.
+# A cause worth less than this share of the step is no finding: a smaller gain is within the error
+# of the step that it is predicted from (docs/accuracy.md), and of a handful of runs.
 MATERIAL_STEP_RATIO = 0.03
 
 # How to prove a fix where no knob of ``pinchpoint try`` makes it.

@@ -6,16 +6,15 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleDeviceOps
 from pinchpoint.diagnosis.rule import NotChecked
-from pinchpoint.diagnosis.rules import (
+from pinchpoint.diagnosis.rules.host import cpu_limited, thread_oversubscription
+from pinchpoint.diagnosis.rules.machine import (
     clock_throttled,
-    cpu_limited,
     gpu_contention,
     gpu_hardware_fault,
-    launch_blocking_env,
     numa_remote,
     pcie_degraded,
-    thread_oversubscription,
 )
+from pinchpoint.diagnosis.rules.synchronising import launch_blocking_env
 from pinchpoint.trace import MemoryKind, RunFacts
 
 MS = 1_000_000

@@ -17,7 +17,7 @@ from pinchpoint.analysis.ranks.stragglers import Straggler
 from pinchpoint.analysis.ranks.what_if import Replay
 from pinchpoint.diagnosis.finding import Evidence, Location
 
-MOST_NAMED = 3  # in a sentence
+MOST_NAMED = 3  # in a sentence; more are counted
 SURE_RATIO, LESS_RATIO = 0.15, 0.25  # as for every replay: see analysis.replay.predict
 
 FIXES = {

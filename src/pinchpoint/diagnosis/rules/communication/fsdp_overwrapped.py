@@ -35,7 +35,8 @@ RULE = Rule(
     parent="small-collectives",
 )
 
-FEWEST_GATHERS = 32  # a step
+# A step; a dozen blocks, wrapped whole, gather twice each: forward and backward.
+FEWEST_GATHERS = 32
 SMALL_BYTES = 8 << 20  # an all-gather of this size takes as long as its latency and launch
 LAYERS_IN_A_BLOCK = 6  # linear layers and norms of a transformer block
 

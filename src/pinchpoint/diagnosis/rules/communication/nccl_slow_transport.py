@@ -46,11 +46,13 @@ STEADY_RATIO = 0.25  # waiting for a peer varies from step to step, a link hardl
 ONE_NODE = 8  # ranks of a group that can share one link domain
 SLOW_RATIO = 0.03  # of the link: a ring reaches 50 to 80 %, sockets under 1 %
 REACHED_RATIO = 0.5  # of the link's one direction; measured 0.52 with two H100 at 128 MB
-SLOW_TRANSFER_RATIO = 0.2  # of what it should reach, once waiting is left out
+# Of what it should reach once waiting is left out; sharing a link with one other halves it.
+SLOW_TRANSFER_RATIO = 0.2
 # A transfer may take this many times as long as the expected rate makes it; rings on good links
 # reach 80 % of them.
 LONGEST, SHORTEST = 2.0, REACHED_RATIO / 0.8
 SLOW_BYTES_PER_S = 3e9  # without a data sheet or between nodes: slower than 25-gigabit Ethernet
+# What PCIe 4 x16 and 200-gigabit links give in one direction, less the protocol.
 USUAL_BYTES_PER_S = 20e9
 _CONFIRM = 'pinchpoint bench ab -- "torchrun train.py" "env NCCL_P2P_DISABLE=0 torchrun train.py"'
 

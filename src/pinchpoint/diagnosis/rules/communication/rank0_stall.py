@@ -35,7 +35,7 @@ from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("device_ops",), record=ALL_RANKS, looks_at="job", parent="straggler-rank")
-_FEWEST_RANKS = 2
+_FEWEST_RANKS = 2  # somebody is late only beside somebody else
 
 
 def check(trace: Trace) -> Iterator[Found]:

@@ -42,8 +42,8 @@ from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("device_ops",), record=ALL_RANKS, looks_at="job")
 _CONFIRM = "record the job again after the fix: pinchpoint ranks DIR"
-_FEWEST_RANKS = 2
-_NAMED_STEPS = 3
+_FEWEST_RANKS = 2  # somebody is late only beside somebody else
+_NAMED_STEPS = 3  # in a sentence; more are counted
 
 
 def check(trace: Trace) -> Iterator[Found]:

@@ -52,9 +52,12 @@ RULE = Rule(
     knobs=("omp_threads",),
 )
 
-LEAST_STALL_RATIO = 0.1  # of the step
+# Of the step; a judgement: single long operators are taken for stalls by chance.
+LEAST_STALL_RATIO = 0.1
+# A thread in Python this much of the time holds the lock: gil-contention, not cores.
 BUSY_RATIO = 0.5
-LEAST_WAIT_RATIO = 0.1  # of the step
+# Of the step: half of the wait is taken as sure, which is then well above 3 %.
+LEAST_WAIT_RATIO = 0.1
 WORKING_RATIO = 0.7  # of their time, workers that cannot keep up prepare batches
 SATURATED_RATIO = 0.8  # of the allowed cores, the run's processes used
 THROTTLED_RATIO = 0.05  # of the time, the control group was stopped

@@ -44,9 +44,9 @@ RULE = Rule(
     advice={Framework.OTHER: {"confirm": ANY_PROGRAM}},
 )
 
-TOO_MANY_RATIO = 2.0  # compute threads a core
+TOO_MANY_RATIO = 2.0  # compute threads a core; up to two share a core with two hardware threads
 QUEUEING_RATIO = 1.5  # runnable threads a core, sampled
-LEAST_WAIT_RATIO = 0.1  # of the step
+LEAST_WAIT_RATIO = 0.1  # of the step; the sure part of the gain is 3 % then
 SURE_SHARE, BEST_SHARE = 0.3, 0.9  # of the wait that goes when threads fit the cores
 
 

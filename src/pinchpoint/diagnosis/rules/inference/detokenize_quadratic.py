@@ -35,7 +35,8 @@ from pinchpoint.trace.durations import duration
 RULE = Rule(needs=("host_ops",), record=STACKS_OVER_TOKENS)
 
 FEWEST_STEPS = 4  # to tell growth from noise
-GROWTH_RATIO = 1.2  # of the time, from the first third of the steps to the last
+# Of the time, from the first third of the steps to the last; steady work varies by less.
+GROWTH_RATIO = 1.2
 
 
 def check(trace: Trace) -> Iterator[Found]:

@@ -37,7 +37,8 @@ RULE = Rule(
     knobs=("batch_size",),
 )
 
-FEWEST_PASSES = 4  # in one step
+# In one step; two or three are parts of one model, or models that check each other.
+FEWEST_PASSES = 4
 
 
 def check(trace: Trace) -> Iterator[Found]:

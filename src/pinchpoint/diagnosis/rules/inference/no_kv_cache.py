@@ -33,7 +33,8 @@ from pinchpoint.trace.named import rows_named
 
 RULE = Rule(needs=("host_ops", "device_ops"), record=SHAPES, advice=NO_HINT)
 
-FEWEST_STEPS = 2
+FEWEST_STEPS = 2  # to see a length grow
+# Below it a prefix costs hardly more than one token, both being bound by weights.
 SHORTEST_PREFIX = 16
 ATTENTION_HOST_NS = 100_000  # host time of one attention call whose shape is known already
 CACHE_WRITE_NS = 20_000  # host time of writing a token's key and value, two eager operators

@@ -27,9 +27,9 @@ KERNEL_RULE = Rule(needs=("kernel_counters",), record=COUNTERS, about=About.KERN
 TORCH_HINT_RULE = replace(KERNEL_RULE, advice=NO_HINT)  # whose hint is PyTorch code
 
 HALF_WAY = 0.5  # of the distance to the roof, where the counters do not say what a fix would win
-_MOST_LAUNCHES_SHOWN = 3
-_LONGEST_QUOTE = 200
-_LONGEST_PATTERN = 40
+_MOST_LAUNCHES_SHOWN = 3  # the costliest; a longer list is no evidence but a table
+_LONGEST_QUOTE = 200  # characters: two lines of a terminal
+_LONGEST_PATTERN = 40  # characters: fits a command line, and tells kernels apart
 _WHOLE_MICROSECONDS_NS = 100_000  # from here on decimals say nothing
 
 

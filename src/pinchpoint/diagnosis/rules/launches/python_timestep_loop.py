@@ -34,7 +34,8 @@ RULE = Rule(
     parent="launch-bound",
 )
 
-FEWEST_TURNS = 16  # of one module instance in a step
+# Of one module instance in a step; shared modules of a model are called a few times.
+FEWEST_TURNS = 16
 LEAST_SHARE = 0.5  # of the step's launches happen inside its calls; small shared modules have few
 
 

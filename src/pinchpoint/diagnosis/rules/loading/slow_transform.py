@@ -38,7 +38,7 @@ RULE = Rule(
 ENOUGH_WORKERS = 4  # with fewer, the first thing to try is more of them
 SLOW_SAMPLE_NS = 3_000_000  # of a worker; array operations on a sample take tens of microseconds
 
-_CHANNELS = (3, 4)
+_CHANNELS = (3, 4)  # of pictures: RGB, and RGB with transparency
 
 
 def check(trace: Trace) -> Iterator[Found]:

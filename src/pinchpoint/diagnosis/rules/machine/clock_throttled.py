@@ -39,7 +39,7 @@ RULE = Rule(needs=("counters",), record=TELEMETRY)
 LEAST_HELD_RATIO = 0.2  # of the busy looks; less is a moment, not a state
 LOWER_CLOCK_RATIO = 0.97  # clocks move by a step or two of 15 MHz all the time
 LOWERED_LIMIT_RATIO = 0.97  # a power limit this far below the default was lowered by someone
-FEWEST_LOOKS = 3
+FEWEST_LOOKS = 3  # with fewer, one odd look would be a third of the evidence or more
 _COMPUTES = (Category.GEMM, Category.CONVOLUTION, Category.ATTENTION)
 
 

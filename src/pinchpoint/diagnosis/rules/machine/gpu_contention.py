@@ -44,8 +44,9 @@ RULE = Rule(
 
 LEAST_SLICE_NS = 500_000  # a turn of another process: time slices are 1 to 6 ms on NVIDIA devices
 STRETCHED_RATIO = 3.0  # against the usual duration of the same launch
-FEWEST_ALIKE = 16
-LEAST_LOST_RATIO = 0.15  # of the device time
+FEWEST_ALIKE = 16  # launches, for a median that a few stretched ones do not move
+# Of the device time; a neighbour that computes all the time takes about half.
+LEAST_LOST_RATIO = 0.15
 
 Mask = NDArray[np.bool_]
 

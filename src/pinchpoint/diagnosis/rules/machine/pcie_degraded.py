@@ -31,7 +31,7 @@ from pinchpoint.trace import Trace
 
 RULE = Rule(needs=("counters",), record=TELEMETRY)
 
-FEWEST_LOOKS = 3
+FEWEST_LOOKS = 3  # with fewer, one odd look would be a third of the evidence or more
 _OVER_THE_LINK = (Category.COPY_H2D, Category.COPY_D2H)
 
 

@@ -37,6 +37,7 @@ RULE = Rule(
     about=About.BENCHMARK,
 )
 
+# A loop of measurements repeats at least this often; programs call a kernel a few times.
 FEWEST_REPEATS = 16
 MOSTLY_RATIO = 0.8  # of the launches are the one kernel
 _TYPE_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "long int": 8, "int": 4}

@@ -35,7 +35,7 @@ RULE = Rule(
 )
 
 FIRST_RATIO = 5.0  # a first call this much longer than the median is no sample of the same thing
-FEWEST_PIECES = 4
+FEWEST_PIECES = 4  # with fewer, the first call is a third of all, and the median is no usual time
 
 
 def check(trace: Trace) -> Iterator[Found]:

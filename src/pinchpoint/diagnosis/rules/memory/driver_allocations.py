@@ -37,9 +37,9 @@ from pinchpoint.trace import ApiKind, HostKind, Trace
 
 RULE = Rule(needs=("api_calls", "host_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
 
-MOST_STEPS_RATIO = 0.6  # of the steps do it
+MOST_STEPS_RATIO = 0.6  # of the steps: a habit of the loop; growth at the start falls into few
 FEWEST_FREES = 4  # a step; one or two may be a library's workspace
-OF_A_SEARCH_RATIO = 0.5  # of the frees inside convolutions
+OF_A_SEARCH_RATIO = 0.5  # of the frees inside convolutions: then it is cudnn-autotune-churn
 SWITCHED_OFF_RATIO = 0.1  # driver allocations for each operator; with a cache there are none
 
 

@@ -36,7 +36,7 @@ RULE = Rule(
     advice={Framework.OTHER: {"fix": "Keep the cache of device memory in the loop"}},
 )
 
-MOST_STEPS_RATIO = 0.6  # of the steps do it
+MOST_STEPS_RATIO = 0.6  # of the steps: a habit of the loop, not one call between phases
 
 
 def check(trace: Trace) -> Iterator[Found]:

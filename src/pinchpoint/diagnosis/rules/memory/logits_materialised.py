@@ -32,7 +32,7 @@ RULE = Rule(
     explains_full_memory=True,
 )
 
-MAJOR_RATIO = 0.5  # of the peak
+MAJOR_RATIO = 0.5  # of the peak: more than everything else together
 SHORT_RATIO = 0.35  # where memory is short: more than any other part usually is
 
 

@@ -38,7 +38,8 @@ RULE = Rule(
     advice=NO_HINT,
 )
 
-LEAST_OF_NODES = 0.5  # NaN checks for each backward node
+# NaN checks for each backward node; anomaly detection checks every output of each.
+LEAST_OF_NODES = 0.5
 _CHECKS = ("aten::isnan", "aten::any", "aten::is_nonzero", "aten::item", "aten::ne")
 
 

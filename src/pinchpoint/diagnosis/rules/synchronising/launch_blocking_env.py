@@ -33,8 +33,9 @@ RULE = Rule(
 )
 
 VARIABLE = "CUDA_LAUNCH_BLOCKING"
+# Of the launches; the variable makes all of them wait, and clocks blur a few.
 NEARLY_ALL_RATIO = 0.9
-FEWEST_LAUNCHES = 20
+FEWEST_LAUNCHES = 20  # with fewer, a share of nine tenths says little
 WORKING_RATIO = 0.3  # of the calls' time, kernels run; a call that is slow for itself outlasts a
 # short kernel too
 CLOCKS_AGREE_NS = 2_000  # host and device clocks are aligned to a microsecond or so

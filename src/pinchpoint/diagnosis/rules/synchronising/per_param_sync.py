@@ -34,7 +34,8 @@ RULE = Rule(
 )
 
 FEWEST_READS = 16  # fewer are somebody's few values, not one for each parameter
-LEAST_OF_PARAMETERS = 0.25  # reads for each parameter tensor
+# Reads for each parameter tensor; some have no gradient, or share a check.
+LEAST_OF_PARAMETERS = 0.25
 
 
 def check(trace: Trace) -> Iterator[Found]:

@@ -39,7 +39,7 @@ RULE = Rule(
     advice=NO_HINT,
 )
 
-LARGEST_VOCABULARY = 1_000_000
+LARGEST_VOCABULARY = 1_000_000  # the largest of language models are a quarter of that
 LEAST_VOCABULARY = 4_096  # the smallest vocabularies of language models; wider than most features
 
 

@@ -34,7 +34,7 @@ RULE = Rule(needs=("device_ops", "api_calls"), record=CPU_AND_DEVICE, advice=NO_
 
 LARGE_COPY_BYTES = 16 << 20  # a layer's weights; pieces of a batch are smaller, or few
 FEWEST_COPIES = 12  # a step: a batch comes in a handful of tensors
-LEAST_BYTES = 1 << 30  # a step
+LEAST_BYTES = 1 << 30  # a step: 20 ms on PCIe 5; batches are megabytes
 EXPOSED_RATIO = 0.5  # of the copies' time: below it they run beside the computing
 
 
