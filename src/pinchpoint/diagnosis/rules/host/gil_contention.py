@@ -36,8 +36,8 @@ RULE = Rule(needs=("host_ops",), record=STACKS_OF_ALL_THREADS)
 # Of the step; a judgement: single long operators are taken for stalls by chance.
 LEAST_STALL_RATIO = 0.1
 MOSTLY_RATIO = 0.5  # of the step: enough without stacks, which would show the other thread
-# fitted: recordings without Python stacks, beside a thread that holds the lock. Single long calls do
-# not make many stalls, nearly all of them a few switch intervals long.
+# fitted: recordings without Python stacks, beside a thread that holds the lock. Single long calls
+# do not make many stalls, nearly all of them a few switch intervals long.
 FEWEST_STALLS, FEW_TURNS, NEARLY_ALL = 20, 5.5, 0.9
 BUSY_RATIO = 0.5  # a thread in Python this much of the time competes
 
