@@ -40,7 +40,7 @@ RULE = Rule(
 )
 
 # fitted: training on two H100. Of what is exposed, overlap won 25 % where it was measured (gradients
-# reduced, TF32); less where memory is the limit, more with few units given to the collectives.
+# in TF32); less where memory is the limit, more with few units given to the collectives.
 LEAST_WON_RATIO, MOST_WON_RATIO = 0.08, 0.6
 
 
