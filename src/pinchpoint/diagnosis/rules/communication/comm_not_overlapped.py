@@ -39,8 +39,8 @@ RULE = Rule(
     advice=NO_HINT,
 )
 
-# fitted: training on two H100. Of what is exposed, overlap won 25 % where it was measured (gradients
-# in TF32); less where memory is the limit, more with few units given to the collectives.
+# fitted: training on two H100. Of what is exposed, overlap won 25 % where it was measured (TF32);
+# less where memory is the limit, more with few units given to the collectives.
 LEAST_WON_RATIO, MOST_WON_RATIO = 0.08, 0.6
 
 
