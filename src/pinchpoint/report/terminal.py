@@ -152,8 +152,8 @@ def _silent(report: Report, verbose: bool) -> Iterator[_Block]:
             yield _line(f"{item.id}: {item.why}", lead="Not checked: ")
             if item.record:
                 yield _line(item.record, lead="     record: ")
-        for item in report.not_shown:
-            yield _line(f"{item.id}: {item.why}", lead="Found, not shown: ")
+        for dropped in report.not_shown:
+            yield _line(f"{dropped.id}: {dropped.why}", lead="Found, not shown: ")
         if report.clear:
             yield _line(", ".join(report.clear), lead="Clear: ")
     elif sentence := wording.not_checked_sentence(report):
