@@ -16,7 +16,7 @@ from typing import Any
 
 import pinchpoint as pp
 from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
-from pinchpoint.diagnosis.engine import diagnose, rule_modules
+from pinchpoint.diagnosis.engine import diagnose, parents
 from pinchpoint.jobs import diagnose_ranks
 
 STABLE_RATIO = 0.05  # unprofiled windows of a row that agree this well can judge a prediction
@@ -67,8 +67,7 @@ def _hit(found: tuple[str, ...], truth: tuple[str, ...]) -> float:
 
 
 def _parent(cause: str) -> str | None:
-    module = rule_modules().get(cause)
-    return getattr(module, "PARENT", None) or TAXONOMY_PARENTS.get(cause)
+    return next(iter(parents(cause)), None) or TAXONOMY_PARENTS.get(cause)
 
 
 TAXONOMY_PARENTS = {

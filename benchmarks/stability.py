@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pinchpoint as pp
-from pinchpoint.diagnosis.engine import diagnose, rule_modules
+from pinchpoint.diagnosis.engine import diagnose, parents
 from pinchpoint.errors import PinchpointError
 from pinchpoint.trace import Severity
 
@@ -125,8 +125,7 @@ class Variant:
 
 
 def _family(id_: str) -> str:
-    parent = getattr(rule_modules().get(id_), "PARENT", None)
-    return _family(parent) if parent else id_
+    return next(reversed([id_, *parents(id_)]))
 
 
 def variants(path: Path, folder: Path) -> Iterator[Variant]:

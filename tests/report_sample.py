@@ -1,13 +1,11 @@
 """A report written by hand that holds one of everything; no analysis is involved."""
 
+from pinchpoint.diagnosis.finding import Evidence, Finding, Location, Unanswered
+from pinchpoint.diagnosis.record import Need
 from pinchpoint.report.document import (
     DeviceInfo,
-    EvidenceItem,
-    FindingItem,
     Health,
     HealthFact,
-    LocationInfo,
-    NotCheckedItem,
     PartOfStep,
     Report,
     ResultTable,
@@ -89,37 +87,37 @@ _FACTS = {
     ),
     "verdict": "The host bounds this step: it waits for the device 8 times a step.",
     "findings": (
-        FindingItem(
+        Finding(
             id="sync-in-loop",
             summary=".item() at train.py:41, in Block.forward, 8 × a step; the device then idles "
             "0.5 ms each time",
             evidence=(
-                EvidenceItem(what="device idle after it", value=530_000, unit="ns", at_ns=91),
-                EvidenceItem(what="share of the step", value=0.287, unit="ratio"),
-                EvidenceItem(what="calls a step", value=8, unit="count", name="aten::item"),
+                Evidence(what="device idle after it", value=530_000, unit="ns", at_ns=91),
+                Evidence(what="share of the step", value=0.287, unit="ratio"),
+                Evidence(what="calls a step", value=8, unit="count", name="aten::item"),
             ),
             cost_ns_per_step=4_400_000,
-            location=LocationInfo(file="train.py", line=41, module="Block.forward"),
+            location=Location(file="train.py", line=41, module="Block.forward"),
             predicted_step_ns=10_600_000,
             predicted_range_ns=(10_100_000, 11_300_000),
             fix="keep the value on the device; read it every 50 steps",
             hint="total += loss.detach()\nif step % 50 == 0: log(total.item())",
             confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
         ),
-        FindingItem(
+        Finding(
             id="pageable-h2d",
             summary="3 copies a step start from pageable memory",
-            evidence=(EvidenceItem(what="rate", value=6.2, unit="GB/s"),),
+            evidence=(Evidence(what="rate", value=6.2, unit="GB/s"),),
             cost_ns_per_step=700_000,
-            location=LocationInfo(operator="aten::copy_"),
+            location=Location(operator="aten::copy_"),
             fix="pin the batch: DataLoader(pin_memory=True)",
             confirm="record again: the copies say Pinned",
             confidence="medium",
         ),
-        FindingItem(
+        Finding(
             id="graph-retained",
             summary="Memory grows by 12 MiB a step",
-            evidence=(EvidenceItem(what="growth", value=12_582_912, unit="bytes"),),
+            evidence=(Evidence(what="growth", value=12_582_912, unit="bytes"),),
             consequence="runs out of memory after about 3000 steps",
             fix="detach what is stored",
         ),
@@ -127,12 +125,22 @@ _FACTS = {
     "together_ns": 9_900_000,
     "together_range_ns": (9_400_000, 10_800_000),
     "not_checked": (
-        NotCheckedItem(id="memory-fragmentation", why="no allocations", record="a memory snapshot"),
-        NotCheckedItem(id="oom-risk", why="no allocations", record="a memory snapshot of a step"),
-        NotCheckedItem(id="register-spill", why="no kernel counters"),
+        Unanswered(
+            id="memory-fragmentation",
+            why="no allocations",
+            record="a memory snapshot",
+            needs=Need.SNAPSHOT,
+        ),
+        Unanswered(
+            id="oom-risk",
+            why="no allocations",
+            record="a memory snapshot of a step",
+            needs=Need.SNAPSHOT,
+        ),
+        Unanswered(id="register-spill", why="no kernel counters"),
     ),
     "clear": ("launch-bound", "unfused-optimizer"),
-    "crashed": (NotCheckedItem(id="recompiles", why="ZeroDivisionError: division by zero"),),
+    "crashed": (Unanswered(id="recompiles", why="ZeroDivisionError: division by zero"),),
     "tables": {
         "kernels": ResultTable(
             id="kernels",
@@ -206,18 +214,18 @@ def hostile_report():
         verdict=evil,
         breakdown=(part("gemm", evil, "device", 1.0), part("memset", long, "device", 0.5)),
         findings=(
-            FindingItem(
+            Finding(
                 id="sync-in-loop",
                 summary=evil + long,
-                evidence=(EvidenceItem(what=evil, value=evil, unit=""),),
-                location=LocationInfo(file=f"{evil},title=x", line=1, function=evil),
+                evidence=(Evidence(what=evil, value=evil, unit=""),),
+                location=Location(file=f"{evil},title=x", line=1, function=evil),
                 fix=evil,
                 hint=evil,
                 confirm=evil,
             ),
         ),
-        not_checked=(NotCheckedItem(id="x", why=evil, record=evil),),
-        crashed=(NotCheckedItem(id="y", why=evil),),
+        not_checked=(Unanswered(id="x", why=evil, record=evil),),
+        crashed=(Unanswered(id="y", why=evil),),
         tables={
             "kernels": ResultTable(
                 id="kernels",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinchpoint.cli.listing import commands
-from pinchpoint.diagnosis.pages import page, rule_ids
+from pinchpoint.diagnosis.registry import page, rule_ids
 from pinchpoint.diagnosis.rule import HEADINGS
 
 ROOT = Path(__file__).parent.parent

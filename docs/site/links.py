@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 from pinchpoint.cli.listing import commands
-from pinchpoint.diagnosis.pages import rule_ids
+from pinchpoint.diagnosis.registry import rule_ids
 
 _FENCE = re.compile(r"(^```.*?^```[^\n]*$)", re.M | re.S)
 _LINK = re.compile(r"(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")

@@ -1,11 +1,10 @@
 """A page for each rule: its docstring, what it needs, and the symptoms that lead to it."""
 
 from collections.abc import Mapping
-from importlib import import_module
 
 from links import named_rules, relative
 
-from pinchpoint.diagnosis.pages import headline, page, rule_ids
+from pinchpoint.diagnosis.registry import headline, page, rule_ids, rules
 
 _INDEX = """\
 # Rules
@@ -28,14 +27,14 @@ def rule_pages(written: Mapping[str, str]) -> dict[str, str]:
 
 
 def _page(rule: str, symptoms: Mapping[str, set[str]], written: Mapping[str, str]) -> str:
-    module = import_module(f"pinchpoint.diagnosis.rules.{rule.replace('-', '_')}")
+    declared = rules()[rule].rule
     here = f"reference/rules/{rule}.md"
-    tables = ", ".join(_table(name, here) for name in module.NEEDS) or "nothing in particular"
+    tables = ", ".join(_table(name, here) for name in declared.needs) or "nothing in particular"
     parts = [f"# {rule}\n\n{page(rule)}\n\n## What it needs\n\nTables: {tables}."]
-    parts.append(f"Otherwise record {module.RECORD}." if module.RECORD else "")
-    if parent := getattr(module, "PARENT", None):
-        parts.append(f"It is a special case of `{parent}`, which yields to it.")
-    if getattr(module, "GENERIC", False):
+    parts.append(f"Otherwise record {declared.record.phrase}.")
+    if declared.parent:
+        parts.append(f"It is a special case of `{declared.parent}`, which yields to it.")
+    if declared.generic:
         parts.append("It fits nearly every slow host, so specific causes are told before it.")
     text = " ".join(part for part in parts if part) + "\n"
     from_symptoms = [p for p, rules in sorted(symptoms.items()) if rule in rules]

@@ -13,7 +13,7 @@ from pinchpoint.cli import main as cli
 from pinchpoint.cli.examples import EXAMPLES
 from pinchpoint.cli.formats import FILES
 from pinchpoint.cli.listing import commands
-from pinchpoint.diagnosis.pages import related
+from pinchpoint.diagnosis.registry import related
 from pinchpoint.importers import formats
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from pinchpoint.compare import compare_profiles
 from pinchpoint.compare.profiles import with_findings
 from pinchpoint.compare.step_groups import step_groups
 from pinchpoint.compare.step_pieces import NO_OP, step_pieces
-from pinchpoint.report.document import FindingItem
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.trace import ApiKind
 
 US = 1_000
@@ -175,7 +175,7 @@ def test_without_a_device_parts_are_compared():
 
 def test_findings_of_both_sides():
     def finding(id_, cost):
-        return FindingItem(id=id_, summary=f"{id_}!", evidence=(), cost_ns_per_step=cost)
+        return Finding(id=id_, summary=f"{id_}!", evidence=(), cost_ns_per_step=cost)
 
     found = with_findings(
         compare_profiles(*CHANGES["nothing"]),

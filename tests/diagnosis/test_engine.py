@@ -1,18 +1,17 @@
-from dataclasses import replace
-from types import ModuleType
+from dataclasses import fields, replace
 
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.diagnosis.engine import ask, rule_modules
-from pinchpoint.diagnosis.rule import HEADINGS, RECORD_FOR, NotChecked
-from pinchpoint.trace import Device
+from pinchpoint.diagnosis.asking import ask
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
+from pinchpoint.diagnosis.registry import Known, page, rules
+from pinchpoint.diagnosis.rule import HEADINGS, NotChecked, Rule
+from pinchpoint.trace import Device, Trace
 
 
 def rule(check, needs=()):
-    module = ModuleType("example")
-    module.NEEDS, module.RECORD, module.check = needs, "record the device", check
-    return module
+    return Known("example", Rule(needs=needs, record=Record("record the device")), check)
 
 
 def empty():
@@ -24,20 +23,20 @@ def test_a_rule_that_breaks_costs_only_its_own_answer():
         raise ZeroDivisionError("oops")
         yield
 
-    outcome = ask("example", rule(check), empty())
+    outcome = ask(rule(check), empty())
     assert outcome.answer == "crashed"
     assert outcome.why == "ZeroDivisionError: oops"
 
 
 def test_missing_tables_are_not_checked_and_say_what_to_record():
-    outcome = ask("example", rule(lambda trace: iter(()), needs=("device_ops",)), empty())
+    outcome = ask(rule(lambda trace: iter(()), needs=("device_ops",)), empty())
     assert outcome.answer == "not checked"
     assert outcome.why == "the recording has no device ops"
-    assert outcome.record == RECORD_FOR["device_ops"]
+    assert outcome.record == CPU_AND_DEVICE.phrase
 
 
 def test_tables_that_only_some_rules_need_are_recorded_as_the_rule_says():
-    outcome = ask("example", rule(lambda trace: iter(()), needs=("counters",)), empty())
+    outcome = ask(rule(lambda trace: iter(()), needs=("counters",)), empty())
     assert outcome.why == "the recording has no counters"
     assert outcome.record == "record the device"
 
@@ -48,7 +47,7 @@ def test_tables_that_only_some_rules_need_are_recorded_as_the_rule_says():
 )
 def test_counters_are_asked_for_where_they_can_be_read(vendor, said):
     trace = replace(empty(), devices=(Device(0, vendor=vendor),))
-    outcome = ask("example", rule(lambda trace: iter(()), needs=("kernel_counters",)), trace)
+    outcome = ask(rule(lambda trace: iter(()), needs=("kernel_counters",)), trace)
     assert said in outcome.why
 
 
@@ -56,16 +55,16 @@ def test_a_program_without_a_device_needs_one_before_its_kernels_are_counted():
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 10)
     needs = ("kernel_counters",)
-    outcome = ask("example", rule(lambda trace: iter(()), needs=needs), builder.trace())
+    outcome = ask(rule(lambda trace: iter(()), needs=needs), builder.trace())
     assert outcome.why == "the recording has no device ops"
 
 
 def test_a_rule_may_decline_with_a_reason():
     def check(trace):
-        raise NotChecked("no counters", record="record counters")
+        raise NotChecked("no counters", Record("record counters"))
         yield
 
-    outcome = ask("example", rule(check), empty())
+    outcome = ask(rule(check), empty())
     assert (outcome.answer, outcome.why, outcome.record) == (
         "not checked",
         "no counters",
@@ -74,18 +73,16 @@ def test_a_rule_may_decline_with_a_reason():
 
 
 def test_silence_is_clear():
-    assert ask("example", rule(lambda trace: iter(())), empty()).answer == "clear"
+    assert ask(rule(lambda trace: iter(())), empty()).answer == "clear"
 
 
-@pytest.mark.parametrize("id_", sorted(rule_modules()))
+@pytest.mark.parametrize("id_", rules())
 def test_every_rule_has_its_page_and_declarations(id_):
-    module = rule_modules()[id_]
-    page = module.__doc__ or ""
-    title, *_ = page.strip().splitlines()
+    title, *_ = page(id_).splitlines()
     assert title.endswith("."), "the page begins with one sentence"
-    headings = [line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")]
+    lines = page(id_).splitlines()
+    headings = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
     assert headings == list(HEADINGS)
-    assert isinstance(module.NEEDS, tuple)
-    assert module.RECORD
-    parent = getattr(module, "PARENT", None)
-    assert parent is None or isinstance(parent, str)
+    rule = rules()[id_].rule
+    assert set(rule.needs) <= {field.name for field in fields(Trace)}
+    assert rule.parent is None or rule.parent in rules()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pinchpoint as pp
-from pinchpoint.report.document import FindingItem
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report.wording import given
 
 
@@ -24,6 +24,6 @@ def test_findings_that_need_others_come_after_all_they_need(name):
 
 
 def test_the_other_fixes_are_named():
-    finding = FindingItem(id="c", summary="", evidence=(), given=("a", "b"))
+    finding = Finding(id="c", summary="", evidence=(), given=("a", "b"))
     assert given(finding).startswith("a and b are fixed")
-    assert given(FindingItem(id="c", summary="", evidence=())) is None
+    assert given(Finding(id="c", summary="", evidence=())) is None

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from pinchpoint.cli.listing import commands
-from pinchpoint.diagnosis.pages import rule_ids
+from pinchpoint.diagnosis.registry import rule_ids
 
 ROOT = Path(__file__).parents[2]
 MODULES = (

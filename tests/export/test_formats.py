@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from pinchpoint.cli import main
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.export.sarif import sarif
 from pinchpoint.export.tabular import csv_tables, csv_text
 from pinchpoint.importers import load
-from pinchpoint.report.document import LocationInfo
 from report_sample import full_report, hostile_report
 
 DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
@@ -56,7 +56,7 @@ def test_sarif_points_to_the_source_line():
     ],
 )
 def test_sarif_addresses(file, uri):
-    finding = msgspec.structs.replace(full_report().findings[0], location=LocationInfo(file=file))
+    finding = msgspec.structs.replace(full_report().findings[0], location=Location(file=file))
     result = msgspec.json.decode(sarif(full_report(findings=(finding,))))["runs"][0]["results"][0]
     if uri is None:
         assert "locations" not in result

@@ -14,12 +14,12 @@ import pytest
 from msgspec.structs import replace
 
 from builders import TraceBuilder
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.export.database import tables_of, write_parquet
 from pinchpoint.export.sarif import sarif
 from pinchpoint.export.stacks import speedscope
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
-from pinchpoint.report.document import LocationInfo
 from report_sample import full_report, hostile_report
 
 DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
@@ -29,7 +29,7 @@ UNITS = {"none", "nanoseconds", "microseconds", "milliseconds", "seconds", "byte
 def odd_places():
     first = full_report().findings[0]
     files = ("C:\\a b\\é.py", "/srv/x y.py", "a%20b.py", "<string>", "", "x\x00y.py")
-    places = [LocationInfo(file=file, line=line) for file in files for line in (None, 0, 3)]
+    places = [Location(file=file, line=line) for file in files for line in (None, 0, 3)]
     return full_report(findings=tuple(replace(first, location=place) for place in places))
 
 

@@ -6,7 +6,7 @@ import pytest
 from pinchpoint.analysis.replay import ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.diagnosis.engine import Ranked
-from pinchpoint.diagnosis.rule import Finding
+from pinchpoint.diagnosis.finding import Found
 from pinchpoint.report.findings import finding_item
 
 MS = 1_000_000
@@ -16,7 +16,7 @@ HOST, DEVICE = ScaleHostSpans(ROWS, 0.0), ScaleDeviceOps(ROWS, 0.5)
 
 def ranked(change, saving_ms, given=()):
     """A cause that takes 50 of 160 ms."""
-    cause = Finding("slow", (), 50 * MS, "fix it", "look", changes=(change,))
+    cause = Found(summary="slow", evidence=(), cost_ns_per_step=50 * MS, changes=(change,))
     after = Prediction((160 - saving_ms) * MS, (0, 160 * MS), 160 * MS)
     return Ranked("slow-transform", cause, after, saving_ms * MS, given)
 

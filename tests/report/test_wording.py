@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from pinchpoint.report.document import FindingItem
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report.wording import counted_in, gain, hidden, order
 from report_sample import full_report as sample
 
@@ -11,7 +11,7 @@ MS = 1_000_000
 
 
 def finding(id_, **facts):
-    return FindingItem(id=id_, summary="", evidence=(), **facts)
+    return Finding(id=id_, summary="", evidence=(), **facts)
 
 
 def with_steps(*lasting_ms, without_profiler_ms):

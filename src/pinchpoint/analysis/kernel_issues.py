@@ -7,6 +7,7 @@ are not, the rule's word is taken.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from pinchpoint.analysis.kernel_counters import KernelLaunch, kernel_launches
@@ -63,15 +64,35 @@ MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "drain")
 SYNC_STALLS = ("barrier", "membar")
 
 
+class IssueKind(StrEnum):
+    """The kinds of issues, each by the id of the rule that explains it."""
+
+    TOO_SMALL = "kernel-too-small"
+    LATENCY_BOUND = "kernel-latency-bound"
+    MEMORY_BOUND = "kernel-memory-bound"
+    COMPUTE_BOUND = "kernel-compute-bound"
+    LOW_OCCUPANCY = "kernel-low-occupancy"
+    TAIL_EFFECT = "kernel-tail-effect"
+    UNCOALESCED = "kernel-uncoalesced"
+    BANK_CONFLICTS = "kernel-bank-conflicts"
+    SPILLS = "kernel-spills"
+    L2_MISSES = "kernel-l2-misses"
+    WARP_STALLS = "kernel-warp-stalls"
+    TENSOR_IDLE = "kernel-tensor-idle"
+    FP64 = "kernel-fp64"
+    LOW_CLOCK = "kernel-low-clock"
+
+
 @dataclass(frozen=True)
 class Issue:
     """One thing that a launch suffers from, or is bound by."""
 
-    id: str  # of the rule that reports it
+    id: IssueKind
     text: str  # for a table: a few words
     value: float
     unit: str
     won_ratio: float | None  # of the launch's time, at most; None where nobody can say
+    reason: str | None = None  # what warps wait for, by the name that ncu has for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +161,7 @@ def _too_small(case: _Case) -> Iterator[Issue]:
     if blocks is not None and units and blocks < units:
         counted = "1 block" if blocks == 1 else f"{blocks:.0f} blocks"
         text = f"{counted} for {units:.0f} multiprocessors"
-        yield Issue("kernel-too-small", text, blocks, "blocks", (units - blocks) / units)
+        yield Issue(IssueKind.TOO_SMALL, text, blocks, "blocks", (units - blocks) / units)
 
 
 def _latency_bound(case: _Case) -> Iterator[Issue]:
@@ -148,13 +169,13 @@ def _latency_bound(case: _Case) -> Iterator[Issue]:
     if most is None or most >= BUSY_PERCENT or next(_too_small(case), None) is not None:
         return
     text = f"neither compute nor memory above {most:.0f} %"
-    yield Issue("kernel-latency-bound", text, most, "%", 1 - most / 100)
+    yield Issue(IssueKind.LATENCY_BOUND, text, most, "%", 1 - most / 100)
 
 
 def _memory_bound(case: _Case) -> Iterator[Issue]:
     busy = case.facts.memory_percent
     if case.point.bound == "memory" and busy is not None and busy >= BUSY_PERCENT:
-        yield Issue("kernel-memory-bound", f"memory {busy:.0f} % busy", busy, "%", 1 - busy / 100)
+        yield Issue(IssueKind.MEMORY_BOUND, f"memory {busy:.0f} % busy", busy, "%", 1 - busy / 100)
 
 
 def _compute_bound(case: _Case) -> Iterator[Issue]:
@@ -163,10 +184,12 @@ def _compute_bound(case: _Case) -> Iterator[Issue]:
     if busy is None or busy < BUSY_PERCENT:
         return
     if case.point.bound == "compute":
-        yield Issue("kernel-compute-bound", f"compute {busy:.0f} % busy", busy, "%", 1 - busy / 100)
+        yield Issue(
+            IssueKind.COMPUTE_BOUND, f"compute {busy:.0f} % busy", busy, "%", 1 - busy / 100
+        )
     elif memory < BUSY_PERCENT and busy - memory >= SOL_UNDECIDED_POINTS:
         text = f"instructions keep it {busy:.0f} % busy, memory only {memory:.0f} %"
-        yield Issue("kernel-compute-bound", text, busy, "%", 1 - busy / 100)
+        yield Issue(IssueKind.COMPUTE_BOUND, text, busy, "%", 1 - busy / 100)
 
 
 def _low_occupancy(case: _Case) -> Iterator[Issue]:
@@ -184,7 +207,7 @@ def _low_occupancy(case: _Case) -> Iterator[Issue]:
     value = reached if reached is not None else possible
     assert value is not None
     cause = f", limited by {' and '.join(facts.limiters)}" if limited and facts.limiters else ""
-    yield Issue("kernel-low-occupancy", f"occupancy {value:.0f} %{cause}", value, "%", None)
+    yield Issue(IssueKind.LOW_OCCUPANCY, f"occupancy {value:.0f} %{cause}", value, "%", None)
 
 
 def _tail(case: _Case) -> Iterator[Issue]:
@@ -195,17 +218,17 @@ def _tail(case: _Case) -> Iterator[Issue]:
     lost = 1 - waves / (whole + 1) if waves > whole else 0.0
     if lost >= TAIL_RATIO and 1 / (1 + whole) >= TAIL_NVIDIA_RATIO:
         text = f"{waves:.2f} waves: the last one is not full"
-        yield Issue("kernel-tail-effect", text, waves, "waves", lost)
+        yield Issue(IssueKind.TAIL_EFFECT, text, waves, "waves", lost)
 
 
 def _uncoalesced(case: _Case) -> Iterator[Issue]:
     excess = case.facts.excess_sectors_ratio
     if excess is None and (percent := case.rule("UncoalescedGlobalAccess")) is not None:
         text = "NVIDIA's rule finds uncoalesced accesses"
-        yield Issue("kernel-uncoalesced", text, percent, "%", percent / 100)
+        yield Issue(IssueKind.UNCOALESCED, text, percent, "%", percent / 100)
     elif excess is not None and excess > EXCESS_SECTORS_RATIO:
         text = f"{100 * excess:.0f} % of the sectors are not needed"
-        yield Issue("kernel-uncoalesced", text, excess, "ratio", _of_memory_time(case, excess))
+        yield Issue(IssueKind.UNCOALESCED, text, excess, "ratio", _of_memory_time(case, excess))
 
 
 def _of_memory_time(case: _Case, ratio: float) -> float:
@@ -219,11 +242,11 @@ def _bank_conflicts(case: _Case) -> Iterator[Issue]:
     ratio = case.facts.bank_conflict_ratio
     if ratio is None and (percent := case.rule("SharedMemoryConflicts")) is not None:
         text = "NVIDIA's rule finds bank conflicts"
-        yield Issue("kernel-bank-conflicts", text, percent, "%", percent / 100)
+        yield Issue(IssueKind.BANK_CONFLICTS, text, percent, "%", percent / 100)
     elif ratio is not None and ratio >= BANK_CONFLICT_RATIO:
         busy = (case.facts.l1_percent or 100.0) / 100
         text = f"{100 * ratio:.0f} % of shared-memory wavefronts are conflicts"
-        yield Issue("kernel-bank-conflicts", text, ratio, "ratio", ratio * min(busy, 1.0))
+        yield Issue(IssueKind.BANK_CONFLICTS, text, ratio, "ratio", ratio * min(busy, 1.0))
 
 
 def _spills(case: _Case) -> Iterator[Issue]:
@@ -232,10 +255,10 @@ def _spills(case: _Case) -> Iterator[Issue]:
     if percent is not None:
         if percent > SPILL_PERCENT:
             text = f"{percent:.0f} % of local requests are spills"
-            yield Issue("kernel-spills", text, percent, "%", None)
+            yield Issue(IssueKind.SPILLS, text, percent, "%", None)
     elif requests:
         text = f"{requests:.0f} spilling instructions"
-        yield Issue("kernel-spills", text, requests, "instructions", None)
+        yield Issue(IssueKind.SPILLS, text, requests, "instructions", None)
 
 
 def _l2_misses(case: _Case) -> Iterator[Issue]:
@@ -245,7 +268,7 @@ def _l2_misses(case: _Case) -> Iterator[Issue]:
         return
     if category_of_kernel_name(case.launch.name) in _PRODUCTS:
         text = f"L2 hit rate {hit:.0f} % in a product"
-        yield Issue("kernel-l2-misses", text, hit, "%", None)
+        yield Issue(IssueKind.L2_MISSES, text, hit, "%", None)
 
 
 def _stalls(case: _Case) -> Iterator[Issue]:
@@ -261,7 +284,7 @@ def _stalls(case: _Case) -> Iterator[Issue]:
         ratio = facts.stall_ratio(reason) or 0.0
         if ratio > STALL_RATIO:
             text = f"{100 * ratio:.0f} % of a warp's time waits ({reason})"
-            yield Issue("kernel-warp-stalls", text, ratio, f"ratio:{reason}", None)
+            yield Issue(IssueKind.WARP_STALLS, text, ratio, f"ratio:{reason}", None, reason)
         return
 
 
@@ -276,13 +299,13 @@ def _tensor_idle(case: _Case) -> Iterator[Issue]:
         text = f"a product with the tensor cores {facts.tensor_percent:.0f} % busy"
         faster = case.tf32_speedup if case.point.dtype == "fp32" else None
         won = None if faster is None or faster <= 1 else 1 - 1 / faster
-        yield Issue("kernel-tensor-idle", text, facts.tensor_percent, "%", won)
+        yield Issue(IssueKind.TENSOR_IDLE, text, facts.tensor_percent, "%", won)
 
 
 def _fp64(case: _Case) -> Iterator[Issue]:
     busy, single = case.facts.fp64_percent, case.facts.fp32_percent
     if busy is not None and busy > FP64_BUSY_PERCENT and (single or 0.0) < BUSY_PERCENT:
-        yield Issue("kernel-fp64", f"double precision units {busy:.0f} % busy", busy, "%", None)
+        yield Issue(IssueKind.FP64, f"double precision units {busy:.0f} % busy", busy, "%", None)
 
 
 def _low_clock(case: _Case) -> Iterator[Issue]:
@@ -291,7 +314,7 @@ def _low_clock(case: _Case) -> Iterator[Issue]:
         return
     if clock < CLOCK_LOW_RATIO * highest:
         text = f"{clock / 1e6:.0f} MHz where others ran at {highest / 1e6:.0f} MHz"
-        yield Issue("kernel-low-clock", text, clock, "Hz", 1 - clock / highest)
+        yield Issue(IssueKind.LOW_CLOCK, text, clock, "Hz", 1 - clock / highest)
 
 
 CHECKS = (

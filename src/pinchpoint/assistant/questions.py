@@ -11,7 +11,7 @@ import msgspec
 
 from pinchpoint.compare import compare_profiles
 from pinchpoint.compare.profiles import with_findings
-from pinchpoint.diagnosis.pages import headline, page, rule_ids
+from pinchpoint.diagnosis.registry import headline, page, rule_ids
 from pinchpoint.errors import UsageError
 from pinchpoint.export.database import Limits, query, tables_of
 from pinchpoint.importers import load

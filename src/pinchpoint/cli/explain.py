@@ -1,6 +1,6 @@
 """What a rule looks for, why it matters, and how to fix it."""
 
-from pinchpoint.diagnosis.pages import headline, page, rule_ids
+from pinchpoint.diagnosis.registry import headline, page, rule_ids
 
 
 def command(rule: str | None = None, /) -> int:

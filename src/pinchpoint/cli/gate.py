@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import UsageError
 from pinchpoint.report import Report
-from pinchpoint.report.document import FindingItem
 from pinchpoint.report.wording import CANNOT_CONCLUDE, base_ns
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def judge_job(job: "RanksReport", limit_ratio: float) -> Ruling:
     return _ruling(base, job.findings, limit_ratio)
 
 
-def _ruling(base: int, findings: Sequence[FindingItem], limit_ratio: float) -> Ruling:
+def _ruling(base: int, findings: Sequence[Finding], limit_ratio: float) -> Ruling:
     over = []
     for finding in findings:
         saved = finding.cost_ns_per_step

@@ -10,10 +10,10 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import show, show_json
 from pinchpoint.cli.progress import reading
+from pinchpoint.diagnosis.finding import Finding, RowsItem
 from pinchpoint.importers import load
 from pinchpoint.report import Report, diagnose, wording
 from pinchpoint.report.clean import clean
-from pinchpoint.report.document import FindingItem, RowsItem
 from pinchpoint.report.findings import chosen
 from pinchpoint.report.quantity import quantity
 
@@ -44,7 +44,7 @@ def command(
     if json:
         show_json(msgspec.json.format(msgspec.json.encode(found), indent=1))
         return 0
-    lines = _lines(report, found) if isinstance(found, FindingItem) else _list(report)
+    lines = _lines(report, found) if isinstance(found, Finding) else _list(report)
     show("".join(f"{line}\n" for line in lines))
     return 0
 
@@ -59,7 +59,7 @@ def _list(report: Report) -> Iterator[str]:
         yield "no findings"
 
 
-def _lines(report: Report, found: FindingItem) -> list[str]:
+def _lines(report: Report, found: Finding) -> list[str]:
     place = wording.place(found.location)
     lines = [f"{found.id}: {found.summary}", wording.gain(report, found)]
     lines += [f"at: {place}"] if place else []

@@ -146,11 +146,18 @@ def _from_report(path: Path) -> list[Wanted]:
                 step / finding.predicted_step_ns - 1,
                 (step / bounds[1] - 1, step / bounds[0] - 1) if bounds and bounds[0] > 0 else None,
             )
-        wanted += [Wanted((s,), prediction) for s in proposed([finding.id])]
+        wanted += [Wanted((s,), prediction) for s in proposed(_knobs_for(finding.id))]
     if not wanted:
         ids = ", ".join(f.id for f in report.findings) or "no findings"
         raise UsageError(f"no built-in knob fixes {ids}", hint="change the code, then bench ab")
     return wanted
+
+
+def _knobs_for(finding: str) -> tuple[str, ...]:
+    from pinchpoint.diagnosis.registry import rules
+
+    known = rules().get(finding)  # a report of another version may have other rules
+    return known.rule.knobs if known else ()
 
 
 def _one(

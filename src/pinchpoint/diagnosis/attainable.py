@@ -30,9 +30,10 @@ STREAM_REACHED = 0.9  # of the memory's bandwidth, by elementwise kernels on lar
 # Causal attention of cuDNN in bf16, heads of 64, 1024 tokens: 0.28 forward, 0.26 backward; longer
 # sequences fill the chip better. FlashAttention-2 is published with 0.35 on Hopper, 0.5 on Ampere.
 ATTENTION_REACHED = 0.35
-ATTENTION_REACHED_WHEN_SHORT = 0.27
+ATTENTION_REACHED_WHEN_SHORT = 0.27  # between the two measured shares of 0.28 and 0.26, above
+# Twice the length at which those were measured; from here on the published share.
 SHORT_SEQUENCE = 2048
-ATTENTION_REACHED_ON_AMPERE = 0.5
+ATTENTION_REACHED_ON_AMPERE = 0.5  # as FlashAttention-2 is published with there
 ATTENTION_REACHED_IN_FP32 = 0.43  # of the vector units' peak, by memory-efficient attention
 
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
+from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.diagnosis.locate import busiest_place
-from pinchpoint.diagnosis.rule import Evidence, Location
 from pinchpoint.trace import Trace
 
 Rows = NDArray[np.intp]

@@ -1,29 +1,24 @@
 """Runs the rules and ranks what they found by what fixing it would give."""
 
-import pkgutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import import_module
-from types import ModuleType
 
 import numpy as np
 
 from pinchpoint.analysis.in_steps import judged_steps
+from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns, what_if
-from pinchpoint.diagnosis import rules
-from pinchpoint.diagnosis.missing import missing
-from pinchpoint.diagnosis.rule import (
-    MATERIAL_STEP_RATIO,
-    Finding,
-    NotChecked,
-    Outcome,
-)
-from pinchpoint.diagnosis.spoken import in_its_words, recordable
+from pinchpoint.diagnosis.asking import ask
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.registry import rules
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Outcome
 from pinchpoint.trace import Trace, once_per_trace
 
-SPECIFIC_RATIO = 0.1  # of a generic cause's gain
-SURELY_MATERIAL_RATIO = 0.04  # a replayed saving of which three quarters are material
+# A generic cause's fix takes more work and is less sure; what wins less than a tenth of it is still
+# not worth doing first.
+SPECIFIC_RATIO = 0.1
+# A replayed saving is uncertain by a quarter: of 4 % of the step, 3 % are sure.
+SURELY_MATERIAL_RATIO = 0.04
 
 
 @dataclass(frozen=True)
@@ -31,7 +26,7 @@ class Ranked:
     """One finding with its prediction."""
 
     id: str
-    finding: Finding
+    finding: Found
     predicted: Prediction | None
     saving_ns: int  # expected gain a step; 0 where the consequence is not time
     given: tuple[str, ...] = ()  # findings that have to be fixed first for this one to pay
@@ -39,38 +34,16 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What all rules said, best finding first."""
+    """What all rules said, best finding first; every rule has one outcome."""
 
     found: tuple[Ranked, ...]
     together: Prediction | None
     outcomes: tuple[Outcome, ...]
 
 
-@cache
-def rule_modules() -> dict[str, ModuleType]:
-    """Every rule by its id, found by listing the folder."""
-    names = sorted(m.name for m in pkgutil.iter_modules(rules.__path__))
-    return {n.replace("_", "-"): import_module(f"{rules.__name__}.{n}") for n in names}
-
-
 def run_rules(trace: Trace) -> tuple[Outcome, ...]:
     """The answer of every rule, in order of id."""
-    return tuple(ask(id_, module, trace) for id_, module in rule_modules().items())
-
-
-def ask(id_: str, rule: ModuleType, trace: Trace) -> Outcome:
-    """One rule's answer; a rule that breaks costs only its own answer."""
-    lacking = missing(trace, id_, rule)
-    if lacking is not None:
-        return lacking
-    try:
-        findings = tuple(rule.check(trace))
-    except NotChecked as reason:
-        record = recordable(trace, reason.record or rule.RECORD)
-        return Outcome(id_, "not checked", why=reason.why, record=record)
-    except Exception as error:  # a rule is judged by its own tests; the report must survive it
-        return Outcome(id_, "crashed", why=f"{type(error).__name__}: {error}")
-    return Outcome(id_, "found" if findings else "clear", findings)
+    return tuple(ask(known, trace) for known in rules().values())
 
 
 @once_per_trace
@@ -82,23 +55,42 @@ def diagnose(trace: Trace) -> Diagnosis:
     on top of those before it. What only pays after others are fixed is kept with their ids.
     """
     outcomes = run_rules(trace)
-    said = [(o.id, in_its_words(trace, f)) for o in outcomes for f in o.findings]
-    ranked = _without_parents([_predict(trace, id_, finding) for id_, finding in said])
+    ranked = [_predict(trace, o.id, f) for o in outcomes for f in o.findings]
+    special = _most_winning_children(ranked)
+    covered: dict[str, tuple[str, ...]] = {
+        r.id: (special[r.id].id,) for r in ranked if _yields(r, special)
+    }
+    ranked = [r for r in ranked if not _yields(r, special)]
     ranked.sort(key=lambda r: (-r.saving_ns, r.id))
-    ranked = _specific_first(trace, ranked)
     kept: list[Ranked] = []
-    for candidate in ranked:
-        if not candidate.finding.changes:
-            kept += [candidate] if _material(trace, candidate) else []
-            continue
-        on_top = _on_top(trace, kept, candidate)
-        if on_top is not None:
-            kept.append(on_top)
+    for candidate in _specific_first(trace, ranked):
+        stays = _on_top(trace, kept, candidate)
+        if stays is not None:
+            kept.append(stays)
+        elif _material(trace, candidate):
+            covered[candidate.id] = _covering(trace, kept, candidate)
     kept.sort(key=lambda r: (-r.saving_ns, r.id))
     kept = sorted(_specific_first(trace, kept), key=lambda r: len(r.given))
     timed = [r for r in kept if r.finding.changes]
-    together = what_if(trace, [c for r in timed for c in r.finding.changes])
-    return Diagnosis(tuple(kept), together if len(timed) > 1 else None, outcomes)
+    together = what_if(trace, _changes(timed)) if len(timed) > 1 else None
+    shown = {r.id for r in kept}
+    said = tuple(o if o.id in shown else _dropped(o, covered.get(o.id, ())) for o in outcomes)
+    return Diagnosis(tuple(kept), together, said)
+
+
+def _dropped(outcome: Outcome, covered_by: tuple[str, ...]) -> Outcome:
+    """The answer of a rule whose findings are not shown."""
+    if outcome.answer != "found":
+        return outcome
+    if covered_by:
+        why = f"covered by {' and '.join(covered_by)}"
+        return replace(outcome, answer="covered", why=why, covered_by=covered_by)
+    why = f"smaller than {100 * MATERIAL_STEP_RATIO:.0f} % of the step"
+    return replace(outcome, answer="smaller", why=why)
+
+
+def _changes(ranked: Iterable[Ranked]) -> list[Change]:
+    return [change for one in ranked for change in one.finding.changes]
 
 
 def _specific_first(trace: Trace, ranked: list[Ranked]) -> list[Ranked]:
@@ -106,7 +98,7 @@ def _specific_first(trace: Trace, ranked: list[Ranked]) -> list[Ranked]:
 
     A cause that would win a small part of what the generic one does keeps its place.
     """
-    generic = [r for r in ranked if getattr(rule_modules()[r.id], "GENERIC", False)]
+    generic = [r for r in ranked if rules()[r.id].rule.generic]
     if not generic:
         return ranked
     least = SPECIFIC_RATIO * max(r.saving_ns for r in generic)
@@ -117,24 +109,43 @@ def _specific_first(trace: Trace, ranked: list[Ranked]) -> list[Ranked]:
 
 def _on_top(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | None:
     """The candidate if fixing it pays beside those that are kept, else None."""
-    if not any(r.finding.changes for r in kept):
+    timed = [r for r in kept if r.finding.changes] if candidate.finding.changes else []
+    both = _beside(trace, timed, candidate) if timed else None
+    if both is None:
         return candidate if _material(trace, candidate) else None
-    every_step = _periodic(candidate.id)
-    before = [c for r in kept for c in r.finding.changes]
-    first = what_if(trace, before, every_step=every_step)
-    both = what_if(trace, [*before, *candidate.finding.changes], every_step=every_step)
-    if first is None or both is None:
-        return candidate if _material(trace, candidate) else None
-    more = replace(candidate, predicted=both, saving_ns=first.step_ns - both.step_ns)
-    pays = more.saving_ns >= SURELY_MATERIAL_RATIO * both.base_ns
-    if not pays:
+    if not _pays(both):
         return None
     if _material(trace, candidate):
         return candidate
-    return replace(more, given=tuple(r.id for r in kept if r.finding.changes))
+    return replace(both, given=tuple(r.id for r in timed))
 
 
-def _predict(trace: Trace, id_: str, finding: Finding) -> Ranked:
+def _beside(trace: Trace, timed: list[Ranked], candidate: Ranked) -> Ranked | None:
+    """The candidate with what it wins once others are fixed; None where replay cannot say."""
+    every_step, before = rules()[candidate.id].rule.periodic, _changes(timed)
+    first = what_if(trace, before, every_step=every_step)
+    both = what_if(trace, [*before, *candidate.finding.changes], every_step=every_step)
+    if first is None or both is None:
+        return None
+    return replace(candidate, predicted=both, saving_ns=first.step_ns - both.step_ns)
+
+
+def _pays(ranked: Ranked) -> bool:
+    assert ranked.predicted is not None
+    return ranked.saving_ns >= SURELY_MATERIAL_RATIO * ranked.predicted.base_ns
+
+
+def _covering(trace: Trace, kept: list[Ranked], candidate: Ranked) -> tuple[str, ...]:
+    """The one finding beside which the candidate does not pay; all of them if no single one."""
+    timed = [r for r in kept if r.finding.changes]
+    for one in timed if len(timed) > 1 else ():
+        both = _beside(trace, [one], candidate)
+        if both is not None and not _pays(both):
+            return (one.id,)
+    return tuple(dict.fromkeys(r.id for r in timed))
+
+
+def _predict(trace: Trace, id_: str, finding: Found) -> Ranked:
     if finding.saving_ns_per_step is not None:
         least, most = finding.saving_ns_per_step
         base = corrected_step_ns(trace)
@@ -145,25 +156,32 @@ def _predict(trace: Trace, id_: str, finding: Finding) -> Ranked:
         return Ranked(id_, finding, after, middle)
     predicted = None
     if finding.changes:
-        predicted = what_if(trace, finding.changes, every_step=_periodic(id_))
+        predicted = what_if(trace, finding.changes, every_step=rules()[id_].rule.periodic)
     return Ranked(id_, finding, predicted, predicted.saving_ns if predicted else 0)
 
 
-def _without_parents(ranked: Iterable[Ranked]) -> list[Ranked]:
-    """A more general cause yields when a more specific one that names it as parent is found."""
-    everything = list(ranked)
-    modules = rule_modules()
-    parents: dict[str, int] = {}
-    for r in everything:
-        parent = getattr(modules[r.id], "PARENT", None)
-        while parent is not None:
-            parents[parent] = max(parents.get(parent, 0), r.saving_ns)
-            parent = getattr(modules.get(parent), "PARENT", None)
-    return [r for r in everything if r.id not in parents or parents[r.id] < r.saving_ns // 2]
+def _most_winning_children(ranked: list[Ranked]) -> dict[str, Ranked]:
+    """For each more general cause the finding that wins most of those that name it as parent."""
+    best: dict[str, Ranked] = {}
+    for one in ranked:
+        for parent in parents(one.id):
+            if parent not in best or one.saving_ns > best[parent].saving_ns:
+                best[parent] = one
+    return best
 
 
-def _periodic(id_: str) -> bool:
-    return bool(getattr(rule_modules()[id_], "PERIODIC", False))
+def _yields(ranked: Ranked, special: dict[str, Ranked]) -> bool:
+    """Whether a more specific cause explains at least half of what this one would win."""
+    child = special.get(ranked.id)
+    return child is not None and max(child.saving_ns, 0) >= ranked.saving_ns // 2
+
+
+def parents(id_: str) -> Iterable[str]:
+    """The more general causes that a rule names, nearest first."""
+    known = rules().get(id_)
+    while known is not None and known.rule.parent is not None:
+        yield known.rule.parent
+        known = rules().get(known.rule.parent)
 
 
 def _material(trace: Trace, ranked: Ranked) -> bool:

@@ -15,8 +15,8 @@ from pinchpoint.analysis.replay import (
     RemoveHostTime,
     ScaleHostSpans,
 )
+from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.diagnosis.locate import busiest_place
-from pinchpoint.diagnosis.rule import Evidence, Location
 from pinchpoint.trace import Trace
 from pinchpoint.trace.named import rows_named
 
@@ -33,6 +33,7 @@ class HostSpans:
     ns_per_step: int
     place: Location | None
     evidence: tuple[Evidence, ...]
+    longest: str | None  # name of the longest span at that place
 
     @property
     def where(self) -> str:
@@ -63,6 +64,7 @@ def host_spans(trace: Trace, wanted: Mask, what: str) -> HostSpans | None:
     place, here = busiest_place(trace, rows, took)
     longest = int(rows[here[np.argmax(took[here])]])
     total, count = round(per_step(trace, int(took.sum()))), per_step(trace, len(rows))
+    name = trace.text(host, "name", longest)
     evidence = (
         Evidence(what, total, "ns per step"),
         Evidence("times", round(count, 2), "per step"),
@@ -71,10 +73,10 @@ def host_spans(trace: Trace, wanted: Mask, what: str) -> HostSpans | None:
             int(host["duration_ns"][longest]),
             "ns",
             int(host["start_ns"][longest]),
-            trace.text(host, "name", longest),
+            name,
         ),
     )
-    return HostSpans(rows, count, total, place, evidence)
+    return HostSpans(rows, count, total, place, evidence, name)
 
 
 def without(trace: Trace, rows: Rows) -> tuple[Change, ...]:

@@ -7,24 +7,19 @@ the rank that waits least: there it is no waiting.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from types import ModuleType
+from functools import partial
 
 import numpy as np
 
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.what_if import Own, as_recorded
 from pinchpoint.analysis.replay.predict import Prediction
-from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO, rule_modules
-from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Finding, NotChecked, Outcome
+from pinchpoint.diagnosis.asking import answer
+from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.registry import rules
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About, Outcome
 
-# Rules whose cause is in the collectives: their gain is not the rank's own time.
-COMMUNICATION = (
-    "comm-not-overlapped",
-    "ddp-sync-every-microstep",
-    "fsdp-overwrapped",
-    "small-collectives",
-    "wrong-backend",
-)
 MOST_RATIO = 0.5  # of the ranks: a cause of communication shows on most of them
 LESS_RATIO, MORE_RATIO = 0.25, 0.15  # range of a predicted gain, as everywhere
 
@@ -45,7 +40,7 @@ class JobFinding:
     id: str
     saving_ns: int
     predicted: Prediction
-    finding: Finding | None = None  # None: see the report of ``shown_by``
+    finding: Found | None = None  # None: see the report of ``shown_by``
     ranks: tuple[int, ...] = ()  # positions of the ranks that show it
     shown_by: int | None = None  # position of the rank that shows it best
 
@@ -71,9 +66,9 @@ class _Taken:
 def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis:
     """All causes that materially hold up the job."""
     outcomes = tuple(
-        _ask(id_, module, job)
-        for id_, module in rule_modules().items()
-        if hasattr(module, "check_job")
+        answer(known, partial(known.check_job, job))
+        for known in rules().values()
+        if known.check_job is not None
     )
     base = job.base_ns
     answered = {o.id for o in outcomes if o.answer in ("found", "clear")}
@@ -84,17 +79,7 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
     return JobDiagnosis(tuple(_kept(job, candidates, per_rank, base)), outcomes, base)
 
 
-def _ask(id_: str, rule: ModuleType, job: Job) -> Outcome:
-    try:
-        findings = tuple(rule.check_job(job))
-    except NotChecked as reason:
-        return Outcome(id_, "not checked", why=reason.why, record=reason.record or rule.RECORD)
-    except Exception as error:  # a rule is judged by its own tests; the report must survive it
-        return Outcome(id_, "crashed", why=f"{type(error).__name__}: {error}")
-    return Outcome(id_, "found" if findings else "clear", findings)
-
-
-def _of_job(id_: str, finding: Finding, base: int) -> JobFinding:
+def _of_job(id_: str, finding: Found, base: int) -> JobFinding:
     least, most = finding.saving_ns_per_step or (0, finding.cost_ns_per_step or 0)
     middle = (least + most) // 2
     after = Prediction(max(base - middle, 0), (max(base - most, 0), max(base - least, 0)), base)
@@ -102,8 +87,7 @@ def _of_job(id_: str, finding: Finding, base: int) -> JobFinding:
 
 
 def _without_parents(candidates: list[JobFinding]) -> list[JobFinding]:
-    modules = rule_modules()
-    parents = {getattr(modules[c.id], "PARENT", None) for c in candidates}
+    parents = {rules()[c.id].rule.parent for c in candidates}
     return [c for c in candidates if c.id not in parents]
 
 
@@ -131,12 +115,18 @@ def _of_ranks(job: Job, found: Sequence[RankFinding], base: int) -> list[JobFind
 def _gain(job: Job, own: Own, same: Sequence[RankFinding], id_: str) -> int:
     """What the job wins if the cause goes away on every rank that shows it."""
     usable = int(job.facts.usable.sum())
-    if id_ in COMMUNICATION:
+    if _in_collectives(id_):
         return min(f.saving_ns for f in same) if len(same) >= MOST_RATIO * usable else 0
     if job.replay is None:
         return min(f.saving_ns for f in same) if len(same) == usable else 0
     before = job.replay.ask(own)
     return max(before - job.replay.ask(_less(own, same)), 0)
+
+
+def _in_collectives(id_: str) -> bool:
+    """Whether the cause is in the collectives: its gain is not the rank's own time."""
+    known = rules().get(id_)
+    return known is not None and known.rule.about is About.COMMUNICATION
 
 
 def _less(own: Own, same: Sequence[RankFinding]) -> Own:
@@ -159,7 +149,7 @@ def _kept(
     taken = _Taken(as_recorded(job.facts))
     for candidate in candidates:
         saving = candidate.saving_ns
-        about_transfer = candidate.id in (*COMMUNICATION, "nccl-slow-transport")
+        about_transfer = _in_collectives(candidate.id)
         same = [f for f in per_rank if f.id == candidate.id]
         if taken.kept and about_transfer:
             saving = round(saving * max(1 - taken.communication_ns / max(exposed, 1), 0))

@@ -16,6 +16,7 @@ from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_n
 from pinchpoint.analysis.shapes import Shape
 from pinchpoint.analysis.steps import steps as find_steps
 from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, named
+from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.trace import HostKind, MemoryKind, Trace, once_per_trace
 
@@ -26,8 +27,9 @@ FEWEST_ROUNDS = 2  # a single wait may be an incident
 READY_BATCH_RATIO = 0.02  # taking a batch that is ready costs about 0.1 ms of a wait of 5 ms
 MOST_OF_IT_RATIO = 0.5  # work that takes this share of the loading is what to look at first
 
-ASK_THE_WORKERS = (
-    "one profile with num_workers=0 and with_stack=True; or a worker: py-spy record --pid WORKER"
+ASK_THE_WORKERS = Record(
+    "one profile with num_workers=0 and with_stack=True; or a worker: py-spy record --pid WORKER",
+    Need.WITH_STACK,
 )
 _FEEDER = "multiprocessing/queues.py("  # one such thread sends indices to each worker
 
@@ -83,7 +85,7 @@ def loads(trace: Trace) -> Loads | None:
     workers, typical_step_ns = _workers(trace), find_steps(trace).typical_ns
     return Loads(
         spans,
-        in_workers="MultiProcessing" in (spans.evidence[-1].name or ""),
+        in_workers="MultiProcessing" in (spans.longest or ""),
         workers=workers,
         starving=spans.ns_per_step >= LEAST_WAITING_RATIO * (typical_step_ns or 0)
         and _again_and_again(len(starving), len(steps), workers, in_bursts=comes_in_bursts(trace)),

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.source_lines import Place, place_of
-from pinchpoint.diagnosis.rule import Location
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.trace import Trace
 
 Rows = NDArray[np.intp]

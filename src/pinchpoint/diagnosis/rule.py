@@ -1,118 +1,107 @@
-"""What a rule is, what it may say, and how it says it.
+"""What a rule is, and what it may say.
 
-A rule is one module in ``diagnosis/rules``. Its name with dashes is its id (``sync_in_loop.py`` is
-``sync-in-loop``); its docstring is its page, with the headings in :data:`HEADINGS`. It declares
+A rule is one module in a family folder of ``diagnosis/rules``. Its name with dashes is its id
+(``sync_in_loop.py`` is ``sync-in-loop``); its docstring is its page, with the headings in
+:data:`HEADINGS`. It has
 
-``NEEDS``     tables of the trace without which there is nothing to judge: ``("device_ops",)``
-``RECORD``    what to record, where a need is met and yet not enough: one phrase for the reader
-``PARENT``    optional id of the more general cause, which yields when this one is found
-``GENERIC``   optional True: it fits nearly every slow host; specific causes are told before it
-``PERIODIC``  optional True: the cause may show in some steps only, and the mean step tells
-``check``     ``check(trace) -> Iterator[Finding]``; pure, no I/O, knows no other rule
-``check_job`` optional: the same for all ranks of a job together, where one rank cannot tell
+``RULE``      its declaration, a :class:`Rule`: all that others may know about it
+``check``     ``check(trace) -> Iterator[Found]``; pure, no I/O, knows no other rule
+``check_job`` where ``RULE.looks_at`` is "job": the same for all ranks of a job together
 
 ``check`` yields findings, or nothing (*clear*), or raises :class:`NotChecked`. It looks only at
 what happened, never at names of files, scripts or hosts.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Literal, TypedDict
 
-from pinchpoint.analysis.replay import Change
-from pinchpoint.trace import Trace
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.record import Need, Record
 
 HEADINGS = ("What it looks for", "Why it matters", "How to fix it", "When to ignore it")
 
-MATERIAL_STEP_RATIO = 0.03  # a cause worth less than this share of the step is no finding
+# A cause worth less than this share of the step is no finding: a smaller gain is within the error
+# of the step that it is predicted from (docs/accuracy.md), and of a handful of runs.
+MATERIAL_STEP_RATIO = 0.03
 
-_DEVICE = "CPU and device activity together: ProfilerActivity.CPU and ProfilerActivity.CUDA"
-RECORD_FOR = {  # what to record for a table that is missing, whatever the rule
-    "device_ops": _DEVICE,
-    "api_calls": _DEVICE,
-    "host_ops": _DEVICE,
+# How to prove a fix where no knob of ``pinchpoint try`` makes it.
+ANY_PROGRAM = 'pinchpoint bench ab -- "python train.py" "python train_fixed.py"'
+
+
+class About(Enum):
+    """What a cause costs or is about, by which commands choose the rules that they ask."""
+
+    TIME = auto()
+    MEMORY = auto()  # ``pinchpoint memory`` asks it
+    COMMUNICATION = auto()  # in the collectives: a rank's gain is not its own time alone
+    KERNEL = auto()  # inside kernels that Nsight Compute profiled
+    BENCHMARK = auto()  # figures that a measurement gets wrong
+
+
+class Framework(Enum):
+    """Whose program a recording is of, as far as its names say."""
+
+    TORCH = auto()  # on a device that has ``torch.cuda``, or one that is not known
+    TORCH_WITHOUT_CUDA = auto()
+    CUPY = auto()
+    OTHER = auto()
+
+
+class Advice(TypedDict, total=False):
+    """What a finding says otherwise to programs of a framework; all else stays as it is."""
+
+    fix: str
+    hint: str | None
+    confirm: str
+
+
+NO_HINT: Mapping[Framework, Advice] = {Framework.OTHER: {"hint": None}}
+NO_TORCH_CUDA: Mapping[Framework, Advice] = {
+    Framework.OTHER: {"hint": None},
+    Framework.TORCH_WITHOUT_CUDA: {"hint": None},
 }
-MORE_STEPS = "the same over five steps or more"
+NO_KNOB: Mapping[Framework, Advice] = {Framework.OTHER: {"hint": None, "confirm": ANY_PROGRAM}}
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """One measured fact. ``at_ns`` and ``name`` say where the trace shows it."""
+class Rule:
+    """All that others may know about a rule."""
 
-    what: str
-    value: float | int | str
-    unit: str
-    at_ns: int | None = None
-    name: str | None = None  # the event at ``at_ns``, as the trace spells it
-
-
-@dataclass(frozen=True)
-class Location:
-    """Where in the user's program, as far as the trace knows."""
-
-    file: str | None = None
-    line: int | None = None
-    function: str | None = None
-    module: str | None = None  # nn.Module path or class
-    operator: str | None = None
-
-    def __str__(self) -> str:
-        """``forward (model.py:41), Block`` as far as it is known; empty where nothing is."""
-        place = f"{self.file}:{self.line}" if self.file and self.line else self.file
-        owner = f"{self.function} ({place})" if self.function and place else place or self.function
-        return ", ".join(p for p in (owner, self.module) if p) or (self.operator or "")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One cause with its evidence.
-
-    ``changes`` are what the fix does to the recorded events; the engine replays them to predict
-    the step after the fix. A rule that knows the consequence better than replay can (memory,
-    a benchmark's false claim) leaves ``changes`` empty and gives ``saving_ns_per_step`` or
-    ``consequence``.
-    """
-
-    summary: str  # one sentence; for the headline of the finding
-    evidence: tuple[Evidence, ...]
-    cost_ns_per_step: int | None  # time of a step that the cause explains
-    fix: str  # imperative sentence
-    confirm: str  # the command or look that proves it
-    changes: tuple[Change, ...] = ()
-    saving_ns_per_step: tuple[int, int] | None = None  # least and most, where replay does not apply
-    saving_bytes: int | None = None  # of device memory at the peak, or lost in the recording
-    location: Location | None = None
-    hint: str | None = None  # a line or two of code
-    consequence: str | None = None  # what it costs other than time: memory, wrong numbers
-    confidence: Literal["high", "medium", "low"] = "high"
+    needs: tuple[str, ...]  # tables of the trace without which there is nothing to judge
+    record: Record  # what to record, where a need is met and yet not enough
+    about: About = About.TIME
+    looks_at: Literal["trace", "job"] = "trace"  # job: it has ``check_job``, which decides
+    parent: str | None = None  # id of the more general cause, which yields when this one is found
+    generic: bool = False  # it fits nearly every slow host; specific causes are told before it
+    periodic: bool = False  # it may show in some steps only, and the mean step tells
+    explains_full_memory: bool = False  # told first where a request for memory failed
+    leak: str | None = None  # the kind of :class:`~pinchpoint.analysis.memory.growth.Leak` it names
+    knobs: tuple[str, ...] = ()  # of ``pinchpoint try``, that may fix it; the likeliest first
+    advice: Mapping[Framework, Advice] = field(default_factory=dict)  # where PyTorch's is no use
 
 
 class NotChecked(Exception):
     """The rule cannot judge this trace: ``why``, and what to ``record`` so that it can."""
 
-    def __init__(self, why: str, record: str = "") -> None:
+    def __init__(self, why: str, record: Record | None = None) -> None:
         super().__init__(why)
         self.why = why
-        self.record = record
-
-
-class Rule(Protocol):
-    """The shape of a rule module."""
-
-    NEEDS: tuple[str, ...]
-    RECORD: str
-
-    def check(self, trace: Trace) -> Iterator[Finding]:
-        """Findings in this trace."""
-        ...
+        self.record = record  # None: what the rule declares
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one rule said about one trace: exactly one of four answers."""
+    """What one rule said about one trace: exactly one of six answers.
+
+    A rule itself never says *smaller* or *covered*: the engine does, of what it drops.
+    """
 
     id: str
-    answer: Literal["found", "clear", "not checked", "crashed"]
-    findings: tuple[Finding, ...] = ()
+    answer: Literal["found", "clear", "smaller", "covered", "not checked", "crashed"]
+    findings: tuple[Found, ...] = ()
     why: str = ""
     record: str = ""
+    needs: Need = Need.ANOTHER
+    covered_by: tuple[str, ...] = ()  # ids of the findings that explain the same time

@@ -10,8 +10,8 @@ from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.sampled import sampled_sentences
 from pinchpoint.analysis.telemetry import device_looks
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
+from pinchpoint.diagnosis.framework import shows_torch
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
-from pinchpoint.diagnosis.spoken import shows_torch
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 

@@ -8,8 +8,8 @@ from pinchpoint.analysis.called_rows import acts
 from pinchpoint.analysis.host_waits import WaitReason, host_waits
 from pinchpoint.analysis.in_steps import per_step
 from pinchpoint.analysis.replay import Change, DropSyncs, ScaleHostSpans
+from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.diagnosis.locate import busiest_place
-from pinchpoint.diagnosis.rule import Evidence, Location
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Rows
 

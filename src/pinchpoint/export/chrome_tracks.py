@@ -9,10 +9,11 @@ import numpy as np
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.gaps import gaps
 from pinchpoint.analysis.steps import steps
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.export.chrome_slices import DEVICES
 from pinchpoint.export.excerpt import Excerpt
 from pinchpoint.report import wording
-from pinchpoint.report.document import FindingItem, Report
+from pinchpoint.report.document import Report
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Table, Trace
 
@@ -74,7 +75,7 @@ def _idle(trace: Trace, part: Excerpt) -> Iterator[Event]:
             yield _slice(GapKind(kind).label, IDLE, start, end)
 
 
-def _places(report: Report, finding: FindingItem, thread: int, part: Excerpt) -> Iterator[Event]:
+def _places(report: Report, finding: Finding, thread: int, part: Excerpt) -> Iterator[Event]:
     said = {
         "summary": plain(finding.summary, _TEXT_LIMIT),
         "gain": plain(wording.gain(report, finding), _TEXT_LIMIT),

@@ -7,10 +7,11 @@ from urllib.parse import quote
 import msgspec
 
 from pinchpoint import __version__
-from pinchpoint.diagnosis.pages import page
+from pinchpoint.diagnosis.finding import Finding, Location
+from pinchpoint.diagnosis.registry import page
 from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
-from pinchpoint.report.document import FindingItem, LocationInfo, Report
+from pinchpoint.report.document import Report
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -42,7 +43,7 @@ def _rule(id_: str) -> dict[str, Any]:
     }
 
 
-def _result(report: Report, finding: FindingItem, rule: int) -> dict[str, Any]:
+def _result(report: Report, finding: Finding, rule: int) -> dict[str, Any]:
     said = (finding.summary, wording.gain(report, finding), finding.fix and f"Fix: {finding.fix}")
     result: dict[str, Any] = {
         "ruleId": finding.id,
@@ -54,7 +55,7 @@ def _result(report: Report, finding: FindingItem, rule: int) -> dict[str, Any]:
     return result | ({"locations": [{"physicalLocation": place}]} if place else {})
 
 
-def _place(location: LocationInfo | None) -> dict[str, Any] | None:
+def _place(location: Location | None) -> dict[str, Any] | None:
     if location is None or location.file is None or location.file.startswith("<"):
         return None
     place: dict[str, Any] = {"artifactLocation": {"uri": _uri(location.file)}}

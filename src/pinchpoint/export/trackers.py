@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.report import markdown, report_html, wording
-from pinchpoint.report.document import FindingItem, Report
+from pinchpoint.report.document import Report
 from pinchpoint.report.pages.report import report_page
 
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
@@ -172,7 +173,7 @@ def _named(report: Report) -> Iterator[tuple[str, float]]:
         yield from _finding(report, finding)
 
 
-def _finding(report: Report, finding: FindingItem) -> Iterator[tuple[str, float]]:
+def _finding(report: Report, finding: Finding) -> Iterator[tuple[str, float]]:
     base = wording.base_ns(report)
     yield from _known(f"findings/{finding.id}/costs_ms", finding.cost_ns_per_step)
     if base is not None and finding.predicted_step_ns is not None:

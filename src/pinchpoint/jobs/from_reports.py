@@ -7,16 +7,15 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.analysis.ranks.summarise import summarise
+from pinchpoint.diagnosis.finding import Finding
+from pinchpoint.diagnosis.registry import rules
 from pinchpoint.jobs.parts import read_parts, write_part
 from pinchpoint.jobs.read_rank import MOST_FINDINGS
-from pinchpoint.report.document import FindingItem, Report
+from pinchpoint.report.document import Report
 from pinchpoint.report.ranks.build import report_on
 from pinchpoint.report.ranks.document import RanksReport
 from pinchpoint.report.ranks.records import FoundOnRank, PartHeader, RankRecord, encode_record
 from pinchpoint.trace import Trace
-
-# What one rank can only guess, and all ranks together know.
-DECIDED_TOGETHER = ("nccl-slow-transport", "rank0-stall", "straggler-rank")
 
 
 def is_rank_of_a_job(report: Report) -> bool:
@@ -41,7 +40,7 @@ def record_from(trace: Trace, report: Report) -> RankRecord:
     )
 
 
-def _saving(base: int, item: FindingItem) -> int:
+def _saving(base: int, item: Finding) -> int:
     if item.predicted_step_ns is None:
         return 0
     return max(base - item.predicted_step_ns, 0)
@@ -61,9 +60,10 @@ def job_of(records: Sequence[RankRecord]) -> RanksReport | None:
 
 def without_guesses(report: Report) -> Report:
     """A rank's own report without what the report about the job answers."""
+    of_job = {id_ for id_, known in rules().items() if known.rule.looks_at == "job"}
     return msgspec.structs.replace(
         report,
-        findings=tuple(f for f in report.findings if f.id not in DECIDED_TOGETHER),
-        not_checked=tuple(i for i in report.not_checked if i.id not in DECIDED_TOGETHER),
+        findings=tuple(f for f in report.findings if f.id not in of_job),
+        not_checked=tuple(i for i in report.not_checked if i.id not in of_job),
         next_command=report.next_command if report.findings else None,
     )

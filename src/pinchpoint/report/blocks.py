@@ -112,7 +112,7 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Finding:
+class FindingCard:
     """One cause: what it is worth, its facts, and the lines of code that show the fix."""
 
     number: int
@@ -160,7 +160,7 @@ Block = (
     | Breakdown
     | Table
     | Records
-    | Finding
+    | FindingCard
     | Details
     | Figure
     | Gap

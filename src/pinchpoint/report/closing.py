@@ -16,7 +16,7 @@ _NOT_THE_PROGRAM = (GapKind.PROFILER.id, GapKind.START_LATENCY.id)
 
 def closing_sentence(report: Report) -> str | None:
     """What the absence of further findings means; None if no rule looked at a step."""
-    if not (report.findings or report.clear):
+    if not (report.findings or report.clear or report.not_shown):
         return None
     if report.steps.typical_ns is None:  # launches or samples alone: no step to hold them against
         return None

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from pinchpoint.diagnosis.finding import Finding, NotShown, Unanswered
 from pinchpoint.report.roofline_document import RooflineDocument
 
 SCHEMA = "pinchpoint.report/1"
@@ -100,67 +101,6 @@ class PartOfStep(_Part, frozen=True, kw_only=True):
     unprofiled_ns_per_step: int | None = None  # without the profiler
 
 
-class EvidenceItem(_Part, frozen=True, kw_only=True):
-    """One measured fact."""
-
-    what: str  # what was measured
-    value: float | int | str  # in the unit beside it
-    unit: str  # ns, bytes, ratio, count, or words
-    at_ns: int | None = None  # where in the recording, if at one place
-    name: str | None = None  # of the event there
-
-
-class LocationInfo(_Part, frozen=True, kw_only=True):
-    """Where in the user's program."""
-
-    file: str | None = None  # path as recorded
-    line: int | None = None  # of the file
-    function: str | None = None  # that the line is in
-    module: str | None = None  # of the model, such as Linear_7
-    operator: str | None = None  # of the framework, such as aten::mm
-
-
-class RowsItem(_Part, frozen=True, kw_only=True):
-    """Rows of a table of the trace that a finding is made of: what its fix would change.
-
-    Positions as ``pinchpoint sql`` and the timeline count them; the first ones, of ``count``.
-    """
-
-    table: str  # device_ops, host_ops, api_calls
-    rows: tuple[int, ...]  # positions in that table
-    count: int  # of all of them, listed or not
-
-
-class FindingItem(_Part, frozen=True, kw_only=True):
-    """One cause, what it costs, what fixing it gives."""
-
-    id: str  # of the rule: pinchpoint explain ID
-    summary: str  # one sentence
-    evidence: tuple[EvidenceItem, ...]  # what it rests on
-    cost_ns_per_step: int | None = None  # what the cause takes now
-    location: LocationInfo | None = None  # null: the recording does not say
-    predicted_step_ns: int | None = None  # the step with this fixed
-    predicted_range_ns: tuple[int, int] | None = None  # least and most
-    given: tuple[str, ...] = ()  # findings whose fixes the prediction includes: it pays after them
-    given_step_ns: int | None = None  # the step with those fixed, that this gain counts from
-    hidden_ns: int | None = None  # of the cost: the device works meanwhile, so no fix wins it
-    saving_bytes: int | None = None  # device memory at the peak, or lost in the recording
-    fix: str = ""  # one sentence
-    hint: str | None = None  # code that shows it
-    confirm: str = ""  # the command that would prove it
-    consequence: str | None = None  # what it costs besides time
-    confidence: str = "high"  # high, medium, low
-    rows: tuple[RowsItem, ...] = ()  # empty where no rows say it all: memory, stretches of time
-
-
-class NotCheckedItem(_Part, frozen=True, kw_only=True):
-    """A cause that this recording cannot show, why, and what to record instead."""
-
-    id: str  # of the rule
-    why: str  # what is missing
-    record: str = ""  # how to get it
-
-
 class TableColumn(_Part, frozen=True, kw_only=True):
     """A column of a result table."""
 
@@ -190,12 +130,13 @@ class Report(_Part, frozen=True, kw_only=True):
     device: DeviceInfo | None = None  # null: nothing ran on a device
     breakdown: tuple[PartOfStep, ...] = ()  # where a step goes
     verdict: str = ""  # what bounds the step, in one sentence
-    findings: tuple[FindingItem, ...] = ()  # best first
+    findings: tuple[Finding, ...] = ()  # best first
     together_ns: int | None = None  # the step if all findings were fixed, replayed together
     together_range_ns: tuple[int, int] | None = None  # least and most
-    not_checked: tuple[NotCheckedItem, ...] = ()  # causes that this recording cannot show
+    not_checked: tuple[Unanswered, ...] = ()  # causes that this recording cannot show
+    not_shown: tuple[NotShown, ...] = ()  # causes that were found and are small, or covered
     clear: tuple[str, ...] = ()  # ids of rules that looked and found nothing
-    crashed: tuple[NotCheckedItem, ...] = ()  # rules that failed: please report them
+    crashed: tuple[Unanswered, ...] = ()  # rules that failed: please report them
     tables: dict[str, ResultTable] = {}  # by id
     roofline: RooflineDocument | None = None  # null: no work that could be placed on it
     next_command: str | None = None  # what to do next

@@ -5,16 +5,10 @@ from typing import TypedDict
 
 from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
-from pinchpoint.diagnosis.rule import Evidence, Location, Outcome
+from pinchpoint.diagnosis.finding import Finding, NotShown, RowsItem, Unanswered
+from pinchpoint.diagnosis.rule import Outcome
 from pinchpoint.errors import UsageError
-from pinchpoint.report.document import (
-    EvidenceItem,
-    FindingItem,
-    LocationInfo,
-    NotCheckedItem,
-    Report,
-    RowsItem,
-)
+from pinchpoint.report.document import Report
 from pinchpoint.report.timeline.occurrences import occurrences
 
 MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason
@@ -24,47 +18,53 @@ MOST_ROWS = 20  # named one by one in the document; the timeline of the report h
 class Answers(TypedDict):
     """The fields of the document that rules fill."""
 
-    findings: tuple[FindingItem, ...]
+    findings: tuple[Finding, ...]
     together_ns: int | None
     together_range_ns: tuple[int, int] | None
-    not_checked: tuple[NotCheckedItem, ...]
+    not_checked: tuple[Unanswered, ...]
+    not_shown: tuple[NotShown, ...]
     clear: tuple[str, ...]
-    crashed: tuple[NotCheckedItem, ...]
+    crashed: tuple[Unanswered, ...]
 
 
 def answers(diagnosis: Diagnosis) -> Answers:
-    """Findings, in the order in which to fix them, and every other answer: no rule is silent.
-
-    A cause that was found and is not worth a finding counts as clear.
-    """
-    findings = tuple(finding_item(ranked) for ranked in diagnosis.found)
-    shown = {finding.id for finding in findings}
-    looked = [o.id for o in diagnosis.outcomes if o.answer in ("clear", "found")]
-    together = diagnosis.together
+    """Findings, in the order in which to fix them, and every other answer: no rule is silent."""
+    outcomes, together = diagnosis.outcomes, diagnosis.together
     return Answers(
-        findings=findings,
+        findings=tuple(finding_item(ranked) for ranked in diagnosis.found),
         together_ns=together.step_ns if together else None,
         together_range_ns=together.range_ns if together else None,
-        not_checked=tuple(_unanswered(diagnosis.outcomes, "not checked")),
-        clear=tuple(id_ for id_ in looked if id_ not in shown),
-        crashed=tuple(_unanswered(diagnosis.outcomes, "crashed")),
+        not_checked=unanswered(outcomes, "not checked"),
+        not_shown=tuple(
+            NotShown(id=o.id, why=o.why, covered_by=o.covered_by)
+            for o in outcomes
+            if o.answer in ("smaller", "covered")
+        ),
+        clear=tuple(o.id for o in outcomes if o.answer == "clear"),
+        crashed=unanswered(outcomes, "crashed"),
     )
 
 
-def _unanswered(outcomes: Iterable[Outcome], answer: str) -> Iterable[NotCheckedItem]:
-    return (
-        NotCheckedItem(id=o.id, why=o.why, record=o.record) for o in outcomes if o.answer == answer
+def unanswered(outcomes: Iterable[Outcome], answer: str) -> tuple[Unanswered, ...]:
+    """The rules that gave an answer without a finding, why, and what to record."""
+    return tuple(
+        Unanswered(id=o.id, why=o.why, record=o.record, needs=o.needs)
+        for o in outcomes
+        if o.answer == answer
     )
 
 
-def chosen(report: Report, finding: str) -> FindingItem:
+def chosen(report: Report, finding: str) -> Finding:
     """The finding by id or number; UsageError that says why there is none."""
     for number, item in enumerate(report.findings, 1):
         if finding in (item.id, str(number)):
             return item
-    for unanswered in (*report.not_checked, *report.crashed):
-        if unanswered.id == finding:
-            raise UsageError(f"{finding} was not checked: {unanswered.why}", hint=unanswered.record)
+    for silent in (*report.not_checked, *report.crashed):
+        if silent.id == finding:
+            raise UsageError(f"{finding} was not checked: {silent.why}", hint=silent.record)
+    for dropped in report.not_shown:
+        if dropped.id == finding:
+            raise UsageError(f"{finding} was found, and is {dropped.why}", hint="nothing to do")
     if finding in report.clear:
         raise UsageError(f"{finding} was looked for and not found", hint="nothing to do")
     ids = ", ".join(item.id for item in report.findings)
@@ -74,28 +74,19 @@ def chosen(report: Report, finding: str) -> FindingItem:
     )
 
 
-def finding_item(ranked: Ranked) -> FindingItem:
+def finding_item(ranked: Ranked) -> Finding:
     """One finding as the document has it."""
-    finding, predicted = ranked.finding, ranked.predicted
-    return FindingItem(
+    found, predicted = ranked.finding, ranked.predicted
+    return found.shown(
         id=ranked.id,
-        summary=finding.summary,
-        evidence=tuple(_evidence(fact) for fact in finding.evidence),
-        cost_ns_per_step=finding.cost_ns_per_step,
-        location=_location(finding.location),
         predicted_step_ns=predicted.step_ns if predicted else None,
         predicted_range_ns=predicted.range_ns if predicted else None,
         given=ranked.given,
         given_step_ns=predicted.step_ns + ranked.saving_ns if predicted and ranked.given else None,
         hidden_ns=_hidden_ns(ranked),
-        fix=finding.fix,
-        hint=finding.hint,
-        confirm=finding.confirm,
-        consequence=finding.consequence,
-        confidence=finding.confidence,
         rows=tuple(
             RowsItem(table=table, rows=tuple(rows[:MOST_ROWS].tolist()), count=len(rows))
-            for table, rows in occurrences(finding).rows.items()
+            for table, rows in occurrences(found).rows.items()
         ),
     )
 
@@ -111,21 +102,3 @@ def _hidden_ns(ranked: Ranked) -> int | None:
         return None
     cost = finding.cost_ns_per_step or 0
     return cost - saving if finding.changes and 0 < saving < MOST_HIDES_RATIO * cost else None
-
-
-def _evidence(fact: Evidence) -> EvidenceItem:
-    return EvidenceItem(
-        what=fact.what, value=fact.value, unit=fact.unit, at_ns=fact.at_ns, name=fact.name
-    )
-
-
-def _location(place: Location | None) -> LocationInfo | None:
-    if place is None:
-        return None
-    return LocationInfo(
-        file=place.file,
-        line=place.line,
-        function=place.function,
-        module=place.module,
-        operator=place.operator,
-    )

@@ -63,4 +63,6 @@ def _no_evidence(report: Report) -> Report:
     findings = tuple(
         msgspec.structs.replace(f, evidence=(), rows=(), confirm="") for f in report.findings
     )
-    return msgspec.structs.replace(report, findings=findings, not_checked=(), clear=())
+    return msgspec.structs.replace(
+        report, findings=findings, not_checked=(), not_shown=(), clear=()
+    )

@@ -4,9 +4,10 @@ GitHub shows at most ten annotations of a kind a step and drops the rest without
 worst ones go first and the last one says how many there are; the whole is in the summary.
 """
 
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report import terminal, wording
 from pinchpoint.report.clean import clean
-from pinchpoint.report.document import FindingItem, Report
+from pinchpoint.report.document import Report
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.pages.result import Case, ResultPage, blocks
 from pinchpoint.report.plain import plain
@@ -61,7 +62,7 @@ def _quoted(text: str, token: str) -> str:
     return f"::stop-commands::{token}\n{text}::{token}::\n"
 
 
-def _annotation(report: Report, finding: FindingItem) -> str:
+def _annotation(report: Report, finding: Finding) -> str:
     properties = {}
     if finding.location and finding.location.file:
         properties["file"] = finding.location.file

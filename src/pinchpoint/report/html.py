@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from pinchpoint.report.blocks import Block, Finding, Gap, Heading, Page, Title
+from pinchpoint.report.blocks import Block, FindingCard, Gap, Heading, Page, Title
 from pinchpoint.report.plain import plain
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ def _sections(blocks: Iterable[Block]) -> Iterator[_Section]:
     for block in blocks:
         if isinstance(block, Title):
             continue
-        if isinstance(block, Gap | Heading | Finding) and now.blocks:
+        if isinstance(block, Gap | Heading | FindingCard) and now.blocks:
             yield now
             now = _Section("", [])
-        if isinstance(block, Finding):
+        if isinstance(block, FindingCard):
             yield _Section("", [block])
         elif isinstance(block, Heading):
             now.title = block.text

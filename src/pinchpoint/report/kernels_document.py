@@ -13,7 +13,7 @@ from pinchpoint.analysis.kernel_issues import Examined, examined_launches
 from pinchpoint.analysis.kernel_join import profiled_time_ns
 from pinchpoint.analysis.kernel_marks import marks
 from pinchpoint.analysis.kernel_short_names import short_kernel_name
-from pinchpoint.diagnosis.missing import may_be_counted
+from pinchpoint.diagnosis.asking import may_be_counted
 from pinchpoint.report.document import ResultTable
 from pinchpoint.report.plain import plain
 from pinchpoint.report.tables.build import kernel_table

@@ -10,7 +10,7 @@ from pinchpoint.report.blocks import (
     Details,
     Fact,
     Figure,
-    Finding,
+    FindingCard,
     Gap,
     Heading,
     Items,
@@ -79,7 +79,7 @@ def _drawn(block: Block) -> Iterator[str]:
             yield from _drawn_large(block)
 
 
-def _drawn_large(block: Breakdown | Table | Records | Finding | Figure | Gap) -> Iterator[str]:
+def _drawn_large(block: Breakdown | Table | Records | FindingCard | Figure | Gap) -> Iterator[str]:
     match block:
         case Breakdown():
             yield from _breakdown(block)
@@ -87,7 +87,7 @@ def _drawn_large(block: Breakdown | Table | Records | Finding | Figure | Gap) ->
             yield from _table(block)
         case Records():
             yield from _grid(block.heads, (False,) * len(block.heads), block.rows)
-        case Finding():
+        case FindingCard():
             yield from _finding(block)
         case Figure() if block.lines:
             yield from ("", escape(block.title), "", "```text", *block.lines, "```")
@@ -120,7 +120,7 @@ def _breakdown(block: Breakdown) -> Iterator[str]:
     yield from _grid((block.title, block.unit, "%", ""), (False, True, True, False), rows)
 
 
-def _finding(block: Finding) -> Iterator[str]:
+def _finding(block: FindingCard) -> Iterator[str]:
     yield f"### {block.number}. {escape(block.id)}: {escape(block.gain)}"
     yield ""
     yield escape(block.summary)

@@ -22,8 +22,8 @@ from pinchpoint.analysis.memory.remedies import (
 from pinchpoint.analysis.memory.traced import HOST
 from pinchpoint.analysis.memory.waste import waste
 from pinchpoint.analysis.memory.whatif import RANKS, Batch, batch, what_ifs
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.errors import UsageError
-from pinchpoint.report.document import LocationInfo
 from pinchpoint.report.memory_document import (
     BatchItem,
     CategoryItem,
@@ -276,9 +276,9 @@ def _holder(history: History, held: Holder) -> HolderItem:
     )
 
 
-def location(frame: Frame) -> LocationInfo:
+def location(frame: Frame) -> Location:
     """Where in the program a frame is."""
-    return LocationInfo(file=frame.file, line=frame.line or None, function=frame.function)
+    return Location(file=frame.file, line=frame.line or None, function=frame.function)
 
 
 def _fragmentation(history: History) -> FragmentationItem | None:

@@ -7,7 +7,7 @@ event is a position in the device's recording, -1 before the first; times are Un
 
 import msgspec
 
-from pinchpoint.report.document import FindingItem, LocationInfo, NotCheckedItem
+from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 
 SCHEMA = "pinchpoint.memory/1"
 
@@ -52,7 +52,7 @@ class HolderItem(_Part, frozen=True, kw_only=True):
     phase: str  # in which they were allocated
     confidence: str  # high, medium, low
     operation: str | None = None  # that allocated them, such as nn.linear
-    location: LocationInfo | None = None  # the line of the program
+    location: Location | None = None  # the line of the program
     stack: tuple[str, ...] = ()  # innermost first
 
 
@@ -76,7 +76,7 @@ class Moment(_Part, frozen=True, kw_only=True):
 class LayersItem(_Part, frozen=True, kw_only=True):
     """The repeated layers whose activations are live at the peak."""
 
-    location: LocationInfo  # the line that calls them
+    location: Location  # the line that calls them
     count: int  # of layers
     bytes_per_layer: tuple[int, ...]  # kept from forward to backward
     share_of_activations: float  # 0 to 1
@@ -187,7 +187,7 @@ class DeviceMemory(_Part, frozen=True, kw_only=True):
     batch: BatchItem | None  # null: nothing grows with it, or a failure says it
 
 
-class MemoryFinding(FindingItem, frozen=True, kw_only=True):
+class MemoryFinding(Finding, frozen=True, kw_only=True):
     """A finding, with how much it matters: high, medium, low or negligible."""
 
     severity: str = "medium"
@@ -201,9 +201,9 @@ class MemoryReport(_Part, frozen=True, kw_only=True):
     devices: tuple[DeviceMemory, ...]  # one a device of the recording
     verdict: str  # who holds the peak, in one sentence
     findings: tuple[MemoryFinding, ...] = ()  # largest stake first
-    not_checked: tuple[NotCheckedItem, ...] = ()  # causes that this recording cannot show
+    not_checked: tuple[Unanswered, ...] = ()  # causes that this recording cannot show
     clear: tuple[str, ...] = ()  # ids of rules that found nothing
-    crashed: tuple[NotCheckedItem, ...] = ()  # rules that failed: please report them
+    crashed: tuple[Unanswered, ...] = ()  # rules that failed: please report them
 
 
 class Change(_Part, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pinchpoint.analysis.memory.owners import Category
-from pinchpoint.report.document import LocationInfo
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.report.memory_document import (
     BatchItem,
     DeviceMemory,
@@ -59,7 +59,7 @@ def device_name(device: DeviceMemory) -> str:
     return "host memory" if device.device is None else f"device {device.device}"
 
 
-def where(location: LocationInfo | None, operation: str | None) -> str:
+def where(location: Location | None, operation: str | None) -> str:
     """``model.py:81 in forward (nn.linear)``."""
     if location is None or location.file is None:
         return operation or "no Python line"

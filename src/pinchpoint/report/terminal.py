@@ -11,7 +11,7 @@ from pinchpoint.report.blocks import (
     Details,
     Fact,
     Figure,
-    Finding,
+    FindingCard,
     Gap,
     Heading,
     Items,
@@ -93,7 +93,7 @@ def _drawn(block: Block, look: Look) -> Iterator[_Line]:
 
 
 def _drawn_large(
-    block: Breakdown | Table | Records | Finding | Figure, look: Look
+    block: Breakdown | Table | Records | FindingCard | Figure, look: Look
 ) -> Iterator[_Line]:
     match block:
         case Breakdown():
@@ -102,7 +102,7 @@ def _drawn_large(
             yield from _table(block, look.width)
         case Records():
             yield from _records(block)
-        case Finding():
+        case FindingCard():
             yield from _finding(block)
         case Figure() if block.lines:
             yield _Line(block.title, "1")
@@ -132,7 +132,7 @@ def _breakdown(block: Breakdown) -> Iterator[_Line]:
         yield _Line(text, fixed=True, bar="█" * round(_BAR_WIDTH * bar.ratio))
 
 
-def _finding(block: Finding) -> Iterator[_Line]:
+def _finding(block: FindingCard) -> Iterator[_Line]:
     yield _Line(block.gain, "32", f"{block.number:<2} {block.id:<18} ", "1")
     yield _Line(block.summary, lead="   ")
     for fact in block.facts:

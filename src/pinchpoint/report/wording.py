@@ -2,13 +2,11 @@
 
 from collections import Counter
 
-from pinchpoint.report.document import (
-    FindingItem,
-    LocationInfo,
-    NotCheckedItem,
-    PartOfStep,
-    Report,
-)
+import msgspec
+
+from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
+from pinchpoint.diagnosis.record import Need
+from pinchpoint.report.document import PartOfStep, Report
 from pinchpoint.report.quantity import duration, in_unit, percent, span, time_unit
 
 CANNOT_CONCLUDE = "cannot conclude"
@@ -18,20 +16,6 @@ MOST_PARTS = 10  # rows of the overview; a longer list is no overview
 VISIBLE_COST_RATIO = 0.005  # of the step; three digits show no smaller cost of recording
 FEWEST_FOR_SPREAD = 4  # complete steps; of fewer, a 10th and a 90th percentile mean nothing
 MOST_KINDS_OF_WORK = 4  # of the device, in one sentence
-
-_NEEDS = (  # what to record, by a sign in the words of the rules; the first that fits
-    ("pinchpoint ncu", "kernel counters (pinchpoint ncu)"),
-    ("of NVIDIA", "a device of NVIDIA"),
-    ("memory snapshot", "a memory snapshot"),
-    ("profile_memory", "profile_memory=True"),
-    ("record_shapes", "record_shapes=True"),
-    ("with_stack", "with_stack=True"),
-    ("CPU and device activity", "CPU and device activity"),
-    ("device activity", "device activity"),
-    ("shapes", "shapes of inputs"),
-    ("stacks", "Python stacks"),
-)
-_OTHER = "another recording"
 
 
 def source_line(report: Report) -> tuple[str, ...]:
@@ -108,7 +92,7 @@ def base_ns(report: Report) -> int | None:
     return steps.unprofiled_ns_predicted if known else steps.typical_ns
 
 
-def gain(report: Report, finding: FindingItem) -> str:
+def gain(report: Report, finding: Finding) -> str:
     """What fixing a finding gives: ``14.9 → 10.6 ms a step (10.1 to 11.3)``.
 
     What falls into a few steps only leaves the typical one as it is; then its cost is said.
@@ -122,7 +106,7 @@ def gain(report: Report, finding: FindingItem) -> str:
     return finding.consequence or "the gain is not known"
 
 
-def given(finding: FindingItem) -> str | None:
+def given(finding: Finding) -> str | None:
     """Which other fixes come first: the gain counts from the step with them."""
     if not finding.given:
         return None
@@ -131,7 +115,7 @@ def given(finding: FindingItem) -> str | None:
     return f"{all_of} fixed; before that this pays little or nothing"
 
 
-def hidden(finding: FindingItem) -> str | None:
+def hidden(finding: Finding) -> str | None:
     """Why a gain is so much smaller than what the cause costs."""
     cost = finding.cost_ns_per_step
     if finding.hidden_ns is None or cost is None:
@@ -141,7 +125,7 @@ def hidden(finding: FindingItem) -> str | None:
     return f"about {part} pass while the device works: no gain there"
 
 
-def counted_in(report: Report, finding: FindingItem) -> str | None:
+def counted_in(report: Report, finding: Finding) -> str | None:
     """What a cost that is longer than the typical step without the profiler is counted in."""
     base, lasting = base_ns(report), report.steps.duration_ns
     if not base or not lasting or (finding.cost_ns_per_step or 0) <= base:
@@ -180,7 +164,7 @@ def together(report: Report) -> str | None:
     return "All of them: " + change(base, report.together_ns, report.together_range_ns)
 
 
-def place(location: LocationInfo | None) -> str | None:
+def place(location: Location | None) -> str | None:
     """Where in the user's program: ``train.py:41, in Block.forward``."""
     if location is None:
         return None
@@ -193,7 +177,7 @@ def place(location: LocationInfo | None) -> str | None:
     return ", ".join(parts) or location.operator
 
 
-def place_unless_said(finding: FindingItem) -> str | None:
+def place_unless_said(finding: Finding) -> str | None:
     """The place, where the summary does not name its line already."""
     at = finding.location
     said = at and at.file and f"{at.file.rpartition('/')[2]}:{at.line}" in finding.summary
@@ -206,30 +190,26 @@ def not_checked_sentence(report: Report) -> str | None:
     items = report.not_checked
     if not items:
         return None
-    needs = Counter(_need(item.record) for item in items).most_common()
-    needs.sort(key=lambda need: need[0] == _OTHER)
+    needs = Counter(item.needs for item in items).most_common()
+    needs.sort(key=lambda need: need[0] is Need.ANOTHER)
     (first, count), *others = needs
     said = [f"{count} cause{' needs' if count == 1 else 's need'} {first}"]
     said += [f"{count} {need}" for need, count in others]
     return f"Not checked: {', '.join(said)}."
 
 
-def not_checked_grouped(report: Report) -> tuple[NotCheckedItem, ...]:
+def not_checked_grouped(report: Report) -> tuple[Unanswered, ...]:
     """The same reason and the same thing to record said once, with all the ids it is about."""
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, str], list[Unanswered]] = {}
     for item in report.not_checked:
-        alike.setdefault((item.why, item.record), []).append(item.id)
+        alike.setdefault((item.why, item.record), []).append(item)
     return tuple(
-        NotCheckedItem(id=", ".join(ids), why=why, record=record)
-        for (why, record), ids in alike.items()
+        msgspec.structs.replace(items[0], id=", ".join(item.id for item in items))
+        for items in alike.values()
     )
 
 
-def _need(record: str) -> str:
-    return next((need for sign, need in _NEEDS if sign in record), _OTHER)
-
-
-def crashed_sentence(crashed: tuple[NotCheckedItem, ...]) -> str | None:
+def crashed_sentence(crashed: tuple[Unanswered, ...]) -> str | None:
     """Rules that failed on this recording: a bug of ours, said aloud."""
     if not crashed:
         return None

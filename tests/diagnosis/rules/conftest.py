@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 import pinchpoint as pp
-from pinchpoint.diagnosis.engine import ask, diagnose, rule_modules
+from pinchpoint.diagnosis.asking import ask
+from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.diagnosis.registry import rules
 
 
 @pytest.fixture
@@ -14,7 +16,7 @@ def outcome():
     """The answer of a rule, by id, about a trace; a crash is an error here."""
 
     def of(id_, trace):
-        answer = ask(id_, rule_modules()[id_], trace)
+        answer = ask(rules()[id_], trace)
         assert answer.answer != "crashed", answer.why
         return answer
 

@@ -3,18 +3,18 @@
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.diagnosis.engine import rule_modules
+from pinchpoint.diagnosis.registry import rules
 from program import Program
 
 
-@pytest.mark.parametrize("cause", rule_modules())
+@pytest.mark.parametrize("cause", rules())
 def test_an_empty_recording_is_not_checked(outcome, cause):
     answer = outcome(cause, TraceBuilder().trace())
     assert answer.answer == "not checked"
     assert answer.record
 
 
-@pytest.mark.parametrize("cause", rule_modules())
+@pytest.mark.parametrize("cause", rules())
 def test_steps_that_keep_the_device_busy_have_no_cause(outcome, cause):
     p = Program()
     for _ in p.steps(6):

@@ -11,7 +11,7 @@ from pinchpoint.analysis.replay.changes import (
     RemoveRecordingCost,
     ScaleHostSpans,
 )
-from pinchpoint.diagnosis.rule import Finding
+from pinchpoint.diagnosis.finding import Found
 from pinchpoint.report import diagnose
 from pinchpoint.report.timeline import marks as module
 from pinchpoint.report.timeline.lanes import timeline
@@ -25,7 +25,7 @@ def rows(*values):
 
 
 def finding(*changes):
-    return Finding("", (), 1, "", "", changes=changes)
+    return Found(summary="", evidence=(), cost_ns_per_step=1, changes=changes)
 
 
 def training():

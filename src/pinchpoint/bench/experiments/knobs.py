@@ -1,8 +1,8 @@
-"""The built-in knobs: what each does, what it risks, and which findings propose it."""
+"""The built-in knobs: what each does, what it risks, and how to keep it."""
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,6 @@ class Knob:
     what: str
     values: tuple[str, ...]
     fix: str
-    findings: tuple[str, ...] = ()  # ids of rules that propose it
     variable: tuple[str, str] | None = None  # set by an environment variable: name and value
     changes_numbers: bool = False
 
@@ -39,35 +38,30 @@ KNOBS: tuple[Knob, ...] = (
         "worker processes of the DataLoader",
         (_worker_count(),),
         "DataLoader(num_workers=N)",
-        ("dataloader-starved", "slow-transform", "decode-bound", "collate-slow"),
     ),
     Knob(
         "pin_memory",
         "page-locked batches",
         ("true",),
         "DataLoader(pin_memory=True), and .to(device, non_blocking=True)",
-        ("pageable-h2d", "h2d-not-overlapped"),
     ),
     Knob(
         "prefetch_factor",
         "batches that each worker keeps ready",
         ("4",),
         "DataLoader(prefetch_factor=4)",
-        ("prefetch-shallow",),
     ),
     Knob(
         "persistent_workers",
         "workers live from epoch to epoch",
         ("true",),
         "DataLoader(persistent_workers=True)",
-        ("worker-respawn",),
     ),
     Knob(
         "tf32",
         "float32 products on the matrix units",
         ("true",),
         'torch.set_float32_matmul_precision("high")',
-        ("no-tensor-cores",),
         changes_numbers=True,
     ),
     Knob(
@@ -75,7 +69,6 @@ KNOBS: tuple[Knob, ...] = (
         "the model's forward pass in 16 bits",
         ("bfloat16",),
         'with torch.autocast("cuda", torch.bfloat16): around the forward pass',
-        ("no-mixed-precision", "no-tensor-cores", "fp64-by-accident"),
         changes_numbers=True,
     ),
     Knob(
@@ -83,35 +76,30 @@ KNOBS: tuple[Knob, ...] = (
         "torch.compile of the model",
         ("default", "reduce-overhead"),
         "model.compile(mode=...)",
-        ("launch-bound", "unfused-pointwise", "unfused-attention", "decode-host-overhead"),
     ),
     Knob(
         "channels_last",
         "images with channels last",
         ("true",),
         "model.to(memory_format=torch.channels_last), and the inputs too",
-        ("layout-nchw",),
     ),
     Knob(
         "fused_optimizer",
         "one kernel for the optimizer step",
         ("true",),
         "AdamW(..., fused=True)",
-        ("unfused-optimizer",),
     ),
     Knob(
         "cudnn_benchmark",
         "let cuDNN choose convolution algorithms by measuring",
         ("true",),
         "torch.backends.cudnn.benchmark = True (fixed shapes only)",
-        (),
     ),
     Knob(
         "expandable_segments",
         "allocator segments that grow",
         ("true",),
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        ("memory-fragmentation", "empty-cache-in-loop"),
         variable=("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
     ),
     Knob(
@@ -119,7 +107,6 @@ KNOBS: tuple[Knob, ...] = (
         "a larger batch (compared by samples a second)",
         ("x2",),
         "DataLoader(batch_size=...); the learning rate may have to change",
-        ("small-batch", "no-batching"),
         changes_numbers=True,
     ),
     Knob(
@@ -127,14 +114,12 @@ KNOBS: tuple[Knob, ...] = (
         "no garbage collection by Python",
         ("off",),
         "gc.freeze() after set-up, gc.disable() and gc.collect() at a time of your choice",
-        ("python-gc",),
     ),
     Knob(
         "omp_threads",
         "threads of CPU operators",
         ("1",),
         "OMP_NUM_THREADS=1 (or torch.set_num_threads)",
-        ("thread-oversubscription", "cpu-limited"),
         variable=("OMP_NUM_THREADS", "{value}"),
     ),
 )
@@ -171,14 +156,10 @@ def settings_of(text: str) -> list[Setting]:
     return [Setting(knob, value) for value in chosen]
 
 
-def proposed(finding_ids: Mapping[str, Any] | tuple[str, ...] | list[str]) -> list[Setting]:
-    """The settings that these findings propose, in their order, each knob once."""
-    found: dict[str, list[Setting]] = {}
-    for finding in finding_ids:
-        for knob in KNOBS:
-            if finding in knob.findings:
-                found.setdefault(knob.name, [Setting(knob, v) for v in knob.values])
-    return [setting for settings in found.values() for setting in settings]
+def proposed(names: Iterable[str]) -> list[Setting]:
+    """The usual settings of these knobs, in their order, each knob once."""
+    knobs = (_BY_NAME[name] for name in dict.fromkeys(names))
+    return [Setting(knob, value) for knob in knobs for value in knob.values]
 
 
 def with_settings(base: Arm, settings: tuple[Setting, ...], name: str) -> Arm:

@@ -1,1 +1,1 @@
-"""One module a root cause, found by listing this folder; the contract is ``diagnosis/rule.py``."""
+"""One folder a family, one module a root cause; the contract is ``diagnosis/rule.py``."""

@@ -10,7 +10,7 @@ from pinchpoint.report.blocks import (
     Details,
     Fact,
     Figure,
-    Finding,
+    FindingCard,
     Gap,
     Heading,
     Items,
@@ -140,7 +140,7 @@ def _moment(moment: Moment) -> Iterator[Block]:
         yield Text(peak_sentence(moment))
 
 
-def _finding(finding: MemoryFinding, number: int, verbose: bool) -> Finding:
+def _finding(finding: MemoryFinding, number: int, verbose: bool) -> FindingCard:
     stake = "" if finding.saving_bytes is None else size(finding.saving_bytes)
     matters = f"({finding.severity})" if verbose or finding.severity == "negligible" else ""
     consequence = finding.consequence or ""
@@ -153,7 +153,9 @@ def _finding(finding: MemoryFinding, number: int, verbose: bool) -> Finding:
     )
     facts = tuple(fact for fact in said if fact.text)
     code = tuple((finding.hint or "").splitlines())
-    return Finding(number, finding.id, f"{stake} {matters}".strip(), finding.summary, facts, code)
+    return FindingCard(
+        number, finding.id, f"{stake} {matters}".strip(), finding.summary, facts, code
+    )
 
 
 def _closing(report: MemoryReport, verbose: bool) -> Iterator[Block]:

@@ -12,7 +12,7 @@ from pinchpoint.report.blocks import (
     Details,
     Fact,
     Figure,
-    Finding,
+    FindingCard,
     Gap,
     Heading,
     Items,
@@ -112,7 +112,9 @@ def _breakdown(report: RanksReport) -> Iterator[Block]:
     yield Gap()
 
 
-def _finding(report: RanksReport, finding: JobFindingItem, number: int, verbose: bool) -> Finding:
+def _finding(
+    report: RanksReport, finding: JobFindingItem, number: int, verbose: bool
+) -> FindingCard:
     gain = words.gain(report, finding)
     said = (
         Fact("on", words.shown_on(finding) or ""),
@@ -121,7 +123,7 @@ def _finding(report: RanksReport, finding: JobFindingItem, number: int, verbose:
     )
     facts = tuple(fact for fact in said if fact.text)
     code = tuple((finding.hint or "").splitlines())
-    return Finding(number, finding.id, gain, finding.summary, facts, code)
+    return FindingCard(number, finding.id, gain, finding.summary, facts, code)
 
 
 def _late(report: RanksReport, verbose: bool) -> Iterator[Block]:

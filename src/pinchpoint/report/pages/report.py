@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from pinchpoint.diagnosis.finding import Evidence, Finding
 from pinchpoint.report import wording
 from pinchpoint.report.blocks import (
     Bar,
@@ -10,7 +11,7 @@ from pinchpoint.report.blocks import (
     Command,
     Details,
     Fact,
-    Finding,
+    FindingCard,
     Gap,
     Items,
     Page,
@@ -21,7 +22,7 @@ from pinchpoint.report.blocks import (
 )
 from pinchpoint.report.clean import clean
 from pinchpoint.report.closing import closing_sentence
-from pinchpoint.report.document import EvidenceItem, FindingItem, Report, ResultTable
+from pinchpoint.report.document import Report, ResultTable
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.tables.columns import numeric, shown_value
 
@@ -83,6 +84,8 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
             rows = tuple((item.id, item.why, item.record) for item in items)
             listed = Records("Not checked", ("cause", "why", "record"), rows)
             yield Details("What was not checked, and what to record", (listed,))
+        for dropped in report.not_shown:
+            yield Text(f"{dropped.id}: {dropped.why}", label="Found, not shown")
         if report.clear:
             yield Text(", ".join(report.clear), label="Clear")
     if verbose and report.tables:
@@ -103,7 +106,7 @@ def _breakdown(report: Report) -> Iterator[Block]:
         yield Breakdown(wording.breakdown_title(report), unit, bars)
 
 
-def finding_block(report: Report, finding: FindingItem, number: int, *, verbose: bool) -> Finding:
+def finding_block(report: Report, finding: Finding, number: int, *, verbose: bool) -> FindingCard:
     """A finding; ``verbose`` with its evidence, and its place even where the summary has it."""
     where = wording.place(finding.location) if verbose else wording.place_unless_said(finding)
     gain = wording.gain(report, finding)
@@ -119,15 +122,15 @@ def finding_block(report: Report, finding: FindingItem, number: int, *, verbose:
     )
     facts = tuple(fact for fact in said if fact.text)
     code = tuple((finding.hint or "").splitlines())
-    return Finding(number, finding.id, gain, finding.summary, facts, code)
+    return FindingCard(number, finding.id, gain, finding.summary, facts, code)
 
 
-def evidence(items: tuple[EvidenceItem, ...]) -> tuple[Fact, ...]:
+def evidence(items: tuple[Evidence, ...]) -> tuple[Fact, ...]:
     """What a finding rests on."""
     return tuple(Fact(e.what, quantity(e.value, e.unit), "shown") for e in items)
 
 
-def fix_facts(finding: FindingItem) -> tuple[Fact, ...]:
+def fix_facts(finding: Finding) -> tuple[Fact, ...]:
     """What to change, and how to see that it helped; empty where that is not said."""
     return (Fact("fix", finding.fix, "strong"), Fact("confirm", finding.confirm, "strong"))
 

@@ -9,9 +9,10 @@ from pinchpoint.analysis.ranks.accounting import breakdown, scaling
 from pinchpoint.analysis.ranks.job import Job, reduce
 from pinchpoint.analysis.ranks.known import median_of_ranks
 from pinchpoint.diagnosis.engine import Ranked
+from pinchpoint.diagnosis.finding import Evidence, Finding, Unanswered, shared
 from pinchpoint.diagnosis.job import JobDiagnosis, JobFinding, RankFinding, diagnose_job
-from pinchpoint.report.document import EvidenceItem, FindingItem, NotCheckedItem, PartOfStep
-from pinchpoint.report.findings import finding_item
+from pinchpoint.report.document import PartOfStep
+from pinchpoint.report.findings import finding_item, unanswered
 from pinchpoint.report.quantity import duration, percent
 from pinchpoint.report.ranks.document import (
     ClockInfo,
@@ -200,23 +201,21 @@ def _findings(records: Records, job: Job, said: JobDiagnosis) -> tuple[JobFindin
     return tuple(items)
 
 
-def _item(job: Job, found: JobFinding, item: FindingItem, path: str | None) -> JobFindingItem:
+def _item(job: Job, found: JobFinding, item: Finding, path: str | None) -> JobFindingItem:
     what = f"ranks of {int(job.facts.usable.sum())} that show it"
-    seen = [EvidenceItem(what=what, value=len(found.ranks), unit="count")] if path else []
+    seen = [Evidence(what=what, value=len(found.ranks), unit="count")] if path else []
     return JobFindingItem(
-        id=item.id,
-        summary=item.summary,
-        evidence=(*seen, *item.evidence),
-        cost_ns_per_step=item.cost_ns_per_step,
-        location=item.location,
-        predicted_step_ns=found.predicted.step_ns,
-        predicted_range_ns=found.predicted.range_ns,
-        saving_bytes=item.saving_bytes,
-        fix=item.fix,
-        hint=item.hint,
-        confirm=item.confirm,
-        consequence=item.consequence,
-        confidence=item.confidence,
+        **shared(item)
+        | {
+            "evidence": (*seen, *item.evidence),
+            "predicted_step_ns": found.predicted.step_ns,
+            "predicted_range_ns": found.predicted.range_ns,
+            # What holds for the one rank alone: rows of its trace, and its other findings.
+            "rows": (),
+            "given": (),
+            "given_step_ns": None,
+            "hidden_ns": None,
+        },
         saving_ns=found.saving_ns,
         ranks=tuple(job.facts.ranks[r].rank for r in found.ranks[:MOST_RANKS_LISTED]),
         on_ranks=len(found.ranks) if path is not None else None,
@@ -224,13 +223,7 @@ def _item(job: Job, found: JobFinding, item: FindingItem, path: str | None) -> J
     )
 
 
-def _unanswered(
-    said: JobDiagnosis, answer: str, silent: Iterable[str]
-) -> tuple[NotCheckedItem, ...]:
+def _unanswered(said: JobDiagnosis, answer: str, silent: Iterable[str]) -> tuple[Unanswered, ...]:
     asked = {o.id for o in said.outcomes}
-    own = [
-        NotCheckedItem(id=o.id, why=o.why, record=o.record)
-        for o in said.outcomes
-        if o.answer == answer
-    ]
-    return (*own, *(NotCheckedItem(id=i, why=_ELSEWHERE) for i in silent if i not in asked))
+    own = unanswered(said.outcomes, answer)
+    return (*own, *(Unanswered(id=i, why=_ELSEWHERE) for i in silent if i not in asked))

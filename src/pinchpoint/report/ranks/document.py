@@ -6,13 +6,8 @@ table of ranks only; the heat map is made of blocks of ranks.
 
 import msgspec
 
-from pinchpoint.report.document import (
-    EvidenceItem,
-    FindingItem,
-    NotCheckedItem,
-    PartOfStep,
-    ResultTable,
-)
+from pinchpoint.diagnosis.finding import Evidence, Finding, Unanswered
+from pinchpoint.report.document import PartOfStep, ResultTable
 
 SCHEMA = "pinchpoint.ranks/1"
 
@@ -143,7 +138,7 @@ class ScalingItem(_Part, frozen=True, kw_only=True):
     replay_error_ratio: float | None = None  # of the replay without a change
 
 
-class JobFindingItem(FindingItem, frozen=True, kw_only=True):
+class JobFindingItem(Finding, frozen=True, kw_only=True):
     """One cause with what fixing it gives the job."""
 
     saving_ns: int
@@ -197,8 +192,8 @@ class RanksReport(_Part, frozen=True, kw_only=True):
     breakdown: tuple[PartOfStep, ...] = ()
     verdict: str = ""
     findings: tuple[JobFindingItem, ...] = ()
-    not_checked: tuple[NotCheckedItem, ...] = ()
-    crashed: tuple[NotCheckedItem, ...] = ()
+    not_checked: tuple[Unanswered, ...] = ()
+    crashed: tuple[Unanswered, ...] = ()
     stragglers: tuple[StragglerItem, ...] = ()
     incidents: tuple[IncidentItem, ...] = ()
     mismatches: tuple[MismatchItem, ...] = ()
@@ -220,4 +215,4 @@ def decode_ranks(text: bytes) -> RanksReport:
     return msgspec.json.decode(text, type=RanksReport)
 
 
-__all__ = ["EvidenceItem", "RanksReport", "decode_ranks", "encode_ranks"]
+__all__ = ["Evidence", "RanksReport", "decode_ranks", "encode_ranks"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.analysis.ranks.summary import RankSummary
-from pinchpoint.report.document import FindingItem
+from pinchpoint.diagnosis.finding import Finding
 
 PART_SCHEMA = "pinchpoint.ranks-part/1"
 MOST_RANKS = (
@@ -24,7 +24,7 @@ class FoundOnRank(_Part, frozen=True, kw_only=True):
     """A finding of one rank's own rules."""
 
     saving_ns: int
-    item: FindingItem
+    item: Finding
 
 
 class RankRecord(_Part, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.gaps import gaps
 from pinchpoint.analysis.steps import steps
 from pinchpoint.diagnosis import engine
-from pinchpoint.diagnosis.rule import Finding
+from pinchpoint.diagnosis.finding import Found
 from pinchpoint.report.document import Report
 from pinchpoint.report.plain import plain
 from pinchpoint.report.tables.time import idle_causes_shown
@@ -78,7 +78,7 @@ def _findings(trace: Trace, drawn: Timeline, report: Report) -> Iterator[tuple[s
         yield f"finding {ranked.id}", _of_evidence(trace, label, ranked.finding)
 
 
-def _of_evidence(trace: Trace, label: str, finding: Finding) -> Mark:
+def _of_evidence(trace: Trace, label: str, finding: Found) -> Mark:
     """Where no change says what a fix would touch: all events named as the one that shows it."""
     shown = [fact for fact in finding.evidence if fact.at_ns is not None]
     for fact in shown:

@@ -12,7 +12,7 @@ from pinchpoint.analysis.replay.changes import (
     RemoveRecordingCost,
     ScaleHostSpans,
 )
-from pinchpoint.diagnosis.rule import Finding
+from pinchpoint.diagnosis.finding import Found
 
 Numbers = NDArray[np.int64]
 
@@ -29,7 +29,7 @@ class Occurrences:
         return sum(len(rows) for rows in self.rows.values()) + len(self.start_ns)
 
 
-def occurrences(finding: Finding) -> Occurrences:
+def occurrences(finding: Found) -> Occurrences:
     """What the changes of a finding touch; empty where it has none, as those about memory."""
     rows: dict[str, list[Numbers]] = {}
     starts: list[Numbers] = []

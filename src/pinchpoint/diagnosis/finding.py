@@ -1,0 +1,110 @@
+"""What a rule finds: declared once, for rules, the engine and the documents alike.
+
+``Finding`` is what documents show. A rule yields ``Found``: the same, with what only the engine
+needs. ``Found.shown`` is the one way from it to a document.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from pinchpoint.analysis.replay import Change
+from pinchpoint.diagnosis.record import Need
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One measured fact."""
+
+    what: str  # what was measured
+    value: float | int | str  # in the unit beside it
+    unit: str  # ns, bytes, ratio, count, or words
+    at_ns: int | None = None  # where in the recording, if at one place
+    name: str | None = None  # of the event there, as the recording spells it
+
+
+class Location(msgspec.Struct, frozen=True):
+    """Where in the user's program."""
+
+    file: str | None = None  # path as recorded
+    line: int | None = None  # of the file
+    function: str | None = None  # that the line is in
+    module: str | None = None  # of the model, such as Linear_7
+    operator: str | None = None  # of the framework, such as aten::mm
+
+    def __str__(self) -> str:
+        """``forward (model.py:41), Block`` as far as it is known; empty where nothing is."""
+        place = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        owner = f"{self.function} ({place})" if self.function and place else place or self.function
+        return ", ".join(p for p in (owner, self.module) if p) or (self.operator or "")
+
+
+class RowsItem(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of a table of the trace that a finding is made of: what its fix would change.
+
+    Positions as ``pinchpoint sql`` and the timeline count them; the first ones, of ``count``.
+    """
+
+    table: str  # device_ops, host_ops, api_calls
+    rows: tuple[int, ...]  # positions in that table
+    count: int  # of all of them, listed or not
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One cause, what it costs, what fixing it gives."""
+
+    id: str = ""  # of the rule: pinchpoint explain ID
+    summary: str  # one sentence
+    evidence: tuple[Evidence, ...]  # what it rests on
+    cost_ns_per_step: int | None = None  # what the cause takes now
+    location: Location | None = None  # null: the recording does not say
+    predicted_step_ns: int | None = None  # the step with this fixed
+    predicted_range_ns: tuple[int, int] | None = None  # least and most
+    given: tuple[str, ...] = ()  # findings whose fixes the prediction includes: it pays after them
+    given_step_ns: int | None = None  # the step with those fixed, that this gain counts from
+    hidden_ns: int | None = None  # of the cost: the device works meanwhile, so no fix wins it
+    saving_bytes: int | None = None  # device memory at the peak, or lost in the recording
+    fix: str = ""  # one sentence
+    hint: str | None = None  # code that shows it
+    confirm: str = ""  # the command that would prove it
+    consequence: str | None = None  # what it costs besides time
+    confidence: Literal["high", "medium", "low"] = "high"  # high, medium, low
+    rows: tuple[RowsItem, ...] = ()  # empty where no rows say it all: memory, stretches of time
+
+
+class Found(Finding, frozen=True, kw_only=True):
+    """A finding as its rule yields it.
+
+    ``changes`` are what the fix does to the recorded events; the engine replays them to predict
+    the step after the fix. A rule that knows the consequence better than replay can (memory,
+    a benchmark's false claim) leaves ``changes`` empty and gives ``saving_ns_per_step`` or
+    ``consequence``.
+    """
+
+    changes: tuple[Change, ...] = ()
+    saving_ns_per_step: tuple[int, int] | None = None  # least and most, where replay does not apply
+
+    def shown(self, **known: Any) -> Finding:
+        """What a document shows of it, with what is known by then."""
+        return Finding(**shared(self) | known)
+
+
+class Unanswered(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause that this recording cannot show, why, and what to record instead."""
+
+    id: str  # of the rule
+    why: str  # what is missing
+    record: str = ""  # how to get it
+    needs: Need = Need.ANOTHER  # the same in a few words, by which causes are counted
+
+
+class NotShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause that was found and is no finding: too small, or explained by another one."""
+
+    id: str  # of the rule
+    why: str  # one phrase
+    covered_by: tuple[str, ...] = ()  # findings that explain the same time; empty: it is small
+
+
+def shared(finding: Finding) -> dict[str, Any]:
+    """The fields of every finding, by name: to make another kind of finding from."""
+    return {name: getattr(finding, name) for name in Finding.__struct_fields__}

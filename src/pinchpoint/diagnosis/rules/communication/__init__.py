@@ -1,0 +1,1 @@
+"""Causes in collectives, and in ranks that wait for each other."""

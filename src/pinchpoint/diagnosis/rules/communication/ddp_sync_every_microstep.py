@@ -1,0 +1,110 @@
+"""Gradients are reduced in every micro-step of an accumulated step.
+
+## What it looks for
+Several forward passes of `DistributedDataParallel` in one optimizer step, with the whole set of
+all-reduces behind each of them.
+
+## Why it matters
+Only the sum over all micro-steps is used. All reductions but the last move bytes for nothing, each
+makes all ranks meet, and kernels beside them run slower.
+
+## How to fix it
+Run all micro-steps but the last under `model.no_sync()`, forward and backward both.
+
+## When to ignore it
+Where accumulated gradients would not fit beside the buckets.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.beside_collectives import slowed_by
+from pinchpoint.analysis.collectives import Collectives, collectives
+from pinchpoint.analysis.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.host_spans import named
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE
+from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(
+    needs=("device_ops", "api_calls", "host_ops"),
+    record=CPU_AND_DEVICE,
+    about=About.COMMUNICATION,
+    advice=NO_HINT,
+)
+
+_FORWARD = "DistributedDataParallel.forward"
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Steps that reduce the same gradients several times."""
+    found, host, ops = collectives(trace), trace.host_ops, trace.device_ops
+    if found is None or host is None or ops is None:
+        return
+    forward = named(trace, lambda name: name == _FORWARD)
+    rows = np.flatnonzero(forward & rows_in_steps(trace, host))
+    times = round(per_step(trace, len(rows)))
+    if times < 2 or not _repeats(found, times):
+        return
+    needless = _needless(found, times)
+    wanted = np.zeros(len(ops), np.bool_)
+    wanted[needless] = True
+    work = device_work(trace, wanted, "needless collectives")
+    if work is None:
+        return
+    first = int(rows[0])
+    yield Found(
+        summary=(
+            f"Each of {times} micro-steps reduces all gradients,"
+            f" {duration(work.ns_per_step)} a step more than the last one needs"
+        ),
+        evidence=(
+            Evidence("forward passes", times, "per step", int(host["start_ns"][first]), _FORWARD),
+            *work.evidence,
+        ),
+        cost_ns_per_step=work.ns_per_step,
+        changes=tuple(_without(trace, needless)),
+        location=work.place,
+        fix="Run all micro-steps but the last under no_sync()",
+        hint="with model.no_sync(): model(x).loss.backward()  # forward and backward",
+        confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
+    )
+
+
+def _without(trace: Trace, needless: np.ndarray) -> Iterator[Change]:
+    """No such collectives, no host work for them, and what ran beside them as fast as alone."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    yield DropDeviceOps(needless)
+    around = np.unique(ops.filled("host_op", len(host))[needless]).astype(np.intp)
+    yield ScaleHostSpans(around[around < len(host)], 0.0)
+    for kernels in slowed_by(trace, needless):
+        yield ScaleDeviceOps(kernels.rows, kernels.alone_ratio)
+
+
+def _repeats(found: Collectives, times: int) -> bool:
+    """Whether each step's collectives are one sequence of sizes, ``times`` times over."""
+    whole = False
+    for step in np.unique(found.step).tolist():
+        size = found.bytes[found.step == step]
+        once = len(size) // times
+        if not once or len(size) % times:
+            continue
+        whole = True
+        if not np.array_equal(size[once:], size[:-once]):
+            return False
+    return whole
+
+
+def _needless(found: Collectives, times: int) -> np.ndarray:
+    parts = []
+    for step in np.unique(found.step).tolist():
+        rows = found.rows[found.step == step]
+        parts.append(rows[: len(rows) - len(rows) // times])
+    return np.concatenate(parts)

@@ -1,0 +1,110 @@
+"""One rank arrives late at collectives, and the others wait for it.
+
+## What it looks for
+Ranks whose own time of a step (without waiting for anybody) is longer than that of their peers.
+They come last to collectives and have the shortest ones; the others wait inside theirs and look
+slow. If another rank is late in each step, the steps and what held them up are named. One rank's
+recording shows waiting, not who is waited for: this is answered over all ranks, by
+`pinchpoint ranks` or by `pinchpoint diagnose` with the files of all ranks.
+
+## Why it matters
+A synchronous job runs at the pace of its slowest rank.
+
+## How to fix it
+Find what the late rank did just before (data, a slow kernel, clocks, garbage collection), and fix
+that; or balance the work.
+
+## When to ignore it
+Lateness that changes from rank to rank and averages out.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.collectives import collectives
+from pinchpoint.analysis.ranks.job import Job
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import ALL_RANKS
+from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.diagnosis.rules.communication._late_ranks import (
+    MOST_NAMED,
+    doing_of,
+    evidence_of,
+    fix_for,
+    place_of,
+    ranks_in_words,
+    reasons_in_words,
+    saving,
+    since_in_words,
+    waiting_of_others,
+)
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("device_ops",), record=ALL_RANKS, looks_at="job")
+_CONFIRM = "record the job again after the fix: pinchpoint ranks DIR"
+_FEWEST_RANKS = 2  # somebody is late only beside somebody else
+_NAMED_STEPS = 3  # in a sentence; more are counted
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Declines for one rank of several; clear where there are no collectives."""
+    if collectives(trace) is not None:
+        raise NotChecked("one rank cannot tell who is late")
+    yield from ()
+
+
+def check_job(job: Job) -> Iterator[Found]:
+    """The ranks that hold up the others again and again, or the steps that somebody held up."""
+    if int((job.over.peer_of >= 0).sum()) < _FEWEST_RANKS:
+        raise NotChecked("no collectives that could be matched between ranks")
+    if job.late.stragglers:
+        yield _always(job)
+    elif job.late.cost_ns:
+        yield _now_and_then(job)
+
+
+def _always(job: Job) -> Found:
+    named = job.late.stragglers
+    ranks = [s.rank for s in named]
+    doing = doing_of(job, ranks[0])
+    who = ranks_in_words(job, ranks)
+    holds = "hold" if len(ranks) > 1 else "holds"
+    return Found(
+        summary=f"{who[0].upper()}{who[1:]} {holds} up the others by"
+        f" {duration(job.late.cost_ns)} a step{since_in_words(job, named[0])}"
+        f"{reasons_in_words(job, ranks)}",
+        evidence=(
+            *(fact for rank in ranks[:MOST_NAMED] for fact in evidence_of(job, rank)),
+            waiting_of_others(job, ranks),
+        ),
+        cost_ns_per_step=job.late.cost_ns,
+        saving_ns_per_step=saving(job, ranks),
+        location=place_of(doing),
+        fix=". ".join(dict.fromkeys(fix_for(doing_of(job, rank)) for rank in ranks[:MOST_NAMED])),
+        confirm=_CONFIRM,
+    )
+
+
+def _now_and_then(job: Job) -> Found:
+    worst = job.late.incidents
+    doing = doing_of(job, worst[0].rank)
+    numbers = job.facts.step_numbers
+    steps = [
+        Evidence(
+            f"step {int(numbers[i.step])} waits for rank {job.facts.ranks[i.rank].rank}",
+            i.excess_ns,
+            "ns",
+        )
+        for i in worst[:_NAMED_STEPS]
+    ]
+    reason = f"; the worst time: {doing[0].what}" if doing else ""
+    return Found(
+        summary=f"Ranks take turns at being late, {duration(job.late.cost_ns)} a step{reason}",
+        evidence=(*steps, *evidence_of(job, worst[0].rank)[1:]),
+        cost_ns_per_step=job.late.cost_ns,
+        saving_ns_per_step=(job.late.cost_ns // 2, job.late.cost_ns),
+        location=place_of(doing),
+        confidence="medium",
+        fix=fix_for(doing),
+        confirm=_CONFIRM,
+    )

@@ -1,0 +1,86 @@
+"""Convolution algorithms are searched again and again.
+
+## What it looks for
+Convolution operators that synchronise, time events and buy workspace inside, step after step, as
+the search of `torch.backends.cudnn.benchmark=True` does for each new shape.
+
+## Why it matters
+A search runs every candidate and waits for it. It pays when shapes stay; with new sizes in each
+step it never ends.
+
+## How to fix it
+`torch.backends.cudnn.benchmark = False`, or inputs in a few fixed sizes (padding, buckets).
+
+## When to ignore it
+In the first steps, if the shapes repeat afterwards.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.host_waits import WaitReason, host_waits
+from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleHostSpans
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.host_spans import host_spans, named
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops", "api_calls", "device_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
+
+LEAST_WAITS = 0.5  # waits for each convolution; without a search there are none
+OF_MEMORY_RATIO = 0.5  # of the frees; where other operators free as well, it is no search
+FOUND_CONVOLUTION_NS = 150_000  # host time of one whose algorithm is known, recorded
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Convolutions that wait inside."""
+    host, ops = trace.host_ops, trace.device_ops
+    if host is None or ops is None:
+        return
+    convolutions = named(trace, lambda name: name.startswith("aten::") and "conv" in name)
+    convolutions &= host["kind"] == HostKind.OPERATOR
+    spans = host_spans(trace, convolutions, "host time of convolutions")
+    if spans is None:
+        return
+    inside = np.append(nearest(parents(host), convolutions) < len(host), False)
+    waits = host_waits(trace)
+    own = waits.rows(WaitReason.INSIDE_OPERATOR)
+    memory = waits.rows(WaitReason.MEMORY)
+    if inside[waits.host_op[memory]].sum() >= OF_MEMORY_RATIO * len(memory):
+        own = np.concatenate((own, memory))
+    own = own[inside[waits.host_op[own]]]
+    if len(own) < LEAST_WAITS * len(spans.rows):
+        return
+    mean = float(np.mean(host["duration_ns"][spans.rows]))
+    launched = np.flatnonzero(inside[ops.filled("host_op", len(host))])
+    tried = launched[_repeats(ops.filled("host_op", len(host))[launched])]
+    yield Found(
+        summary=(
+            f"Convolutions search for their algorithm in every step: {duration(mean)} of host"
+            f" time each, with {len(own) / len(spans.rows):.1f} waits"
+        ),
+        evidence=(
+            Evidence("waits inside a convolution", round(len(own) / len(spans.rows), 2), "each"),
+            *spans.evidence,
+        ),
+        cost_ns_per_step=spans.ns_per_step,
+        changes=(
+            DropSyncs(waits.api_calls[own]),
+            DropDeviceOps(tried),
+            ScaleHostSpans(spans.rows, min(1.0, FOUND_CONVOLUTION_NS / mean)),
+        ),
+        location=spans.place,
+        fix="Turn the search off, or keep to a few input sizes",
+        hint="torch.backends.cudnn.benchmark = False",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )
+
+
+def _repeats(operators: np.ndarray) -> np.ndarray:
+    """All but the last launch of each operator: the candidates that were tried."""
+    last = np.append(operators[1:] != operators[:-1], True)
+    return np.flatnonzero(~last)

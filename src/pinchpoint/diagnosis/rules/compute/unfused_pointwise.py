@@ -1,0 +1,102 @@
+"""Elementwise operations pass over large tensors one after the other.
+
+## What it looks for
+Runs of three and more elementwise kernels on tensors of one size, of more than one operator, each
+large enough to be bound by the memory's bandwidth, with nothing else between them. Runs with casts
+there and back belong to dtype-thrash, those of an optimizer to unfused-optimizer.
+
+## Why it matters
+Each kernel reads its inputs from memory and writes its result there, only for the next one to read
+it again. One fused kernel reads the inputs once and writes the last result; the arithmetic costs
+nothing.
+
+## How to fix it
+`torch.compile` on the function or the model; or the library's fused operation, where there is one
+(`F.gelu`, `F.rms_norm`, `F.layer_norm`, fused rotary embeddings).
+
+## When to ignore it
+Where shapes change all the time and compiling would cost more than it wins.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.pointwise_chains import PointwiseChains, pointwise_chains
+from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.diagnosis.attainable import Attainable, attainable
+from pinchpoint.diagnosis.device_work import device_time_per_step, device_work
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(
+    needs=("device_ops", "host_ops"),
+    record=SHAPES_AND_TYPES,
+    knobs=("compile",),
+    advice=NO_HINT,
+)
+
+SHORTEST_CHAIN = 3  # of two kernels, fusing saves less than a third, and compilers often leave them
+LEAST_RATIO = 0.1  # of the device's time in such chains; less does not pay for a compiler
+NEAR_PEAK_RATIO = 0.5  # of the memory's bandwidth; slower kernels have another problem
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Chains that one kernel could do."""
+    ops, host = trace.device_ops, trace.host_ops
+    if ops is None or host is None or not host.known("shapes").any():
+        raise NotChecked("the recording has no shapes and types of inputs")
+    chains = pointwise_chains(trace)
+    chosen = _worth_fusing(trace, chains)
+    wanted = np.zeros(len(ops), np.bool_)
+    wanted[chains.rows[chosen[chains.chain]]] = True
+    work = device_work(trace, wanted, "elementwise kernels in chains")
+    if work is None or work.ns_per_step < LEAST_RATIO * device_time_per_step(trace):
+        return
+    longest = int((chains.count(chains.chain >= 0) * chosen).max())
+    before = chains.total(chains.bytes)[chosen].sum()
+    yield Found(
+        summary=(
+            f"{work.count:.0f} elementwise kernels a step pass over large tensors one after the"
+            f" other, up to {longest} in a row, {duration(work.ns_per_step)} of each step"
+        ),
+        evidence=(*work.evidence, Evidence("longest chain", longest, "kernels")),
+        cost_ns_per_step=work.ns_per_step,
+        changes=(ScaleDeviceOps(work.rows, float(_fused_bytes(chains)[chosen].sum() / before)),),
+        location=work.place,
+        fix="Let a compiler fuse them, or use the library's fused operation",
+        hint="model = torch.compile(model)",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_compiled.py"',
+    )
+
+
+def _worth_fusing(trace: Trace, chains: PointwiseChains) -> NDArray[np.bool_]:
+    assert trace.device_ops is not None
+    every = np.ones(len(chains.rows), np.bool_)
+    took = chains.total(trace.device_ops["duration_ns"][chains.rows])
+    long = chains.count(every) >= SHORTEST_CHAIN
+    chosen: NDArray[np.bool_] = long & chains.mixed & ~chains.round_trips
+    well = attainable(trace)
+    return chosen & (chains.total(chains.bytes) >= took * _near_peak(well))
+
+
+def _near_peak(well: Attainable | None) -> float:
+    """Bytes in a nanosecond; 0 where the bandwidth is not known."""
+    rate = well.spec.memory_bytes_per_s if well else None
+    return (rate or 0.0) * NEAR_PEAK_RATIO * 1e-9
+
+
+def _fused_bytes(chains: PointwiseChains) -> NDArray[np.int64]:
+    """What each chain moves as one kernel: no result but the last is written and read again.
+
+    At least one tensor is read and one written.
+    """
+    every = np.ones(len(chains.rows), np.bool_)
+    tensor = chains.total(chains.tensor_bytes) // np.maximum(chains.count(every), 1)
+    between = 2 * tensor * (chains.count(every) - 1)
+    fused: NDArray[np.int64] = np.maximum(chains.total(chains.bytes) - between, 2 * tensor)
+    return fused

@@ -1,0 +1,1 @@
+"""Causes in what the host does besides launching."""

@@ -1,0 +1,54 @@
+"""Training waits for a checkpoint to be written.
+
+## What it looks for
+`torch.save`, distributed checkpoint, safetensors and orbax calls inside the steps: copies of the
+state to the host, then file writes, on the thread that launches.
+
+## Why it matters
+Nothing is launched until the last byte is written. The step that saves is many times longer than
+the others, and the mean suffers by that divided by the interval.
+
+## How to fix it
+Save asynchronously (`torch.distributed.checkpoint.async_save`, or copy to pinned memory and write
+in a thread), or less often.
+
+## When to ignore it
+Where checkpoints are so rare that the mean step does not feel them.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.host_activity import activity
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
+from pinchpoint.diagnosis.record import STACKS_OVER_A_SAVE
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=STACKS_OVER_A_SAVE, periodic=True, advice=NO_HINT)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Saves inside the steps."""
+    host = trace.host_ops
+    if host is None:
+        return
+    saving = activity(trace)[: len(host)] == GapKind.CHECKPOINT
+    spans = host_spans(trace, saving, "saving a checkpoint")
+    if spans is None:
+        return
+    yield Found(
+        summary=(
+            f"The training thread writes a checkpoint{spans.where}, {how_often(trace, spans)},"
+            f" for {duration(spans.ns_per_step)} of the mean step"
+        ),
+        evidence=spans.evidence,
+        cost_ns_per_step=spans.ns_per_step,
+        changes=without(trace, spans.rows),
+        location=spans.place,
+        fix="Save asynchronously, or less often",
+        hint="torch.distributed.checkpoint.async_save(state, checkpoint_id=path)",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_async_save.py"',
+    )

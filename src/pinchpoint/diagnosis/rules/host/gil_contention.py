@@ -1,0 +1,100 @@
+"""Another Python thread holds the interpreter lock while the launching thread wants it.
+
+## What it looks for
+A second thread of the process that runs Python all the time, without waiting for anything, while
+the launching thread stands still again and again for about the interpreter's switch interval (5
+milliseconds unless changed) between two steps of its own work. In a recording without Python
+stacks such stalls are enough, if they fill most of the step.
+
+## Why it matters
+Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
+call into C++ that releases it, it gets it back one switch interval later.
+
+## How to fix it
+Move the helper's work into a process, or into code that releases the lock; do less of it.
+
+## When to ignore it
+Helpers that mostly wait: feeders of loaders, writers, monitors.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.frames import shows_python
+from pinchpoint.analysis.in_steps import judged_steps, per_step
+from pinchpoint.analysis.replay import RemoveHostTime
+from pinchpoint.analysis.stalls import SWITCH_INTERVAL_NS, Stalls, busy_python_threads, lock_waits
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
+from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
+from pinchpoint.trace import Trace
+
+RULE = Rule(needs=("host_ops",), record=STACKS_OF_ALL_THREADS)
+
+# Of the step; a judgement: single long operators are taken for stalls by chance.
+LEAST_STALL_RATIO = 0.1
+MOSTLY_RATIO = 0.5  # of the step: enough without stacks, which would show the other thread
+# fitted: recordings without Python stacks, beside a thread that holds the lock. Single long calls
+# do not make many stalls, nearly all of them a few switch intervals long.
+FEWEST_STALLS, FEW_TURNS, NEARLY_ALL = 20, 5.5, 0.9
+BUSY_RATIO = 0.5  # a thread in Python this much of the time competes
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Stalls of the launching thread beside a thread that runs Python."""
+    steps = judged_steps(trace)
+    if not len(steps):
+        return
+    rivals = busy_python_threads(trace, BUSY_RATIO)
+    held = lock_waits(trace)
+    length = float(np.mean(steps.end_ns - steps.start_ns))
+    total = per_step(trace, int(held.excess_ns.sum()))
+    unseen = not shows_python(trace) and _in_turns(held) and total >= MOSTLY_RATIO * length
+    if not (rivals or unseen) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
+        return
+    longest = int(np.argmax(held.excess_ns))
+    rival = _name(trace, rivals[0]) if rivals else None
+    host = trace.host_ops
+    assert host is not None
+    row = int(held.rows[longest])
+    yield Found(
+        summary=(
+            f"The launching thread stands still {min(total / length, 1):.0%} of the time"
+            + (f" while {rival} runs Python" if rival else ", a switch interval each time,")
+            + ("" if rival else " as if another thread held the interpreter's lock")
+        ),
+        evidence=(
+            Evidence("stalls", round(per_step(trace, len(held.rows)), 1), "per step"),
+            Evidence("stalls", round(total), "ns per step"),
+            Evidence(
+                "longest",
+                int(held.excess_ns[longest]),
+                "ns",
+                int(host["start_ns"][row]),
+                trace.text(host, "name", row),
+            ),
+        ),
+        cost_ns_per_step=round(total),
+        changes=(
+            RemoveHostTime(held.end_ns - held.excess_ns, held.end_ns),
+            *undisturbed_operators(trace, held),
+        ),
+        confidence="high" if rival else "medium",
+        fix="Move the other thread's work into a process of its own",
+        hint="multiprocessing.Process(target=helper)  # instead of threading.Thread",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )
+
+
+def _in_turns(held: Stalls) -> bool:
+    """Many stalls of one switch interval or a few, as no single long call makes."""
+    short = held.excess_ns < FEW_TURNS * SWITCH_INTERVAL_NS
+    return len(short) >= FEWEST_STALLS and float(short.mean()) >= NEARLY_ALL
+
+
+def _name(trace: Trace, thread: int) -> str:
+    rival = trace.threads[thread]
+    label = rival.label or str(rival.thread)
+    return label if label.startswith("thread ") else f"thread {label}"

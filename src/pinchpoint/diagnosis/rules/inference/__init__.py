@@ -1,0 +1,1 @@
+"""Causes in how tokens and requests are served."""

@@ -1,0 +1,79 @@
+"""Requests that could go through the model together go one by one.
+
+## What it looks for
+Inference steps in which the same sequence of operators with the same shapes, and a batch of one,
+repeats several times.
+
+## Why it matters
+A forward pass of one request reads all weights and costs all launches for the work of one. Several
+requests in one pass cost hardly more.
+
+## How to fix it
+Collect waiting requests for a few milliseconds and run them as a batch (dynamic or continuous
+batching).
+
+## When to ignore it
+Where requests are rare, and latency of one is what counts.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.in_steps import device_ops_in_steps
+from pinchpoint.analysis.passes import repeated_passes
+from pinchpoint.analysis.replay import DropDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.workload import workload
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.locate import location_of
+from pinchpoint.diagnosis.record import SHAPES
+from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.trace import Trace
+
+RULE = Rule(
+    needs=("host_ops", "device_ops"),
+    record=SHAPES,
+    parent="launch-bound",
+    knobs=("batch_size",),
+)
+
+# In one step; two or three are parts of one model, or models that check each other.
+FEWEST_PASSES = 4
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Repeated passes with a batch of one."""
+    work, host = workload(trace), trace.host_ops
+    if work.trains or host is None:
+        return
+    if not work.leading_dims:
+        raise NotChecked("no products with recorded shapes")
+    passes = repeated_passes(trace)
+    if passes is None or work.leading_dims[0] != 1 or passes.repeats < FEWEST_PASSES:
+        return
+    ops = trace.device_ops
+    assert ops is not None
+    extra = passes.later_rows
+    inside = np.isin(ops.filled("host_op", len(host)), passes.rows_inside(trace, extra))
+    first = int(passes.first_row)
+    yield Found(
+        summary=f"{passes.repeats} requests a step go through the model one by one, each alone",
+        evidence=(
+            Evidence("passes with the same shapes", passes.repeats, "per step"),
+            Evidence(
+                "batch of each",
+                1,
+                "requests",
+                int(host["start_ns"][first]),
+                trace.text(host, "name", first),
+            ),
+        ),
+        cost_ns_per_step=None,
+        changes=(
+            ScaleHostSpans(extra, 0.0),
+            DropDeviceOps(np.flatnonzero(inside & device_ops_in_steps(trace))),
+        ),
+        location=location_of(trace, first),
+        fix="Run the waiting requests together as one batch",
+        confirm='pinchpoint bench ab -- "python serve_one.py" "python serve_batched.py"',
+    )

@@ -1,0 +1,115 @@
+"""The whole prefix goes through the model again for each new token.
+
+## What it looks for
+Inference steps whose attention has queries as long as its keys, and longer by one from step to
+step.
+
+## Why it matters
+With a cache of keys and values a step computes one token; without, it computes all of them, and
+the work for a sequence grows with the square of its length. Each new length also means new shapes,
+for which libraries choose and build kernels anew.
+
+## How to fix it
+Cache keys and values (`use_cache=True`, a static cache), and feed only the new token.
+
+## When to ignore it
+Prefill: a prompt has to be computed once.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.in_steps import device_ops_in_steps, rows_in_steps
+from pinchpoint.analysis.launches import main_thread
+from pinchpoint.analysis.replay import AddHostTime, RemoveHostTime, ScaleDeviceOps
+from pinchpoint.analysis.workload import workload
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.host_spans import Rows, beyond_usual, outermost
+from pinchpoint.diagnosis.record import SHAPES
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.named import rows_named
+
+RULE = Rule(needs=("host_ops", "device_ops"), record=SHAPES, advice=NO_HINT)
+
+FEWEST_STEPS = 2  # to see a length grow
+# Below it a prefix costs hardly more than one token, both being bound by weights.
+SHORTEST_PREFIX = 16
+ATTENTION_HOST_NS = 100_000  # host time of one attention call whose shape is known already
+CACHE_WRITE_NS = 20_000  # host time of writing a token's key and value, two eager operators
+ONE_TOKEN_RATIO = 0.05  # device time of one token against a prefix: weights are read all the same
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Growing queries."""
+    work = workload(trace)
+    if work.trains:
+        return
+    lengths = work.query_lengths
+    if not lengths:
+        raise NotChecked("no attention with recorded shapes")
+    growing = len(lengths) >= FEWEST_STEPS and set(np.diff(lengths).tolist()) == {1}
+    if not growing or lengths != work.key_lengths or lengths[0] < SHORTEST_PREFIX:
+        return
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    attention = rows_named(trace, host, lambda name: "scaled_dot_product" in name)
+    rows = np.flatnonzero(outermost(trace, attention) & rows_in_steps(trace, host))
+    usual = float(np.mean(host["duration_ns"][rows])) if len(rows) else 0.0
+    first = int(rows[0])
+    yield Found(
+        summary=(
+            f"Each step computes the whole prefix again: {lengths[0]} to {lengths[-1]} tokens,"
+            " one more a step"
+        ),
+        evidence=(
+            Evidence("query length, first step", lengths[0], "tokens"),
+            Evidence("query length, last step", lengths[-1], "tokens"),
+            Evidence(
+                "host time of an attention call",
+                round(usual),
+                "ns",
+                int(host["start_ns"][first]),
+                trace.text(host, "name", first),
+            ),
+        ),
+        cost_ns_per_step=None,
+        changes=(
+            ScaleDeviceOps(np.flatnonzero(device_ops_in_steps(trace)), ONE_TOKEN_RATIO),
+            _new_shapes(trace, rows),
+            AddHostTime(_first_calls(trace, rows), CACHE_WRITE_NS),
+        ),
+        fix="Cache keys and values, and feed only the new token",
+        hint="model.generate(..., use_cache=True)",
+        confirm='pinchpoint bench ab -- "python generate.py" "python generate_cached.py"',
+    )
+
+
+def _new_shapes(trace: Trace, attention: Rows) -> RemoveHostTime:
+    """What operators take longer than usual because their shape is new in every step.
+
+    Layers of one step share their shapes, so the first of them pays and the others show what a
+    known shape costs.
+    """
+    host = trace.host_ops
+    assert host is not None
+    operators = (host["kind"] == HostKind.OPERATOR) & rows_in_steps(trace, host)
+    rows = np.flatnonzero(outermost(trace, operators))
+    return beyond_usual(trace, rows, most_ns=np.isin(rows, attention) * ATTENTION_HOST_NS)
+
+
+def _first_calls(trace: Trace, rows: Rows) -> Rows:
+    """The first runtime call inside each of these host rows."""
+    host, calls = trace.host_ops, trace.api_calls
+    if host is None or calls is None or not len(calls):
+        return np.zeros(0, np.intp)
+    order = np.flatnonzero(calls["thread"] == main_thread(trace))
+    order = order[np.argsort(calls["start_ns"][order], kind="stable")]
+    if not len(order):
+        return order
+    at = np.searchsorted(calls["start_ns"][order], host["start_ns"][rows])
+    at = np.minimum(at, len(order) - 1)
+    inside = calls["start_ns"][order[at]] < host.end_ns[rows]
+    return order[at[inside]].astype(np.intp)

@@ -1,0 +1,1 @@
+"""Causes inside kernels that Nsight Compute profiled."""

@@ -1,0 +1,1 @@
+"""Causes in many short kernels, each launched by the host."""

@@ -1,0 +1,57 @@
+"""The device finishes kernels faster than the host can launch them.
+
+## What it looks for
+Short kernels, and a device that idles between them while the host dispatches the next one. The gain
+is what replay says for the same kernels launched as one graph a step.
+
+## Why it matters
+Each operator costs the host several microseconds (Python, dispatcher, autograd, launch). When its
+kernel takes less, the device waits for the host all the time, and a faster device changes nothing.
+
+## How to fix it
+Record the step once and replay it as a CUDA graph (`torch.compile(mode="reduce-overhead")`,
+`torch.cuda.graph`), let a compiler fuse the kernels, or give each launch more work: a larger batch,
+foreach or fused variants, whole-tensor operations in place of loops.
+
+## When to ignore it
+Where the batch is small on purpose (latency) and the step is fast enough.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.bound import HELD_UP_RATIO, bound
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
+from pinchpoint.trace import Trace
+
+RULE = Rule(
+    needs=("api_calls", "device_ops"),
+    record=CPU_AND_DEVICE,
+    generic=True,
+    knobs=("compile",),
+    advice=NO_HINT,
+)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Steps made of many short kernels, each launched from the host."""
+    launches = many_launches(trace)
+    if launches is None:
+        return
+    late = bound(trace).device_ratio < 1 - HELD_UP_RATIO
+    yield Found(
+        summary=(
+            f"The host launches {launches.count:.0f} kernels a step, half of them shorter than"
+            f" {launches.median_ns / 1e3:.1f} µs, and"
+            f" {'cannot keep up' if late else 'would not keep up with a faster device'}"
+        ),
+        evidence=launches.evidence,
+        cost_ns_per_step=None,
+        changes=launches.as_graph,
+        location=launches.place,
+        fix="Replay the step as a CUDA graph, or let a compiler fuse it",
+        hint='model = torch.compile(model, mode="reduce-overhead")',
+        confirm='pinchpoint bench ab -- "python train.py" "python train_compiled.py"',
+    )

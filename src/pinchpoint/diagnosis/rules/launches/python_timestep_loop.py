@@ -1,0 +1,88 @@
+"""A Python loop runs the same module once for each time step or element.
+
+## What it looks for
+The same module instance called many times within one step of training or inference, one call after
+another, with small kernels in each.
+
+## Why it matters
+Each turn of the loop costs the host all the launches of its body. The number of launches grows with
+the sequence, while each kernel stays small.
+
+## How to fix it
+One library call for the sequence (`nn.LSTM` over it, `scan`, a cumulative form), batching the
+elements, or a CUDA graph of the loop.
+
+## When to ignore it
+Where each turn does enough work to keep the device busy.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.in_steps import per_step, rows_in_steps
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import STACKS_AND_MODULES
+from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
+from pinchpoint.trace import HostKind, Trace
+
+RULE = Rule(
+    needs=("host_ops", "api_calls", "device_ops"),
+    record=STACKS_AND_MODULES,
+    parent="launch-bound",
+)
+
+# Of one module instance in a step; shared modules of a model are called a few times.
+FEWEST_TURNS = 16
+LEAST_SHARE = 0.5  # of the step's launches happen inside its calls; small shared modules have few
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Module instances that are called in a loop."""
+    host, launches = trace.host_ops, many_launches(trace)
+    if host is None or launches is None:
+        return
+    rows = np.flatnonzero((host["kind"] == HostKind.MODULE) & rows_in_steps(trace, host))
+    if not len(rows):
+        return
+    calls = np.bincount(host["name"][rows], minlength=len(trace.names))
+    top = int(calls.argmax())
+    turns = per_step(trace, int(calls[top]))
+    if turns < FEWEST_TURNS:
+        return
+    mine = rows[host["name"][rows] == top]
+    if _share_inside(trace, mine, launches.rows) < LEAST_SHARE:
+        return
+    first, shortest = int(mine[0]), int(host["duration_ns"][mine].min())
+    yield Found(
+        summary=f"{trace.names[top]} is called {turns:.0f} × a step, in a Python loop",
+        evidence=(
+            Evidence(
+                "calls of one module",
+                round(turns, 1),
+                "per step",
+                int(host["start_ns"][first]),
+                trace.names[top],
+            ),
+            Evidence("shortest call", shortest, "ns"),
+            *launches.evidence,
+        ),
+        cost_ns_per_step=None,
+        changes=launches.as_graph,
+        location=launches.place,
+        fix="Use one call for the whole sequence, or a CUDA graph of the loop",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )
+
+
+def _share_inside(trace: Trace, modules: np.ndarray, launched: np.ndarray) -> float:
+    """Share of launched device operations that come from inside these module calls."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    chosen = np.zeros(len(host), np.bool_)
+    chosen[modules] = True
+    inside = np.append(nearest(parents(host), chosen) < len(host), False)
+    return float(inside[ops.filled("host_op", len(host))[launched]].mean())

@@ -1,0 +1,1 @@
+"""Causes in how a step gets its batch."""

@@ -1,0 +1,109 @@
+"""Assembling the batch from tiny rows takes longer than the step.
+
+## What it looks for
+A loader whose batches have thousands of rows of at most 2 KiB, at some microseconds of a worker's
+time (or the training thread's) for each: that is what fetching and stacking one row costs, and
+leaves no time for anything else. Or a loader without workers that is seen to collate most of the
+time, of samples that are small or of unknown size: stacking large ones is one copy of memory, which
+is no matter of how they are fetched (dataloader-starved).
+
+## Why it matters
+Fetching a row, wrapping it in a tensor and stacking it costs 5 to 20 µs of Python, as much for one
+number as for a picture. Tables of small rows are therefore loaded at a few MB/s.
+
+## How to fix it
+Let the dataset fetch a whole batch by its list of indices (`__getitems__`), or keep the data in one
+tensor and index it; pass `collate_fn=lambda batch: batch`.
+
+## When to ignore it
+Where the device is busy while the next batch is assembled.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.input_work import InputWork
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.loading import Loads, loads, work_in_loader
+from pinchpoint.diagnosis.record import STACKS
+from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS,
+    parent="dataloader-starved",
+    periodic=True,
+    knobs=("num_workers",),
+)
+
+MANY_ROWS = 1024  # at 5 to 20 µs a row, 5 to 20 ms a batch: as long as a step
+TINY_ROW_BYTES = 2048  # copying it takes under 1 µs, so that the rest of a row's time is Python
+LONGEST_PER_ROW_NS = 50_000  # fetch and collate take 5 to 20 µs a row; opening a file takes more
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Collating that can be seen, or tiny rows in great numbers."""
+    found = loads(trace)
+    if found is None or not found.starving:
+        return
+    if _tiny_rows(found):
+        yield from _row_by_row(found)
+        return
+    seen = found.visible()
+    if found.sample_bytes is not None and found.sample_bytes > TINY_ROW_BYTES:
+        return  # stacking them is one copy of memory, which worker processes can do as well
+    collating = work_in_loader(trace, seen, InputWork.COLLATE)
+    if collating is None:
+        return
+    yield Found(
+        summary=(
+            f"The training thread collates its batches, {collating.ns_per_step / 1e6:.1f} of"
+            f" {duration(found.spans.ns_per_step)} that each step spends on its batch"
+        ),
+        evidence=(*collating.evidence, *found.spans.evidence[:1]),
+        cost_ns_per_step=collating.ns_per_step,
+        changes=found.ready,
+        location=collating.place,
+        fix=_FIX,
+        hint=_HINT,
+        confirm=_CONFIRM,
+    )
+
+
+def _tiny_rows(found: Loads) -> bool:
+    if found.samples is None or found.sample_bytes is None or found.ns_per_sample is None:
+        return False
+    return found.samples >= MANY_ROWS and found.sample_bytes <= TINY_ROW_BYTES
+
+
+def _row_by_row(found: Loads) -> Iterator[Found]:
+    per_row = found.ns_per_sample
+    if per_row is None or per_row > LONGEST_PER_ROW_NS:
+        return
+    who = "Workers put" if found.in_workers else "The training thread puts"
+    yield Found(
+        summary=(
+            f"{who} batches of {found.samples} rows of {found.sample_bytes} bytes together,"
+            f" {per_row / 1e3:.1f} µs a row; each step waits"
+            f" {duration(found.spans.ns_per_step)} for them"
+        ),
+        evidence=(
+            *found.spans.evidence,
+            Evidence("rows in a batch", found.samples or 0, "rows"),
+            Evidence("size of a row", found.sample_bytes or 0, "bytes"),
+            Evidence("time of who prepares it", round(per_row), "ns per row"),
+        ),
+        cost_ns_per_step=found.spans.ns_per_step,
+        changes=found.ready,
+        location=found.spans.place,
+        fix=_FIX,
+        hint=_HINT,
+        confirm=_CONFIRM,
+        confidence="medium",
+    )
+
+
+_FIX = "Fetch a whole batch with one indexing call, and collate nothing"
+_HINT = "def __getitems__(self, i): return self.x[i], self.y[i]  # with collate_fn=lambda b: b"
+_CONFIRM = 'pinchpoint bench ab -- "python train.py" "python train_getitems.py"'

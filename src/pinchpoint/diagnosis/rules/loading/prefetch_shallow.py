@@ -1,0 +1,81 @@
+"""Workers are fast enough on average, but their queue runs empty now and then.
+
+## What it looks for
+Waits for a loader's batch that come after runs of ready batches longer than the queue is deep:
+workers who could not keep up on average would never fill it again.
+
+## Why it matters
+A few slow batches (long sequences, large files, a busy disk) stop the device although the workers
+have time to spare. A deeper queue hides them.
+
+## How to fix it
+`prefetch_factor=8` (memory: batches × workers), more workers, or batches of more even cost.
+
+## When to ignore it
+Where the rare wait is the start of an epoch.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.loading import LEAST_WAIT_NS, READY_BATCH_RATIO, loads
+from pinchpoint.diagnosis.record import STACKS_OVER_MANY_STEPS
+from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
+from pinchpoint.trace import Trace
+
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS_OVER_MANY_STEPS,
+    parent="dataloader-starved",
+    periodic=True,
+    knobs=("prefetch_factor",),
+    advice=NO_KNOB,
+)
+
+PREFETCH_FACTOR = 2  # batches ahead for each worker, as torch has it unless told otherwise
+FEWEST_WAITS = 2  # one is an incident
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Waits after which the queue fills up again."""
+    found, host = loads(trace), trace.host_ops
+    if found is None or host is None or not found.in_workers:
+        return
+    waiting = host["duration_ns"][found.spans.rows] >= LEAST_WAIT_NS
+    if waiting.sum() < FEWEST_WAITS:
+        return
+    if found.workers is None:
+        raise NotChecked("the number of workers is not recorded")
+    depth, ready = found.workers * PREFETCH_FACTOR, _ready_after_waits(waiting)
+    if len(ready) < FEWEST_WAITS or np.median(ready) <= depth:
+        return
+    slow = found.spans.rows[waiting]
+    yield Found(
+        summary=(
+            f"{len(slow)} of {len(waiting)} batches come late, though between them"
+            f" {np.median(ready):.0f} are ready in a row, more than the queue's {depth}"
+        ),
+        evidence=(
+            *found.spans.evidence,
+            Evidence("ready batches after a wait", float(np.median(ready)), "batches"),
+            Evidence("depth of the queue", depth, "batches"),
+        ),
+        cost_ns_per_step=found.spans.ns_per_step,
+        changes=(ScaleHostSpans(slow, READY_BATCH_RATIO),),
+        location=found.spans.place,
+        fix="Let each worker prepare more batches ahead",
+        hint="DataLoader(..., prefetch_factor=8)",
+        confirm="pinchpoint try --knob prefetch_factor=8 -- python train.py",
+        confidence="medium",
+    )
+
+
+def _ready_after_waits(waiting: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How many batches were ready after each wait before the next; the last run is cut off."""
+    at = np.flatnonzero(waiting)
+    runs: NDArray[np.int64] = np.diff(at) - 1
+    return runs

@@ -1,0 +1,55 @@
+"""The step waits while many small files are opened and read.
+
+## What it looks for
+A loader without worker processes that spends most of its time in opening, reading and parsing
+files, seen as Python frames and built-ins. What worker processes do is not in the recording of the
+training process.
+
+## Why it matters
+Opening, reading and parsing a file costs tens of microseconds on a local disk and milliseconds on a
+network file system, whatever its size. The bandwidth of the storage does not matter, so a faster
+disk changes little.
+
+## How to fix it
+Pack the samples into shards (tar files, WebDataset, Parquet) or one memory-mapped array; read them
+in sequence; use worker processes.
+
+## When to ignore it
+Where the device is busy while the next batch is read.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.input_work import InputWork
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.loading import loads, work_in_loader
+from pinchpoint.diagnosis.record import STACKS
+from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=STACKS, parent="dataloader-starved", periodic=True)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """File access on the thread of the steps."""
+    found = loads(trace)
+    if found is None or not found.starving:
+        return
+    reading = work_in_loader(trace, found.visible(), InputWork.FILES)
+    if reading is None:
+        return
+    yield Found(
+        summary=(
+            f"The training thread opens and reads {reading.count:.0f} files a step{reading.where},"
+            f" {duration(reading.ns_per_step)} of {duration(found.spans.ns_per_step)} that each"
+            " step spends on its batch"
+        ),
+        evidence=(*reading.evidence, *found.spans.evidence[:1]),
+        cost_ns_per_step=reading.ns_per_step,
+        changes=found.ready,
+        location=reading.place,
+        fix="Pack the samples into shards or one memory-mapped array",
+        hint='data = np.load("all.npy", mmap_mode="r")',
+        confirm='pinchpoint bench ab -- "python train.py" "python train_packed.py"',
+    )

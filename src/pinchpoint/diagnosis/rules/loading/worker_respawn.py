@@ -1,0 +1,71 @@
+"""The loader starts its worker processes anew, epoch after epoch.
+
+## What it looks for
+Worker processes that a loader starts inside the steps (`multiprocessing` start and fork under
+`DataLoader.__iter__`), and the wait for the first batch that follows.
+
+## Why it matters
+Forking or spawning workers, importing in them, and filling the first batches takes from tens of
+milliseconds to many seconds, while the device has nothing to do. With short epochs it is most of
+the time.
+
+## How to fix it
+`persistent_workers=True`, or longer epochs.
+
+## When to ignore it
+Once per long epoch.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.in_steps import judged_steps
+from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.host_spans import host_spans, named
+from pinchpoint.diagnosis.record import STACKS_OVER_AN_EPOCH
+from pinchpoint.diagnosis.rule import NO_KNOB, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS_OVER_AN_EPOCH,
+    parent="dataloader-starved",
+    periodic=True,
+    knobs=("persistent_workers",),
+    advice=NO_KNOB,
+)
+
+_START = ("<built-in function fork>", "<built-in function fork_exec>", "<built-in function spawnv")
+_LOADER = (": __iter__", ": _shutdown_workers", ": __del__", ": _get_iterator")
+_WAIT = "enumerate(Data"
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Process starts of loaders inside the steps."""
+    host = trace.host_ops
+    if host is None:
+        return
+    starts = host_spans(
+        trace, named(trace, lambda name: name.startswith(_START)), "starting worker processes"
+    )
+    if starts is None or starts.count * max(len(judged_steps(trace)), 1) < 2:
+        return
+    around = named(trace, lambda n: "utils/data/dataloader.py(" in n and n.endswith(_LOADER))
+    waits = named(trace, lambda name: _WAIT in name and "MultiProcessing" in name)
+    spans = host_spans(trace, around | waits, "starting, stopping and first waiting for workers")
+    if spans is None:
+        return
+    yield Found(
+        summary=(
+            f"The loader starts {starts.count:.3g} worker processes a step{spans.where},"
+            f" {duration(spans.ns_per_step)} of each step with the first wait"
+        ),
+        evidence=(*starts.evidence[1:], *spans.evidence[:1]),
+        cost_ns_per_step=spans.ns_per_step,
+        changes=(ScaleHostSpans(spans.rows, 0.02),),
+        location=spans.place,
+        fix="Keep the workers from epoch to epoch",
+        hint="DataLoader(..., persistent_workers=True)",
+        confirm="pinchpoint try --knob persistent_workers -- python train.py",
+    )

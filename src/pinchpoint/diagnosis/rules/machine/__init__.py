@@ -1,0 +1,1 @@
+"""Causes in the machine: clocks, links, faults, other processes."""

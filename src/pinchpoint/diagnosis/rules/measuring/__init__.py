@@ -1,0 +1,1 @@
+"""Causes for figures that a measurement gets wrong."""

@@ -1,0 +1,72 @@
+"""The program's own stopwatch stops before the device is done.
+
+## What it looks for
+Two readings of a Python clock in a step, with launches between them and no wait for the device,
+while the work that was launched goes on well after the second reading.
+
+## Why it matters
+Launching is asynchronous: such a stopwatch measures how fast the host submits work, not how fast
+the device does it. Its figure can be wrong by any factor.
+
+## How to fix it
+Time with CUDA events, or synchronise before the clock is read; best, `pinchpoint bench`.
+
+## When to ignore it
+Where submission time is what is asked for.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.frames import shows_python
+from pinchpoint.analysis.stopwatch import stopwatches
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.locate import location_of
+from pinchpoint.diagnosis.record import STACKS
+from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, About, NotChecked, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(
+    needs=("host_ops", "api_calls", "device_ops"),
+    record=STACKS,
+    about=About.BENCHMARK,
+    advice=NO_TORCH_CUDA,
+)
+
+LEAST_MISSED_RATIO = 0.25  # device time after the stop, against what the stopwatch says
+MOSTLY_RATIO = 0.5  # of the timed pieces; one that is cut by the recording's end proves nothing
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Timed pieces whose work outlives them."""
+    timed = stopwatches(trace)
+    if timed is None:
+        if shows_python(trace):  # and no reading of a clock: nothing is timed
+            return
+        raise NotChecked("no Python frames are recorded, so no readings of a clock")
+    open_ended = ~timed.waits & (timed.launches > 0)
+    missed = timed.device_end_ns - timed.end_ns
+    wrong = open_ended & (missed > LEAST_MISSED_RATIO * (timed.end_ns - timed.start_ns))
+    launching = timed.launches > 0
+    if not wrong.any() or wrong.sum() < MOSTLY_RATIO * launching.sum():
+        return
+    worst = int(missed.argmax())
+    row = int(timed.row[worst])
+    says = int(timed.end_ns[worst] - timed.start_ns[worst])
+    yield Found(
+        summary=(
+            f"The program times launches, not work: a stopwatch says {duration(says)} while the"
+            f" device is done {missed[worst] / 1e6:.2f} ms later"
+        ),
+        evidence=(
+            Evidence("timed pieces without a wait", int(wrong.sum()), "pieces"),
+            Evidence("the stopwatch says", says, "ns", int(timed.start_ns[worst]), timed.name),
+            Evidence("device work after it stopped", int(missed[worst]), "ns"),
+        ),
+        cost_ns_per_step=None,
+        location=location_of(trace, row),
+        consequence="the program's own timing is wrong",
+        fix="Time with CUDA events, or synchronise before reading the clock",
+        hint="torch.cuda.synchronize(); t1 = time.perf_counter()",
+        confirm='pinchpoint bench op "step()" --setup "..."',
+    )

@@ -1,0 +1,1 @@
+"""Causes in device memory: what holds it, and what getting it costs."""

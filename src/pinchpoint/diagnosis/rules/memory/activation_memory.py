@@ -1,0 +1,82 @@
+"""Activations are most of the peak, and memory is short.
+
+## What it looks for
+A request that failed, retries, or a device that is nearly full, while activations kept for the
+backward pass are the largest part of what is live.
+
+## Why it matters
+Activations grow with batch, sequence length and depth: they decide the largest batch that fits.
+
+## How to fix it
+Checkpoint the layers (one more forward pass buys most of their memory), use bf16 autocast, a
+smaller batch with accumulation, or shorter sequences.
+
+## When to ignore it
+Where memory is not short: activations are what training memory is for.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.memory.checkpointing import checkpointing
+from pinchpoint.analysis.memory.composition import largest_category
+from pinchpoint.analysis.memory.history import History
+from pinchpoint.analysis.memory.owners import Category
+from pinchpoint.analysis.memory.pressure import pressure
+from pinchpoint.analysis.memory.shortage import describe
+from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.record import Need, Record
+from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
+from pinchpoint.diagnosis.rules.memory._histories import judged
+from pinchpoint.trace import Trace
+
+RULE = Rule(
+    needs=("allocations",),
+    record=Record(
+        "a memory snapshot of the failing step, or of one that nearly fails", Need.SNAPSHOT
+    ),
+    about=About.MEMORY,
+    explains_full_memory=True,
+    advice=NO_HINT,
+)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Activations where memory is short."""
+    for history in judged(trace):
+        signs = pressure(trace, history)
+        failure = signs.failure
+        event = failure.event if failure else history.peak_event
+        largest = largest_category(history, event)
+        fragmented = failure is not None and failure.fragmented
+        if not signs.short or fragmented or largest != Category.ACTIVATION:
+            continue
+        held = history.bytes_of(event)
+        yield _finding(history, event, held, describe(history, signs))
+
+
+def _finding(
+    history: History, event: int, held: dict[Category, int], shortage: tuple[str, str]
+) -> Found:
+    live, activations = sum(held.values()), held[Category.ACTIVATION]
+    found = checkpointing(history)
+    evidence = [
+        Evidence("activations", activations, "bytes"),
+        Evidence("live", live, "bytes"),
+    ]
+    if found:
+        evidence.append(Evidence("saved by checkpointing", found.saved_bytes, "bytes"))
+    summary = f"{shortage[0]}: {activations / live:.0%} of {size(live)} are activations"
+    if found:
+        summary += f", most of them of the {len(found.layers)} layers called at {place(found.line)}"
+    return Found(
+        summary=summary,
+        evidence=tuple(evidence),
+        cost_ns_per_step=None,
+        saving_bytes=found.saved_bytes if found else activations,
+        location=Location(found.line.file, found.line.line, found.line.function) if found else None,
+        fix="Checkpoint the layers, or use a smaller batch",
+        hint="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+        consequence=shortage[1],
+        confirm="pinchpoint memory BEFORE --compare AFTER",
+    )

@@ -1,0 +1,59 @@
+"""Gradients stay in memory while the next forward pass runs.
+
+## What it looks for
+Gradients that were there before the optimizer's step and are still there in the forward pass after
+it, where the peak is.
+
+## Why it matters
+They are zeroed and written again; until then their memory could hold activations.
+
+## How to fix it
+`optimizer.zero_grad(set_to_none=True)`, which is the default since PyTorch 2.0.
+
+## When to ignore it
+Where gradients are views of one flat buffer (DDP with gradient_as_bucket_view, FSDP), or something
+reads them after the step.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.memory.pressure import MATERIAL_PEAK_RATIO
+from pinchpoint.analysis.memory.whatif import what_ifs
+from pinchpoint.analysis.memory.wording import size
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import SNAPSHOT_OF_TRAINING
+from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
+from pinchpoint.diagnosis.rules.memory._histories import judged
+from pinchpoint.trace import Trace
+
+RULE = Rule(
+    needs=("allocations",),
+    record=SNAPSHOT_OF_TRAINING,
+    about=About.MEMORY,
+    advice=NO_HINT,
+)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Gradients that are live at the peak without need."""
+    for history in judged(trace):
+        answer = next((a for a in what_ifs(history) if a.id == "set-to-none"), None)
+        peak = history.replay.peak("requested").bytes
+        if answer is None or answer.saved_bytes < MATERIAL_PEAK_RATIO * peak:
+            continue
+        yield Found(
+            summary=(
+                f"Gradients stay through the forward pass: {size(answer.saved_bytes)} of the peak"
+                f" of {size(peak)}"
+            ),
+            evidence=(
+                Evidence("gradients that could be gone", answer.saved_bytes, "bytes"),
+                Evidence("peak without them", answer.peak_bytes, "bytes"),
+            ),
+            cost_ns_per_step=None,
+            saving_bytes=answer.saved_bytes,
+            fix="Set gradients to None between the optimizer's step and the next forward pass",
+            hint="optimizer.zero_grad(set_to_none=True)",
+            consequence=f"the peak is {size(answer.saved_bytes)} higher than it needs to be",
+            confirm="pinchpoint memory BEFORE --compare AFTER",
+        )

@@ -1,0 +1,107 @@
+"""Tensors that hold their graph are kept from step to step.
+
+## What it looks for
+Blocks that a forward pass allocates in every step and that are still there when the next step has
+ended, most of the pass's blocks or what a loss holds after its backward pass. The line named is the
+innermost one that only these blocks go through. Without memory events: driver allocations in
+every step of a loop that gives nothing back, and recorded graph nodes that never run backward.
+
+## Why it matters
+A loss or output with a `grad_fn` keeps everything that its backward pass would need. Memory grows
+by the same amount each step until a request fails.
+
+## How to fix it
+Keep the number, not the tensor: `.item()` where it is logged rarely, `.detach()` where it stays on
+the device. Run evaluation under `torch.no_grad()`.
+
+## When to ignore it
+Where the loss of a few bytes a step is all that stays: it would take years to matter.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.memory.calls import driver_growth, unused_nodes
+from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
+from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.analysis.replay import DropSyncs
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.locate import location_of
+from pinchpoint.diagnosis.record import MORE_STEPS, SNAPSHOT_OF_FIVE_STEPS
+from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
+from pinchpoint.diagnosis.rules.memory._histories import judged
+from pinchpoint.trace import Trace
+
+RULE = Rule(
+    needs=(),
+    record=SNAPSHOT_OF_FIVE_STEPS,
+    about=About.MEMORY,
+    leak="graph",
+    advice=NO_HINT,
+)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Graphs that every step leaves behind."""
+    if trace.allocations is None or not len(trace.allocations):
+        yield from _by_driver_calls(trace)
+        return
+    for history in judged(trace):
+        found = growth(history)
+        if found.why_not:
+            raise NotChecked(found.why_not, MORE_STEPS if found.too_short else RULE.record)
+        for leak in found.leaks:
+            if leak.kind != "graph" or leak.bytes_per_step < MATERIAL_BYTES_PER_STEP:
+                continue
+            yield Found(
+                summary=(
+                    f"Each step leaves {size(leak.bytes_per_step)} behind: a graph and its"
+                    f" activations, kept through {place(leak.place)}"
+                ),
+                evidence=(
+                    Evidence("kept per step", leak.bytes_per_step, "bytes"),
+                    Evidence("kept per step as allocated", leak.allocated_per_step, "bytes"),
+                    Evidence("blocks per step", round(leak.blocks_per_step, 1), "count"),
+                    Evidence("kept in the recording", leak.total_bytes, "bytes"),
+                    Evidence("growth of the least use per step", found.bytes_per_step, "bytes"),
+                ),
+                cost_ns_per_step=None,
+                saving_bytes=leak.total_bytes,
+                location=leak.place
+                and Location(leak.place.file, leak.place.line, leak.place.function),
+                fix="Keep a number or a detached tensor; evaluate under torch.no_grad()",
+                hint="total += loss.item()        # or loss.detach()",
+                consequence=f"device memory grows by {size(leak.bytes_per_step)} a step",
+                confirm="pinchpoint memory BEFORE --compare AFTER",
+            )
+
+
+def _by_driver_calls(trace: Trace) -> Iterator[Found]:
+    """Without memory events: memory is bought in every step, and nodes are never run backward."""
+    if trace.api_calls is None:
+        raise NotChecked("the recording has no memory events")
+    grown, nodes = driver_growth(trace), unused_nodes(trace)
+    if grown is None or nodes is None:
+        raise NotChecked("the recording has no memory events")
+    yield Found(
+        summary=(
+            f"Every step buys device memory ({grown.calls_per_step:.3g} driver allocations) and"
+            f" records {nodes.nodes_per_step:.0f} graph nodes that never run backward: their"
+            " tensors are kept"
+        ),
+        evidence=(
+            Evidence("driver allocations", round(grown.calls_per_step, 2), "per step"),
+            Evidence("bought at least", grown.at_least_bytes_per_step, "bytes per step"),
+            Evidence("time in them", grown.ns_per_step, "ns per step"),
+            Evidence("nodes recorded", round(nodes.nodes_per_step, 1), "per step"),
+        ),
+        cost_ns_per_step=grown.ns_per_step,
+        changes=(DropSyncs(grown.calls),),
+        location=location_of(trace, nodes.host_op),
+        fix="Keep a number or a detached tensor; evaluate under torch.no_grad()",
+        hint="total += loss.item()        # or loss.detach()",
+        consequence=(
+            f"device memory grows by {size(grown.at_least_bytes_per_step)} a step at least"
+        ),
+        confirm="record a memory snapshot of five steps, then: pinchpoint memory SNAPSHOT",
+        confidence="medium",
+    )

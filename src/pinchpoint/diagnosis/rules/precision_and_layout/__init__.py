@@ -1,0 +1,1 @@
+"""Causes in number formats, shapes and memory layouts of device work."""

@@ -1,0 +1,92 @@
+"""Work is done in double precision.
+
+## What it looks for
+Kernels that compute on 64-bit floating-point numbers, by their names and the types of their
+operators' inputs, and copies of such data to the device.
+
+## Why it matters
+A product in double precision takes several times as long as one of float32 on the tensor cores,
+on a device without fast double units more than thirty times; everything else moves twice the bytes.
+NumPy makes float64 unless told otherwise, and one such array can turn a whole model into double.
+
+## How to fix it
+Make the data float32 where it is created (`np.float32`, `torch.tensor(x, dtype=torch.float32)`),
+or convert it once it is on the device (`x.to(device).float()`). The prediction takes it that
+products then use TF32.
+
+## When to ignore it
+Where the result needs more than seven digits.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.categories import Category, category_of_device_ops
+from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.analysis.precision import Precision, precision_of_device_ops
+from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.diagnosis.attainable import attainable, scaled
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.record import DEVICE
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.trace import DeviceKind, Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("device_ops",), record=DEVICE, knobs=("autocast",), advice=NO_HINT)
+
+HALF_THE_BYTES = 0.5  # of all that is bound by memory or a link
+USUAL_RATIO = 0.12  # of products, where the device or the sizes are not known: 67 to 495 TFLOP/s
+
+_PRODUCTS = (Category.GEMM, Category.CONVOLUTION, Category.ATTENTION)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Kernels and copies of double precision."""
+    work = device_work(trace, _double(trace), "work in double precision")
+    if work is None:
+        return
+    product = np.isin(category_of_device_ops(trace)[work.rows], _PRODUCTS)
+    yield Found(
+        summary=(
+            f"{work.count:.0f} kernels and copies a step work in double precision,"
+            f" {duration(work.ns_per_step)} of each step"
+        ),
+        evidence=work.evidence,
+        cost_ns_per_step=work.ns_per_step,
+        changes=(
+            _in_single(trace, work.rows[product]),
+            ScaleDeviceOps(work.rows[~product], HALF_THE_BYTES),
+        ),
+        location=work.place,
+        fix="Make the data float32 where it is created, and let products use TF32",
+        hint="x = np.asarray(x, np.float32); model = model.float()",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_float32.py"',
+    )
+
+
+def _double(trace: Trace) -> NDArray[np.bool_]:
+    ops = trace.device_ops
+    assert ops is not None
+    double = precision_of_device_ops(trace).precision == Precision.FP64
+    copied = launched_calls(trace).where(lambda c: c.call.dtypes[:1] == ("double",))
+    wanted: NDArray[np.bool_] = double | (copied & (ops["kind"] == DeviceKind.COPY))
+    return wanted
+
+
+def _in_single(trace: Trace, rows: NDArray[np.intp]) -> ScaleDeviceOps:
+    well = attainable(trace)
+    if well is None:
+        return ScaleDeviceOps(rows, USUAL_RATIO)
+    spec = well.spec
+    dtype = "tf32" if spec.peak_flop_per_s("tf32") else "fp32"
+    double = spec.peak_flop_per_s("fp64_matrix") or spec.peak_flop_per_s("fp64")
+    single = spec.peak_flop_per_s(dtype)
+    usual = min(double / single, 1.0) if double and single else USUAL_RATIO
+
+    def as_single(of: LaunchedCall) -> float | None:
+        return well.product_ns(of, dtype)
+
+    return scaled(trace, rows, as_single, usual)

@@ -1,0 +1,95 @@
+"""Convolutions convert their layout back and forth.
+
+## What it looks for
+Kernels that turn (batch, channel, height, width) into channels-last order and back, launched by
+convolutions, and batch normalisation in the slower order beside them.
+
+## Why it matters
+The tensor cores want channels last. Given the other order, the library converts each operand
+before and each result after every convolution, which reads and writes all activations once more;
+and batch normalisation sums over data that lies far apart.
+
+## How to fix it
+`model = model.to(memory_format=torch.channels_last)` and the same for the input. Everything in
+between keeps that order by itself, as long as no operation asks for another.
+
+## When to ignore it
+Convolutions with few channels, which do not use the tensor cores.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.analysis.replay import Change, ScaleDeviceOps
+from pinchpoint.analysis.shapes import Shape
+from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import DEVICE
+from pinchpoint.diagnosis.rule import NO_KNOB, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+from pinchpoint.trace.named import rows_named
+
+RULE = Rule(needs=("device_ops",), record=DEVICE, knobs=("channels_last",), advice=NO_KNOB)
+
+PASSES_FORWARD = 3  # of batch normalisation over the activations: read, read, write
+PASSES_BACKWARD = 5  # read two twice, write one
+# Channels-last batch normalisation of torch reaches half of the bandwidth that elementwise
+# kernels reach (an H100, 51 MB of bf16); the one for the other order reached a fifth.
+NORMALISATION_REACHED = 0.55
+
+_CONVERSIONS = ("nchwToNhwc", "nhwcToNchw")
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Layout conversions around convolutions."""
+    ops = trace.device_ops
+    if ops is None:
+        return
+    converting = rows_named(trace, ops, lambda name: any(c in name for c in _CONVERSIONS))
+    work = device_work(trace, converting, "layout conversions around convolutions")
+    if work is None:
+        return
+    norms = device_work(trace, _channels_first_norms(trace), "batch normalisation in this layout")
+    # Their launches are short calls inside the library: only their time on the device counts.
+    changes: tuple[Change, ...] = (ScaleDeviceOps(work.rows, 0.0),)
+    evidence, well = work.evidence, attainable(trace)
+    if norms is not None and well is not None:
+        changes += (scaled(trace, norms.rows, lambda of: _channels_last_ns(well, of), 1.0),)
+        evidence += (Evidence(norms.evidence[0].what, norms.ns_per_step, "ns per step"),)
+    yield Found(
+        summary=(
+            f"{work.count:.0f} times a step, a convolution's operands or result are turned from one"
+            f" layout into the other, {duration(work.ns_per_step)} of each step"
+        ),
+        evidence=evidence,
+        cost_ns_per_step=work.ns_per_step,
+        changes=changes,
+        location=work.place,
+        fix="Keep model and input in channels-last order",
+        hint="model = model.to(memory_format=torch.channels_last)  # and the input as well",
+        confirm="pinchpoint try --knob channels_last -- python train.py",
+    )
+
+
+def _channels_first_norms(trace: Trace) -> NDArray[np.bool_]:
+    return launched_calls(trace).where(
+        lambda of: "batch_norm" in of.call.name and _channels_first(of.call.shape(0), of.stride(0))
+    )
+
+
+def _channels_first(shape: Shape | None, stride: Shape | None) -> bool:
+    """Whether the channel varies slowest in memory; of one channel nobody can tell."""
+    if shape is None or stride is None or len(shape) < 4 or len(stride) != len(shape):
+        return False
+    return stride[1] != 1 and shape[1] > 1
+
+
+def _channels_last_ns(well: Attainable, of: LaunchedCall) -> float | None:
+    passes = PASSES_BACKWARD if "backward" in of.call.name else PASSES_FORWARD
+    streaming = well.stream_ns(passes * of.call.bytes(0))
+    return None if streaming is None else streaming / NORMALISATION_REACHED

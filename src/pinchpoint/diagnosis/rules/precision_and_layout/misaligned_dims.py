@@ -1,0 +1,141 @@
+"""Sizes that keep fast matrix kernels out.
+
+## What it looks for
+Products on the tensor cores by kernels that are built for loads of one or two elements (`align1`,
+`align2` in their names), and the sizes that forced the library to take them. Wide loads need 16
+bytes: sizes that are multiples of 8 in 16-bit types, of 4 in TF32.
+
+## Why it matters
+Such kernels leave the tensor cores waiting for their operands: a product with a dimension of 4095
+takes five times as long as one with 4096.
+
+## How to fix it
+Pad the size to the next multiple of 8, better of 64: the vocabulary (50257 → 50304), the hidden
+size, the number of classes. Padded rows of a vocabulary are never the target and cost next to
+nothing.
+
+## When to ignore it
+Where the size is given by something outside, and padding would be more than the gain.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.categories import by_distinct
+from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.analysis.precision import (
+    MatrixUnits,
+    Precision,
+    alignment_of_kernel_name,
+    precision_of_device_ops,
+)
+from pinchpoint.diagnosis.attainable import Attainable, Estimate, attainable, scaled
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import Need, Record
+from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.hardware.dtypes import format_of
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(
+    needs=("device_ops",),
+    record=Record(
+        "device activity: ProfilerActivity.CUDA; sizes: record_shapes=True",
+        Need.RECORD_SHAPES,
+        Record("device activity; sizes", Need.DEVICE),
+    ),
+)
+
+WIDE_LOAD_ELEMENTS = {Precision.BF16: 8, Precision.FP16: 8, Precision.TF32: 4}  # of 16 bytes
+USUAL_RATIO = 0.2  # align1 kernels reach 0.14 of the bf16 peak on an H100, aligned ones 0.7
+
+_WIDE_LOAD_BYTES = 16  # the widest load of a thread
+_MULTIPLIED_AS = {"bf16": "bf16", "fp16": "fp16", "fp32": "tf32"}
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Products by kernels for unaligned operands."""
+    work = device_work(trace, _unaligned(trace), "products by kernels for unaligned operands")
+    if work is None:
+        return
+    sizes = _odd_sizes(trace, work.rows)
+    well = attainable(trace)
+    evidence = work.evidence
+    if sizes:
+        evidence += (Evidence("sizes that forbid wide loads", ", ".join(sizes), ""),)
+    yield Found(
+        summary=(
+            f"{_products(work.count)} in kernels for unaligned operands"
+            f"{_because(sizes)}, {duration(work.ns_per_step)} of each step"
+        ),
+        evidence=evidence,
+        cost_ns_per_step=work.ns_per_step,
+        changes=(scaled(trace, work.rows, _aligned(well) if well else None, USUAL_RATIO),),
+        location=work.place,
+        fix="Pad these sizes to a multiple of 8, better of 64",
+        hint=_padding(sizes),
+        confirm='pinchpoint bench ab -- "python train.py" "python train_padded.py"',
+    )
+
+
+def _products(count: float) -> str:
+    said = f"{count:.3g}"
+    return "1 product a step runs" if said == "1" else f"{said} products a step run"
+
+
+def _unaligned(trace: Trace) -> NDArray[np.bool_]:
+    ops, found = trace.device_ops, precision_of_device_ops(trace)
+    assert ops is not None
+    aligned = by_distinct(trace.names, ops["name"], alignment_of_kernel_name)
+    enough = np.zeros(max(Precision) + 1, np.uint8)
+    for precision, elements in WIDE_LOAD_ELEMENTS.items():
+        enough[precision] = elements
+    wanted: NDArray[np.bool_] = (aligned > 0) & (aligned < enough[found.precision])
+    wanted &= found.matrix_units == MatrixUnits.YES
+    return wanted
+
+
+def _aligned(well: Attainable) -> Estimate:
+    def product(of: LaunchedCall) -> float | None:
+        return well.product_ns(of, _type_of(of)[0])
+
+    return product
+
+
+def _type_of(of: LaunchedCall) -> tuple[str, int]:
+    """The type as data sheets spell it, and the multiple that its sizes should be of."""
+    for known in map(format_of, of.call.dtypes):
+        if known is not None and known.bytes and known.peak in _MULTIPLIED_AS:
+            return _MULTIPLIED_AS[known.peak], _WIDE_LOAD_BYTES // known.bytes
+    return "bf16", 8
+
+
+def _odd_sizes(trace: Trace, rows: NDArray[np.intp]) -> list[str]:
+    """The sizes of operands that are no multiples, those with most time first."""
+    ops, calls = trace.device_ops, launched_calls(trace)
+    assert ops is not None
+    weight: dict[int, int] = {}
+    for which in np.unique(calls.which[rows]).tolist():
+        if which == len(calls.calls):
+            continue
+        of = calls.calls[which]
+        took = int(ops["duration_ns"][rows[calls.which[rows] == which]].sum())
+        for size in {s for i in range(len(of.call.shapes)) for s in (of.call.shape(i) or ())[-2:]}:
+            if size > 1 and size % _type_of(of)[1]:
+                weight[size] = weight.get(size, 0) + took
+    return [str(size) for size in sorted(weight, key=lambda s: -weight[s])[:3]]
+
+
+def _because(sizes: list[str]) -> str:
+    plural = "s" if len(sizes) > 1 else ""
+    return f", because of the size{plural} {' and '.join(sizes)}" if sizes else ""
+
+
+def _padding(sizes: list[str]) -> str:
+    if not sizes:
+        return "size = (size + 63) // 64 * 64"
+    first = int(sizes[0])
+    return f"size = {(first + 63) // 64 * 64}  # in place of {first}"

@@ -1,0 +1,147 @@
+"""Matrix work runs in 32-bit formats where 16 bits would do.
+
+## What it looks for
+Matrix products and convolutions in TF32, and fused attention in float32, that make up most of the
+matrix work, in a network of a kind that is trained and run in bfloat16 as a matter of course: one
+with attention, convolutions or normalisation layers. Of other networks, such as a plain stack of
+linear layers, it says nothing: nobody knows from a trace whether 8 bits of mantissa are enough.
+
+## Why it matters
+The tensor cores do twice as many products in bfloat16 as in TF32, and fused attention in float32
+runs without the fast kernels at all. The prediction halves what works on the pictures between
+convolutions and on heads between products and attention, whose bytes are halved; the rest of a
+transformer stays as it is, because autocast keeps normalisation, softmax and sums in float32 and
+adds casts.
+
+## How to fix it
+`with torch.autocast("cuda", dtype=torch.bfloat16):` around forward and loss; parameters and the
+optimizer stay in float32.
+
+## When to ignore it
+Where a trial showed that the result suffers.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.categories import Category, category_of_device_ops
+from pinchpoint.analysis.costs import cost_of
+from pinchpoint.analysis.in_steps import device_ops_in_steps
+from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.analysis.precision import MatrixUnits, Precision, precision_of_device_ops
+from pinchpoint.analysis.replay import Change, ScaleDeviceOps
+from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
+from pinchpoint.diagnosis.device_work import DeviceWork, device_work
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.record import DEVICE
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, Framework, NotChecked, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(
+    needs=("device_ops",),
+    record=DEVICE,
+    knobs=("autocast",),
+    advice={
+        Framework.OTHER: {
+            "fix": "Compute forward and loss in bfloat16",
+            "hint": None,
+            "confirm": ANY_PROGRAM,
+        }
+    },
+)
+
+MOSTLY_RATIO = 0.5  # of the matrix work in 32-bit formats on matrix units, else it is not the rule
+HALF_THE_TIME = 0.5  # twice the peak for a convolution, half the bytes for what follows it
+USUAL_ATTENTION_RATIO = 0.12  # 28 TFLOP/s in float32, 260 in bf16 on an H100
+
+PICTURE_DIMENSIONS = 4  # batch, channel, height, width; or batch, head, token, width
+
+_FOLLOWING = (
+    Category.NORMALISATION,
+    Category.ELEMENTWISE,
+    Category.POOLING,
+    Category.DATA_MOVEMENT,
+)
+_MATRIX = (Category.GEMM, Category.CONVOLUTION, Category.ATTENTION)
+_ESTABLISHED = (Category.CONVOLUTION, Category.ATTENTION, Category.NORMALISATION)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """32-bit matrix work in networks that are used to 16 bits."""
+    ops = trace.device_ops
+    if ops is None:
+        return
+    category, inside = category_of_device_ops(trace), device_ops_in_steps(trace)
+    wide = _wide(trace)
+    matrix = int(ops["duration_ns"][inside & np.isin(category, _MATRIX)].sum())
+    if int(ops["duration_ns"][inside & wide].sum()) <= MOSTLY_RATIO * matrix:
+        return
+    if not (inside & np.isin(category, _ESTABLISHED)).any():
+        return
+    work = device_work(trace, wide, "matrix work in 32-bit formats")
+    if work is None:
+        return
+    yield Found(
+        summary=(
+            f"Matrix work runs in TF32 and float32, {duration(work.ns_per_step)} of"
+            " each step; bfloat16 is usual in such networks"
+        ),
+        evidence=work.evidence,
+        cost_ns_per_step=work.ns_per_step,
+        changes=(*_in_16_bits(trace, work), ScaleDeviceOps(_between(trace), HALF_THE_TIME)),
+        location=work.place,
+        fix="Run forward and loss under bfloat16 autocast",
+        hint='with torch.autocast("cuda", dtype=torch.bfloat16): loss = model(x)',
+        confirm="pinchpoint try --knob autocast=bfloat16 -- python train.py",
+    )
+
+
+def _wide(trace: Trace) -> NDArray[np.bool_]:
+    """Matrix work on matrix units in TF32 or float32."""
+    found, category = precision_of_device_ops(trace), category_of_device_ops(trace)
+    wide = np.isin(found.precision, (Precision.TF32, Precision.FP32))
+    wide &= np.isin(category, _MATRIX) & (found.matrix_units == MatrixUnits.YES)
+    result: NDArray[np.bool_] = wide
+    return result
+
+
+def _between(trace: Trace) -> NDArray[np.intp]:
+    """Elementwise work, batch normalisation and the like on pictures and heads in float32."""
+    follows = np.isin(category_of_device_ops(trace), _FOLLOWING) & device_ops_in_steps(trace)
+    return np.flatnonzero(follows & launched_calls(trace).where(_on_pictures_or_heads))
+
+
+def _on_pictures_or_heads(of: LaunchedCall) -> bool:
+    shape, dtypes = (
+        of.call.shape(0) or next(iter(of.call.shape_list(0) or ()), None),
+        of.call.dtypes,
+    )
+    single = not dtypes or dtypes[0] in ("float", "TensorList")
+    return single and shape is not None and len(shape) >= PICTURE_DIMENSIONS
+
+
+def _in_16_bits(trace: Trace, work: DeviceWork) -> Iterator[Change]:
+    well = attainable(trace)
+    if well is not None and not well.spec.peak_flop_per_s("bf16"):
+        raise NotChecked(f"{well.spec.name} has no bfloat16 matrix units")
+    category = category_of_device_ops(trace)[work.rows]
+    products = work.rows[category == Category.GEMM]
+    attention = work.rows[category == Category.ATTENTION]
+    yield ScaleDeviceOps(work.rows[category == Category.CONVOLUTION], HALF_THE_TIME)
+    if well is None:
+        yield ScaleDeviceOps(products, HALF_THE_TIME)
+        yield ScaleDeviceOps(attention, USUAL_ATTENTION_RATIO)
+        return
+    yield scaled(trace, products, lambda of: well.product_ns(of, "bf16"), HALF_THE_TIME)
+    yield scaled(trace, attention, lambda of: _attention_ns(well, of), USUAL_ATTENTION_RATIO)
+
+
+def _attention_ns(well: Attainable, of: LaunchedCall) -> float | None:
+    cost, query = cost_of(of.call), of.call.shape(0)
+    if cost is None or cost.flops is None or query is None or len(query) != 4:
+        return None
+    # (batch, heads, length, width) or (batch, length, heads, width): heads are fewer than tokens
+    return well.attention_ns(cost.flops, max(query[1:3]))

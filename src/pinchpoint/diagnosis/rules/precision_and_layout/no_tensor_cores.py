@@ -1,0 +1,99 @@
+"""float32 products run outside the tensor cores.
+
+## What it looks for
+Matrix products and convolutions in float32 whose kernels are of the SIMT kind (plain fused
+multiply-adds), on a device that has tensor cores.
+
+## Why it matters
+The same product in TF32 keeps float32's range and storage, and runs several times faster on the
+tensor cores; PyTorch leaves it off for matrix products unless told.
+
+## How to fix it
+`torch.set_float32_matmul_precision("high")`, or bfloat16 autocast.
+
+## When to ignore it
+Where ten bits of mantissa in the inputs of products are not enough.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.categories import Category, category_of_device_ops
+from pinchpoint.analysis.precision import MatrixUnits, Precision, precision_of_device_ops
+from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.record import DEVICE, Record
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, Framework, NotChecked, Rule
+from pinchpoint.hardware.specs import find_spec
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+_IN_GENERAL = "Let float32 products use TF32, or use bfloat16"
+_CUPY = "export CUPY_TF32=1  # before the program starts"
+
+RULE = Rule(
+    needs=("device_ops",),
+    record=DEVICE,
+    knobs=("tf32", "autocast"),
+    advice={
+        Framework.OTHER: {"fix": _IN_GENERAL, "hint": None, "confirm": ANY_PROGRAM},
+        Framework.CUPY: {"fix": _IN_GENERAL, "hint": _CUPY, "confirm": ANY_PROGRAM},
+    },
+)
+
+REACHED_RATIO = 0.8  # TF32 products reach this much less of their peak than SIMT ones do of theirs
+USUAL_SPEEDUP = 6.0  # where the device's data sheet is not known
+FIRST_TF32 = (8, 0)  # compute capability: Ampere
+LEAST_KERNEL_NS = 20_000  # shorter products are bound by latency, not by arithmetic
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """float32 products on plain cores."""
+    ops = trace.device_ops
+    if ops is None:
+        return
+    found, category = precision_of_device_ops(trace), category_of_device_ops(trace)
+    plain = np.isin(category, (Category.GEMM, Category.CONVOLUTION))
+    plain &= (found.matrix_units == MatrixUnits.NO) & (found.precision == Precision.FP32)
+    plain &= ops["duration_ns"] >= LEAST_KERNEL_NS
+    work = device_work(trace, plain, "float32 products on plain cores")
+    if work is None:
+        return
+    cost = work.ns_per_step
+    yield Found(
+        summary=f"float32 products run outside the tensor cores, {duration(cost)} of each step",
+        evidence=work.evidence,
+        cost_ns_per_step=cost,
+        changes=(ScaleDeviceOps(work.rows, 1 / _speedup(trace)),),
+        location=work.place,
+        fix="Let float32 products use TF32, or use bfloat16 autocast",
+        hint='torch.set_float32_matmul_precision("high")',
+        confirm="pinchpoint try --knob tf32 -- python train.py",
+    )
+
+
+def _speedup(trace: Trace) -> float:
+    """How much faster TF32 products are on this device; NotChecked where it has none."""
+    if not trace.devices:
+        return USUAL_SPEEDUP
+    device = trace.devices[0]
+    spec = find_spec(device.name)
+    if spec is None:
+        if device.vendor == "nvidia" and (device.compute_capability or FIRST_TF32) < FIRST_TF32:
+            raise _without_tf32(device.name or "the device")
+        return USUAL_SPEEDUP
+    plain, matrix = spec.peak_flop_per_s("fp32"), spec.peak_flop_per_s("tf32")
+    if matrix is None or plain is None:
+        raise _without_tf32(spec.name)
+    return REACHED_RATIO * matrix / plain
+
+
+def _without_tf32(device: str) -> NotChecked:
+    return NotChecked(
+        f"{device} has no TF32 matrix units; what 16 bits would give there is not estimated",
+        Record(
+            'an autocast run: with torch.autocast("cuda", torch.float16), and a gradient scaler'
+        ),
+    )

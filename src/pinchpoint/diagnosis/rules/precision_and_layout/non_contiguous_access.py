@@ -1,0 +1,136 @@
+"""Kernels read or write memory across its grain.
+
+## What it looks for
+Elementwise and copy kernels on large tensors that reach less than half of the memory's bandwidth,
+and whose operands do not lie in memory in one order: the strides of the operator's inputs say that
+neighbours in one operand are far apart in another (a transposed or permuted view, a slice with
+steps).
+
+## Why it matters
+Memory is moved in pieces of 32 bytes. Where a kernel uses 4 of them and fetches the rest again
+later, or where it cannot use wide loads, it takes several times as long as on dense operands.
+
+## How to fix it
+Produce the tensor in the layout that is needed, or make it dense once (`.contiguous()`) if it is
+used more than once. Keep both operands of an operation in the same layout.
+
+## When to ignore it
+A single transposing copy whose result serves many kernels.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.categories import Category, category_of_device_ops
+from pinchpoint.analysis.costs import cost_of
+from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.analysis.shapes import Shape
+from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
+from pinchpoint.diagnosis.device_work import DeviceWork, device_work
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import SHAPES_AND_STRIDES
+from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_AND_STRIDES)
+
+FAR_BELOW_PEAK_RATIO = 0.5  # dense elementwise kernels reach 0.9, awkward but dense ones 0.6
+LARGE_BYTES = 8 << 20  # smaller ones stay in the cache, or are bound by latency
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Slow kernels on operands of different orders."""
+    host = trace.host_ops
+    if host is None or not host.known("strides").any():
+        raise NotChecked("the recording has no strides of inputs")
+    well = attainable(trace)
+    if well is None:
+        raise NotChecked("the memory bandwidth of this device is not known")
+    work = device_work(trace, _across(trace, well), "kernels on strided operands")
+    if work is None:
+        return
+    moved = launched_calls(trace).numbers(_bytes)
+    rate = _rate(trace, work, moved)
+    yield Found(
+        summary=(
+            f"{work.count:.3g} elementwise kernels a step read operands across their layout and"
+            f" reach {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)} of each step"
+        ),
+        evidence=(
+            *work.evidence,
+            Evidence("rate", round(rate), "bytes/s"),
+            Evidence("bandwidth of the memory", well.spec.memory_bytes_per_s or 0, "bytes/s"),
+            Evidence("strides of the longest", _strides(trace, work), ""),
+        ),
+        cost_ns_per_step=work.ns_per_step,
+        changes=(scaled(trace, work.rows, lambda of: well.stream_ns(_bytes(of) or 0), 1.0),),
+        location=work.place,
+        fix="Produce the tensor in the layout that is needed, or make it dense once",
+        hint="y = x.t().contiguous()  # once, before it is used again and again",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_contiguous.py"',
+    )
+
+
+def _across(trace: Trace, well: Attainable) -> NDArray[np.bool_]:
+    ops = trace.device_ops
+    assert ops is not None
+    moved = launched_calls(trace).numbers(_bytes)
+    category = category_of_device_ops(trace)
+    plain = np.isin(category, (Category.ELEMENTWISE, Category.DATA_MOVEMENT))
+    least = well.spec.memory_bytes_per_s or 0.0
+    slow = moved < ops["duration_ns"] * 1e-9 * least * FAR_BELOW_PEAK_RATIO
+    wanted: NDArray[np.bool_] = plain & slow & (moved >= LARGE_BYTES)
+    return wanted
+
+
+def _bytes(of: LaunchedCall) -> float | None:
+    """What a call must move, if its large operands lie across each other; None if they do not."""
+    cost = cost_of(of.call) if _in_different_orders(of) else None
+    return None if cost is None or cost.bytes is None else float(cost.bytes)
+
+
+def _in_different_orders(of: LaunchedCall) -> bool:
+    shapes = [of.call.shape(i) for i in range(len(of.call.shapes))]
+    largest = max((of.call.size(i) for i, s in enumerate(shapes) if s), default=0)
+    inner = set()
+    for i, shape in enumerate(shapes):
+        stride = of.stride(i)
+        if shape is None or stride is None or of.call.size(i) < largest:
+            continue
+        found = _innermost(shape, stride)
+        if found is not None:
+            dimension, step = found
+            inner.add(dimension)
+            if step > 1:
+                return True
+    return len(inner) > 1
+
+
+def _innermost(shape: Shape, stride: Shape) -> tuple[int, int] | None:
+    """The dimension whose neighbours are closest in memory, and how close; None if it is one point.
+
+    Dimensions that are repeated rather than stored (stride 0) count for nothing.
+    """
+    stored = [(step, -i) for i, (n, step) in enumerate(zip(shape, stride, strict=False)) if n > 1]
+    stored = [(step, at) for step, at in stored if step > 0]
+    if not stored:
+        return None
+    step, at = min(stored)
+    return -at, step
+
+
+def _rate(trace: Trace, work: DeviceWork, moved: NDArray[np.float64]) -> float:
+    ops = trace.device_ops
+    assert ops is not None
+    return float(moved[work.rows].sum() / ops["duration_ns"][work.rows].sum() * 1e9)
+
+
+def _strides(trace: Trace, work: DeviceWork) -> str:
+    ops, calls = trace.device_ops, launched_calls(trace)
+    assert ops is not None
+    longest = work.rows[np.argmax(ops["duration_ns"][work.rows])]
+    of = calls.calls[calls.which[longest]]
+    return " and ".join(str(list(s)) for s in of.strides if s)

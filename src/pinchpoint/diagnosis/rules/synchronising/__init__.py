@@ -1,0 +1,1 @@
+"""Causes in the host waiting for the device."""

@@ -1,0 +1,92 @@
+"""Autograd's anomaly detection was left on.
+
+## What it looks for
+A NaN check with a read of its result behind each backward node, on the thread that runs the
+backward pass: what `torch.autograd.set_detect_anomaly(True)` adds.
+
+## Why it matters
+Each node's outputs are scanned and the host waits for the answer; forward operators also record a
+Python stack. The step gets several times slower.
+
+## How to fix it
+Turn it off: `torch.autograd.set_detect_anomaly(False)`.
+
+## When to ignore it
+While hunting a NaN.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from operator import eq
+
+import numpy as np
+
+from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.host_waits import WaitReason, host_waits
+from pinchpoint.analysis.in_steps import per_step, rows_in_steps
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.host_spans import named, without
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.waiting import waiting
+from pinchpoint.trace import HostKind, Trace
+
+RULE = Rule(
+    needs=("host_ops", "api_calls", "device_ops"),
+    record=CPU_AND_DEVICE,
+    parent="sync-in-loop",
+    advice=NO_HINT,
+)
+
+# NaN checks for each backward node; anomaly detection checks every output of each.
+LEAST_OF_NODES = 0.5
+_CHECKS = ("aten::isnan", "aten::any", "aten::is_nonzero", "aten::item", "aten::ne")
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """NaN checks inside backward nodes."""
+    host = trace.host_ops
+    if host is None:
+        return
+    nodes = named(trace, lambda name: name.startswith("autograd::engine::"))
+    inside = nearest(parents(host), nodes) < len(host)
+    judged = rows_in_steps(trace, host)
+    names = {check: named(trace, partial(eq, check)) for check in _CHECKS}
+    nan = names["aten::isnan"] | names["aten::ne"]
+    checks = np.flatnonzero(nan & inside & judged)
+    count = per_step(trace, int((nodes & judged).sum()))
+    reads = waiting(trace, "reads of device values", WaitReason.VALUE)
+    waits = host_waits(trace)
+    in_backward = np.append(inside, False)[waits.host_op[waits.rows(WaitReason.VALUE)]]
+    if reads is None or not count or per_step(trace, len(checks)) < LEAST_OF_NODES * count:
+        return
+    if per_step(trace, int(in_backward.sum())) < LEAST_OF_NODES * count:
+        return
+    rows = np.zeros(len(host), np.bool_)
+    for mask in names.values():
+        rows |= mask & inside & judged
+    rows &= host["kind"] == HostKind.OPERATOR
+    first = int(checks[0])
+    yield Found(
+        summary=(
+            f"Anomaly detection is on: {per_step(trace, len(checks)):.0f} NaN checks a step,"
+            " each of which the host waits for"
+        ),
+        evidence=(
+            Evidence(
+                "NaN checks in backward",
+                round(per_step(trace, len(checks)), 1),
+                "per step",
+                int(host["start_ns"][first]),
+                trace.text(host, "name", first),
+            ),
+            Evidence("backward nodes", round(count, 1), "per step"),
+            *reads.evidence,
+        ),
+        cost_ns_per_step=reads.waited_ns,
+        changes=(*reads.dropped, *without(trace, np.flatnonzero(rows))),
+        location=reads.place,
+        fix="Turn anomaly detection off",
+        hint="torch.autograd.set_detect_anomaly(False)",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )

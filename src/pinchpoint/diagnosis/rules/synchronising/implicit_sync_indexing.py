@@ -1,0 +1,52 @@
+"""A result whose shape depends on data makes the host wait for its size.
+
+## What it looks for
+Waits of the host inside `nonzero`, `masked_select`, `unique`, `repeat_interleave` and indexing
+with a boolean mask, which calls `nonzero`.
+
+## Why it matters
+The host cannot launch what follows before it knows how large the result is, so it waits for
+everything that is queued, and the device then idles until the next launch. No `.item()` is in
+the source, so the wait is easy to overlook.
+
+## How to fix it
+Use forms with a fixed shape: `torch.where(mask, x, 0)` and a masked sum in place of `x[mask]`,
+`clamp`, or pass the size where it is known (`repeat_interleave(..., output_size=n)`,
+`torch.nonzero_static`).
+
+## When to ignore it
+Data preparation outside the training loop.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.host_waits import WaitReason
+from pinchpoint.analysis.replay import DropSyncs
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.waiting import waiting
+from pinchpoint.trace import Trace
+
+RULE = Rule(needs=("api_calls", "device_ops", "host_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Waits for the size of a result."""
+    sizes = waiting(trace, "results of unknown size", WaitReason.SIZE)
+    if sizes is None:
+        return
+    operator = (sizes.place.operator if sizes.place else None) or "An operator"
+    yield Found(
+        summary=(
+            f"{operator}{sizes.where} has a result whose size the host waits for,"
+            f" {sizes.count:.3g} × a step"
+        ),
+        evidence=sizes.evidence,
+        cost_ns_per_step=sizes.waited_ns,
+        changes=(DropSyncs(sizes.api_calls),),
+        location=sizes.place,
+        fix="Use a form with a fixed shape: torch.where and a masked sum instead of x[mask]",
+        hint="torch.where(mask, x, 0.0).sum() / mask.sum()  # instead of x[mask].mean()",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )

@@ -1,0 +1,61 @@
+"""The host reads a device value for each parameter: clipping, norms, checks.
+
+## What it looks for
+Reads of device values (`.item()`, an `if` on a tensor) whose number in a step is in proportion to
+the number of parameter tensors, at one place of the program.
+
+## Why it matters
+Each read drains the device's queue. Hundreds in a row make the host and the device take turns for
+the whole optimizer or clipping phase.
+
+## How to fix it
+Grouped operations without a branch: `torch.nn.utils.clip_grad_norm_(foreach=True)`,
+`torch._foreach_norm`, `torch.where`.
+
+## When to ignore it
+Where it happens at rare steps.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.host_waits import WaitReason
+from pinchpoint.analysis.workload import workload
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.waiting import waiting
+from pinchpoint.trace import Trace
+
+RULE = Rule(
+    needs=("host_ops", "api_calls", "device_ops"),
+    record=CPU_AND_DEVICE,
+    parent="sync-in-loop",
+    advice=NO_HINT,
+)
+
+FEWEST_READS = 16  # fewer are somebody's few values, not one for each parameter
+# Reads for each parameter tensor; some have no gradient, or share a check.
+LEAST_OF_PARAMETERS = 0.25
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Reads in proportion to the parameters."""
+    reads = waiting(trace, "reads of device values", WaitReason.VALUE)
+    parameters = workload(trace).parameters
+    if reads is None or not parameters or reads.count < FEWEST_READS:
+        return
+    if reads.count < LEAST_OF_PARAMETERS * parameters:
+        return
+    yield Found(
+        summary=(
+            f"The host reads {reads.count:.0f} device values a step{reads.where},"
+            f" about {reads.count / parameters:.1f} for each parameter tensor"
+        ),
+        evidence=(Evidence("parameter tensors", round(parameters), "per step"), *reads.evidence),
+        cost_ns_per_step=reads.waited_ns,
+        changes=reads.dropped,
+        location=reads.place,
+        fix="Use grouped operations without a branch on a device value",
+        hint="torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )

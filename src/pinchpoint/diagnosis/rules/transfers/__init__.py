@@ -1,0 +1,1 @@
+"""Causes in copies between host and device."""

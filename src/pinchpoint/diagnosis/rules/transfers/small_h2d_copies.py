@@ -1,0 +1,73 @@
+"""Many tiny copies from the host to the device.
+
+## What it looks for
+Dozens of host-to-device copies in a step, each of a few kilobytes at most.
+
+## Why it matters
+A copy costs the host about as much as a launch, and one from ordinary memory also a
+synchronisation. The bytes do not matter; the number of calls does.
+
+## How to fix it
+Pack the pieces on the host and copy once, create constants on the device, and keep index tensors
+there from step to step.
+
+## When to ignore it
+A handful of scalars a step.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.called_rows import acts, called_by_program
+from pinchpoint.analysis.host_waits import host_waits
+from pinchpoint.analysis.in_steps import per_step
+from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleHostSpans
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.trace import MemoryKind, Trace
+
+RULE = Rule(needs=("device_ops", "api_calls"), record=CPU_AND_DEVICE, advice=NO_HINT)
+
+SMALL_COPY_BYTES = 64 * 1024  # takes under 2 µs on the link, less than the call
+FEWEST_COPIES = 16  # a step; at 5 to 10 µs a call, 0.1 ms, and a batch has a handful of tensors
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Small copies to the device inside the steps."""
+    ops, host = trace.device_ops, trace.host_ops
+    if ops is None:
+        return
+    from_host = (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.HOST)
+    small = np.isin(ops.filled("from_memory", 0), from_host)
+    small &= ops.filled("to_memory", 0) == MemoryKind.DEVICE
+    small &= ops.filled("bytes", 0) <= SMALL_COPY_BYTES
+    copies = device_work(trace, small, "device time of small copies")
+    if copies is None or copies.count < FEWEST_COPIES:
+        return
+    nowhere = 0 if host is None else len(host)
+    around = acts(trace, ops.filled("host_op", nowhere)[copies.rows].astype(np.intp))
+    waits = host_waits(trace)
+    own = ops["api_call"][copies.rows][ops.known("api_call")[copies.rows]]
+    inside = np.isin(called_by_program(trace)[waits.host_op], around)
+    spent = 0 if host is None else int(host["duration_ns"][around].sum())
+    cost = round(per_step(trace, spent))
+    yield Found(
+        summary=(
+            f"{copies.count:.0f} copies a step go to the device in pieces of"
+            f" {np.median(ops['bytes'][copies.rows]):.0f} bytes"
+        ),
+        evidence=(Evidence("host time of these copies", cost, "ns per step"), *copies.evidence),
+        cost_ns_per_step=cost,
+        changes=(
+            DropSyncs(np.union1d(own, waits.api_calls[inside])),
+            DropDeviceOps(copies.rows),
+            ScaleHostSpans(around, 0.0),
+        ),
+        location=copies.place,
+        fix="Pack the pieces and copy them once, or create them on the device",
+        hint="torch.stack(parts).to(device)  # instead of [p.to(device) for p in parts]",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+    )

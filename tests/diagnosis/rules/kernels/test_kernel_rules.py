@@ -1,0 +1,79 @@
+"""All rules about profiled launches; the conditions are tested with the issues they report."""
+
+from pathlib import Path
+
+import pytest
+
+import pinchpoint as pp
+from analysis.launches import CLOCK, COMPUTE, MEMORY, add_launches, launch, profiled
+from builders import TraceBuilder
+from pinchpoint.diagnosis.asking import ask
+from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.diagnosis.registry import page, rules
+from pinchpoint.diagnosis.rule import HEADINGS
+
+DATA = Path(__file__).parents[3] / "data/ncu"
+KERNEL_RULES = sorted(id_ for id_ in rules() if id_.startswith("kernel-"))
+
+
+@pytest.mark.parametrize("id_", KERNEL_RULES)
+def test_without_counters_nothing_is_judged(id_):
+    outcome = ask(rules()[id_], TraceBuilder().trace())
+    assert outcome.answer == "not checked"
+    assert "ncu" in outcome.record
+
+
+@pytest.mark.parametrize("id_", KERNEL_RULES)
+def test_a_launch_without_fault_is_clear(id_):
+    trace = profiled(launch(metrics={"launch__grid_size": 1320, "launch__sm_count": 132}))
+    assert ask(rules()[id_], trace).answer == "clear"
+
+
+@pytest.mark.parametrize("id_", KERNEL_RULES)
+def test_the_page_has_its_headings(id_):
+    assert all(f"## {heading}" in page(id_) for heading in HEADINGS)
+
+
+def test_what_the_recording_of_known_kernels_shows():
+    trace = pp.load(DATA / "kernels.raw.csv.gz")
+    found = {r.id: r.finding for r in diagnose(trace).found}
+    assert set(found) >= {
+        "kernel-uncoalesced", "kernel-memory-bound", "kernel-compute-bound", "kernel-tensor-idle",
+        "kernel-too-small", "kernel-latency-bound", "kernel-low-occupancy", "kernel-low-clock",
+    }  # fmt: skip
+    scattered = found["kernel-uncoalesced"]
+    assert scattered.summary == "strided_copy accesses memory uncoalesced"
+    assert scattered.cost_ns_per_step == pytest.approx(1_976_512, rel=1e-3)
+    least, most = scattered.saving_ns_per_step
+    assert least == 0
+    assert most == pytest.approx(1_976_512 * 7 / 9 * 0.833, rel=0.01)
+    assert "and 4 more" in found["kernel-memory-bound"].summary
+
+
+def test_what_nvidia_says_is_evidence():
+    trace = pp.load(DATA / "kernels.details.csv.gz")
+    outcome = ask(rules()["kernel-uncoalesced"], trace)
+    words = {e.what: e.value for e in outcome.findings[0].evidence}
+    assert "58720256 excessive sectors" in words["Nsight Compute's rule UncoalescedGlobalAccess"]
+
+
+def test_with_a_timeline_the_gain_is_replayed():
+    builder = TraceBuilder()
+    for i in range(4):  # the host runs ahead, the device is the limit
+        at = i * 60_000
+        builder.step(i, at, 50_000)
+        builder.op("aten::copy_", at + 10, 100)
+        builder.launch(at + 20, 10, "strided_copy", runs_at=50_000 + i * 910_000, for_ns=900_000)
+    metrics = {
+        COMPUTE: 3.0, MEMORY: 90.0, "memory_l2_theoretical_sectors_global": 900.0,
+        "memory_l2_theoretical_sectors_global_ideal": 450.0, CLOCK: 1.6e9,
+    }  # fmt: skip
+    facts = add_launches(builder, launch("strided_copy", us=900, metrics=metrics))
+    trace = builder.trace(**facts)
+    (finding,) = ask(rules()["kernel-uncoalesced"], trace).findings
+    assert finding.cost_ns_per_step == pytest.approx(900_000, rel=0.01)
+    (change,) = finding.changes
+    assert change.factor == pytest.approx(1 - 0.5 * 0.9)
+    (best, *_) = diagnose(trace).found
+    assert best.id == "kernel-uncoalesced"
+    assert best.saving_ns == pytest.approx(405_000, rel=0.1)
