@@ -177,7 +177,7 @@ def test_source_and_module_tables(builder):
 
 
 def test_a_recorder_without_calibration_is_not_corrected(builder):
-    steps = diagnose(builder.trace(source=Source("a", "xplane"))).steps
+    steps = diagnose(builder.trace(source=Source("a", "xplane", recorder="jax"))).steps
     assert steps.unprofiled_ns_predicted is None
     assert steps.unprofiled_how == "not corrected: no calibration for this recorder"
 
