@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pinchpoint.errors import UsageError
 from pinchpoint.report import Report
 from pinchpoint.report.document import FindingItem
-from pinchpoint.report.wording import CANNOT_CONCLUDE, base_ns
+from pinchpoint.report.words.report import CANNOT_CONCLUDE, base_ns
 
 if TYPE_CHECKING:
     from pinchpoint.report.ranks.document import RanksReport

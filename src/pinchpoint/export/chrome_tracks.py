@@ -11,9 +11,9 @@ from pinchpoint.analysis.gaps import gaps
 from pinchpoint.analysis.steps import steps
 from pinchpoint.export.chrome_slices import DEVICES
 from pinchpoint.export.excerpt import Excerpt
-from pinchpoint.report import wording
 from pinchpoint.report.document import FindingItem, Report
 from pinchpoint.report.plain import plain
+from pinchpoint.report.words import report as wording
 from pinchpoint.trace import Table, Trace
 
 OURS = 1_000_000  # process number
