@@ -7,7 +7,7 @@ import pytest
 
 import pinchpoint as pp
 from pinchpoint.diagnosis.finding import Finding
-from pinchpoint.report.wording import given
+from pinchpoint.report.words.report import given
 
 
 @pytest.mark.corpus

@@ -8,7 +8,7 @@ import pytest
 import pinchpoint as pp
 from pinchpoint.report import decode, encode, github, markdown, report_html, terminal
 from pinchpoint.report.pages.report import report_page
-from pinchpoint.report.wording import top_parts
+from pinchpoint.report.words.report import top_parts
 
 pytestmark = pytest.mark.corpus
 

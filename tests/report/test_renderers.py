@@ -8,7 +8,7 @@ import pytest
 from pinchpoint.report import decode, encode, github, markdown, report_html, terminal
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.terminal import Look
-from pinchpoint.report.wording import breakdown_title, source_line, top_parts
+from pinchpoint.report.words.report import breakdown_title, source_line, top_parts
 from report_sample import full_report, healthy_report, hostile_report, inconclusive_report, part
 
 REPORTS = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import UsageError
 from pinchpoint.report import Report
-from pinchpoint.report.wording import CANNOT_CONCLUDE, base_ns
+from pinchpoint.report.words.report import CANNOT_CONCLUDE, base_ns
 
 if TYPE_CHECKING:
     from pinchpoint.report.ranks.document import RanksReport

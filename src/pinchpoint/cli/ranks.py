@@ -16,7 +16,7 @@ from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
 from pinchpoint.report import terminal
 from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.ranks.document import RanksReport, encode_ranks
-from pinchpoint.report.ranks.words import nothing_usable
+from pinchpoint.report.words.ranks import nothing_usable
 
 if TYPE_CHECKING:
     from pinchpoint.jobs.run import Progress

@@ -12,10 +12,11 @@ from pinchpoint.cli.output import show, show_json
 from pinchpoint.cli.progress import reading
 from pinchpoint.diagnosis.finding import Finding, RowsItem
 from pinchpoint.importers import load
-from pinchpoint.report import Report, diagnose, wording
+from pinchpoint.report import Report, diagnose
 from pinchpoint.report.clean import clean
 from pinchpoint.report.findings import chosen
 from pinchpoint.report.quantity import quantity
+from pinchpoint.report.words import report as wording
 
 Switch = Parameter(negative="")
 _ROWS_SHOWN = 10  # --json names more

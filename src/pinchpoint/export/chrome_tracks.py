@@ -12,9 +12,9 @@ from pinchpoint.analysis.steps import steps
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.export.chrome_slices import DEVICES
 from pinchpoint.export.excerpt import Excerpt
-from pinchpoint.report import wording
 from pinchpoint.report.document import Report
 from pinchpoint.report.plain import plain
+from pinchpoint.report.words import report as wording
 from pinchpoint.trace import Table, Trace
 
 OURS = 1_000_000  # process number

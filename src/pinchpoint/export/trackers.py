@@ -10,9 +10,10 @@ from typing import Any, Literal, get_args
 
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
-from pinchpoint.report import markdown, report_html, wording
+from pinchpoint.report import markdown, report_html
 from pinchpoint.report.document import Report
 from pinchpoint.report.pages.report import report_page
+from pinchpoint.report.words import report as wording
 
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 

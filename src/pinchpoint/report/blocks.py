@@ -97,6 +97,7 @@ class Table:
     left_out: int = 0  # rows that not even the document has
     more: str = "rows"  # what those that are not shown are, and where they are
     below: tuple[tuple[Fact, ...], ...] = ()  # what is said below each row
+    spaced: bool = False  # room below each row
     whole: bool = False
     dense: bool = False  # one space between columns
     least: int = 20  # characters of the first column that are kept whatever the others need

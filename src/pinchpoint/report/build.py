@@ -30,7 +30,7 @@ from pinchpoint.report.findings import answers
 from pinchpoint.report.roofline_build import roofline_document
 from pinchpoint.report.roofline_document import RooflineDocument
 from pinchpoint.report.tables.build import tables
-from pinchpoint.report.wording import CANNOT_CONCLUDE, NOT_CORRECTED
+from pinchpoint.report.words.report import CANNOT_CONCLUDE, NOT_CORRECTED
 from pinchpoint.trace import DeviceKind, Severity, Trace
 
 _RECORD_AGAIN = "export after the profiler has stopped"

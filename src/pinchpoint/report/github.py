@@ -5,12 +5,13 @@ worst ones go first and the last one says how many there are; the whole is in th
 """
 
 from pinchpoint.diagnosis.finding import Finding
-from pinchpoint.report import terminal, wording
+from pinchpoint.report import terminal
 from pinchpoint.report.clean import clean
 from pinchpoint.report.document import Report
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.pages.result import Case, ResultPage, blocks
 from pinchpoint.report.plain import plain
+from pinchpoint.report.words import report as wording
 
 MOST_ANNOTATIONS = 10
 _LEVELS = {"fail": "error", "inconclusive": "warning", "warn": "warning"}

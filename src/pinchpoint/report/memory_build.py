@@ -42,7 +42,7 @@ from pinchpoint.report.memory_document import (
     WhatIfItem,
 )
 from pinchpoint.report.memory_findings import findings
-from pinchpoint.report.memory_words import CATEGORY_WORDS, verdict
+from pinchpoint.report.words.memory import CATEGORY_WORDS, verdict
 from pinchpoint.trace import Frame, Trace
 
 CAPACITY_BYTES = 80 << 30  # of the batch question, unless the trace or the user knows better

@@ -7,8 +7,8 @@ from pinchpoint.report.memory_document import (
     MemoryReport,
     Moment,
 )
-from pinchpoint.report.memory_words import holder_words
 from pinchpoint.report.quantity import size
+from pinchpoint.report.words.memory import holder_words
 
 MOST_HOLDERS = 12
 

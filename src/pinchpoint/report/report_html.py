@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
-from pinchpoint.report.closing import closing_sentence
 from pinchpoint.report.document import Report
 from pinchpoint.report.html import template
 from pinchpoint.report.html_tables import shown_table
 from pinchpoint.report.pages.report import finding_block
 from pinchpoint.report.quantity import in_unit, percent, time_unit
-from pinchpoint.report.roofline_words import above_the_ceiling, utilisation_sentences
 from pinchpoint.report.svg.roofline import roofline_svg
+from pinchpoint.report.words import report as wording
+from pinchpoint.report.words.closing import closing_sentence
+from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -31,6 +31,7 @@ _LABEL_AND_FIGURE = 56  # columns, so that 80 also hold a share and a bar
 _LEAST_FIGURE = 7  # columns of a figure
 _BAR_WIDTH = 15  # columns of a bar for the whole
 _LONGEST_TEXT = 1000  # characters of a paragraph; names in it can have megabytes
+_WIDEST_LABEL = 24  # columns; a longer one pushes its text to the right
 _LEAST_ROOM = 20  # columns of a paragraph, however long the words before it
 _STYLES: dict[Role, str] = {"strong": "1", "good": "32", "bad": "31", "warning": "33", "soft": "2"}
 
@@ -165,6 +166,8 @@ def _table(block: Table, width: int) -> Iterator[_Line]:
         )
         if i and block.below:
             yield from _below(block.below[i - 1])
+        if i and block.spaced:
+            yield _BLANK
     left_out = block.left_out + len(block.rows) - len(shown)
     if left_out:
         yield _Line(f"and {left_out:,} more {block.more}", "2", indent)
@@ -173,7 +176,7 @@ def _table(block: Table, width: int) -> Iterator[_Line]:
 
 
 def _below(facts: tuple[Fact, ...]) -> Iterator[_Line]:
-    width = max((len(fact.label) for fact in facts), default=0)
+    width = min(max((len(fact.label) for fact in facts), default=0), _WIDEST_LABEL)
     for fact in facts:
         yield _Line(fact.text, lead=f"    {fact.label:<{width}} " if fact.label else "    ")
 

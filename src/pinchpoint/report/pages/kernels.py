@@ -66,6 +66,7 @@ def _launches(launches: tuple[LaunchInfo, ...], most: int | None, verbose: bool)
         most=most,
         more="launches (--verbose, --json)",
         below=tuple(tuple(_below(launch, verbose)) for launch in launches),
+        spaced=verbose,
     )
 
 

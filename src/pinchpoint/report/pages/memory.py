@@ -30,7 +30,10 @@ from pinchpoint.report.memory_document import (
     MemoryReport,
     Moment,
 )
-from pinchpoint.report.memory_words import (
+from pinchpoint.report.pages.report import evidence, fix_facts
+from pinchpoint.report.quantity import percent, size
+from pinchpoint.report.svg.memory import ORDER, css_class
+from pinchpoint.report.words.memory import (
     CATEGORY_WORDS,
     FAILURE_CAUSES,
     device_name,
@@ -41,9 +44,6 @@ from pinchpoint.report.memory_words import (
     peak_sentence,
     where,
 )
-from pinchpoint.report.pages.report import evidence, fix_facts
-from pinchpoint.report.quantity import percent, size
-from pinchpoint.report.svg.memory import ORDER, css_class
 
 _HOLDERS = 8
 _WHAT_IFS = 8
@@ -68,8 +68,10 @@ def memory_page(
     report: MemoryReport, *, verbose: bool = False, pictures: Sequence[Pictures] = ()
 ) -> Page:
     """The answer, then what it rests on; with ``pictures`` all there is to say."""
-    blocks = memory_blocks(report, verbose=verbose, pictures=pictures)
-    return Page((Title(report.source.path.rsplit("/", 1)[-1]), *blocks))
+    alone = len(report.devices) == 1
+    blocks = memory_blocks(report, verbose=verbose, pictures=pictures, named=not alone)
+    about = _about(report.devices[0]) if alone else ()
+    return Page((Title(report.source.path.rsplit("/", 1)[-1], about), *blocks))
 
 
 def memory_blocks(
@@ -79,11 +81,15 @@ def memory_blocks(
     pictures: Sequence[Pictures] = (),
     said: Collection[str] = (),
     verdict: bool = True,
+    named: bool = True,
 ) -> Iterator[Block]:
-    """The same without a title; findings in ``said``, and the verdict, may stand elsewhere."""
+    """The same without a title; findings in ``said``, the verdict and what the device is called may
+    stand elsewhere."""
     if pictures and verdict:
         yield Text(report.verdict, "strong")
     for i, device in enumerate(report.devices):
+        if named:
+            yield Text(" · ".join(_about(device)))
         yield from _device(device, pictures[i] if pictures else None)
     yield Gap()
     found = [finding for finding in report.findings if finding.id not in said]
@@ -97,8 +103,6 @@ def memory_blocks(
 
 def _device(device: DeviceMemory, drawn: Pictures | None) -> Iterator[Block]:
     """The peaks, who holds them, and the layers behind that."""
-    steps = f"{len(device.growth.floor)} steps ({device.growth.steps})"
-    yield Text(f"{device_name(device)} · {device.events:,} events · {steps}")
     yield Text(_peaks(device))
     if device.doubts:
         yield Items(device.doubts, "warning")
@@ -111,6 +115,11 @@ def _device(device: DeviceMemory, drawn: Pictures | None) -> Iterator[Block]:
     yield from _moment(device.moments[0])
     if sentence := layers_sentence(device):
         yield Text(sentence)
+
+
+def _about(device: DeviceMemory) -> tuple[str, ...]:
+    steps = f"{len(device.growth.floor)} steps ({device.growth.steps})"
+    return device_name(device), f"{device.events:,} events", steps
 
 
 def _peaks(device: DeviceMemory) -> str:
@@ -163,7 +172,8 @@ def _closing(report: MemoryReport, verbose: bool) -> Iterator[Block]:
         yield Text("Nothing worth fixing here.")
     if report.not_checked and verbose:
         rows = tuple((item.id, item.why, item.record) for item in report.not_checked)
-        yield Records("Not checked", ("cause", "why", "record"), rows)
+        listed = Records("Not checked", ("cause", "why", "record"), rows)
+        yield Details("What was not checked, and what to record", (listed,))
     elif report.not_checked:
         yield Text(", ".join(item.id for item in report.not_checked), label="Not checked")
     for item in report.crashed:

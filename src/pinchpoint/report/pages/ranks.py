@@ -26,9 +26,9 @@ from pinchpoint.report.document import ResultTable
 from pinchpoint.report.pages.heat_map import heat_lines
 from pinchpoint.report.pages.report import evidence, fix_facts
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
-from pinchpoint.report.ranks import words
 from pinchpoint.report.ranks.document import JobFindingItem, RanksReport
 from pinchpoint.report.svg.ranks import heat_svg, timeline_svg
+from pinchpoint.report.words import ranks as words
 
 _MOST_LATE = 6
 _MOST_ROWS = 6  # of a table

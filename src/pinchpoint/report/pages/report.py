@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from pinchpoint.diagnosis.finding import Evidence, Finding
-from pinchpoint.report import wording
 from pinchpoint.report.blocks import (
     Bar,
     Block,
@@ -21,10 +20,11 @@ from pinchpoint.report.blocks import (
     Title,
 )
 from pinchpoint.report.clean import clean
-from pinchpoint.report.closing import closing_sentence
 from pinchpoint.report.document import Report, ResultTable
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.tables.columns import numeric, shown_value
+from pinchpoint.report.words import report as wording
+from pinchpoint.report.words.closing import closing_sentence
 
 _TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
 

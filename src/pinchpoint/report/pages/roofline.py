@@ -7,7 +7,7 @@ from pinchpoint.hardware.ceilings import Ceilings, Measurement, Refused
 from pinchpoint.report.blocks import Block, Fact, Gap, Items, Page, Table, Text, Title
 from pinchpoint.report.quantity import duration, number, percent, rate
 from pinchpoint.report.roofline_document import PointInfo, RoofInfo, RooflineDocument
-from pinchpoint.report.roofline_words import above_the_ceiling, utilisation_sentences
+from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
 
 _ROWS = 20
 _HEADS = ("time", "type", "FLOP/B", "FLOP/s", "B/s", "bound", "of roof", "won")

@@ -10,9 +10,9 @@ from pinchpoint.analysis.memory.history import History
 from pinchpoint.analysis.memory.owners import Category
 from pinchpoint.analysis.memory.phases import Phase
 from pinchpoint.analysis.memory.timeline import Node, Timeline
-from pinchpoint.report.memory_words import CATEGORY_WORDS
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import size
+from pinchpoint.report.words.memory import CATEGORY_WORDS
 
 WIDTH = 1000
 CURVE_HEIGHT = 300

@@ -15,7 +15,7 @@ from pinchpoint.report.ranks.document import (
     RanksReport,
     StragglerItem,
 )
-from pinchpoint.report.wording import change
+from pinchpoint.report.words.report import change
 
 MOST_PARTS = 10
 SMALL_PART_RATIO = 0.01

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from pinchpoint.diagnosis.finding import Finding
-from pinchpoint.report.wording import counted_in, gain, hidden, order
+from pinchpoint.report.words.report import counted_in, gain, hidden, order
 from report_sample import full_report as sample
 
 MS = 1_000_000

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from pinchpoint.errors import UsageError
-from pinchpoint.report.closing import closing_sentence
 from pinchpoint.report.findings import chosen
+from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.serve import live
 from report_sample import full_report, healthy_report, part
 
