@@ -111,10 +111,10 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | type(None)) else None
 
 
-LEAST_DRAIN_STEPS = 2
-MOST_DRAIN_STEPS = 64
+LEAST_DRAIN_STEPS = 2  # the step that was stalled, and the one that was launched meanwhile
+MOST_DRAIN_STEPS = 64  # a queue longer than that is not waited for: programs may be short
 MOST_ROUND_STEPS = 32  # of workers or an epoch: recordings should stay small
-RECENT_STEPS = 20
+RECENT_STEPS = 20  # as many as are timed on each side of a recording
 
 
 class LoaderRhythm:

@@ -116,10 +116,6 @@ class CompletionClock:
         self._events[edge] = event
         self._events.pop(edge - KEPT_EDGES, None)
 
-    def keep_only(self, edges: range) -> None:
-        """Let the events of other edges go."""
-        self._events = {edge: e for edge, e in self._events.items() if edge in edges}
-
     def period_ns(self, edge: int) -> int | None:
         """Device time from the edge before to this one; None if not known or not over yet."""
         first, second = self._events.get(edge - 1), self._events.get(edge)

@@ -6,9 +6,9 @@ from math import expm1, log1p, sqrt
 
 from pinchpoint.bench.statistics.distributions import noncentral_t_upper_tail, t_quantile
 
-ALPHA = 0.01
-POWER = 0.95
-MOST_PAIRS = 400
+ALPHA = 0.01  # of ab/decision.py, which this plans for
+POWER = 0.95  # of finding a true change
+MOST_PAIRS = 400  # nobody waits for more
 
 
 def power_of(effect_log: float, sd_log: float, pairs: int, alpha: float = ALPHA) -> float:

@@ -21,7 +21,7 @@ _FOLDERS = {
     "ncu": ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute/*", "/usr/local/cuda-*/bin"),
 }
 _PACKAGES = {"nsys": "nsight-systems", "ncu": "nsight-compute"}
-_VERSION_SECONDS = 20
+_VERSION_SECONDS = 20  # a first start from a slow disk
 
 COUNTERS_FORBIDDEN = (
     "this user may not read the device's performance counters (ERR_NVGPUCTRPERM): run as root, "
