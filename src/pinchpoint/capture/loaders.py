@@ -118,7 +118,11 @@ RECENT_STEPS = 20  # as many as are timed on each side of a recording
 
 
 class LoaderRhythm:
-    """Hears of batches and iterators."""
+    """How long a loader's queue is felt, and what comes in rounds. Hears of batches and iterators.
+
+    Batches of workers that hold the program back come in bursts, one a worker. Short epochs begin
+    anew, with new workers, every few steps. A stall of the program lets the loader fill its queue.
+    """
 
     def __init__(self) -> None:
         self.fetches = 0

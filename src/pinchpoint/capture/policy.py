@@ -99,6 +99,8 @@ def compile_count() -> int:
         return 0
 
 
+# A recording made while a program imports or compiles shows work that is done once, and no kernels
+# of the steps that follow.
 _IMPORTING = "<frozen importlib._bootstrap>"
 # Files whose functions run only while something is compiled, and functions in files that run at
 # other times too.

@@ -103,7 +103,11 @@ OLDEST = (2022, 1)  # the first with --cuda-graph-trace
 
 
 def under_nsys(command: Sequence[str], tool: Tool, folder: Path) -> list[str]:
-    """The command under nsys; its report becomes ``nsys/report.nsys-rep`` of the run folder."""
+    """The command under nsys; its report becomes ``nsys/report.nsys-rep`` of the run folder.
+
+    The program's hooks open and close the range (``windows/nsys.py``), so start-up, compilation
+    and warm-up are not in the report. Every kernel of a CUDA graph is.
+    """
     options = [
         "--trace=cuda,nvtx,osrt",
         "--capture-range=cudaProfilerApi",
