@@ -3,9 +3,11 @@ from pathlib import Path
 import pytest
 
 from pinchpoint.errors import UsageError
+from pinchpoint.monitor import telemetry
 from pinchpoint.monitor.metrics import METRICS
-from pinchpoint.monitor.sample import Sample
-from pinchpoint.monitor.telemetry import TelemetryLog, row
+from pinchpoint.monitor.nvml import NoDevices
+from pinchpoint.monitor.sample import DeviceFacts, Missing, Sample
+from pinchpoint.monitor.telemetry import Rhythm, Telemetry, TelemetryLog, row
 
 
 def cells(sample):
@@ -40,3 +42,51 @@ def test_a_full_disk_stops_the_log_and_nothing_else():
 def test_a_place_that_cannot_be_written_is_an_error_at_once(tmp_path):
     with pytest.raises(UsageError, match="No such file or directory"):
         TelemetryLog(tmp_path / "nowhere" / "t.csv")
+
+
+class OneDevice:
+    """A device that tells its power, and not its temperature."""
+
+    devices = (DeviceFacts("0", "A device"),)
+
+    def __init__(self, **asked):
+        self.asked, self.missing = asked, Missing()
+        self.missing.note("0", ("temperature_c",), "it has no sensor")
+
+    def read(self, unix_ns):
+        return [Sample(unix_ns, "0", {"power_w": 250.0})]
+
+    def close(self):
+        pass
+
+
+def rows(path):
+    return [line.split(",")[:2] for line in path.read_text().splitlines()[1:]]
+
+
+def test_devices_and_host_share_their_ticks_or_keep_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(telemetry, "NvmlSource", OneDevice)
+    together = Telemetry(tmp_path / "a.csv", Rhythm(1.0, 1.0)).stop()
+    (first, device), (second, host) = rows(tmp_path / "a.csv")[:2]
+    assert (first == second, device, host) == (True, "0", "")
+    assert together.devices == ("A device",)
+    assert together.missing["0"] == {"temperature_c": "it has no sensor"}
+    assert together.summary.devices()[0]["power_w"] == {"mean": 250.0, "min": 250.0, "max": 250.0}
+    taken = []
+    apart = Telemetry(
+        tmp_path / "b.csv", Rhythm(0.5, 1.0, counters=False), own_pids=set, take=taken.extend
+    )
+    apart.stop()
+    assert {device for _, device in rows(tmp_path / "b.csv")} == {"0", ""}
+    assert {sample.device for sample in taken} == {"0", None}
+    assert apart.devices.asked == {"counters": False, "own_pids": set}
+
+
+def test_a_machine_without_devices_has_its_host_sampled(tmp_path, monkeypatch):
+    def none(**asked):
+        raise NoDevices("no driver")
+
+    monkeypatch.setattr(telemetry, "NvmlSource", none)
+    sampled = Telemetry(tmp_path / "a.csv", Rhythm(0.5, 1.0)).stop()
+    assert (sampled.devices, sampled.no_devices) == ((), "no driver")
+    assert sampled.summary.host()

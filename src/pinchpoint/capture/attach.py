@@ -21,7 +21,7 @@ _HOW = (
     "start it for that: pinchpoint run train.py; or, with any launcher, with KINETO_USE_DAEMON=1 "
     "and KINETO_CONFIG naming a file that says ENABLE_SIGUSR2=YES and ACTIVITIES_LOG_FILE=…"
 )
-_LOOK_EVERY_S = 0.5
+_LOOK_EVERY_S = 0.5  # a person waits; half a second is not noticed
 _SETTLED_S = 1.0  # a file that has not grown for so long is complete
 
 

@@ -111,14 +111,18 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | type(None)) else None
 
 
-LEAST_DRAIN_STEPS = 2
-MOST_DRAIN_STEPS = 64
+LEAST_DRAIN_STEPS = 2  # the step that was stalled, and the one that was launched meanwhile
+MOST_DRAIN_STEPS = 64  # a queue longer than that is not waited for: programs may be short
 MOST_ROUND_STEPS = 32  # of workers or an epoch: recordings should stay small
-RECENT_STEPS = 20
+RECENT_STEPS = 20  # as many as are timed on each side of a recording
 
 
 class LoaderRhythm:
-    """Hears of batches and iterators."""
+    """How long a loader's queue is felt, and what comes in rounds. Hears of batches and iterators.
+
+    Batches of workers that hold the program back come in bursts, one a worker. Short epochs begin
+    anew, with new workers, every few steps. A stall of the program lets the loader fill its queue.
+    """
 
     def __init__(self) -> None:
         self.fetches = 0

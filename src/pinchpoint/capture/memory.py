@@ -40,7 +40,7 @@ MOST_ENTRIES = 100_000  # the newest allocations and frees; a file of some 50 MB
 
 
 class MemoryHistory:
-    """Records from when CUDA starts; writes snapshots into a folder."""
+    """Records from when CUDA starts; writes snapshots for ``pinchpoint memory`` into a folder."""
 
     def __init__(self, folder: Path, stem: str) -> None:
         self._folder, self._stem = folder, stem

@@ -8,12 +8,12 @@ from typing import Protocol
 from pinchpoint.capture.step_clock import StepClock, median
 
 PATIENCE_STEPS = 200  # record at last although steps have not become steady
-PATIENCE_NS = 120_000_000_000
-FEWEST_EDGES = 3
+PATIENCE_NS = 120_000_000_000  # the same for long steps: two minutes
+FEWEST_EDGES = 3  # an interval after the first, which is never ordinary
 
 HISTORY_STEPS = 200  # what steps were like
 RECENT_STEPS = 10  # what they are like now
-LOOK_EVERY_STEPS = 10
+LOOK_EVERY_STEPS = 10  # each look has only new steps
 SLOWER_RATIO = 1.3  # against the history; ordinary noise of a median of ten stays far below
 LEAST_EXTRA_NS = 200_000  # a step of microseconds doubles for many reasons, none worth a recording
 COOLDOWN_STEPS = 500  # between two recordings
@@ -99,6 +99,8 @@ def compile_count() -> int:
         return 0
 
 
+# A recording made while a program imports or compiles shows work that is done once, and no kernels
+# of the steps that follow.
 _IMPORTING = "<frozen importlib._bootstrap>"
 # Files whose functions run only while something is compiled, and functions in files that run at
 # other times too.

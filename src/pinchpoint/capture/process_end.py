@@ -14,7 +14,10 @@ from types import FrameType
 
 
 class OnTermination:
-    """``arm`` before a recording, ``disarm`` after it."""
+    """Finishes a recording at SIGTERM: ``arm`` before it, ``disarm`` after it.
+
+    Only while it is being made, and only if the program has no handler of its own.
+    """
 
     def __init__(self, finish: Callable[[], None]) -> None:
         self._finish = finish
@@ -44,7 +47,13 @@ class OnTermination:
 
 
 def leave_before_static_destructors() -> None:
-    """To be called in the child, right after the fork. Does nothing where libc is not glibc.
+    """Let a forked child of a recorded program end. To be called in it, right after the fork.
+
+    The profiler keeps a thread that a fork does not copy. When such a child exits in the ordinary
+    way, a static destructor of the profiler waits for that thread for ever (torch 2.13, with any
+    use of ``torch.profiler`` before a fork). So a child leaves right after the interpreter has
+    ended, with its output flushed and its own exit code, before static destructors run. Does
+    nothing where libc is not glibc.
 
     Handlers run newest first: first everything is flushed, then ``_exit`` gets the status.
     """

@@ -22,19 +22,19 @@ from pinchpoint.capture.windows import new_window
 from pinchpoint.capture.windows.recording import Recording
 from pinchpoint.run_folder.layout import REQUEST_FILE, TRACES
 
-FIRST_AFTER_S = 5.0
+FIRST_AFTER_S = 5.0  # of work without steps, so that start-up of small programs is over
 TRIES = 5  # each after twice the time of the one before; compiling starts the time anew
-ENOUGH_OPERATIONS = 50
+ENOUGH_OPERATIONS = 50  # a step of a small model has more
 IDLE = "hardly anything was done"
-WARM_UP_S = 0.2
-LOOK_EVERY_S = 0.25
-REQUEST_EVERY_S = 1.0
-SIZE_EVERY_S = 0.1
-END_WITHIN_S = 60.0
+WARM_UP_S = 0.2  # for the profiler to begin
+LOOK_EVERY_S = 0.25  # walks the stacks of all threads, so not more often
+REQUEST_EVERY_S = 1.0  # one look at a file; who asked waits this long at most
+SIZE_EVERY_S = 0.1  # a look reads one line of /proc
+END_WITHIN_S = 60.0  # a large recording takes seconds to write, and the program must end
 FIRST_STEP_WITHIN_S = 30.0  # with an optimizer, steps are to be expected; the first one is slow
 COMPILED_WITHIN_S = 180.0  # a program that compiles for longer than this compiles in its steps
 STALLED_S = 10.0  # steps that stopped: warm-up before a loop of graph replays, or a pause
-STALLED_STEPS = 20
+STALLED_STEPS = 20  # usual steps, for programs whose steps take long
 
 
 class QuietWatch:

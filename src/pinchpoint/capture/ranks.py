@@ -74,7 +74,7 @@ class Agreement:
 
 PATIENCE_S = 20.0  # a rank's start-up may lag behind by seconds
 AHEAD_S = 0.5  # from the last word to the beginning; every rank looks more often than that
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.05  # ten looks within AHEAD_S, also on a slow shared disk
 
 
 def begin_together(

@@ -30,8 +30,8 @@ from pinchpoint.run_folder.layout import REQUEST_FILE
 TIMED_STEPS = 20  # unprofiled steps kept on each side of the recording
 TIMED_NS = 30_000_000_000  # long enough for a figure when steps are slow
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
-LOADER_NS = 2_000_000_000
-REQUEST_EVERY_NS = 1_000_000_000
+LOADER_NS = 2_000_000_000  # and for so long: who accumulates gradients takes batches, too
+REQUEST_EVERY_NS = 1_000_000_000  # a look at a file in a step must not show in a mean
 
 MakeWindow = Callable[[], Window | None]
 

@@ -94,7 +94,12 @@ KEPT_EDGES = 96  # enough for the steps before and after a recording
 
 
 class CompletionClock:
-    """Events at the last edges. Without CUDA, or inside a graph capture, an edge has none."""
+    """When the device finished each step: CUDA events at the last edges, read once they happened.
+
+    The host may run far ahead of the device, so host times of single steps say when a step was
+    issued. An event costs the host 2 to 5 µs and the device nothing, and needs no synchronisation.
+    Without CUDA, or inside a graph capture, an edge has none.
+    """
 
     def __init__(self) -> None:
         self._events: dict[int, Any] = {}
@@ -116,10 +121,6 @@ class CompletionClock:
         self._events[edge] = event
         self._events.pop(edge - KEPT_EDGES, None)
 
-    def keep_only(self, edges: range) -> None:
-        """Let the events of other edges go."""
-        self._events = {edge: e for edge, e in self._events.items() if edge in edges}
-
     def period_ns(self, edge: int) -> int | None:
         """Device time from the edge before to this one; None if not known or not over yet."""
         first, second = self._events.get(edge - 1), self._events.get(edge)
@@ -138,7 +139,10 @@ LOST_AFTER = 8  # steps of others without one of it: it is no longer in use
 
 
 class MarkingOptimizer:
-    """The first one seen, until others have stepped for long without it."""
+    """Of several optimizers, the one whose steps are the program's steps.
+
+    The first one seen, until others have stepped for long without it.
+    """
 
     def __init__(self) -> None:
         self._id: int | None = None

@@ -17,8 +17,8 @@ from pinchpoint.monitor.processes import others
 from pinchpoint.monitor.sample import DeviceFacts, DeviceProcess, Missing, Sample
 
 CALL_LIMIT_NS = 100_000_000  # PCIe throughput, the slowest we make, blocks 2 x 21 ms by design
-SLOW_CALLS = 3
-_PROCESSES_EVERY_NS = 1_000_000_000
+SLOW_CALLS = 3  # one slow answer is chance; then the metric is no longer asked for
+_PROCESSES_EVERY_NS = 1_000_000_000  # reads the process table; processes come seldom
 
 
 class NoDevices(Exception):

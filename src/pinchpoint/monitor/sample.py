@@ -68,7 +68,7 @@ class Source(Protocol):
         ...
 
 
-CALM_INTERVAL_S = 1.0
+CALM_INTERVAL_S = 1.0  # so that the log of a day stays readable
 SHORTEST_S = 0.1  # activity counters answer 0.0 when read faster; see gpm.py
 
 Sink = Callable[[list[Sample]], None]

@@ -11,7 +11,7 @@ HELD_DOWN_RATIO = 0.05  # a device held down for less of the time hardly shows i
 BUSY_KERNEL_RATIO = 0.5  # below, clocks and activity say little: the device had no work
 EMPTY_KERNELS_GAP = 0.5  # "time with any kernel" this far above "SM active": tiny kernels
 STARVED_RATIO = 0.5  # the textbook mark for a device that waits for its host
-NEARLY_FULL_RATIO = 0.95
+NEARLY_FULL_RATIO = 0.95  # the next batch that is a little larger fails
 HOT_C = 83  # where data-centre devices begin to slow down, as a warning before the driver does
 GIB = 1024.0**3
 

@@ -17,7 +17,12 @@ COLUMNS = ("unix_ns", "device", *METRICS)
 
 
 class TelemetryLog:
-    """Writes samples until the disk says no; then ``problem`` says why and the rest is dropped."""
+    """``telemetry.csv``: one row for each look at each device, and one for the host.
+
+    Columns: ``unix_ns``, ``device`` (empty: the host), then every name of ``metrics.py``. An empty
+    cell is unknown. The file is complete after every tick, so a killed run keeps what it had. When
+    the disk says no, ``problem`` says why and the rest is dropped.
+    """
 
     def __init__(self, path: Path) -> None:
         """Raises UsageError if the file cannot be made."""
@@ -89,7 +94,7 @@ class Spread:
 
 
 class Summary:
-    """Summaries by device (None is the host) and metric."""
+    """Mean, least and most by device (None is the host) and metric; no sample is kept."""
 
     def __init__(self) -> None:
         self._spread: dict[str | None, dict[str, Spread]] = {}

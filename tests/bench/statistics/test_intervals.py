@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from pinchpoint.bench.statistics.intervals import (
     batch_median_interval,
-    bootstrap_interval,
     least_count,
     mean_interval,
     quantile_interval,
@@ -66,11 +65,3 @@ def test_mean_interval_of_three_uses_t_not_z():
     assert high - 2 == pytest.approx(4.302653 / np.sqrt(3), rel=1e-6)
     assert low == pytest.approx(4 - high)
     assert mean_interval(np.array([1.0])) is None
-
-
-def test_bootstrap_over_runs_is_seeded_and_refuses_few_runs():
-    runs = np.array([1.0, 2, 3, 4, 5, 6, 7])
-    first = bootstrap_interval(runs, lambda s: np.median(s, axis=-1))
-    assert first == bootstrap_interval(runs, lambda s: np.median(s, axis=-1))
-    assert 1 <= first[0] < 4 < first[1] <= 7
-    assert bootstrap_interval(runs[:4], lambda s: np.median(s, axis=-1)) is None

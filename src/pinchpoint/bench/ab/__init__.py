@@ -20,8 +20,8 @@ from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, with_seed_
 from pinchpoint.bench.run.process import tail
 from pinchpoint.errors import MeasurementInvalid, UsageError
 
-DEFAULT_THRESHOLD = 0.03
-MOST_PAIRS = 20
+DEFAULT_THRESHOLD = 0.03  # what ten to twenty pairs see on a typical machine (1.7 % noise)
+MOST_PAIRS = 20  # the last look of decision.py
 
 Notice = Callable[[str], None]
 

@@ -12,7 +12,7 @@ from pinchpoint.bench.statistics.power import pairs_needed, smallest_visible
 from pinchpoint.bench.statistics.series import two_modes
 
 SCHEMA = "bench.calibration/1"
-EFFECTS = (0.01, 0.02, 0.03, 0.05, 0.10)
+EFFECTS = (0.01, 0.02, 0.03, 0.05, 0.10)  # slow-downs that people ask for; a table of five
 
 
 class Noise(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,10 +27,10 @@ from pinchpoint.bench.statistics.power import holm, pairs_needed, smallest_visib
 Values = NDArray[np.float64]
 Verdict = Literal["regressed", "pass", "inconclusive"]
 
-LOOKS = (5, 10, 20)
+LOOKS = (5, 10, 20)  # pairs; error rates are in docs/decisions/0009
 ALPHA_SHARES = (0.2, 0.3, 0.5)  # of the whole error, spent at each look
-ALPHA = 0.01
-PASS_CONFIDENCE = 0.95
+ALPHA = 0.01  # one false alarm in a hundred unchanged programs at most
+PASS_CONFIDENCE = 0.95  # that the change is under the threshold
 _NO_SPREAD = 1e-12  # identical values: the t statistic is infinite, not undefined
 
 

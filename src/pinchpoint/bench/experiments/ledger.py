@@ -12,7 +12,6 @@ from pinchpoint.bench.metrics import read_bounded
 from pinchpoint.errors import UnreadableFile, UsageError
 
 SCHEMA = "bench.experiment/1"
-LEDGER = Path("experiments.jsonl")
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pinchpoint.bench.micro.timing import Remark, Samples, Timing, nanoseconds
 
 MATTERS = 1.25  # a simpler timing off by this factor is worth a remark
-FIRST_CALL_MATTERS = 10.0
+FIRST_CALL_MATTERS = 10.0  # a first call is always slower; ten times misleads a loop of ten
 DISTURBED_LIMIT = 0.10  # of the samples; more, and the result is marked, never thrown away
 SLOWS_DOWN = 1.03  # sustained over burst
 CLAIM_WITHIN = 0.30  # a claim this near to a wrong figure is explained by it

@@ -12,9 +12,9 @@ from pinchpoint.bench.micro.timing import Samples
 from pinchpoint.monitor import reasons
 
 LEAST_WARMUP_S = 0.1  # clocks ramp over tens of milliseconds
-MOST_WARMUP_S = 5.0
+MOST_WARMUP_S = 5.0  # a device that still changes then will be marked by its clock
 STEADY_WITHIN = 0.03  # two windows in a row this close
-WINDOW_BLOCKS = 5
+WINDOW_BLOCKS = 5  # blocks whose median one slow block does not move
 RESOLUTIONS_A_BLOCK = 1000  # a block is this many resolutions long, so 0.1 % of it
 MOST_CALLS_A_BLOCK = 500  # under the depth of the launch queue (about 1000) for one-kernel calls
 SLOW_CLOCK = 0.9  # of the highest clock seen; below it a sample counts as disturbed

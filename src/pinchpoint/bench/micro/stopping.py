@@ -22,7 +22,7 @@ PRECISION = 0.005  # half width of the 95 % interval over the median
 LEAST_SAMPLES = 200  # before the first look: 20 a batch
 SHORT_SAMPLES = 30  # the least for a verdict on the precision when the time is up
 LEAST_SECONDS = 0.5  # before the first look, all modes together
-MOST_SAMPLES = 5_000
+MOST_SAMPLES = 5_000  # of a call of microseconds; more change no digit that is shown
 FLOOR = 3  # even a slow operation gets these, whatever the time
 
 

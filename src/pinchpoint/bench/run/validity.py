@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pinchpoint.bench.metrics import Gpu, WarmUpInfo
 
 SLOWDOWN_LIMIT = 0.01  # of the timed window held down by heat or hardware
-FAILED_REQUESTS_LIMIT = 0.001
+FAILED_REQUESTS_LIMIT = 0.001  # a failed request ends early and makes the others look fast
 THROTTLED_LIMIT = 0.01  # of the run's time held back by the control group
 
 

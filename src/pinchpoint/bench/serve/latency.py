@@ -19,7 +19,6 @@ from pinchpoint.bench.run.timed import summarize_requests
 from pinchpoint.bench.serve.load import Request
 
 Values = NDArray[np.float64]
-KINDS = ("ttft", "tpot", "itl", "e2e")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ bootstrap: so a run's median gets batch medians.
 
 from collections.abc import Callable
 from math import exp, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from pinchpoint.bench.statistics.distributions import binomial_cdf, t_quantile
 Values = NDArray[np.float64]
 Interval = tuple[float, float]
 
-BATCHES = 10
+BATCHES = 10  # few, so that each is long; enough for an interval of 95 %
 BATCH_METHOD = f"batch_medians_{BATCHES}"
 WIDEST_OF = (3, 5, 10)  # batches; fewer are longer, and see slower drift
 BATCHES_ALIKE = 0.3  # correlation; ten unrelated batches reach it in 8 % of the cases
@@ -124,25 +123,3 @@ def mean_interval(values: Values, confidence: float = 0.95) -> Interval | None:
     half = t_quantile(0.5 + confidence / 2, n - 1) * float(values.std(ddof=1)) / sqrt(n)
     middle = float(values.mean())
     return middle - half, middle + half
-
-
-def bootstrap_interval(
-    runs: Values,
-    statistic: Callable[[NDArray[np.float64]], NDArray[Any]],
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> Interval | None:
-    """Percentile bootstrap over runs, for statistics without a textbook interval.
-
-    ``statistic`` takes samples of shape ``(resamples, runs)`` and reduces the last axis. None
-    below five runs, where resampling shows little of the truth.
-    """
-    if len(runs) < 5:
-        return None
-    picks = np.random.default_rng(seed).integers(0, len(runs), (resamples, len(runs)))
-    replicates = statistic(runs[picks])
-    tail = 100 * (1 - confidence) / 2
-    low, high = np.percentile(replicates, [tail, 100 - tail])
-    return float(low), float(high)

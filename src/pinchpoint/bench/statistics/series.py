@@ -9,11 +9,11 @@ Values = NDArray[np.float64]
 
 MAD_TO_SD = 1.4826  # for a normal distribution
 SPIKE_FACTOR = 1.2  # a step this much longer than the median is a spike, not noise
-SPIKE_SDS = 5.0
+SPIKE_SDS = 5.0  # and this far outside of the noise
 MODE_GAP_SDS = 4.0  # measured: see benchmarks/decision_rules.py, bimodality
 MODE_LEAST_SHARE = 0.1  # of the values in the smaller group; fewer are spikes
 MODE_GAP_LEAST = 0.01  # modes closer than 1 % do not matter
-STEADY_WINDOW = 10
+STEADY_WINDOW = 10  # steps whose median one slow step does not move
 STEADY_TOLERANCE = 0.03  # a window this near the later median is no longer warming up
 DRIFT_TOLERANCE = 0.10  # first and last third of the steady part may differ by this
 

@@ -18,8 +18,8 @@ from pinchpoint.monitor.nvml import NoDevices, NvmlSource
 
 State = Literal["ok", "note", "problem"]
 
-LEAST_DISK_BYTES = 2 << 30
-_PROBE_SECONDS = 120
+LEAST_DISK_BYTES = 2 << 30  # four recordings at the default limit of growth
+_PROBE_SECONDS = 120  # importing torch is slow from a network disk
 _ADMIN_ONLY = Path("/proc/driver/nvidia/params")
 _CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38  # capability.h
 _SLOWING = ("CUDA_LAUNCH_BLOCKING", "TORCH_SHOW_CPP_STACKTRACES", "NCCL_DEBUG")

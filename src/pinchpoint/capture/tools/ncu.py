@@ -16,9 +16,9 @@ from pinchpoint.capture.tools.nvidia import Tool, refusal
 from pinchpoint.errors import MeasurementInvalid
 from pinchpoint.run_folder.layout import NCU
 
-LAUNCHES_A_KERNEL = 2
+LAUNCHES_A_KERNEL = 2  # the second shows whether the first was odd; each costs 40 replays
 _FUNCTION = re.compile(r"(?:[\w~]+(?:<.*>)?::)*([\w~]+)")
-_EXPORT_SECONDS = 300
+_EXPORT_SECONDS = 300  # only a tool that hangs takes longer for some kernels
 # Kernels of collectives wait for other ranks: replaying one of them alone never ends.
 _NEVER = re.compile(r"nccl|rccl|nvshmem", re.I)
 

@@ -21,7 +21,7 @@ _FOLDERS = {
     "ncu": ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute/*", "/usr/local/cuda-*/bin"),
 }
 _PACKAGES = {"nsys": "nsight-systems", "ncu": "nsight-compute"}
-_VERSION_SECONDS = 20
+_VERSION_SECONDS = 20  # a first start from a slow disk
 
 COUNTERS_FORBIDDEN = (
     "this user may not read the device's performance counters (ERR_NVGPUCTRPERM): run as root, "
@@ -103,7 +103,11 @@ OLDEST = (2022, 1)  # the first with --cuda-graph-trace
 
 
 def under_nsys(command: Sequence[str], tool: Tool, folder: Path) -> list[str]:
-    """The command under nsys; its report becomes ``nsys/report.nsys-rep`` of the run folder."""
+    """The command under nsys; its report becomes ``nsys/report.nsys-rep`` of the run folder.
+
+    The program's hooks open and close the range (``windows/nsys.py``), so start-up, compilation
+    and warm-up are not in the report. Every kernel of a CUDA graph is.
+    """
     options = [
         "--trace=cuda,nvtx,osrt",
         "--capture-range=cudaProfilerApi",

@@ -165,7 +165,12 @@ def watch_captures(graphs: Any) -> None:
 
 
 def let_the_device_catch_up() -> bool:
-    """Wait for the devices that this process uses; whether they are done."""
+    """Wait for the devices that this process uses; whether they are done.
+
+    A host can be seconds ahead of its device: where a step has few launches, a full queue holds
+    many steps. What a recording saw launched would then run after its end, and nothing could be
+    said about it. Waiting is not allowed while any thread of the program captures a CUDA graph.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized() or _Captures.count:
         return False

@@ -8,7 +8,11 @@ from pinchpoint.capture.windows.recording import NOT_BEGUN, Recording
 
 
 class NsysWindow:
-    """One range. The file is written by nsys itself."""
+    """One capture range. The file is written by nsys itself.
+
+    ``nsys`` runs around the program with ``--capture-range=cudaProfilerApi``; operators and steps
+    become NVTX ranges, so the timeline can be read by module and step.
+    """
 
     def __init__(self) -> None:
         self._ranges: Any = None

@@ -16,9 +16,9 @@ from pinchpoint.bench.micro.backends.base import Block, Call, ClockState
 
 RESOLUTION_NS = 500.0  # of cudaEventElapsedTime, as its documentation says
 SPIN_FACTOR = 1.5  # over the expected time to queue a block
-SPIN_EXTRA_NS = 50_000.0
-SPIN_MOST_NS = 300_000_000.0
-TRIES = 4
+SPIN_EXTRA_NS = 50_000.0  # a hiccup of the host while it queues a short block
+SPIN_MOST_NS = 300_000_000.0  # a display device ends kernels that run for seconds
+TRIES = 4  # each with a spin twice as long; then the queue ran empty for another reason
 BLOCKS_AHEAD = 8  # of at least half a millisecond each: a pause of the host does not show
 ISOLATED_AT_ONCE = 16  # pairs of events behind one spin; well under the launch queue's depth
 
