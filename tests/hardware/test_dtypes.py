@@ -39,7 +39,7 @@ from pinchpoint.hardware.specs import all_specs
         (["unsigned char", "Byte", "torch.uint8", "u8"], 8, "integer", None),
         (["bool", "Bool", "torch.bool", "pred"], 8, "boolean", None),
         (["int4", "s4"], 4, "integer", None),
-        (["uint4", "u4"], 4, "integer", None),
+        (["uint4", "u4", "c10::quint4x2"], 4, "integer", None),
     ],
 )
 def test_every_spelling_of_a_type_is_the_same_format(spellings, bits, kind, peak):

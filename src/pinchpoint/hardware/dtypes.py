@@ -53,8 +53,8 @@ _TABLE: tuple[tuple[str, int, Kind, str | None, str], ...] = (
     ("float64", 64, "float", "fp64", "double, f64, fp64"),
     ("float32", 32, "float", "fp32", "float, f32, fp32"),
     ("tfloat32", 32, "float", "tf32", "tf32"),
-    ("float16", 16, "float", "fp16", "half, f16, fp16, __half, half2, __half2"),
-    ("bfloat16", 16, "float", "bf16", "bf16, bfloat162"),
+    ("float16", 16, "float", "fp16", "half, f16, fp16, __half"),
+    ("bfloat16", 16, "float", "bf16", "bf16"),
     *(
         (f"float8_{variant}", 8, "float", "fp8", f"f8{variant}, fp8_{variant}, float_{variant}")
         for variant in _EIGHT_BIT_FLOATS
@@ -76,15 +76,15 @@ _TABLE: tuple[tuple[str, int, Kind, str | None, str], ...] = (
     ("uint64", 64, "integer", None, "unsigned long, unsigned long int, unsigned long long, u64"),
     ("uint32", 32, "integer", None, "unsigned int, unsigned, u32"),
     ("uint16", 16, "integer", None, "unsigned short, unsigned short int, u16"),
-    # Pictures, masks and packed weights: quantised products are made of int8 and quint8.
-    ("uint8", 8, "integer", None, "byte, unsigned char, u8, bits8, quint4x2, quint2x4"),
-    ("uint4", 4, "integer", None, "u4"),
-    ("uint2", 2, "integer", None, "u2"),
+    # Pictures and masks: quantised products are made of int8 and quint8.
+    ("uint8", 8, "integer", None, "byte, unsigned char, u8, bits8"),
+    ("uint4", 4, "integer", None, "u4, quint4x2"),
+    ("uint2", 2, "integer", None, "u2, quint2x4"),
     ("bool", 8, "boolean", None, "bool_, pred"),
 )
 
 _NAMESPACES = re.compile(
-    r"(?:const )?(?:(?:c10|at|cutlass|ck|std|cuda)::|(?:torch|jnp|jax\.numpy|np|numpy)\.)|__nv_"
+    r"(?:(?:c10|at|cutlass|ck|std|cuda)::|(?:torch|jnp|jax\.numpy|np|numpy)\.)|__nv_"
 )
 
 
@@ -100,4 +100,4 @@ def _formats() -> dict[str, NumberFormat]:
 @lru_cache(maxsize=1 << 10)  # recordings repeat a few; text from a file must not fill memory
 def _bare(dtype: str) -> str:
     """The spelling without namespaces and case."""
-    return _NAMESPACES.sub("", dtype.strip().lower()).removesuffix("_t").replace(" const", "")
+    return _NAMESPACES.sub("", dtype.strip().lower()).removesuffix("_t")
