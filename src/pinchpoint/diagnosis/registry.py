@@ -8,13 +8,16 @@ from functools import cache
 from importlib import import_module
 from inspect import getdoc
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pinchpoint.diagnosis.rules as home
-from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.errors import UsageError
 from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.ranks.job import Job
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Known:
     id: str
     rule: Rule
     check: Callable[[Trace], Iterator[Found]]
-    check_job: Callable[[Job], Iterator[Found]] | None = None
+    check_job: Callable[["Job"], Iterator[Found]] | None = None
 
 
 @cache
