@@ -8,6 +8,7 @@ import pytest
 from pinchpoint.errors import UsageError
 from pinchpoint.report.findings import chosen
 from pinchpoint.report.words.closing import closing_sentence
+from pinchpoint.run_folder.documents import RunDocument
 from pinchpoint.serve import live
 from report_sample import full_report, healthy_report, part
 
@@ -72,4 +73,4 @@ def test_the_live_view_reads_no_pipe(tmp_path):
     os.mkfifo(pipe)
     names, rows = live._tail(pipe)
     assert (names, list(rows)) == ([], [])
-    assert live._document(pipe) == {}
+    assert live._document(pipe, RunDocument) == RunDocument()
