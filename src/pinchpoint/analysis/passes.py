@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.in_steps import judged_steps, rows_in_steps
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-
-Rows = NDArray[np.intp]
+from pinchpoint.trace.arrays import Rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.trace import HostKind, Table, Trace
+from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
 
 # The recorder that the costs below were measured with; see kineto/recorder.py for its signs.
 CALIBRATED_RECORDER = "torch.profiler"

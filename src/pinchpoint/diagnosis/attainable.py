@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
@@ -17,8 +16,8 @@ from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.roofs import spec_of
 from pinchpoint.hardware.specs import DeviceSpec
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Rows
 
-Rows = NDArray[np.intp]
 Estimate = Callable[[LaunchedCall], float | None]
 
 # Products of 137 GFLOP and more reach 0.80 to 0.89 of the bf16 peak. In TF32 it depends on which

@@ -3,15 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.diagnosis.locate import busiest_place
 from pinchpoint.trace import Trace
-
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
+from pinchpoint.trace.arrays import Mask, Rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,8 @@ from pinchpoint.analysis.replay import (
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.diagnosis.locate import busiest_place
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.named import rows_named
-
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

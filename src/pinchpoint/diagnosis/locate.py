@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.source_lines import Place, place_of
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.trace import Trace
-
-Rows = NDArray[np.intp]
+from pinchpoint.trace.arrays import Rows
 
 
 def location_of(trace: Trace, host_op: int) -> Location | None:

@@ -26,10 +26,8 @@ from pinchpoint.analysis.replay.changes import (
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.trace import ApiKind, Trace
+from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
-
-Mask = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 
 _GOES_WITH_LAUNCHES = (ApiKind.QUERY, ApiKind.EVENT_RECORD, ApiKind.STREAM_WAIT, ApiKind.OTHER)
 _SYNCS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT)

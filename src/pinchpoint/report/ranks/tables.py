@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.communication import KindOfCall
 from pinchpoint.analysis.ranks.job import Job
@@ -13,8 +12,7 @@ from pinchpoint.report.document import ResultTable, TableColumn
 from pinchpoint.report.ranks.document import HeatMap
 from pinchpoint.report.ranks.records import Records
 from pinchpoint.report.tables.columns import Column, result_table
-
-Floats = NDArray[np.float64]
+from pinchpoint.trace.arrays import Floats
 
 WORTH_A_LOOK_RATIO = 0.01  # of the step: a map of smaller differences would show noise
 MOST_HEAT_ROWS = 128  # a screen has no more

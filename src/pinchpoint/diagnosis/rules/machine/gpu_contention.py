@@ -30,6 +30,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import DeviceKind, Trace
+from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.distinct import distinct_rows
 
 RULE = Rule(
@@ -47,8 +48,6 @@ STRETCHED_RATIO = 3.0  # against the usual duration of the same launch
 FEWEST_ALIKE = 16  # launches, for a median that a few stretched ones do not move
 # Of the device time; a neighbour that computes all the time takes about half.
 LEAST_LOST_RATIO = 0.15
-
-Mask = NDArray[np.bool_]
 
 
 def check(trace: Trace) -> Iterator[Found]:

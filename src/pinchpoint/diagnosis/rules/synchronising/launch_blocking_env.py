@@ -17,7 +17,6 @@ While a device-side error is being hunted.
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.replay import RemoveHostTime
@@ -26,6 +25,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import ApiKind, DeviceKind, Trace
+from pinchpoint.trace.arrays import Rows
 
 RULE = Rule(
     needs=("api_calls", "device_ops"),
@@ -40,8 +40,6 @@ WORKING_RATIO = 0.3  # of the calls' time, kernels run; a call that is slow for 
 # short kernel too
 CLOCKS_AGREE_NS = 2_000  # host and device clocks are aligned to a microsecond or so
 ORDINARY_LAUNCH_NS = 6_000  # a launch that does not wait, on a host of today
-
-Rows = NDArray[np.intp]
 
 
 def check(trace: Trace) -> Iterator[Found]:

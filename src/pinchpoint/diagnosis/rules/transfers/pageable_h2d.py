@@ -19,7 +19,6 @@ Small copies, and copies outside the loop.
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.in_steps import per_step
 from pinchpoint.analysis.replay import DropSyncs, ScaleDeviceOps
@@ -28,6 +27,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import NO_KNOB, Rule
 from pinchpoint.trace import ApiKind, MemoryKind, Trace
+from pinchpoint.trace.arrays import Rows
 
 RULE = Rule(needs=("device_ops",), record=DEVICE, knobs=("pin_memory",), advice=NO_KNOB)
 
@@ -65,9 +65,6 @@ def check(trace: Trace) -> Iterator[Found]:
         hint="DataLoader(..., pin_memory=True); x = x.to(device, non_blocking=True)",
         confirm="pinchpoint try --knob pin_memory -- python train.py",
     )
-
-
-Rows = NDArray[np.intp]
 
 
 def _waiting_calls(trace: Trace, rows: Rows) -> Rows:
