@@ -25,7 +25,8 @@ from pinchpoint.analysis.launches import main_thread
 from pinchpoint.analysis.replay import AddHostTime, RemoveHostTime, ScaleDeviceOps
 from pinchpoint.analysis.workload import workload
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import Rows, beyond_usual, outermost
+from pinchpoint.diagnosis.host_spans import beyond_usual, outermost
+from pinchpoint.trace.arrays import Rows
 from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import HostKind, Trace
