@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
+from pinchpoint.analysis.replay.bound import floored, sure_ns
 from pinchpoint.analysis.replay.changes import Change, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, made_of, range_ns
@@ -28,6 +30,8 @@ class Prediction:
     step_ns: int
     range_ns: tuple[int, int]
     base_ns: int  # the step without the changes and without recording cost
+    raw_ns: int | None = None  # as replayed, before it was held against what remains
+    bound_ns: int | None = None  # the least that it can be; see :mod:`bound`
 
     @property
     def saving_ns(self) -> int:
@@ -200,21 +204,29 @@ def what_if(
 
     The prediction is the corrected step times the ratio of two replays, with and without the
     changes, so that what replay does not model cancels out. ``every_step`` asks for the mean of
-    all steps in place of the typical one, for causes that show in some steps only.
+    all steps in place of the typical one, for causes that show in some steps only. It is no shorter
+    than the work that the changes leave: :mod:`~pinchpoint.analysis.replay.bound`.
     """
     base, clean = replayable(trace), _clean(trace)
     if base is None or clean is None:
         return None
-    graph = apply(trace, clean.graph, changes)
+    raw = apply(trace, clean.graph, changes)
+    graph = floored(trace, clean.graph, raw, changes)
     periods = base.periods_ns(graph, every_step=every_step)
     known = _before_and_after(trace, base, clean, float(periods.mean()), every_step)
     if known is None:
         return None
     before, after = known
+    replayed = base.mean_ns(raw, every_step=every_step)
+    replayed_ns = _before_and_after(trace, base, clean, replayed, every_step)[1]
+    sure = min(sure_ns(trace, clean.graph, changes, every_step=every_step), before)
+    after = max(after, sure)
     made = made_of(after, graph, clean.graph, periods, saving_ns=before - after)
     cost = _recording_ns(trace) * min(made.host_ns / max(before - made.device_ns, 1.0), 1.0)
     least, most = range_ns(replace(made, recording_ns=cost), AFTER_A_FIX)
-    return Prediction(int(after), (least, min(most, max(int(before), int(after)))), int(before))
+    least = min(max(least, ceil(sure)), int(after))
+    most = min(most, max(int(before), int(after)))
+    return Prediction(int(after), (least, most), int(before), int(replayed_ns), int(sure))
 
 
 def _before_and_after(

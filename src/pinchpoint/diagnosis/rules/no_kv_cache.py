@@ -21,9 +21,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.in_steps import device_ops_in_steps, rows_in_steps
+from pinchpoint.analysis.launched_calls import launched_calls
 from pinchpoint.analysis.launches import main_thread
 from pinchpoint.analysis.replay import AddHostTime, RemoveHostTime, ScaleDeviceOps
 from pinchpoint.analysis.workload import workload
+from pinchpoint.diagnosis.attainable import attainable, scaled
 from pinchpoint.diagnosis.host_spans import Rows, beyond_usual, outermost
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import HostKind, Trace
@@ -36,7 +38,7 @@ FEWEST_STEPS = 2
 SHORTEST_PREFIX = 16
 ATTENTION_HOST_NS = 100_000  # host time of one attention call whose shape is known already
 CACHE_WRITE_NS = 20_000  # host time of writing a token's key and value, two eager operators
-ONE_TOKEN_RATIO = 0.05  # device time of one token against a prefix: weights are read all the same
+ONE_TOKEN_RATIO = 0.05  # device time of one token against a prefix, but for reading weights
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -75,7 +77,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         ),
         cost_ns_per_step=None,
         changes=(
-            ScaleDeviceOps(np.flatnonzero(device_ops_in_steps(trace)), ONE_TOKEN_RATIO),
+            *_of_one_token(trace),
             _new_shapes(trace, rows),
             AddHostTime(_first_calls(trace, rows), CACHE_WRITE_NS),
         ),
@@ -83,6 +85,18 @@ def check(trace: Trace) -> Iterator[Finding]:
         hint="model.generate(..., use_cache=True)",
         confirm='pinchpoint bench ab -- "python generate.py" "python generate_cached.py"',
     )
+
+
+def _of_one_token(trace: Trace) -> Iterator[ScaleDeviceOps]:
+    """Device work of the new token alone: products read their weights, whatever they compute."""
+    rows = np.flatnonzero(device_ops_in_steps(trace))
+    well, shares = attainable(trace), {"flops_left": ONE_TOKEN_RATIO, "bytes_left": ONE_TOKEN_RATIO}
+    weighted = np.zeros(0, np.bool_)
+    if well is not None:
+        weighted = ~np.isnan(launched_calls(trace).numbers(well.weights_ns)[rows])
+        yield scaled(trace, rows[weighted], well.weights_ns, ONE_TOKEN_RATIO, **shares)
+    rest = rows[~weighted] if well is not None else rows
+    yield ScaleDeviceOps(rest, ONE_TOKEN_RATIO, **shares)
 
 
 def _new_shapes(trace: Trace, attention: Rows) -> RemoveHostTime:
