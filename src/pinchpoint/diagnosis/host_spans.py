@@ -18,7 +18,7 @@ from pinchpoint.analysis.replay import (
     RemoveHostTime,
     ScaleHostSpans,
 )
-from pinchpoint.analysis.replay.limits import PRODUCTS
+from pinchpoint.analysis.replay.limits import products
 from pinchpoint.diagnosis.locate import busiest_place
 from pinchpoint.diagnosis.rule import Evidence, Location
 from pinchpoint.trace import Trace
@@ -97,8 +97,8 @@ def without(trace: Trace, rows: Rows, *, only_on_host: bool = False) -> tuple[Ch
     inside = inside_of(trace, rows)
     kept = np.zeros(0, np.intp)
     if ops is not None:
-        category = category_of_device_ops(trace)
-        stays = ~np.isin(category, _OVER_LINK) if only_on_host else np.isin(category, PRODUCTS)
+        over_link = np.isin(category_of_device_ops(trace), _OVER_LINK)
+        stays = ~over_link if only_on_host else products(trace)
         kept = _called_for(trace, rows, ops.filled("host_op", len(host))[stays])
     if len(kept):
         inside &= ~inside_of(trace, kept)

@@ -27,8 +27,9 @@ from pinchpoint.analysis.replay.changes import (
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.analysis.replay.merging import merged_ratio
+from pinchpoint.analysis.replay.taken import covered
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
-from pinchpoint.trace.intervals import Intervals, covered_before, flatten
+from pinchpoint.trace.intervals import Intervals, flatten
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -89,27 +90,44 @@ def _scale_host(trace: Trace, graph: Graph, change: ScaleHostSpans) -> Graph:
     host = trace.host_ops
     if host is None:  # a recording of calls alone has no spans that could be scaled
         return graph
-    gap, own = graph.gap_ns.copy(), graph.own_ns.copy()
-    wait, ready = graph.batch_wait_ns.copy(), graph.ready_ns.copy()
     rows = change.host_ops
     for lane, threads in enumerate(graph.lane_threads):
         mine = rows[np.isin(host["thread"][rows], threads)]
         spans = flatten(host["start_ns"][mine], host.end_ns[mine])
-        at = np.flatnonzero(graph.lane == lane)
-        inside = covered(spans, graph.previous_end_ns[at], graph.start_ns[at])
-        waiting = covered(spans, ready[at] - wait[at], ready[at])
-        released = waiting > wait[at] // 2
-        inside -= np.where(released, 0, waiting)
-        freed = at[released]
-        gap[freed] += wait[freed]
-        wait[freed], ready[freed] = 0, 0
-        # Of a gap that earlier changes made shorter, the factor is left all the same.
-        cut = (1 - change.factor) * np.minimum(inside, np.maximum(gap[at], 0))
-        gap[at] -= cut.astype(np.int64)
-        calls = covered(spans, graph.start_ns[at], graph.start_ns[at] + own[at])
-        own[at] -= np.minimum(((1 - change.factor) * calls).astype(np.int64), own[at])
-    own = _still_launching(graph, own)
-    return replace(_with_gaps(graph, gap), own_ns=own, batch_wait_ns=wait, ready_ns=ready)
+        graph = _scale_lane(_batches_released(graph, lane, spans), lane, spans, change.factor)
+    return graph
+
+
+def _remove_host(trace: Trace, graph: Graph, change: RemoveHostTime) -> Graph:
+    return _scale_lane(graph, MAIN_LANE, flatten(change.start_ns, change.end_ns), 0.0)
+
+
+def _batches_released(graph: Graph, lane: int, spans: Intervals) -> Graph:
+    """Waits for a batch that lie mostly in the spans are host time like any other from now on."""
+    at = np.flatnonzero(graph.lane == lane)
+    gap, wait, ready = graph.gap_ns.copy(), graph.batch_wait_ns.copy(), graph.ready_ns.copy()
+    waiting = covered(spans, ready[at] - wait[at], ready[at])
+    freed = at[waiting > wait[at] // 2]
+    gap[freed] += wait[freed]
+    wait[freed], ready[freed] = 0, 0
+    return replace(graph, gap_ns=gap, batch_wait_ns=wait, ready_ns=ready)
+
+
+def _scale_lane(graph: Graph, lane: int, spans: Intervals, factor: float) -> Graph:
+    """What is left of a lane's host time in the spans takes ``factor`` of it."""
+    at, left = np.flatnonzero(graph.lane == lane), graph.host_left[lane]
+    gap, own = graph.gap_ns.copy(), graph.own_ns.copy()
+    wait, ready = graph.batch_wait_ns[at], graph.ready_ns[at]
+    inside = left.covered(spans, graph.previous_end_ns[at], graph.start_ns[at])
+    inside -= covered(spans, ready - wait, ready)
+    # Of a gap that earlier changes made shorter, the factor is left all the same.
+    cut = (1 - factor) * np.minimum(inside, np.maximum(gap[at], 0))
+    gap[at] -= cut.astype(np.int64)
+    calls = left.covered(spans, graph.start_ns[at], graph.start_ns[at] + own[at])
+    own[at] -= np.minimum(((1 - factor) * calls).astype(np.int64), own[at])
+    kept = (*graph.host_left[:lane], left.scaled(spans, factor), *graph.host_left[lane + 1 :])
+    graph = replace(_with_gaps(graph, gap), own_ns=_still_launching(graph, own))
+    return replace(graph, host_left=kept)
 
 
 def _still_launching(graph: Graph, own_ns: Ints) -> Ints:
@@ -119,26 +137,9 @@ def _still_launching(graph: Graph, own_ns: Ints) -> Ints:
     return np.where(launching, np.maximum(own_ns, least), own_ns)
 
 
-def _remove_host(trace: Trace, graph: Graph, change: RemoveHostTime) -> Graph:
-    spans = flatten(change.start_ns, change.end_ns)
-    at = np.flatnonzero(graph.lane == MAIN_LANE)
-    gap, own = graph.gap_ns.copy(), graph.own_ns.copy()
-    inside = covered(spans, graph.previous_end_ns[at], graph.start_ns[at])
-    gap[at] -= np.minimum(inside, np.maximum(gap[at], 0))
-    own[at] -= np.minimum(covered(spans, graph.start_ns[at], graph.start_ns[at] + own[at]), own[at])
-    return replace(_with_gaps(graph, gap), own_ns=_still_launching(graph, own))
-
-
 def _add_host(trace: Trace, graph: Graph, change: AddHostTime) -> Graph:
     hit = _node_mask(graph, change.api_calls)
     return replace(graph, gap_ns=np.where(hit, graph.gap_ns + change.ns, graph.gap_ns))
-
-
-def covered(spans: Intervals, start: Ints, end: Ints) -> Ints:
-    """Time of each ``[start, end)`` inside the spans."""
-    end = np.maximum(start, end)
-    inside: Ints = covered_before(spans, end) - covered_before(spans, start)
-    return inside
 
 
 def _scale_device(trace: Trace, graph: Graph, change: ScaleDeviceOps) -> Graph:
@@ -254,9 +255,10 @@ def work_between_operators(trace: Trace, graph: Graph) -> Ints:
         at = graph.lane == lane
         for thread in threads.tolist():
             if (spans := _dispatching(trace).get(thread)) is not None:
-                inside[at] += covered(spans, graph.previous_end_ns[at], graph.start_ns[at])
-    kept: Ints = np.maximum(gap - inside - PYTHON_OF_AN_OPERATOR_NS, 0)
-    return kept
+                left = graph.host_left[lane]
+                inside[at] += left.covered(spans, graph.previous_end_ns[at], graph.start_ns[at])
+    kept = np.maximum(gap - inside - PYTHON_OF_AN_OPERATOR_NS, 0)
+    return np.where(graph.own_ns > 0, kept, gap)  # else its dispatch has gone with its call
 
 
 @once_per_trace

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.launches import own_work
-from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS, covered, work_between_operators
+from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS, work_between_operators
 from pinchpoint.analysis.replay.changes import (
     Change,
     DropDeviceOps,
@@ -35,6 +35,7 @@ from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.analysis.replay.limits import best_ns, done_elsewhere, limits_ns
 from pinchpoint.analysis.replay.merging import merged_ratio
 from pinchpoint.analysis.replay.streams import stream_ids
+from pinchpoint.analysis.replay.taken import covered
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
@@ -86,7 +87,7 @@ def left_on_device_ns(trace: Trace, changes: Sequence[Change], took_ns: Floats) 
 
 
 def _dropped(trace: Trace, changes: Sequence[Change]) -> Mask:
-    mask = np.zeros(len(trace.device_ops or ()), np.bool_)
+    mask: Mask = np.zeros(len(trace.device_ops or ()), np.bool_)
     for change in changes:
         if isinstance(change, DropDeviceOps):
             mask[change.device_ops] = True
@@ -108,8 +109,9 @@ def left_on_host_ns(trace: Trace, graph: Graph, changes: Sequence[Change]) -> tu
         own[at] = np.maximum(own[at] - covered(spans, start, end), 0)
     launching, nodes = _launches_touched(trace, graph, changes)
     if nodes.any():
-        between = np.minimum(gap, work_between_operators(trace, graph))
-        gap, own = np.where(nodes, between, gap), np.where(nodes, 0, own)
+        dispatch = np.maximum(graph.gap_ns - work_between_operators(trace, graph), 0)
+        less = np.maximum(gap - dispatch, np.minimum(gap, 0))
+        gap, own = np.where(nodes, less, gap), np.where(nodes, 0, own)
     own[_calls_touched(graph, changes)] = 0
     bare = np.minimum(graph.own_ns, LEAST_LAUNCH_NS)
     return gap, np.where(launching, np.maximum(own, bare), own)
@@ -156,7 +158,8 @@ def _launches_touched(trace: Trace, graph: Graph, changes: Sequence[Change]) -> 
 def _calls_touched(graph: Graph, changes: Sequence[Change]) -> Mask:
     rows = [c.api_calls for c in changes if isinstance(c, DropSyncs)]
     hit: Mask = np.isin(graph.api_rows, np.concatenate(rows) if rows else [])
-    return hit & (graph.api_rows != NO_DEPENDENCY)
+    hit &= graph.api_rows != NO_DEPENDENCY
+    return hit
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import Category, category_of_device_ops
+from pinchpoint.analysis.categories import (
+    NO_CATEGORY,
+    Category,
+    by_distinct,
+    category_of_device_ops,
+)
 from pinchpoint.analysis.costs import cost_of
+from pinchpoint.analysis.kernel_names import category_of_kernel_name
 from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
 from pinchpoint.analysis.roofs import spec_of
 from pinchpoint.hardware.specs import DeviceSpec
@@ -20,7 +26,7 @@ from pinchpoint.trace.distinct import distinct_rows
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-PRODUCTS = (Category.GEMM, Category.CONVOLUTION, Category.ATTENTION)
+_PRODUCTS = (Category.GEMM, Category.CONVOLUTION, Category.ATTENTION)
 _WITH_LESS_RANGE = ("fp8", "fp4", "int8")  # no fix that replay knows changes to these formats
 _LINK = (Category.COPY_H2D, Category.COPY_D2H)
 
@@ -102,6 +108,18 @@ def alike(trace: Trace) -> NDArray[np.intp]:
     )[1]
 
 
+@once_per_trace
+def products(trace: Trace) -> Mask:
+    """Rows of ``device_ops`` that multiply matrices; not what else the operator around them does."""
+    ops = trace.device_ops
+    if ops is None:
+        return np.zeros(0, np.bool_)
+    by_name = by_distinct(trace.names, ops["name"], category_of_kernel_name)
+    either = np.isin(by_name, (NO_CATEGORY, Category.OTHER, *_PRODUCTS))
+    result: Mask = either & np.isin(category_of_device_ops(trace), _PRODUCTS)
+    return result
+
+
 def done_elsewhere(trace: Trace, dropped: Mask) -> Mask:
     """Dropped operations whose work is done by others that stay, or that are no products.
 
@@ -109,11 +127,10 @@ def done_elsewhere(trace: Trace, dropped: Mask) -> Mask:
     or if as many like it stay as go (what is computed again).
     """
     calls = launched_calls(trace)
-    product = np.isin(category_of_device_ops(trace), PRODUCTS)
     none = int(calls.operator.max(initial=0)) + 1
     stays = np.bincount(calls.operator, ~dropped, none)[calls.operator] > 0
     stays &= calls.operator < (0 if trace.host_ops is None else len(trace.host_ops))
     kind = np.where(calls.which < len(calls.calls), calls.which, len(calls.calls) + alike(trace))
     kept, gone = np.bincount(kind, ~dropped), np.bincount(kind, dropped)
-    result: Mask = dropped & (~product | stays | (kept >= gone)[kind])
+    result: Mask = dropped & (~products(trace) | stays | (kept >= gone)[kind])
     return result

@@ -66,7 +66,8 @@ def grows_ratio(trace: Trace) -> Floats:
     units, grids = spec.multiprocessors, ops.filled("grid", -1)
     filled = {g: _blocks(trace.names[g]) / units for g in np.unique(grids).tolist() if g >= 0}
     fill = np.array([min(filled.get(g, 1.0), 1.0) for g in grids.tolist()])
-    return own * fill
+    ratio: Floats = own * fill
+    return ratio
 
 
 def shared_bytes(of: LaunchedCall) -> int | None:

@@ -214,11 +214,11 @@ def what_if(
     graph = floored(trace, clean.graph, raw, changes)
     periods = base.periods_ns(graph, every_step=every_step)
     known = _before_and_after(trace, base, clean, float(periods.mean()), every_step)
-    if known is None:
+    replayed = base.mean_ns(raw, every_step=every_step)
+    unbound = _before_and_after(trace, base, clean, replayed, every_step)
+    if known is None or unbound is None:
         return None
     before, after = known
-    replayed = base.mean_ns(raw, every_step=every_step)
-    replayed_ns = _before_and_after(trace, base, clean, replayed, every_step)[1]
     sure = min(sure_ns(trace, clean.graph, changes, every_step=every_step), before)
     after = max(after, sure)
     made = made_of(after, graph, clean.graph, periods, saving_ns=before - after)
@@ -226,7 +226,7 @@ def what_if(
     least, most = range_ns(replace(made, recording_ns=cost), AFTER_A_FIX)
     least = min(max(least, ceil(sure)), int(after))
     most = min(most, max(int(before), int(after)))
-    return Prediction(int(after), (least, most), int(before), int(replayed_ns), int(sure))
+    return Prediction(int(after), (least, most), int(before), int(unbound[1]), int(sure))
 
 
 def _before_and_after(

@@ -23,7 +23,7 @@ import numpy as np
 from pinchpoint.analysis.ancestry import parents
 from pinchpoint.analysis.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.replay import AddHostTime, ScaleHostSpans
-from pinchpoint.diagnosis.host_spans import host_spans, inside_of, named
+from pinchpoint.diagnosis.host_spans import Rows, host_spans, inside_of, named
 from pinchpoint.diagnosis.rule import Evidence, Finding
 from pinchpoint.trace import Trace
 
@@ -70,14 +70,16 @@ def check(trace: Trace) -> Iterator[Finding]:
     )
 
 
-def _launches(trace: Trace, around: np.ndarray) -> np.ndarray:
+def _launches(trace: Trace, around: Rows) -> Rows:
     """Calls inside these rows that launch device work: they are made in one region as well."""
     host, calls, ops = trace.host_ops, trace.api_calls, trace.device_ops
     assert host is not None
     assert calls is not None
     assert ops is not None
     launching = np.unique(ops["api_call"][ops.known("api_call")])
-    return launching[inside_of(trace, around)[calls.filled("host_op", len(host))[launching]]]
+    inside = inside_of(trace, around)[calls.filled("host_op", len(host))[launching]]
+    result: Rows = launching[inside]
+    return result
 
 
 def _callers(trace: Trace, rows: np.ndarray) -> np.ndarray:
