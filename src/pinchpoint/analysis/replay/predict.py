@@ -19,6 +19,7 @@ from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.intervals import covered_before, flatten
 
 MOST_NODES = 12_000  # calls of a replayed window; more steps are left out beyond it
+SAME_STEP_RATIO = 0.05  # recorded steps of one kind differ by as much
 BURST_PERCENTILE = 95  # a round of 16 workers makes one step in 16 wait for all of them
 BURST_RATIO = 3.0  # of the median; steps that vary by themselves stay below it
 
@@ -76,19 +77,27 @@ def replayable(trace: Trace) -> Replayable | None:
     graph = build(trace, found.host_start_ns, found.host_end_ns, chosen)
     if graph is None or not len(graph.op_rows):
         return None
-    counted = _counted(found.typical[chosen])
     periods = (found.end_ns - found.start_ns)[chosen]
+    counted = _counted(found.typical[chosen], periods, found.typical_ns)
     before = int(found.start_ns[chosen.start])
     first, *_, last = (np.array(done.durations_ns) for done in all_passes(graph, before))
     recorded, identity, settled = (float(of[counted].mean()) for of in (periods, first, last))
     return Replayable(graph, counted, recorded, identity, settled, float(last.mean()))
 
 
-def _counted(typical: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The typical steps without the first, which follows a seam when the window is repeated."""
+def _counted(
+    typical: NDArray[np.bool_], periods_ns: NDArray[np.int64], typical_ns: int | None
+) -> NDArray[np.bool_]:
+    """The typical steps without the first, which follows a seam when the window is repeated.
+
+    With it, where the others alone are further from the typical step.
+    """
     rest = typical.copy()
     rest[0] = False
-    return rest if rest.any() else typical
+    if not rest.any() or typical_ns is None:
+        return typical
+    apart = [abs(float(periods_ns[of].mean()) - typical_ns) for of in (rest, typical)]
+    return rest if apart[0] <= max(apart[1], SAME_STEP_RATIO * typical_ns) else typical
 
 
 def _window(trace: Trace, found: Steps, usable: NDArray[np.intp]) -> slice:
