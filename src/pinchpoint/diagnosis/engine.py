@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 
 from pinchpoint.analysis.in_steps import judged_steps
-from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns, what_if
+from pinchpoint.analysis.replay.predict import Prediction, after_saving, what_if
 from pinchpoint.diagnosis import rules
 from pinchpoint.diagnosis.missing import missing
 from pinchpoint.diagnosis.rule import (
@@ -136,13 +136,9 @@ def _on_top(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | Non
 
 def _predict(trace: Trace, id_: str, finding: Finding) -> Ranked:
     if finding.saving_ns_per_step is not None:
-        least, most = finding.saving_ns_per_step
-        base = corrected_step_ns(trace)
-        middle = (least + most) // 2
-        if base is None:
-            return Ranked(id_, finding, None, middle)
-        after = Prediction(max(base - middle, 0), (max(base - most, 0), base - least), base)
-        return Ranked(id_, finding, after, middle)
+        after = after_saving(trace, finding.saving_ns_per_step, finding.leaves_ns_per_step)
+        middle = sum(finding.saving_ns_per_step) // 2
+        return Ranked(id_, finding, after, middle if after is None else after.saving_ns)
     predicted = None
     if finding.changes:
         predicted = what_if(trace, finding.changes, every_step=_periodic(id_))

@@ -80,6 +80,7 @@ class Finding:
     confirm: str  # the command or look that proves it
     changes: tuple[Change, ...] = ()
     saving_ns_per_step: tuple[int, int] | None = None  # least and most, where replay does not apply
+    leaves_ns_per_step: int | None = None  # device work beyond that saving, if the fix takes some
     saving_bytes: int | None = None  # of device memory at the peak, or lost in the recording
     location: Location | None = None
     hint: str | None = None  # a line or two of code

@@ -143,9 +143,10 @@ def _add_host(trace: Trace, graph: Graph, change: AddHostTime) -> Graph:
 
 
 def _scale_device(trace: Trace, graph: Graph, change: ScaleDeviceOps) -> Graph:
-    hit = _op_mask(graph, change.device_ops)
-    scaled = (graph.op_duration_ns * change.factor).astype(np.int64)
-    return replace(graph, op_duration_ns=np.where(hit, scaled, graph.op_duration_ns))
+    factor = np.ones(len(trace.device_ops or ()))
+    factor[change.device_ops] = change.factor
+    scaled = (graph.op_duration_ns * factor[graph.op_rows]).astype(np.int64)
+    return replace(graph, op_duration_ns=scaled)
 
 
 def _drop_device(trace: Trace, graph: Graph, change: DropDeviceOps) -> Graph:

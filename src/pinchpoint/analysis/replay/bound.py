@@ -179,7 +179,7 @@ def sure_ns(trace: Trace, before: Graph, changes: Sequence[Change], *, every_ste
     return max(device_ns(trace, changes, every_step=every_step), host)
 
 
-def device_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool) -> float:
+def device_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = False) -> float:
     """Device work a step that the changes leave, in the stream that has most of it."""
     steps_of = (_every_step if every_step else _typical_steps)(trace)
     if not len(steps_of.inside_ns) or not steps_of.count:

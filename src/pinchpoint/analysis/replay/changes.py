@@ -48,12 +48,13 @@ class AddHostTime:
 class ScaleDeviceOps:
     """These ``device_ops`` take ``factor`` of their time: another ceiling, dtype or layout.
 
+    One factor for all, or one for each row.
     The fix leaves ``flops_left`` of their FLOPs and ``bytes_left`` of their bytes, as shares: all
     of them where the same work is done at a higher rate.
     """
 
     device_ops: Rows
-    factor: float
+    factor: float | NDArray[np.float64]
     flops_left: float = 1.0
     bytes_left: float = 1.0
 

@@ -110,7 +110,7 @@ def alike(trace: Trace) -> NDArray[np.intp]:
 
 @once_per_trace
 def products(trace: Trace) -> Mask:
-    """Rows of ``device_ops`` that multiply matrices; not what else the operator around them does."""
+    """Rows of ``device_ops`` that multiply matrices; not what else their operator launches."""
     ops = trace.device_ops
     if ops is None:
         return np.zeros(0, np.bool_)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
-from pinchpoint.analysis.replay.bound import floored, sure_ns
+from pinchpoint.analysis.replay.bound import device_ns, floored, sure_ns
 from pinchpoint.analysis.replay.changes import Change, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, made_of, range_ns
@@ -236,6 +236,23 @@ def what_if(
     least = min(max(least, ceil(sure)), int(after))
     most = min(most, max(int(before), int(after)))
     return Prediction(int(after), (least, most), int(before), int(unbound[1]), int(sure))
+
+
+def after_saving(
+    trace: Trace, saving_ns: tuple[int, int], leaves_ns: int | None = None
+) -> Prediction | None:
+    """The step after a fix whose least and most saving is known otherwise than by replay.
+
+    It is no shorter than ``leaves_ns`` of device work, by default all that is recorded.
+    """
+    base = corrected_step_ns(trace)
+    if base is None:
+        return None
+    left = device_ns(trace, ()) if leaves_ns is None else leaves_ns
+    bound = min(ceil(left), base)
+    most, middle, least = base - saving_ns[0], base - sum(saving_ns) // 2, base - saving_ns[1]
+    step, low, high = (max(after, bound) for after in (middle, least, most))
+    return Prediction(step, (low, high), base, max(middle, 0), bound)
 
 
 def _before_and_after(
