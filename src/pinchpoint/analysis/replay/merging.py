@@ -5,14 +5,13 @@ device has none: together they take as long as one after the other, but for what
 (the weights of a layer), which one launch reads once.
 """
 
-import json
 from collections.abc import Callable
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.costs import cost_of
+from pinchpoint.analysis.kernels import blocks_of_device_ops
 from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
 from pinchpoint.analysis.replay.limits import best_peak_flop_per_s
 from pinchpoint.analysis.roofs import spec_of
@@ -65,9 +64,8 @@ def grows_ratio(trace: Trace) -> Floats:
     if spec is None or spec.multiprocessors is None:
         return np.ones(len(ops))
     own = np.nan_to_num(launched_calls(trace).numbers(_not_shared_ratio(spec)), nan=1.0)
-    units, grids = spec.multiprocessors, ops.filled("grid", -1)
-    filled = {g: _blocks(trace.names[g]) / units for g in np.unique(grids).tolist() if g >= 0}
-    fill = np.array([min(filled.get(g, 1.0), 1.0) for g in grids.tolist()])
+    blocks = blocks_of_device_ops(trace)
+    fill = np.where(blocks > 0, np.minimum(blocks / spec.multiprocessors, 1.0), 1.0)
     ratio: Floats = own * fill
     return ratio
 
@@ -76,13 +74,6 @@ def shared_bytes(of: LaunchedCall) -> int | None:
     """Bytes of the weights that a call reads; None where it has none, or types are not recorded."""
     at = _SHARED_INPUT.get(of.call.name)
     return of.call.bytes(at) if at is not None and of.call.dtypes else None
-
-
-def _blocks(grid: str) -> float:
-    try:
-        return float(prod(int(n) for n in json.loads(grid)))
-    except (ValueError, TypeError):
-        return float("inf")  # not known: as if it filled the device
 
 
 def _not_shared_ratio(spec: DeviceSpec) -> Callable[[LaunchedCall], float | None]:

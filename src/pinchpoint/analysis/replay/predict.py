@@ -7,10 +7,11 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.categories import Category, category_of_device_ops
 from pinchpoint.analysis.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.bound import device_ns, floored, sure_ns
-from pinchpoint.analysis.replay.changes import Change, RemoveRecordingCost
+from pinchpoint.analysis.replay.changes import Change, MoveToOwnStream, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, made_of, range_ns
 from pinchpoint.analysis.replay.simulate import all_passes, simulate
@@ -243,13 +244,16 @@ def after_saving(
 ) -> Prediction | None:
     """The step after a fix whose least and most saving is known otherwise than by replay.
 
-    It is no shorter than ``leaves_ns`` of device work, by default all that is recorded.
+    It is no shorter than ``leaves_ns`` of device work, by default all that is recorded, collectives
+    beside the rest.
     """
     base = corrected_step_ns(trace)
     if base is None:
         return None
-    left = device_ns(trace, ()) if leaves_ns is None else leaves_ns
-    bound = min(ceil(left), base)
+    if leaves_ns is None:
+        apart = np.flatnonzero(category_of_device_ops(trace) == Category.COLLECTIVE)
+        leaves_ns = ceil(device_ns(trace, (MoveToOwnStream(apart),)))
+    bound = min(leaves_ns, base)
     most, middle, least = base - saving_ns[0], base - sum(saving_ns) // 2, base - saving_ns[1]
     step, low, high = (max(after, bound) for after in (middle, least, most))
     return Prediction(step, (low, high), base, max(middle, 0), bound)
