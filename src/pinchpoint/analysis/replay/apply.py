@@ -156,10 +156,15 @@ def _drop_device(trace: Trace, graph: Graph, change: DropDeviceOps) -> Graph:
 def _without_ops(trace: Trace, graph: Graph, hit: Mask) -> Graph:
     """The graph without these operations, and without calls that launch nothing else.
 
-    Of the gap before such a call, only what dispatched it goes; the program's other work stays.
+    Of the gap before such a call, only what dispatched it goes; the program's other work stays,
+    and so does an operator that goes on to launch something else.
     """
+    assert trace.device_ops is not None
     all_gone = _nodes_of(graph, hit) & ~_nodes_of(graph, ~hit)
+    operator = trace.device_ops.filled("host_op", NO_DEPENDENCY)[graph.op_rows]
+    goes_on = np.isin(operator, operator[~hit]) & (operator != NO_DEPENDENCY)
     kept = np.minimum(graph.gap_ns, work_between_operators(trace, graph))
+    kept = np.where(_nodes_of(graph, hit & goes_on), graph.gap_ns, kept)
     return replace(
         graph,
         op_duration_ns=np.where(hit, 0, graph.op_duration_ns),
