@@ -34,6 +34,7 @@ from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.analysis.replay.limits import best_ns, done_elsewhere, limits_ns
 from pinchpoint.analysis.replay.merging import merged_ratio
+from pinchpoint.analysis.replay.ranges import AFTER_A_FIX
 from pinchpoint.analysis.replay.streams import stream_ids
 from pinchpoint.analysis.replay.taken import covered
 from pinchpoint.analysis.steps import steps
@@ -44,9 +45,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-# Host work of one program differs between runs, and after a fix caches and clocks may serve it
-# better: of 45 measured fixes none took less than this share of the host work that it left.
-SURE_HOST_RATIO = 0.3
+# Host work differs between runs of one program: ranges allow for as much, and so must their floor.
+SURE_HOST_RATIO = 1 - AFTER_A_FIX.host[0]
 
 
 def floored(trace: Trace, before: Graph, after: Graph, changes: Sequence[Change]) -> Graph:

@@ -39,16 +39,18 @@ def merged_ratio(trace: Trace, rows: Rows, group: NDArray[np.int64]) -> Floats:
     assert ops is not None
     took = ops["duration_ns"][rows].astype(np.float64)
     together = np.bincount(group, took)
-    longest = np.zeros(len(together))
+    working = np.maximum(took - KERNEL_START_NS, 0)
+    longest, shared = np.zeros((2, len(together)))
     np.maximum.at(longest, group, took)
-    more = np.bincount(group, np.maximum(took - KERNEL_START_NS, 0) * grows_ratio(trace)[rows])
+    np.maximum.at(shared, group, working * (1 - _not_shared_ratio(trace)[rows]))
+    more = KERNEL_START_NS + shared + np.bincount(group, working * grows_ratio(trace)[rows])
     moved = ops.filled("bytes", 0)[rows].astype(np.float64)
     rate = np.zeros(len(together))
     np.maximum.at(rate, group, moved / np.maximum(took, 1.0))
     copying = np.divide(
         np.bincount(group, moved), rate, out=np.zeros(len(together)), where=rate > 0
     )
-    merged = np.maximum(longest, np.where(rate > 0, copying, KERNEL_START_NS + more))
+    merged = np.maximum(longest, np.where(rate > 0, copying, more))
     ratio: Floats = np.minimum(merged / np.maximum(together, 1.0), 1.0)
     return ratio
 
@@ -59,15 +61,21 @@ def grows_ratio(trace: Trace) -> Floats:
 
     1 where it fills the device and shares nothing, or where its grid or the device is not known.
     """
-    ops, spec = trace.device_ops, spec_of(trace)
-    assert ops is not None
+    own, spec = _not_shared_ratio(trace), spec_of(trace)
     if spec is None or spec.multiprocessors is None:
-        return np.ones(len(ops))
-    own = np.nan_to_num(launched_calls(trace).numbers(_not_shared_ratio(spec)), nan=1.0)
+        return own
     blocks = blocks_of_device_ops(trace)
     fill = np.where(blocks > 0, np.minimum(blocks / spec.multiprocessors, 1.0), 1.0)
     ratio: Floats = own * fill
     return ratio
+
+
+def _not_shared_ratio(trace: Trace) -> Floats:
+    """Of each device operation, the share of its time that is not spent on reading weights."""
+    spec, calls = spec_of(trace), launched_calls(trace)
+    if spec is None:
+        return np.ones(len(calls.which))
+    return np.nan_to_num(calls.numbers(_own_ratio(spec)), nan=1.0)
 
 
 def shared_bytes(of: LaunchedCall) -> int | None:
@@ -76,7 +84,7 @@ def shared_bytes(of: LaunchedCall) -> int | None:
     return of.call.bytes(at) if at is not None and of.call.dtypes else None
 
 
-def _not_shared_ratio(spec: DeviceSpec) -> Callable[[LaunchedCall], float | None]:
+def _own_ratio(spec: DeviceSpec) -> Callable[[LaunchedCall], float | None]:
     """Share of a call's time that each further call adds.
 
     Where moving bytes takes the time, the weights are moved once for all; computing adds up.
