@@ -207,7 +207,8 @@ def _accepted(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Ids that these words accept as right, and as half right."""
     whole, half = [], []
     for clause in re.split(r"[;,.]\s", text + " "):
-        ids = [t.removeprefix("new:") for t in re.findall(r"(?:new:)?[a-z]+(?:-[a-z]+)+", clause)]
+        words = [t.removeprefix("new:") for t in re.findall(r"(?:new:)?[a-z]+(?:-[a-z]+)*", clause)]
+        ids = [word for word in words if "-" in word or word in rule_modules()]
         if "wrong" not in clause:
             (half if "half" in clause else whole).extend(ids)
     return tuple(whole), tuple(half)
