@@ -44,7 +44,8 @@ class Row:
     corrected_range_ns: tuple[int, int] | None
     not_checked: tuple[str, ...]
     crashed: tuple[str, ...]
-    half: tuple[str, ...] = ()  # answers that are accepted as half right
+    also: tuple[str, ...] = ()  # answers that are accepted as right
+    half: tuple[str, ...] = ()  # and as half right
 
     @property
     def name(self) -> str:
@@ -54,12 +55,12 @@ class Row:
     @property
     def top1(self) -> float:
         """1 for the right cause first, 0.5 for its parent."""
-        return _hit(self.found[:1], self.truth, self.half)
+        return _hit(self.found[:1], self.truth + self.also, self.half)
 
     @property
     def top3(self) -> float:
         """The same for the first three."""
-        return _hit(self.found[:3], self.truth, self.half)
+        return _hit(self.found[:3], self.truth + self.also, self.half)
 
 
 def _hit(found: tuple[str, ...], truth: tuple[str, ...], half: tuple[str, ...] = ()) -> float:
@@ -193,7 +194,8 @@ def _untuned_truth(fact: dict, after_ms: dict[str, list[float]]) -> dict[str, An
     return {
         "case": case,
         "variant": variant,
-        "truth": truth + also,
+        "truth": truth,
+        "also": also,
         "half": half,
         "material": True,
         "time_case": True,
