@@ -41,14 +41,6 @@ class Passes:
         ordinal = np.arange(len(launched)) - begin[member]
         return launched, distinct_rows(place[around[launched]], ordinal)[1]
 
-    def rows_inside(self, trace: Trace, rows: Rows) -> Rows:
-        """The rows and everything inside them."""
-        host = trace.host_ops
-        assert host is not None
-        chosen = np.zeros(len(host), np.bool_)
-        chosen[rows] = True
-        return np.flatnonzero(nearest(parents(host), chosen) < len(host))
-
 
 @once_per_trace
 def repeated_passes(trace: Trace) -> Passes | None:
