@@ -139,3 +139,32 @@ def test_floors_over_all_labelled_recordings(accuracy):
     assert found.unprofiled_ranges.median_width <= 0.2
     assert found.gain_ranges.median_width <= 0.45
     assert found.crashed == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "half"),
+    [
+        ("", (), ()),
+        ("recompiles; graph-breaks (half); new:a-b", ("recompiles", "a-b"), ("graph-breaks",)),
+        ("launch-bound (half), python-timestep-loop is wrong (no loop).", (), ("launch-bound",)),
+    ],
+)
+def test_ids_are_read_from_the_words_that_accept_them(accuracy, text, whole, half):
+    found = accuracy._accepted(text)
+    assert found == (whole, half)
+
+
+def test_untuned_programs_count_what_was_accepted_and_measured(accuracy):
+    fact = {
+        "case": "u", "variant": "slow", "truth": "new:own-cause + per-param-sync",
+        "step_ms_unprofiled": [20.0, 21.0], "step_ms_fixed": [9.0, 8.0],
+        "also_accepted": "launch-bound (half)",
+    }  # fmt: skip
+    truth = accuracy._untuned_truth(fact, {})
+    assert truth["truth"] == ("own-cause", "per-param-sync")
+    assert (truth["half"], truth["after_fix_ns"]) == (("launch-bound",), 8e6)
+    waste = {**fact, "variant": "healthy", "truth": "healthy", "also_accepted": ""}
+    waste |= {"step_ms_fixed": None, "note": "real waste of another kind is in it: see w09"}
+    found = accuracy._untuned_truth(waste, {"w09": [5.0, 6.0]})
+    assert found["truth"] == ("non-contiguous-access",)
+    assert (found["variant"], found["after_fix_ns"]) == ("slow", 5e6)

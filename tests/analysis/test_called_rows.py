@@ -1,5 +1,7 @@
+import numpy as np
+
 from builders import TraceBuilder
-from pinchpoint.analysis.called_rows import acts, called_by_program
+from pinchpoint.analysis.called_rows import acts, called_by_program, idle_acts
 from pinchpoint.trace import HostKind
 from program import Program
 
@@ -54,3 +56,22 @@ def test_nothing_is_recorded():
     trace = TraceBuilder().trace()
     assert called_by_program(trace).tolist() == [0]
     assert acts(trace.__class__(source=trace.source, names=()), []).tolist() == []
+
+
+def test_of_an_act_that_launches_kernels_only_the_wait_is_idle():
+    p = Program()
+    with p.frame("train.py(9): answer"):
+        with p.frame("transformers/generation.py(1): generate"):
+            with p.row("aten::mm"):
+                p.kernel("gemm", 10)
+            with p.frame("torch/_tensor.py(1): item"):
+                p.host("aten::item", 10, kind=HostKind.OPERATOR)
+        with p.frame("torch/_tensor.py(2): tolist"):
+            p.host("aten::item", 10, kind=HostKind.OPERATOR)
+    trace = p.trace()
+    names = [trace.text(trace.host_ops, "name", i) for i in range(len(trace.host_ops))]
+    waits = np.flatnonzero([name == "aten::item" for name in names])
+    found = [names[row] for row in idle_acts(trace, waits)]
+    assert found == ["torch/_tensor.py(1): item", "torch/_tensor.py(2): tolist"]
+    launching = np.array([names.index("aten::mm")])
+    assert len(idle_acts(trace, launching)) == 0

@@ -26,8 +26,24 @@ def test_a_sequence_several_times_over():
     names = [trace.text(trace.host_ops, "name", r) for r in found.later_rows]
     assert names == ["aten::linear", "aten::relu"] * 4  # two passes of two steps
     assert trace.text(trace.host_ops, "name", found.first_row) == "aten::linear"
-    inside = found.rows_inside(trace, found.later_rows)
-    assert len(inside) == 2 * len(found.later_rows)
+
+
+def test_launches_of_the_same_operator_do_the_same_work():
+    p = Program()
+    for _ in p.steps(3):
+        for _ in range(2):
+            for name, shapes in (ONE, TWO):
+                with p.row(name, shapes=shapes):
+                    p.kernel(f"{name} first", 1)
+                    p.kernel(f"{name} second", 1)
+    trace = p.trace()
+    launched, number = repeated_passes(trace).same_work(trace)
+    names = [trace.text(trace.device_ops, "name", row) for row in launched]
+    steps = len(launched) // 8
+    assert len(set(number.tolist())) == 4 * steps  # of each step: two operators, two launches
+    for one in range(4 * steps):
+        assert len({names[i] for i in range(len(names)) if number[i] == one}) == 1
+        assert (number == one).sum() == 2
 
 
 def test_other_sequences_are_no_passes():

@@ -96,3 +96,17 @@ def test_a_cause_of_communication_counts_what_the_last_rank_would_win():
 def test_ranks_that_never_meet():
     said = diagnosed(Job(ranks=2, left_out={(r, s, 0) for r in (0, 1) for s in range(5)}))
     assert {o.id: o.answer for o in said.outcomes}["straggler-rank"] == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("job", "fastest_ms"),
+    [
+        (Job(work_ms=lambda rank, step: (4.0, 12.0)[rank], kernels=lambda rank, step: 4), 4),
+        (Job(ranks=2, transfer_ms=30.0), 10),
+    ],
+    ids=["a straggler", "a slow link"],
+)
+def test_no_fix_of_the_job_beats_its_fastest_rank(job, fastest_ms):
+    (found,) = diagnosed(job).found
+    assert found.predicted.bound_ns == near(fastest_ms)
+    assert found.predicted.bound_ns <= found.predicted.range_ns[0] <= found.predicted.step_ns

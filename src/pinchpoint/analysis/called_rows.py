@@ -7,9 +7,9 @@ the act away, all of that goes.
 
 import numpy as np
 
-from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.ancestry import nearest, parents, subtree_sums
 from pinchpoint.analysis.frames import telling_frames
-from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace import DeviceKind, HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
 
 
@@ -38,3 +38,32 @@ def acts(trace: Trace, host_ops: Rows) -> Rows:
         return np.zeros(0, np.intp)
     around = called_by_program(trace)[host_ops]
     return np.unique(around[around < len(trace.host_ops)]).astype(np.intp)
+
+
+def idle_acts(trace: Trace, host_ops: Rows) -> Rows:
+    """The same, where acts launch kernels: only the outermost rows inside them that launch none.
+
+    A library's training loop or ``generate`` is one act; the wait in it is not all of it.
+    """
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(0, np.intp)
+    none, chain = len(host), parents(host)
+    inner = host_ops[host_ops < none]
+    around = called_by_program(trace)[inner]
+    inner, around = inner[around < none], around[around < none]
+    free = np.append(subtree_sums(chain, _kernels_launched(trace)) == 0, False)
+    outermost_free = nearest(chain, free[:-1] & ~free[chain])
+    rows = np.where(free[around], around, np.append(outermost_free, none)[inner])
+    return np.unique(rows[free[rows]]).astype(np.intp)
+
+
+def _kernels_launched(trace: Trace) -> Ints:
+    """How many kernels each row of ``host_ops`` launched itself."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    count = np.zeros(len(host) + 1, np.int64)
+    if ops is not None:
+        kernels = ops["kind"] == DeviceKind.KERNEL
+        np.add.at(count, ops.filled("host_op", len(host))[kernels], 1)
+    return count[:-1]

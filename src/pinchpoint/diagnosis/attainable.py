@@ -13,6 +13,7 @@ import numpy as np
 from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
 from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.analysis.replay.merging import shared_bytes
 from pinchpoint.analysis.roofs import spec_of
 from pinchpoint.hardware.specs import DeviceSpec
 from pinchpoint.trace import Trace
@@ -50,6 +51,12 @@ class Attainable:
         computing = cost.flops / (peak * PRODUCT_REACHED.get(dtype, 1.0)) * 1e9
         return PRODUCT_START_NS + max(computing, self.stream_ns(cost.bytes or 0) or 0.0)
 
+    def weights_ns(self, of: LaunchedCall) -> float | None:
+        """Reading the weights of a layer, as a product of few rows does."""
+        size = shared_bytes(of)
+        moving = None if size is None else self.stream_ns(size)
+        return None if moving is None else PRODUCT_START_NS + moving
+
     def stream_ns(self, size: float) -> float | None:
         """Reading and writing ``size`` bytes of device memory."""
         rate = self.spec.memory_bytes_per_s
@@ -72,11 +79,20 @@ def attainable(trace: Trace) -> Attainable | None:
     return None if spec is None else Attainable(spec)
 
 
-def scaled(trace: Trace, rows: Rows, estimate: Estimate | None, usual: float) -> ScaleDeviceOps:
+def scaled(
+    trace: Trace,
+    rows: Rows,
+    estimate: Estimate | None,
+    usual: float,
+    *,
+    flops_left: float = 1.0,
+    bytes_left: float = 1.0,
+) -> ScaleDeviceOps:
     """The device operations ``rows`` with the times that ``estimate`` gives for their calls.
 
     All launches of an operator together take the estimate, if that is less than they took.
     Operations without one take the share that the others keep, or ``usual`` if there are none.
+    ``flops_left`` and ``bytes_left`` are shares of their work; see :class:`ScaleDeviceOps`.
     """
     ops, calls = trace.device_ops, launched_calls(trace)
     assert ops is not None
@@ -88,6 +104,6 @@ def scaled(trace: Trace, rows: Rows, estimate: Estimate | None, usual: float) ->
         wanted[member] = calls.numbers(estimate)[rows]
     known = ~np.isnan(wanted)
     if not before[known].sum():
-        return ScaleDeviceOps(rows, usual)
+        return ScaleDeviceOps(rows, usual, flops_left, bytes_left)
     after = np.minimum(wanted[known], before[known]).sum()
-    return ScaleDeviceOps(rows, float(after / before[known].sum()))
+    return ScaleDeviceOps(rows, float(after / before[known].sum()), flops_left, bytes_left)

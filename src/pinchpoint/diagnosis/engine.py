@@ -7,7 +7,7 @@ import numpy as np
 
 from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.replay import Change
-from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns, what_if
+from pinchpoint.analysis.replay.predict import Prediction, after_saving, what_if
 from pinchpoint.diagnosis.asking import ask
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.registry import rules
@@ -147,13 +147,9 @@ def _covering(trace: Trace, kept: list[Ranked], candidate: Ranked) -> tuple[str,
 
 def _predict(trace: Trace, id_: str, finding: Found) -> Ranked:
     if finding.saving_ns_per_step is not None:
-        least, most = finding.saving_ns_per_step
-        base = corrected_step_ns(trace)
-        middle = (least + most) // 2
-        if base is None:
-            return Ranked(id_, finding, None, middle)
-        after = Prediction(max(base - middle, 0), (max(base - most, 0), base - least), base)
-        return Ranked(id_, finding, after, middle)
+        after = after_saving(trace, finding.saving_ns_per_step, finding.leaves_ns_per_step)
+        middle = sum(finding.saving_ns_per_step) // 2
+        return Ranked(id_, finding, after, middle if after is None else after.saving_ns)
     predicted = None
     if finding.changes:
         predicted = what_if(trace, finding.changes, every_step=rules()[id_].rule.periodic)

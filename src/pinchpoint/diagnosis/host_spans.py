@@ -6,7 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.ancestry import nearest, parents, subtree_sums
+from pinchpoint.analysis.categories import Category, category_of_device_ops
+from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.host_activity import activity
 from pinchpoint.analysis.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.replay import (
     Change,
@@ -15,11 +18,15 @@ from pinchpoint.analysis.replay import (
     RemoveHostTime,
     ScaleHostSpans,
 )
+from pinchpoint.analysis.replay.limits import products
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.diagnosis.locate import busiest_place
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.intervals import flatten, subtract
 from pinchpoint.trace.named import rows_named
+
+_OVER_LINK = (Category.COPY_D2H, Category.COPY_H2D)  # values there, results back
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,22 +84,62 @@ def host_spans(trace: Trace, wanted: Mask, what: str) -> HostSpans | None:
     return HostSpans(rows, count, total, place, evidence, name)
 
 
-def without(trace: Trace, rows: Rows) -> tuple[Change, ...]:
-    """What a step is when these spans do not happen: with what they launched and waited for."""
+def without(trace: Trace, rows: Rows, *, only_on_host: bool = False) -> tuple[Change, ...]:
+    """What a step is when these spans do not happen: with what they launched and waited for.
+
+    What they call that launches products of matrices stays, as nothing that people would drop
+    contains one. ``only_on_host``: so does all that launches device work but copies over the link.
+    """
     host, calls, ops = trace.host_ops, trace.api_calls, trace.device_ops
     assert host is not None
-    changes: tuple[Change, ...] = (ScaleHostSpans(rows, 0.0),)
     if calls is None:
-        return changes
-    removed = np.zeros(len(host), np.bool_)
-    removed[rows] = True
-    inside = np.append(nearest(parents(host), removed) < len(host), False)
+        return (ScaleHostSpans(rows, 0.0),)
+    inside = inside_of(trace, rows)
+    kept = np.zeros(0, np.intp)
+    if ops is not None:
+        over_link = np.isin(category_of_device_ops(trace), _OVER_LINK)
+        stays = ~over_link if only_on_host else products(trace)
+        kept = _called_for(trace, rows, ops.filled("host_op", len(host))[stays])
+    if len(kept):
+        inside &= ~inside_of(trace, kept)
+        host_time: Change = RemoveHostTime(*_between(trace, rows, kept))
+    else:
+        host_time = ScaleHostSpans(rows, 0.0)
     gone = np.flatnonzero(inside[calls.filled("host_op", len(host))])
-    changes += (DropSyncs(gone),)
+    changes: tuple[Change, ...] = (host_time, DropSyncs(gone))
     if ops is not None:
         call = ops.filled("api_call", -1)
         changes += (DropDeviceOps(np.flatnonzero(np.isin(call, gone))),)
     return changes
+
+
+def inside_of(trace: Trace, rows: Rows) -> Mask:
+    """Whether each row of ``host_ops`` is one of these or inside; one more element for no row."""
+    host = trace.host_ops
+    assert host is not None
+    wanted = np.zeros(len(host), np.bool_)
+    wanted[rows] = True
+    return np.append(nearest(parents(host), wanted) < len(host), False)
+
+
+def _called_for(trace: Trace, rows: Rows, launchers: NDArray[np.int64]) -> Rows:
+    """What these rows call themselves and encloses a launcher, or fetches the next batch."""
+    host = trace.host_ops
+    assert host is not None
+    chain, none = parents(host), len(host)
+    busy = (activity(trace)[:none] == GapKind.DATA).astype(np.int64)
+    np.add.at(busy, launchers[launchers < none], 1)
+    called = np.isin(chain, rows)
+    return np.flatnonzero(called & (subtree_sums(chain, busy) > 0))
+
+
+def _between(trace: Trace, rows: Rows, kept: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Start and end of the time in these rows that is outside of the kept ones within them."""
+    host = trace.host_ops
+    assert host is not None
+    spans = flatten(host["start_ns"][rows], host.end_ns[rows])
+    left = subtract(spans, flatten(host["start_ns"][kept], host.end_ns[kept]))
+    return left.start, left.end
 
 
 def beyond_usual(trace: Trace, rows: Rows, most_ns: NDArray[np.int64]) -> RemoveHostTime:

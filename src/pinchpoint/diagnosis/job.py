@@ -72,18 +72,21 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
     )
     base = job.base_ns
     answered = {o.id for o in outcomes if o.answer in ("found", "clear")}
-    candidates = [_of_job(o.id, f, base) for o in outcomes for f in o.findings]
+    bound = job.replay.least_ns if job.replay is not None else 0
+    candidates = [_of_job(o.id, f, base, bound) for o in outcomes for f in o.findings]
     candidates = _without_parents(candidates)
     candidates += _of_ranks(job, [f for f in per_rank if f.id not in answered], base)
     candidates.sort(key=lambda c: (-c.saving_ns, c.id))
     return JobDiagnosis(tuple(_kept(job, candidates, per_rank, base)), outcomes, base)
 
 
-def _of_job(id_: str, finding: Found, base: int) -> JobFinding:
+def _of_job(id_: str, finding: Found, base: int, bound: int) -> JobFinding:
+    """No step that the job may have is shorter than ``bound``, the work of its fastest rank."""
     least, most = finding.saving_ns_per_step or (0, finding.cost_ns_per_step or 0)
-    middle = (least + most) // 2
-    after = Prediction(max(base - middle, 0), (max(base - most, 0), max(base - least, 0)), base)
-    return JobFinding(id_, middle, after, finding)
+    raw = base - (least + most) // 2
+    step, low, high = (max(after, bound, 0) for after in (raw, base - most, base - least))
+    after = Prediction(step, (low, high), base, max(raw, 0), bound)
+    return JobFinding(id_, after.saving_ns, after, finding)
 
 
 def _without_parents(candidates: list[JobFinding]) -> list[JobFinding]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.called_rows import acts
+from pinchpoint.analysis.called_rows import idle_acts
 from pinchpoint.analysis.host_waits import WaitReason, host_waits
 from pinchpoint.analysis.in_steps import per_step
 from pinchpoint.analysis.replay import Change, DropSyncs, ScaleHostSpans
@@ -57,4 +57,6 @@ def waiting(trace: Trace, what: str, *reasons: WaitReason) -> Waiting | None:
         Evidence("host blocked in them", waited, "ns per step"),
         Evidence("longest wait", int(took[longest]), "ns", at, name),
     )
-    return Waiting(waits.api_calls[rows], acts(trace, inside), count, waited, place, name, evidence)
+    return Waiting(
+        waits.api_calls[rows], idle_acts(trace, inside), count, waited, place, name, evidence
+    )

@@ -60,6 +60,16 @@ class Replay:
         found = step_ns(self.marks, Change(length, like, factor, hidden))
         return round(self.base_ns * found / max(self.corrected_ns, 1))
 
+    @property
+    def least_ns(self) -> int:
+        """The step if transfers cost nothing and every rank were as fast as the fastest."""
+        own = as_recorded(self.facts)
+        known = ~np.isnan(own.ns)
+        fastest = np.where(known, own.ns, np.inf).min(axis=0, initial=np.inf)
+        like_it = Own(np.where(known, fastest, own.ns), own.like)
+        kinds = dict.fromkeys(np.unique(self.marks.kind).tolist(), 0.0)
+        return min(self.ask(like_it, transfer_factors=kinds, hidden=True), self.base_ns)
+
     def as_peers(self, ranks: Ints) -> "Own":
         """Own times with these ranks as fast as the median of the others."""
         own = as_recorded(self.facts)

@@ -16,6 +16,7 @@ from pinchpoint.analysis.replay.changes import (
     DropDeviceOps,
     DropSyncs,
     GraphLaunches,
+    MergeDeviceOps,
     MoveToOwnStream,
     ReduceLaunches,
     RemoveHostTime,
@@ -25,15 +26,18 @@ from pinchpoint.analysis.replay.changes import (
 )
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY
-from pinchpoint.trace import ApiKind, Trace
+from pinchpoint.analysis.replay.merging import merged_ratio
+from pinchpoint.analysis.replay.taken import covered
+from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
-from pinchpoint.trace.intervals import Intervals, covered_before, flatten
+from pinchpoint.trace.intervals import Intervals, flatten
 
 _GOES_WITH_LAUNCHES = (ApiKind.QUERY, ApiKind.EVENT_RECORD, ApiKind.STREAM_WAIT, ApiKind.OTHER)
 _SYNCS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT)
 FEWEST_IN_A_GRAPH = 3  # a graph launch costs about as much as two plain ones
 GRAPH_LAUNCH_NS = 10_000  # host time of one graph launch; measured 8 to 12 µs on H100 hosts
 PYTHON_OF_AN_OPERATOR_NS = 100_000  # module and function calls around one operator, recorded
+LEAST_LAUNCH_NS = 2_000  # host time of a bare launch call: 2 to 3 µs, whatever is around it
 GRAPH_BUBBLE_NS = 300  # between nodes of a graph: 0.2 to 0.4 µs on an H100, unprofiled
 
 
@@ -84,38 +88,51 @@ def _scale_host(trace: Trace, graph: Graph, change: ScaleHostSpans) -> Graph:
     host = trace.host_ops
     if host is None:  # a recording of calls alone has no spans that could be scaled
         return graph
-    gap, own = graph.gap_ns.copy(), graph.own_ns.copy()
-    wait, ready = graph.batch_wait_ns.copy(), graph.ready_ns.copy()
     rows = change.host_ops
     for lane, threads in enumerate(graph.lane_threads):
         mine = rows[np.isin(host["thread"][rows], threads)]
         spans = flatten(host["start_ns"][mine], host.end_ns[mine])
-        at = np.flatnonzero(graph.lane == lane)
-        inside = _covered(spans, graph.previous_end_ns[at], graph.start_ns[at])
-        waiting = _covered(spans, ready[at] - wait[at], ready[at])
-        released = waiting > wait[at] // 2
-        inside -= np.where(released, 0, waiting)
-        freed = at[released]
-        gap[freed] += wait[freed]
-        wait[freed], ready[freed] = 0, 0
-        # Of a gap that earlier changes made shorter, the factor is left all the same.
-        cut = (1 - change.factor) * np.minimum(inside, np.maximum(gap[at], 0))
-        gap[at] -= cut.astype(np.int64)
-        calls = _covered(spans, graph.start_ns[at], graph.start_ns[at] + own[at])
-        own[at] -= np.minimum(((1 - change.factor) * calls).astype(np.int64), own[at])
-    return replace(_with_gaps(graph, gap), own_ns=own, batch_wait_ns=wait, ready_ns=ready)
+        graph = _scale_lane(_batches_released(graph, lane, spans), lane, spans, change.factor)
+    return graph
 
 
 def _remove_host(trace: Trace, graph: Graph, change: RemoveHostTime) -> Graph:
-    spans = flatten(change.start_ns, change.end_ns)
-    at = np.flatnonzero(graph.lane == MAIN_LANE)
+    return _scale_lane(graph, MAIN_LANE, flatten(change.start_ns, change.end_ns), 0.0)
+
+
+def _batches_released(graph: Graph, lane: int, spans: Intervals) -> Graph:
+    """Waits for a batch that lie mostly in the spans are host time like any other from now on."""
+    at = np.flatnonzero(graph.lane == lane)
+    gap, wait, ready = graph.gap_ns.copy(), graph.batch_wait_ns.copy(), graph.ready_ns.copy()
+    waiting = covered(spans, ready[at] - wait[at], ready[at])
+    freed = at[waiting > wait[at] // 2]
+    gap[freed] += wait[freed]
+    wait[freed], ready[freed] = 0, 0
+    return replace(graph, gap_ns=gap, batch_wait_ns=wait, ready_ns=ready)
+
+
+def _scale_lane(graph: Graph, lane: int, spans: Intervals, factor: float) -> Graph:
+    """What is left of a lane's host time in the spans takes ``factor`` of it."""
+    at, left = np.flatnonzero(graph.lane == lane), graph.host_left[lane]
     gap, own = graph.gap_ns.copy(), graph.own_ns.copy()
-    inside = _covered(spans, graph.previous_end_ns[at], graph.start_ns[at])
-    gap[at] -= np.minimum(inside, np.maximum(gap[at], 0))
-    own[at] -= np.minimum(
-        _covered(spans, graph.start_ns[at], graph.start_ns[at] + own[at]), own[at]
-    )
-    return replace(_with_gaps(graph, gap), own_ns=own)
+    wait, ready = graph.batch_wait_ns[at], graph.ready_ns[at]
+    inside = left.covered(spans, graph.previous_end_ns[at], graph.start_ns[at])
+    inside -= covered(spans, ready - wait, ready)
+    # Of a gap that earlier changes made shorter, the factor is left all the same.
+    cut = (1 - factor) * np.minimum(inside, np.maximum(gap[at], 0))
+    gap[at] -= cut.astype(np.int64)
+    calls = left.covered(spans, graph.start_ns[at], graph.start_ns[at] + own[at])
+    own[at] -= np.minimum(((1 - factor) * calls).astype(np.int64), own[at])
+    kept = (*graph.host_left[:lane], left.scaled(spans, factor), *graph.host_left[lane + 1 :])
+    graph = replace(_with_gaps(graph, gap), own_ns=_still_launching(graph, own))
+    return replace(graph, host_left=kept)
+
+
+def _still_launching(graph: Graph, own_ns: Ints) -> Ints:
+    """The calls' times, none shorter than a launch (or than it was) where it starts device work."""
+    launching = np.diff(graph.first_op) > 0
+    least = np.minimum(graph.own_ns, LEAST_LAUNCH_NS)
+    return np.where(launching, np.maximum(own_ns, least), own_ns)
 
 
 def _add_host(trace: Trace, graph: Graph, change: AddHostTime) -> Graph:
@@ -123,38 +140,61 @@ def _add_host(trace: Trace, graph: Graph, change: AddHostTime) -> Graph:
     return replace(graph, gap_ns=np.where(hit, graph.gap_ns + change.ns, graph.gap_ns))
 
 
-def _covered(
-    spans: Intervals, start: NDArray[np.int64], end: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    end = np.maximum(start, end)
-    inside: Ints = covered_before(spans, end) - covered_before(spans, start)
-    return inside
-
-
 def _scale_device(trace: Trace, graph: Graph, change: ScaleDeviceOps) -> Graph:
-    hit = _op_mask(graph, change.device_ops)
-    scaled = (graph.op_duration_ns * change.factor).astype(np.int64)
-    return replace(graph, op_duration_ns=np.where(hit, scaled, graph.op_duration_ns))
+    factor = np.ones(len(trace.device_ops or ()))
+    factor[change.device_ops] = change.factor
+    scaled = (graph.op_duration_ns * factor[graph.op_rows]).astype(np.int64)
+    return replace(graph, op_duration_ns=scaled)
 
 
 def _drop_device(trace: Trace, graph: Graph, change: DropDeviceOps) -> Graph:
-    hit = _op_mask(graph, change.device_ops)
+    return _without_ops(trace, graph, _op_mask(graph, change.device_ops))
+
+
+def _without_ops(trace: Trace, graph: Graph, hit: Mask) -> Graph:
+    """The graph without these operations, and without calls that launch nothing else.
+
+    Of the gap before such a call, only what dispatched it goes; the program's other work stays,
+    and so does an operator that goes on to launch something else.
+    """
+    assert trace.device_ops is not None
     all_gone = _nodes_of(graph, hit) & ~_nodes_of(graph, ~hit)
+    operator = trace.device_ops.filled("host_op", NO_DEPENDENCY)[graph.op_rows]
+    goes_on = np.isin(operator, operator[~hit]) & (operator != NO_DEPENDENCY)
+    kept = np.minimum(graph.gap_ns, work_between_operators(trace, graph))
+    kept = np.where(_nodes_of(graph, hit & goes_on), graph.gap_ns, kept)
     return replace(
         graph,
         op_duration_ns=np.where(hit, 0, graph.op_duration_ns),
         op_bubble_ns=np.where(hit, 0, graph.op_bubble_ns),
         op_after=np.where(hit, NO_DEPENDENCY, graph.op_after),
         own_ns=np.where(all_gone, 0, graph.own_ns),
-        gap_ns=np.where(all_gone, np.minimum(graph.gap_ns, 0), graph.gap_ns),
+        gap_ns=np.where(all_gone, kept, graph.gap_ns),
         waits_for=np.where(all_gone, NO_DEPENDENCY, graph.waits_for),
     )
+
+
+def _merge_device(trace: Trace, graph: Graph, change: MergeDeviceOps) -> Graph:
+    ratio = merged_ratio(trace, change.device_ops, change.group)
+    group_of = np.full(len(trace.device_ops or ()), NO_DEPENDENCY, np.int64)
+    group_of[change.device_ops] = change.group
+    group = group_of[graph.op_rows]
+    at = np.flatnonzero(group != NO_DEPENDENCY)
+    together = np.bincount(group[at], graph.op_duration_ns[at], len(ratio)) * ratio
+    first = at[np.unique(group[at], return_index=True)[1]]
+    later = np.zeros(len(group), np.bool_)
+    later[at], later[first] = True, False
+    graph = _without_ops(trace, graph, later)
+    duration = graph.op_duration_ns.copy()
+    duration[first] = together[group[first]]
+    return replace(graph, op_duration_ns=duration)
 
 
 def _reduce_launches(trace: Trace, graph: Graph, change: ReduceLaunches) -> Graph:
     hit = _op_mask(graph, change.device_ops)
     nodes = _nodes_of(graph, hit)
-    gap = np.where(graph.gap_ns > 0, (graph.gap_ns * change.factor).astype(np.int64), graph.gap_ns)
+    dispatch = np.maximum(graph.gap_ns - work_between_operators(trace, graph), 0)
+    gap = graph.gap_ns - ((1 - change.factor) * dispatch).astype(np.int64)
     bubble = (graph.op_bubble_ns * change.factor).astype(np.int64)
     return replace(
         graph,
@@ -172,7 +212,7 @@ def _graph_launches(trace: Trace, graph: Graph, change: GraphLaunches) -> Graph:
     nodes = _nodes_of(graph, hit)
     own, gap = graph.own_ns.copy(), graph.gap_ns.copy()
     latency, waits = graph.op_latency_ns.copy(), graph.waits_for.copy()
-    kept = _work_between_operators(trace, graph)
+    kept = work_between_operators(trace, graph)
     kinds = calls["kind"][np.maximum(graph.api_rows, 0)]
     goes = nodes | (np.isin(kinds, _GOES_WITH_LAUNCHES) & (graph.api_rows != NO_DEPENDENCY))
     breaks = np.cumsum(~nodes & ((graph.waits_for != NO_DEPENDENCY) | np.isin(kinds, _SYNCS)))
@@ -203,30 +243,37 @@ def _bubble_in_a_graph(trace: Trace, graph: Graph) -> Ints:
     assert ops is not None
     start = ops["start_ns"][graph.op_rows]
     working = flatten(ops["start_ns"], ops.end_ns)
-    busy = _covered(working, start - graph.op_bubble_ns, start)
+    busy = covered(working, start - graph.op_bubble_ns, start)
     left: Ints = np.minimum(graph.op_bubble_ns, np.maximum(busy, GRAPH_BUBBLE_NS))
     return left
 
 
-def _work_between_operators(trace: Trace, graph: Graph) -> Ints:
+def work_between_operators(trace: Trace, graph: Graph) -> Ints:
     """Host time of each gap that is no dispatch: outside operators, beyond a little Python.
 
     Operators inside a loader, a save or a log are not dispatch of the step.
     """
     gap: Ints = graph.gap_ns
     inside = np.zeros(len(gap), np.int64)
-    code = activity(trace)
-    for threads in graph.lane_threads:
+    for lane, threads in enumerate(graph.lane_threads):
+        at = graph.lane == lane
         for thread in threads.tolist():
-            line = timelines(trace).get(thread)
-            if line is None:
-                continue
-            dispatching = code[line.row] == GapKind.DISPATCH
-            end = np.append(line.at_ns[1:], line.at_ns[-1])
-            spans = flatten(line.at_ns[dispatching], end[dispatching])
-            inside += _covered(spans, graph.previous_end_ns, graph.start_ns)
-    kept: Ints = np.maximum(gap - inside - PYTHON_OF_AN_OPERATOR_NS, 0)
-    return kept
+            if (spans := _dispatching(trace).get(thread)) is not None:
+                left = graph.host_left[lane]
+                inside[at] += left.covered(spans, graph.previous_end_ns[at], graph.start_ns[at])
+    kept = np.maximum(gap - inside - PYTHON_OF_AN_OPERATOR_NS, 0)
+    return np.where(graph.own_ns > 0, kept, gap)  # else its dispatch has gone with its call
+
+
+@once_per_trace
+def _dispatching(trace: Trace) -> dict[int, Intervals]:
+    """When each thread dispatches operators."""
+    code, found = activity(trace), {}
+    for thread, line in timelines(trace).items():
+        dispatching = code[line.row] == GapKind.DISPATCH
+        end = np.append(line.at_ns[1:], line.at_ns[-1])
+        found[thread] = flatten(line.at_ns[dispatching], end[dispatching])
+    return found
 
 
 def _usual_latency(graph: Graph) -> int:
@@ -260,6 +307,7 @@ _EDITS: dict[type, Callable[..., Graph]] = {
     AddHostTime: _add_host,
     ScaleDeviceOps: _scale_device,
     DropDeviceOps: _drop_device,
+    MergeDeviceOps: _merge_device,
     ReduceLaunches: _reduce_launches,
     GraphLaunches: _graph_launches,
     MoveToOwnStream: _own_stream,

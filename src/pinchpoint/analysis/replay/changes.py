@@ -46,10 +46,17 @@ class AddHostTime:
 
 @dataclass(frozen=True, eq=False)
 class ScaleDeviceOps:
-    """These ``device_ops`` take ``factor`` of their time: another ceiling, dtype or layout."""
+    """These ``device_ops`` take ``factor`` of their time: another ceiling, dtype or layout.
+
+    One factor for all, or one for each row.
+    The fix leaves ``flops_left`` of their FLOPs and ``bytes_left`` of their bytes, as shares: all
+    of them where the same work is done at a higher rate.
+    """
 
     device_ops: Rows
-    factor: float
+    factor: float | NDArray[np.float64]
+    flops_left: float = 1.0
+    bytes_left: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +64,18 @@ class DropDeviceOps:
     """These ``device_ops`` and the calls that launched them disappear."""
 
     device_ops: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class MergeDeviceOps:
+    """The ``device_ops`` of each ``group`` become one launch: a batch, one copy of many pieces.
+
+    The first of a group does the work of all; the others and their launches disappear. ``group``
+    has a number 0..n-1 for each row.
+    """
+
+    device_ops: Rows
+    group: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +115,7 @@ Change = (
     | AddHostTime
     | ScaleDeviceOps
     | DropDeviceOps
+    | MergeDeviceOps
     | ReduceLaunches
     | GraphLaunches
     | MoveToOwnStream

@@ -19,6 +19,7 @@ from pinchpoint.analysis.launches import main_thread
 from pinchpoint.analysis.replay.blocking import Blocking
 from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY, Nodes, lanes_of
 from pinchpoint.analysis.replay.streams import constraints, free_from, typical_launch_latency_ns
+from pinchpoint.analysis.replay.taken import HostLeft
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
@@ -63,6 +64,7 @@ class Graph:
     lane_threads: tuple[Rows, ...]
     previous_end_ns: Ints  # recorded end of the node before in the lane
     stream_free_ns: Ints  # recorded end of what each stream ran before the window
+    host_left: tuple[HostLeft, ...]  # of each lane's recorded time, after changes
 
 
 def loader_waits(trace: Trace) -> Intervals:
@@ -152,6 +154,7 @@ class _Assembly:
             lane_threads=self.lane_threads,
             previous_end_ns=previous_end,
             stream_free_ns=free_from(self.ops, op_rows, held.stream),
+            host_left=tuple(HostLeft() for _ in self.lane_threads),
         )
 
     def _steps_of_nodes(self) -> Rows:

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.categories import Category, category_of_device_ops
 from pinchpoint.analysis.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
-from pinchpoint.analysis.replay.changes import Change, RemoveRecordingCost
+from pinchpoint.analysis.replay.bound import device_ns, floored, sure_ns
+from pinchpoint.analysis.replay.changes import Change, MoveToOwnStream, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, made_of, range_ns
 from pinchpoint.analysis.replay.simulate import all_passes, simulate
@@ -17,6 +20,7 @@ from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.intervals import covered_before, flatten
 
 MOST_NODES = 12_000  # calls of a replayed window; more steps are left out beyond it
+SAME_STEP_RATIO = 0.05  # recorded steps of one kind differ by as much
 BURST_PERCENTILE = 95  # a round of 16 workers makes one step in 16 wait for all of them
 BURST_RATIO = 3.0  # of the median; steps that vary by themselves stay below it
 
@@ -28,6 +32,8 @@ class Prediction:
     step_ns: int
     range_ns: tuple[int, int]
     base_ns: int  # the step without the changes and without recording cost
+    raw_ns: int | None = None  # as replayed, before it was held against what remains
+    bound_ns: int | None = None  # the least that it can be; see :mod:`bound`
 
     @property
     def saving_ns(self) -> int:
@@ -72,19 +78,27 @@ def replayable(trace: Trace) -> Replayable | None:
     graph = build(trace, found.host_start_ns, found.host_end_ns, chosen)
     if graph is None or not len(graph.op_rows):
         return None
-    counted = _counted(found.typical[chosen])
     periods = (found.end_ns - found.start_ns)[chosen]
+    counted = _counted(found.typical[chosen], periods, found.typical_ns)
     before = int(found.start_ns[chosen.start])
     first, *_, last = (np.array(done.durations_ns) for done in all_passes(graph, before))
     recorded, identity, settled = (float(of[counted].mean()) for of in (periods, first, last))
     return Replayable(graph, counted, recorded, identity, settled, float(last.mean()))
 
 
-def _counted(typical: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The typical steps without the first, which follows a seam when the window is repeated."""
+def _counted(
+    typical: NDArray[np.bool_], periods_ns: NDArray[np.int64], typical_ns: int | None
+) -> NDArray[np.bool_]:
+    """The typical steps without the first, which follows a seam when the window is repeated.
+
+    With it, where the others alone are further from the typical step.
+    """
     rest = typical.copy()
     rest[0] = False
-    return rest if rest.any() else typical
+    if not rest.any() or typical_ns is None:
+        return typical
+    apart = [abs(float(periods_ns[of].mean()) - typical_ns) for of in (rest, typical)]
+    return rest if apart[0] <= max(apart[1], SAME_STEP_RATIO * typical_ns) else typical
 
 
 def _window(trace: Trace, found: Steps, usable: NDArray[np.intp]) -> slice:
@@ -200,21 +214,49 @@ def what_if(
 
     The prediction is the corrected step times the ratio of two replays, with and without the
     changes, so that what replay does not model cancels out. ``every_step`` asks for the mean of
-    all steps in place of the typical one, for causes that show in some steps only.
+    all steps in place of the typical one, for causes that show in some steps only. It is no shorter
+    than the work that the changes leave: :mod:`~pinchpoint.analysis.replay.bound`.
     """
     base, clean = replayable(trace), _clean(trace)
     if base is None or clean is None:
         return None
-    graph = apply(trace, clean.graph, changes)
+    raw = apply(trace, clean.graph, changes)
+    graph = floored(trace, clean.graph, raw, changes)
     periods = base.periods_ns(graph, every_step=every_step)
     known = _before_and_after(trace, base, clean, float(periods.mean()), every_step)
-    if known is None:
+    replayed = base.mean_ns(raw, every_step=every_step)
+    unbound = _before_and_after(trace, base, clean, replayed, every_step)
+    if known is None or unbound is None:
         return None
     before, after = known
+    sure = min(sure_ns(trace, clean.graph, changes, every_step=every_step), before)
+    after = max(after, sure)
     made = made_of(after, graph, clean.graph, periods, saving_ns=before - after)
     cost = _recording_ns(trace) * min(made.host_ns / max(before - made.device_ns, 1.0), 1.0)
     least, most = range_ns(replace(made, recording_ns=cost), AFTER_A_FIX)
-    return Prediction(int(after), (least, min(most, max(int(before), int(after)))), int(before))
+    least = min(max(least, ceil(sure)), int(after))
+    most = min(most, max(int(before), int(after)))
+    return Prediction(int(after), (least, most), int(before), int(unbound[1]), int(sure))
+
+
+def after_saving(
+    trace: Trace, saving_ns: tuple[int, int], leaves_ns: int | None = None
+) -> Prediction | None:
+    """The step after a fix whose least and most saving is known otherwise than by replay.
+
+    It is no shorter than ``leaves_ns`` of device work, by default all that is recorded, collectives
+    beside the rest.
+    """
+    base = corrected_step_ns(trace)
+    if base is None:
+        return None
+    if leaves_ns is None:
+        apart = np.flatnonzero(category_of_device_ops(trace) == Category.COLLECTIVE)
+        leaves_ns = ceil(device_ns(trace, (MoveToOwnStream(apart),)))
+    bound = min(leaves_ns, base)
+    most, middle, least = base - saving_ns[0], base - sum(saving_ns) // 2, base - saving_ns[1]
+    step, low, high = (max(after, bound) for after in (middle, least, most))
+    return Prediction(step, (low, high), base, max(middle, 0), bound)
 
 
 def _before_and_after(

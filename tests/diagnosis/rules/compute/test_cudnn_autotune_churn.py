@@ -1,5 +1,6 @@
 import pytest
 
+from pinchpoint.diagnosis.rules.compute.cudnn_autotune_churn import NEW_SHAPE_NS
 from pinchpoint.trace import ApiKind
 from program import Program
 
@@ -42,3 +43,17 @@ def test_other_operators_that_wait_are_not_meant(outcome):
             p.kernel("getrf", 200)
             p.sync()
     assert outcome("cudnn-autotune-churn", p.trace()).answer == "clear"
+
+
+def test_a_new_shape_costs_its_plan_without_the_search_too(predicted):
+    p = Program()
+    for _ in p.steps(6):
+        for searches in (True, False):
+            with p.row("aten::conv2d"), p.row("aten::cudnn_convolution"):
+                p.busy(20_000 if searches else 100)
+                for _ in range(TRIES * searches):
+                    p.kernel("candidate", 200)
+                    p.sync("cudaEventSynchronize", ApiKind.SYNC_EVENT)
+                p.kernel("implicit_gemm", 200)
+    after_ns = predicted(p.trace(), "cudnn-autotune-churn")
+    assert after_ns == pytest.approx(NEW_SHAPE_NS + 100e3, rel=0.1)

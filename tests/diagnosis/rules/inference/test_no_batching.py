@@ -1,5 +1,7 @@
 import pytest
 
+from pinchpoint.analysis.replay.predict import what_if
+from pinchpoint.trace import Device
 from program import Program
 
 REQUESTS, HOST_US = 8, 100
@@ -42,3 +44,18 @@ def test_other_steps_are_not_meant(outcome, trace):
 
 def test_without_shapes_it_cannot_be_told(outcome):
     assert outcome("no-batching", serving(shapes=False)).answer == "not checked"
+
+
+def test_requests_that_fill_the_device_take_as_long_together(outcome):
+    p = Program()
+    p.builder.devices[:] = [Device(0, "NVIDIA H100 80GB HBM3", multiprocessors=132)]
+    for _ in p.steps(6):
+        for _ in range(REQUESTS):
+            for width in (4096, 2048):
+                shapes = [[1, 512, width], [width, width]]
+                with p.row("aten::linear", shapes=shapes, dtypes=["c10::BFloat16"] * 2):
+                    p.kernel("gemm", 500, grid="[264, 1, 1]")
+    trace = p.trace()
+    (finding,) = outcome("no-batching", trace).findings
+    found = what_if(trace, finding.changes)
+    assert found.step_ns == found.raw_ns == pytest.approx(REQUESTS * 2 * 500e3, rel=0.01)

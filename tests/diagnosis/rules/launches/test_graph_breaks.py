@@ -1,5 +1,6 @@
 import pytest
 
+from pinchpoint.diagnosis.rules.launches.graph_breaks import COMPILED_LAUNCH_NS
 from pinchpoint.trace import HostKind
 from program import Program
 
@@ -40,3 +41,17 @@ def test_in_one_region_the_host_does_the_work_of_one(predicted):
 )
 def test_other_steps_are_whole(outcome, trace):
     assert outcome("graph-breaks", trace).answer == "clear"
+
+
+def test_kernels_are_launched_in_one_region_as_well(predicted):
+    kernels = 100
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("model.py(20): forward"):
+            for i in range(REGIONS):
+                with p.row(f"Torch-Compiled Region: {i}/0", kind=HostKind.ANNOTATION):
+                    for _ in range(kernels // REGIONS):
+                        p.busy(20)
+                        p.kernel("triton_poi_fused_add_0", 1)
+    launches = REGIONS * (kernels // REGIONS)
+    assert predicted(p.trace(), "graph-breaks") >= launches * COMPILED_LAUNCH_NS

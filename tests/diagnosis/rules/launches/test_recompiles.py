@@ -42,3 +42,14 @@ def test_a_graph_for_each_new_shape_costs_the_mean_step(gain):
 )
 def test_other_slow_calls_are_no_compilation(outcome, trace):
     assert outcome("recompiles", trace).answer == "clear"
+
+
+def test_what_a_call_launches_is_launched_without_compiling_too(predicted):
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame(CONVERT):
+            p.busy(30_000)
+            with p.row("triton_poi_fused_add_0"):
+                p.kernel("triton_poi_fused_add_0", 10_000)
+        p.sync()
+    assert predicted(p.trace(), "recompiles") == pytest.approx(10e6, rel=0.05)

@@ -44,3 +44,16 @@ def test_takes_the_place_of_a_metric_on_the_host(ranked, predicted):
 )
 def test_other_copies_are_not_meant(outcome, trace):
     assert outcome("sampling-on-cpu", trace).answer == "clear"
+
+
+def test_the_model_that_the_function_calls_goes_on_working(predicted):
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("generate.py(60): next_token"):
+            with p.frame("model.py(5): forward"):
+                for _ in range(4):
+                    p.kernel("gemv", 300)
+            with p.row("aten::to"), p.row("aten::copy_", shapes=[(BATCH, VOCABULARY)] * 2):
+                p.copy(1 << 20, 100, MemoryKind.DEVICE, MemoryKind.PAGEABLE, waits=True)
+            p.host("numpy/random/mtrand.py(1): choice", NUMPY_US)
+    assert predicted(p.trace(), "sampling-on-cpu") == pytest.approx(1_200e3, rel=0.05)

@@ -70,7 +70,7 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=spans.ns_per_step,
         changes=(
             RemoveHostTime(*_shortened(start, end)),
-            ScaleDeviceOps(copies, LEFT_RATIO),
+            ScaleDeviceOps(copies, LEFT_RATIO, bytes_left=0.0),
         ),
         location=spans.place,
         fix="Use the device's own backend",

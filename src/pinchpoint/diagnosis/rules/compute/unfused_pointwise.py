@@ -59,6 +59,7 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     longest = int((chains.count(chains.chain >= 0) * chosen).max())
     before = chains.total(chains.bytes)[chosen].sum()
+    fewer = float(_fused_bytes(chains)[chosen].sum() / before)
     yield Found(
         summary=(
             f"{work.count:.0f} elementwise kernels a step pass over large tensors one after the"
@@ -66,7 +67,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         evidence=(*work.evidence, Evidence("longest chain", longest, "kernels")),
         cost_ns_per_step=work.ns_per_step,
-        changes=(ScaleDeviceOps(work.rows, float(_fused_bytes(chains)[chosen].sum() / before)),),
+        changes=(ScaleDeviceOps(work.rows, fewer, bytes_left=fewer),),
         location=work.place,
         fix="Let a compiler fuse them, or use the library's fused operation",
         hint="model = torch.compile(model)",

@@ -18,11 +18,8 @@ Where requests are rare, and latency of one is what counts.
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from pinchpoint.analysis.in_steps import device_ops_in_steps
 from pinchpoint.analysis.passes import repeated_passes
-from pinchpoint.analysis.replay import DropDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.replay import MergeDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.workload import workload
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.locate import location_of
@@ -51,10 +48,6 @@ def check(trace: Trace) -> Iterator[Found]:
     passes = repeated_passes(trace)
     if passes is None or work.leading_dims[0] != 1 or passes.repeats < FEWEST_PASSES:
         return
-    ops = trace.device_ops
-    assert ops is not None
-    extra = passes.later_rows
-    inside = np.isin(ops.filled("host_op", len(host)), passes.rows_inside(trace, extra))
     first = int(passes.first_row)
     yield Found(
         summary=f"{passes.repeats} requests a step go through the model one by one, each alone",
@@ -70,8 +63,8 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         cost_ns_per_step=None,
         changes=(
-            ScaleHostSpans(extra, 0.0),
-            DropDeviceOps(np.flatnonzero(inside & device_ops_in_steps(trace))),
+            ScaleHostSpans(passes.later_rows, 0.0),
+            MergeDeviceOps(*passes.same_work(trace)),
         ),
         location=location_of(trace, first),
         fix="Run the waiting requests together as one batch",

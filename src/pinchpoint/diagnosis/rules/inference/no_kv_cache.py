@@ -21,15 +21,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.in_steps import device_ops_in_steps, rows_in_steps
+from pinchpoint.analysis.launched_calls import launched_calls
 from pinchpoint.analysis.launches import main_thread
 from pinchpoint.analysis.replay import AddHostTime, RemoveHostTime, ScaleDeviceOps
 from pinchpoint.analysis.workload import workload
+from pinchpoint.diagnosis.attainable import attainable, scaled
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import beyond_usual, outermost
-from pinchpoint.trace.arrays import Rows
 from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.named import rows_named
 
 RULE = Rule(needs=("host_ops", "device_ops"), record=SHAPES, advice=NO_HINT)
@@ -39,7 +41,7 @@ FEWEST_STEPS = 2  # to see a length grow
 SHORTEST_PREFIX = 16
 ATTENTION_HOST_NS = 100_000  # host time of one attention call whose shape is known already
 CACHE_WRITE_NS = 20_000  # host time of writing a token's key and value, two eager operators
-ONE_TOKEN_RATIO = 0.05  # device time of one token against a prefix: weights are read all the same
+ONE_TOKEN_RATIO = 0.05  # device time of one token against a prefix, but for reading weights
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -78,7 +80,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         cost_ns_per_step=None,
         changes=(
-            ScaleDeviceOps(np.flatnonzero(device_ops_in_steps(trace)), ONE_TOKEN_RATIO),
+            *_of_one_token(trace),
             _new_shapes(trace, rows),
             AddHostTime(_first_calls(trace, rows), CACHE_WRITE_NS),
         ),
@@ -86,6 +88,18 @@ def check(trace: Trace) -> Iterator[Found]:
         hint="model.generate(..., use_cache=True)",
         confirm='pinchpoint bench ab -- "python generate.py" "python generate_cached.py"',
     )
+
+
+def _of_one_token(trace: Trace) -> Iterator[ScaleDeviceOps]:
+    """Device work of the new token alone: products read their weights, whatever they compute."""
+    rows = np.flatnonzero(device_ops_in_steps(trace))
+    well, shares = attainable(trace), {"flops_left": ONE_TOKEN_RATIO, "bytes_left": ONE_TOKEN_RATIO}
+    weighted = np.zeros(0, np.bool_)
+    if well is not None:
+        weighted = ~np.isnan(launched_calls(trace).numbers(well.weights_ns)[rows])
+        yield scaled(trace, rows[weighted], well.weights_ns, ONE_TOKEN_RATIO, **shares)
+    rest = rows[~weighted] if well is not None else rows
+    yield ScaleDeviceOps(rest, ONE_TOKEN_RATIO, **shares)
 
 
 def _new_shapes(trace: Trace, attention: Rows) -> RemoveHostTime:

@@ -46,7 +46,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,
-        changes=without(trace, spans.rows),
+        changes=without(trace, spans.rows, only_on_host=True),
         location=spans.place,
         fix="Compile for dynamic shapes, or pad inputs to a few sizes",
         hint="torch.compile(model, dynamic=True)  # TORCH_LOGS=recompiles names the guard",

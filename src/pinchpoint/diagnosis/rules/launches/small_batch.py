@@ -24,6 +24,7 @@ import numpy as np
 
 from pinchpoint.analysis.in_steps import per_step
 from pinchpoint.analysis.kernels import blocks_of_device_ops
+from pinchpoint.analysis.replay.merging import grows_ratio
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.workload import workload
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -65,6 +66,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if filled > FILLED_RATIO or device > BUSY_RATIO * step:
         return
     full = device * filled  # what these items take of a device that is filled
+    took = ops["duration_ns"][launches.rows] * grows_ratio(trace)[launches.rows]
     yield Found(
         summary=(
             f"A step trains on {items} items: kernels use {filled:.0%} of the multiprocessors, and"
@@ -80,6 +82,7 @@ def check(trace: Trace) -> Iterator[Found]:
             round(step - (1 + UNSURE_RATIO) * full),
             round(step - (1 - UNSURE_RATIO) * full),
         ),
+        leaves_ns_per_step=round((1 - UNSURE_RATIO) * per_step(trace, float(took.sum()))),
         consequence="the gain is per item: a step keeps its length and does more",
         location=launches.place,
         fix="Train on larger batches, until a step begins to take longer",

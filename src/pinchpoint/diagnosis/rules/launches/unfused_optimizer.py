@@ -21,7 +21,7 @@ import numpy as np
 
 from pinchpoint.analysis.ancestry import nearest, parents
 from pinchpoint.analysis.in_steps import per_step
-from pinchpoint.analysis.replay import ScaleDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.replay import ReduceLaunches, ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import host_spans, named
@@ -58,6 +58,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if work is None or work.count / spans.count < FEWEST_LAUNCHES:
         return
     launches = per_step(trace, len(work.rows))
+    fewer = FUSED_LAUNCHES * spans.count / launches
     yield Found(
         summary=(
             f"The optimizer launches {launches:.0f} kernels a step, parameter by parameter,"
@@ -70,8 +71,9 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         cost_ns_per_step=spans.ns_per_step,
         changes=(
-            ScaleHostSpans(spans.rows, FUSED_LAUNCHES * spans.count / launches),
-            ScaleDeviceOps(work.rows, SINGLE_PASS_RATIO),
+            ScaleHostSpans(spans.rows, fewer),
+            ReduceLaunches(work.rows, fewer),
+            ScaleDeviceOps(work.rows, SINGLE_PASS_RATIO, bytes_left=SINGLE_PASS_RATIO),
         ),
         location=spans.place,
         fix="Use the fused optimizer, or foreach",

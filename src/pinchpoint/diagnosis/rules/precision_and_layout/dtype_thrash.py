@@ -65,7 +65,10 @@ def check(trace: Trace) -> Iterator[Found]:
             Evidence("work in the wide type between them", slower, "ns per step"),
         ),
         cost_ns_per_step=work.ns_per_step,
-        changes=(DropDeviceOps(casts), ScaleDeviceOps(wide, HALF_THE_BYTES)),
+        changes=(
+            DropDeviceOps(casts),
+            ScaleDeviceOps(wide, HALF_THE_BYTES, bytes_left=HALF_THE_BYTES),
+        ),
         location=work.place,
         fix="Keep activations in one type: elementwise kernels compute in float32 inside anyway",
         hint="y = F.silu(x)  # in place of F.silu(x.float()).to(x.dtype)",

@@ -58,7 +58,7 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=work.ns_per_step,
         changes=(
             _in_single(trace, work.rows[product]),
-            ScaleDeviceOps(work.rows[~product], HALF_THE_BYTES),
+            ScaleDeviceOps(work.rows[~product], HALF_THE_BYTES, bytes_left=HALF_THE_BYTES),
         ),
         location=work.place,
         fix="Make the data float32 where it is created, and let products use TF32",
@@ -79,7 +79,7 @@ def _double(trace: Trace) -> NDArray[np.bool_]:
 def _in_single(trace: Trace, rows: NDArray[np.intp]) -> ScaleDeviceOps:
     well = attainable(trace)
     if well is None:
-        return ScaleDeviceOps(rows, USUAL_RATIO)
+        return ScaleDeviceOps(rows, USUAL_RATIO, bytes_left=HALF_THE_BYTES)
     spec = well.spec
     dtype = "tf32" if spec.peak_flop_per_s("tf32") else "fp32"
     double = spec.peak_flop_per_s("fp64_matrix") or spec.peak_flop_per_s("fp64")
@@ -89,4 +89,4 @@ def _in_single(trace: Trace, rows: NDArray[np.intp]) -> ScaleDeviceOps:
     def as_single(of: LaunchedCall) -> float | None:
         return well.product_ns(of, dtype)
 
-    return scaled(trace, rows, as_single, usual)
+    return scaled(trace, rows, as_single, usual, bytes_left=HALF_THE_BYTES)

@@ -56,7 +56,7 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     norms = device_work(trace, _channels_first_norms(trace), "batch normalisation in this layout")
     # Their launches are short calls inside the library: only their time on the device counts.
-    changes: tuple[Change, ...] = (ScaleDeviceOps(work.rows, 0.0),)
+    changes: tuple[Change, ...] = (ScaleDeviceOps(work.rows, 0.0, 0.0, 0.0),)
     evidence, well = work.evidence, attainable(trace)
     if norms is not None and well is not None:
         changes += (scaled(trace, norms.rows, lambda of: _channels_last_ns(well, of), 1.0),)

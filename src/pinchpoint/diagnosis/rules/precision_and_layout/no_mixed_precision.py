@@ -22,6 +22,7 @@ Where a trial showed that the result suffers.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,7 @@ RULE = Rule(
 
 MOSTLY_RATIO = 0.5  # of the matrix work in 32-bit formats on matrix units, else it is not the rule
 HALF_THE_TIME = 0.5  # twice the peak for a convolution, half the bytes for what follows it
+HALF_THE_BYTES = 0.5
 USUAL_ATTENTION_RATIO = 0.12  # 28 TFLOP/s in float32, 260 in bf16 on an H100
 
 PICTURE_DIMENSIONS = 4  # batch, channel, height, width; or batch, head, token, width
@@ -91,7 +93,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,
-        changes=(*_in_16_bits(trace, work), ScaleDeviceOps(_between(trace), HALF_THE_TIME)),
+        changes=(*_in_16_bits(trace, work), _in_half(_between(trace))),
         location=work.place,
         fix="Run forward and loss under bfloat16 autocast",
         hint='with torch.autocast("cuda", dtype=torch.bfloat16): loss = model(x)',
@@ -130,13 +132,18 @@ def _in_16_bits(trace: Trace, work: DeviceWork) -> Iterator[Change]:
     category = category_of_device_ops(trace)[work.rows]
     products = work.rows[category == Category.GEMM]
     attention = work.rows[category == Category.ATTENTION]
-    yield ScaleDeviceOps(work.rows[category == Category.CONVOLUTION], HALF_THE_TIME)
+    yield _in_half(work.rows[category == Category.CONVOLUTION])
     if well is None:
-        yield ScaleDeviceOps(products, HALF_THE_TIME)
-        yield ScaleDeviceOps(attention, USUAL_ATTENTION_RATIO)
+        yield _in_half(products)
+        yield _in_half(attention, USUAL_ATTENTION_RATIO)
         return
-    yield scaled(trace, products, lambda of: well.product_ns(of, "bf16"), HALF_THE_TIME)
-    yield scaled(trace, attention, lambda of: _attention_ns(well, of), USUAL_ATTENTION_RATIO)
+    product_ns, attention_ns = partial(well.product_ns, dtype="bf16"), partial(_attention_ns, well)
+    yield scaled(trace, products, product_ns, HALF_THE_TIME, bytes_left=HALF_THE_BYTES)
+    yield scaled(trace, attention, attention_ns, USUAL_ATTENTION_RATIO, bytes_left=HALF_THE_BYTES)
+
+
+def _in_half(rows: np.ndarray, factor: float = HALF_THE_TIME) -> ScaleDeviceOps:
+    return ScaleDeviceOps(rows, factor, bytes_left=HALF_THE_BYTES)
 
 
 def _attention_ns(well: Attainable, of: LaunchedCall) -> float | None:

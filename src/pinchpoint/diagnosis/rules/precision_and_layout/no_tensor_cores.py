@@ -18,10 +18,12 @@ Where ten bits of mantissa in the inputs of products are not enough.
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pinchpoint.analysis.categories import Category, category_of_device_ops
 from pinchpoint.analysis.precision import MatrixUnits, Precision, precision_of_device_ops
 from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.analysis.replay.limits import limits_ns
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import DEVICE, Record
@@ -66,12 +68,21 @@ def check(trace: Trace) -> Iterator[Found]:
         summary=f"float32 products run outside the tensor cores, {duration(cost)} of each step",
         evidence=work.evidence,
         cost_ns_per_step=cost,
-        changes=(ScaleDeviceOps(work.rows, 1 / _speedup(trace)),),
+        changes=(ScaleDeviceOps(work.rows, _left_ratio(trace, work.rows)),),
         location=work.place,
         fix="Let float32 products use TF32, or use bfloat16 autocast",
         hint='torch.set_float32_matmul_precision("high")',
         confirm="pinchpoint try --knob tf32 -- python train.py",
     )
+
+
+def _left_ratio(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Of each product's time, what TF32 leaves: not less than moving its operands takes."""
+    assert trace.device_ops is not None
+    took = trace.device_ops["duration_ns"][rows]
+    least = np.maximum(*(limit[rows] for limit in limits_ns(trace)))
+    ratio: NDArray[np.float64] = np.maximum(least / took, 1 / _speedup(trace))
+    return ratio
 
 
 def _speedup(trace: Trace) -> float:

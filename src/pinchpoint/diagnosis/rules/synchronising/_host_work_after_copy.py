@@ -60,5 +60,5 @@ def host_work_after_copy(trace: Trace, reason: WaitReason) -> HostWork | None:
             moved, copies.waited_ns, copies.place, copies.evidence, copies.dropped, False
         )
     evidence = (*copies.evidence, *spans.evidence)
-    dropped = (*without(trace, spans.rows), *copies.dropped)
+    dropped = (*without(trace, spans.rows, only_on_host=True), *copies.dropped)
     return HostWork(moved, spans.ns_per_step, spans.place, evidence, dropped, True)

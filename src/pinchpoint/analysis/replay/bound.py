@@ -1,0 +1,222 @@
+"""The least that a step can take after a fix: nothing that the fix leaves in place is free.
+
+Two floors, both worked out from what the changes name and not from how replay applies them:
+
+- A graph in which every call, gap and operation has at least what the changes leave of it.
+  Replayed, it is the longest chain through what remains: launch, kernel, wait, next launch, and
+  batches of a loader that come when they came. A prediction is never below it.
+- What no doubt about hosts and clocks can take away: the device work that remains in each stream,
+  each kernel as fast as its fastest recorded one, and a share of the host work that remains on the
+  thread of the steps. No stated range begins below it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.launches import own_work
+from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS, work_between_operators
+from pinchpoint.analysis.replay.changes import (
+    Change,
+    DropDeviceOps,
+    DropSyncs,
+    GraphLaunches,
+    MergeDeviceOps,
+    MoveToOwnStream,
+    ReduceLaunches,
+    RemoveHostTime,
+    ScaleDeviceOps,
+    ScaleHostSpans,
+)
+from pinchpoint.analysis.replay.graph import Graph
+from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY
+from pinchpoint.analysis.replay.limits import best_ns, done_elsewhere, limits_ns
+from pinchpoint.analysis.replay.merging import merged_ratio
+from pinchpoint.analysis.replay.ranges import AFTER_A_FIX
+from pinchpoint.analysis.replay.streams import stream_ids
+from pinchpoint.analysis.replay.taken import covered
+from pinchpoint.analysis.steps import steps
+from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.intervals import Intervals, covered_before, flatten
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+# Host work differs between runs of one program: ranges allow for as much, and so must their floor.
+SURE_HOST_RATIO = 1 - AFTER_A_FIX.host[0]
+
+
+def floored(trace: Trace, before: Graph, after: Graph, changes: Sequence[Change]) -> Graph:
+    """``after``, made from ``before`` by ``changes``, with at least what these leave of it."""
+    ops = trace.device_ops
+    assert ops is not None
+    device = left_on_device_ns(trace, changes, ops["duration_ns"].astype(np.float64))
+    gap, own = left_on_host_ns(trace, before, changes)
+    least = np.floor(device[after.op_rows]).astype(np.int64)
+    return replace(
+        after,
+        op_duration_ns=np.maximum(after.op_duration_ns, least),
+        gap_ns=np.maximum(after.gap_ns, gap),
+        own_ns=np.maximum(after.own_ns, own),
+    )
+
+
+def left_on_device_ns(trace: Trace, changes: Sequence[Change], took_ns: Floats) -> Floats:
+    """The least time of each row of ``device_ops`` that the changes leave of ``took_ns``."""
+    left = took_ns.copy()
+    dropped = _dropped(trace, changes)
+    gone = done_elsewhere(trace, dropped) if dropped.any() else dropped
+    for change in changes:
+        match change:
+            case ScaleDeviceOps(device_ops=rows, flops_left=flops, bytes_left=size):
+                computing, moving = limits_ns(trace)
+                limit = np.maximum(flops * computing[rows], size * moving[rows])
+                left[rows] = np.minimum(left[rows], limit)
+            case DropDeviceOps(device_ops=rows):
+                left[rows] = np.where(gone[rows], 0.0, left[rows])
+            case MergeDeviceOps(device_ops=rows, group=group):
+                ratio = merged_ratio(trace, rows, group)
+                together = np.bincount(group, left[rows]) * ratio
+                left[rows] = 0.0
+                numbers, first = np.unique(group, return_index=True)
+                left[rows[first]] = together[numbers]
+    return left
+
+
+def _dropped(trace: Trace, changes: Sequence[Change]) -> Mask:
+    mask: Mask = np.zeros(len(trace.device_ops or ()), np.bool_)
+    for change in changes:
+        if isinstance(change, DropDeviceOps):
+            mask[change.device_ops] = True
+    return mask
+
+
+def left_on_host_ns(trace: Trace, graph: Graph, changes: Sequence[Change]) -> tuple[Ints, Ints]:
+    """The least gap before each node, and the least time of its call, that the changes leave.
+
+    Whatever a change touches may go, but for launches of device work that remains.
+    """
+    gap, own = graph.gap_ns.copy(), graph.own_ns.copy()
+    for lane, threads in enumerate(graph.lane_threads):
+        at = np.flatnonzero(graph.lane == lane)
+        spans = _touched(trace, changes, lane, threads)
+        start, end = graph.start_ns[at], graph.start_ns[at] + graph.own_ns[at]
+        inside = covered(spans, graph.previous_end_ns[at], start)
+        gap[at] = np.where(gap[at] > 0, np.maximum(gap[at] - inside, 0), gap[at])
+        own[at] = np.maximum(own[at] - covered(spans, start, end), 0)
+    launching, nodes = _launches_touched(trace, graph, changes)
+    if nodes.any():
+        dispatch = np.maximum(graph.gap_ns - work_between_operators(trace, graph), 0)
+        less = np.maximum(gap - dispatch, np.minimum(gap, 0))
+        gap, own = np.where(nodes, less, gap), np.where(nodes, 0, own)
+    own[_calls_touched(graph, changes)] = 0
+    bare = np.minimum(graph.own_ns, LEAST_LAUNCH_NS)
+    return gap, np.where(launching, np.maximum(own, bare), own)
+
+
+def _touched(
+    trace: Trace, changes: Sequence[Change], lane: int, threads: NDArray[np.intp]
+) -> Intervals:
+    """Host time of a lane that changes name."""
+    host = trace.host_ops
+    starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for change in changes:
+        if isinstance(change, RemoveHostTime) and lane == MAIN_LANE:
+            starts.append(change.start_ns)
+            ends.append(change.end_ns)
+        if isinstance(change, ScaleHostSpans) and host is not None:
+            rows = change.host_ops[np.isin(host["thread"][change.host_ops], threads)]
+            starts.append(host["start_ns"][rows])
+            ends.append(host.end_ns[rows])
+    return flatten(np.concatenate(starts), np.concatenate(ends))
+
+
+def _launches_touched(trace: Trace, graph: Graph, changes: Sequence[Change]) -> tuple[Mask, Mask]:
+    """Nodes that go on launching device work, and those whose dispatch changes may take."""
+    gone = np.zeros(len(graph.op_rows), np.bool_)
+    captured = False
+    for change in changes:
+        match change:
+            case DropDeviceOps(device_ops=rows) | ReduceLaunches(device_ops=rows):
+                gone |= np.isin(graph.op_rows, rows)
+            case MergeDeviceOps(device_ops=rows):
+                gone |= np.isin(graph.op_rows, rows)
+            case GraphLaunches(device_ops=rows):
+                gone |= np.isin(graph.op_rows, rows)
+                captured = True
+    fewer = np.zeros(len(graph.lane), np.bool_)
+    fewer[graph.op_node[gone]] = True
+    still = np.zeros(len(graph.lane), np.bool_)
+    still[graph.op_node[~gone]] = True
+    # A graph takes what lies between its launches too: events, queries, other calls.
+    return still & ~fewer, np.ones(len(fewer), np.bool_) if captured else fewer
+
+
+def _calls_touched(graph: Graph, changes: Sequence[Change]) -> Mask:
+    rows = [c.api_calls for c in changes if isinstance(c, DropSyncs)]
+    hit: Mask = np.isin(graph.api_rows, np.concatenate(rows) if rows else [])
+    hit &= graph.api_rows != NO_DEPENDENCY
+    return hit
+
+
+@dataclass(frozen=True, eq=False)
+class _InSteps:
+    """Time of each device operation inside the steps, what its stream did before left out."""
+
+    stream: NDArray[np.intp]
+    inside_ns: Ints
+    count: int  # of steps
+
+
+def sure_ns(trace: Trace, before: Graph, changes: Sequence[Change], *, every_step: bool) -> float:
+    """The least that a step can be, whatever is in doubt: device work and host work that remain."""
+    gap, own = left_on_host_ns(trace, before, changes)
+    main = before.lane == MAIN_LANE  # gaps of other threads are mostly waiting for this one
+    host = SURE_HOST_RATIO * float((gap + own)[main].sum()) / before.steps
+    return max(device_ns(trace, changes, every_step=every_step), host)
+
+
+def device_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = False) -> float:
+    """Device work a step that the changes leave, in the stream that has most of it."""
+    steps_of = (_every_step if every_step else _typical_steps)(trace)
+    if not len(steps_of.inside_ns) or not steps_of.count:
+        return 0.0
+    left = np.minimum(left_on_device_ns(trace, changes, best_ns(trace)), steps_of.inside_ns)
+    stream = steps_of.stream.copy()
+    for change in changes:
+        if isinstance(change, MoveToOwnStream):
+            stream[change.device_ops] = stream.max() + 1
+    return float(np.bincount(stream, left).max()) / steps_of.count
+
+
+@once_per_trace
+def _typical_steps(trace: Trace) -> _InSteps:
+    return _in_steps(trace, steps(trace).typical)
+
+
+@once_per_trace
+def _every_step(trace: Trace) -> _InSteps:
+    found = steps(trace)
+    return _in_steps(trace, found.complete if found.complete.any() else found.typical)
+
+
+def _in_steps(trace: Trace, chosen: Mask) -> _InSteps:
+    ops, found = trace.device_ops, steps(trace)
+    if ops is None or not len(ops):
+        return _InSteps(np.zeros(0, np.intp), np.zeros(0, np.int64), 0)
+    stream, start, end = stream_ids(ops), ops["start_ns"].astype(np.int64), ops.end_ns
+    order = np.lexsort((start, stream))
+    # Shifted by stream, one running maximum serves all of them.
+    apart = stream[order] * (int(end.max()) + 1)
+    reach = np.maximum.accumulate(end[order] + apart)
+    begun = start.copy()
+    begun[order[1:]] = np.maximum(start[order[1:]], reach[:-1] - apart[1:])
+    windows = flatten(found.start_ns[chosen], found.end_ns[chosen])
+    end = np.maximum(end, begun)
+    inside = covered_before(windows, end) - covered_before(windows, begun)
+    mine = np.zeros(len(ops), np.bool_)
+    mine[own_work(trace)] = True
+    return _InSteps(stream, np.where(mine, inside, 0), int(chosen.sum()))
