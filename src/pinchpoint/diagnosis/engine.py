@@ -10,7 +10,9 @@ from types import ModuleType
 import numpy as np
 
 from pinchpoint.analysis.in_steps import judged_steps
-from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns, what_if
+from pinchpoint.analysis.mean_what_if import covered_ratio, step_base_ns, what_if_mean
+from pinchpoint.analysis.replay import Change
+from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.diagnosis import rules
 from pinchpoint.diagnosis.missing import missing
 from pinchpoint.diagnosis.rule import (
@@ -87,17 +89,19 @@ def diagnose(trace: Trace) -> Diagnosis:
     ranked.sort(key=lambda r: (-r.saving_ns, r.id))
     ranked = _specific_first(trace, ranked)
     kept: list[Ranked] = []
-    for candidate in ranked:
+    for candidate in (r for r in ranked if not _residual(r.id)):
         if not candidate.finding.changes:
             kept += [candidate] if _material(trace, candidate) else []
             continue
         on_top = _on_top(trace, kept, candidate)
         if on_top is not None:
             kept.append(on_top)
+    known = [c for r in kept for c in r.finding.changes]
+    kept += [r for r in ranked if _residual(r.id) and _unexplained(trace, known, r)]
     kept.sort(key=lambda r: (-r.saving_ns, r.id))
     kept = sorted(_specific_first(trace, kept), key=lambda r: len(r.given))
     timed = [r for r in kept if r.finding.changes]
-    together = what_if(trace, [c for r in timed for c in r.finding.changes])
+    together = what_if_mean(trace, [c for r in timed for c in r.finding.changes])
     return Diagnosis(tuple(kept), together if len(timed) > 1 else None, outcomes)
 
 
@@ -121,8 +125,8 @@ def _on_top(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | Non
         return candidate if _material(trace, candidate) else None
     every_step = _periodic(candidate.id)
     before = [c for r in kept for c in r.finding.changes]
-    first = what_if(trace, before, every_step=every_step)
-    both = what_if(trace, [*before, *candidate.finding.changes], every_step=every_step)
+    first = what_if_mean(trace, before, every_step=every_step)
+    both = what_if_mean(trace, [*before, *candidate.finding.changes], every_step=every_step)
     if first is None or both is None:
         return candidate if _material(trace, candidate) else None
     more = replace(candidate, predicted=both, saving_ns=first.step_ns - both.step_ns)
@@ -134,10 +138,20 @@ def _on_top(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | Non
     return replace(more, given=tuple(r.id for r in kept if r.finding.changes))
 
 
+def _residual(id_: str) -> bool:
+    return bool(getattr(rule_modules()[id_], "RESIDUAL", False))
+
+
+def _unexplained(trace: Trace, known: list[Change], candidate: Ranked) -> bool:
+    """Whether a residual finding pays, and what others change covers less than half of it."""
+    own = candidate.finding.changes
+    return _material(trace, candidate) and 2 * covered_ratio(trace, known, own) < 1
+
+
 def _predict(trace: Trace, id_: str, finding: Finding) -> Ranked:
     if finding.saving_ns_per_step is not None:
         least, most = finding.saving_ns_per_step
-        base = corrected_step_ns(trace)
+        base = step_base_ns(trace)
         middle = (least + most) // 2
         if base is None:
             return Ranked(id_, finding, None, middle)
@@ -145,7 +159,7 @@ def _predict(trace: Trace, id_: str, finding: Finding) -> Ranked:
         return Ranked(id_, finding, after, middle)
     predicted = None
     if finding.changes:
-        predicted = what_if(trace, finding.changes, every_step=_periodic(id_))
+        predicted = what_if_mean(trace, finding.changes, every_step=_periodic(id_))
     return Ranked(id_, finding, predicted, predicted.saving_ns if predicted else 0)
 
 

@@ -8,6 +8,7 @@ A rule is one module in ``diagnosis/rules``. Its name with dashes is its id (``s
 ``PARENT``    optional id of the more general cause, which yields when this one is found
 ``GENERIC``   optional True: it fits nearly every slow host; specific causes are told before it
 ``PERIODIC``  optional True: the cause may show in some steps only, and the mean step tells
+``RESIDUAL``  optional True: it names what no other finding explains, and yields to those that do
 ``check``     ``check(trace) -> Iterator[Finding]``; pure, no I/O, knows no other rule
 ``check_job`` optional: the same for all ranks of a job together, where one rank cannot tell
 

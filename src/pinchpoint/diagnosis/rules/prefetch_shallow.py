@@ -21,16 +21,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.replay import ScaleHostSpans
-from pinchpoint.diagnosis.loading import LEAST_WAIT_NS, READY_BATCH_RATIO, loads
+from pinchpoint.diagnosis.exceptions import evidence, how_often
+from pinchpoint.diagnosis.loading import LEAST_WAIT_NS, READY_BATCH_RATIO, Loads, loads
+from pinchpoint.diagnosis.rare_waits import (
+    PREFETCH_FACTOR,
+    SLOW_BATCH_RATIO,
+    RareWaits,
+    rare_waits,
+)
 from pinchpoint.diagnosis.rule import Evidence, Finding, NotChecked
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 NEEDS = ("host_ops",)
 RECORD = "Python stacks, over some hundred steps: with_stack=True"
 PARENT = "dataloader-starved"
 PERIODIC = True
 
-PREFETCH_FACTOR = 2  # batches ahead for each worker, as torch has it unless told otherwise
 FEWEST_WAITS = 2  # one is an incident
 
 
@@ -38,6 +45,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     """Waits after which the queue fills up again."""
     found, host = loads(trace), trace.host_ops
     if found is None or host is None or not found.in_workers:
+        return
+    rare = None if found.starving else rare_waits(trace, found)
+    if rare is not None and (rare.slower_ratio or 0) >= SLOW_BATCH_RATIO:
+        yield _slow_batch(trace, found, rare)
         return
     waiting = host["duration_ns"][found.spans.rows] >= LEAST_WAIT_NS
     if waiting.sum() < FEWEST_WAITS:
@@ -66,6 +77,29 @@ def check(trace: Trace) -> Iterator[Finding]:
         confirm="pinchpoint try --knob prefetch_factor=8 -- python train.py",
         confidence="medium",
     )
+
+
+def _slow_batch(trace: Trace, found: Loads, rare: RareWaits) -> Finding:
+    ns, ratio = rare.cause.ns_per_step, rare.slower_ratio or 0.0
+    return Finding(
+        summary=(
+            f"{how_often(rare.mean, rare.cause).capitalize()} a batch takes at least"
+            f" {ratio:.2g} × as long as those before it, and the queue runs empty:"
+            f" {duration(ns)} of the mean step"
+        ),
+        evidence=(*evidence(trace, rare.mean, rare.cause), *found.spans.evidence),
+        cost_ns_per_step=ns,
+        changes=(ScaleHostSpans(rare.rows, READY_BATCH_RATIO),),
+        saving_ns_per_step=(round(LEAST_RATIO * ns), ns),
+        location=found.spans.place,
+        fix="Let each worker prepare more batches ahead, or make slow batches as quick as others",
+        hint="DataLoader(..., prefetch_factor=8)",
+        confirm="pinchpoint try --knob prefetch_factor=8 -- python train.py",
+        confidence="medium",
+    )
+
+
+LEAST_RATIO = 0.75  # of the waits: workers that are busy all the time gain nothing from a queue
 
 
 def _ready_after_waits(waiting: NDArray[np.bool_]) -> NDArray[np.int64]:

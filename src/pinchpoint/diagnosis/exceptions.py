@@ -1,0 +1,102 @@
+"""What findings about exceptional steps say alike: how often, how long, where, what to do."""
+
+from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.mean_step import ExceptionalCause, MeanStep
+from pinchpoint.analysis.steps import steps
+from pinchpoint.diagnosis.rule import Evidence, Location
+from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.durations import duration
+
+_STACKS = "record it again with Python stacks: with_stack=True"
+
+_ADVICE = {
+    GapKind.SYNC: "Wait for the device less often, or a step late",
+    GapKind.AFTER_SYNC: "Wait for the device less often, or a step late",
+    GapKind.MALLOC: "Keep device memory between steps: same shapes, and no emptying of the cache",
+    GapKind.CODE_LOAD: "Run every kind of step once before the loop, so that its code is loaded",
+    GapKind.WAIT: "Do not wait for the other thread or process on the thread that launches",
+    GapKind.HOST_COLLECTIVE: "Let processes communicate less often, or beside the device's work",
+}
+_LESS_OFTEN = "Do this less often, in a thread of its own, or before the loop"
+
+
+def how_often(mean: MeanStep, cause: ExceptionalCause) -> str:
+    """``once in 27 steps``, ``every 5 steps``, ``in 4 of 27 steps``."""
+    times = len(cause.steps)
+    if times == 1:
+        return f"once in {mean.count} steps"
+    if cause.every == 1:
+        return f"in {times} steps in a row of {mean.count}"
+    return f"every {cause.every} steps" if cause.every else f"in {times} of {mean.count} steps"
+
+
+def what_it_is(cause: ExceptionalCause) -> str:
+    """What fills the excess, in words."""
+    if cause.kind is not None:
+        return cause.part.label.removeprefix("idle: ")
+    if any(one.forward_only for one in cause.steps):
+        return "forward passes without a backward pass, as in an evaluation"
+    return f"more device work than usual, mostly {cause.part.label}"
+
+
+def location(cause: ExceptionalCause) -> Location | None:
+    """Where the most of it is; None where the recording does not say."""
+    at = cause.place
+    found = Location(at.file, at.line, at.function, at.module, at.operator)
+    return None if found == Location() else found
+
+
+def sentence(mean: MeanStep, cause: ExceptionalCause) -> str:
+    """One sentence for the headline of a finding."""
+    longest = max(cause.steps, key=lambda one: one.excess_ns)
+    place = location(cause)
+    where = f" in {place}" if place is not None else ""
+    if not where and longest.name:
+        where = f" ({longest.name})"
+    each = "a step takes" if len(cause.steps) == 1 else "steps take up to"
+    often = how_often(mean, cause)
+    return (
+        f"{often[:1].upper()}{often[1:]} {each} {duration(longest.excess_ns)} more than usual:"
+        f" {what_it_is(cause)}{where}, {duration(cause.ns_per_step)} of the mean step"
+    )
+
+
+def evidence(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> tuple[Evidence, ...]:
+    """The mean with and without it, and the longest of the steps."""
+    number = steps(trace).number
+    longest = max(cause.steps, key=lambda one: one.part_ns)
+    which = ", ".join(str(int(number[one.step])) for one in cause.steps[:10])
+    return (
+        Evidence("mean step", mean.mean_ns, "ns"),
+        Evidence("mean step without it", mean.without_ns(cause), "ns"),
+        Evidence("exceptional steps", len(cause.steps), f"of {mean.count}"),
+        Evidence("their numbers", which, ""),
+        Evidence(
+            f"most of {cause.part.label.removeprefix('idle: ')} beyond usual, in one step",
+            longest.part_ns,
+            "ns",
+            longest.at_ns,
+            longest.name,
+        ),
+    )
+
+
+def advice(trace: Trace, cause: ExceptionalCause) -> tuple[str, str]:
+    """What to do; and what to record where the recording does not show the reason, else nothing."""
+    if cause.kind is None:
+        if any(one.forward_only for one in cause.steps):
+            return "Evaluate less often, on fewer batches, or in a process of its own", ""
+        return "Do this less often, or spread it over the steps", ""
+    nowhere = location(cause) is None and cause.kind in (GapKind.PYTHON, GapKind.UNRECORDED)
+    if nowhere and not _has_stacks(trace):
+        return f"What the host did then was not recorded: {_STACKS}", _RECORD
+    if cause.kind == GapKind.UNRECORDED:
+        return "Find out what held the thread up: another process on its core, a page fault", ""
+    return _ADVICE.get(cause.kind, _LESS_OFTEN), ""
+
+
+_RECORD = "pinchpoint run --stacks python train.py"
+
+
+def _has_stacks(trace: Trace) -> bool:
+    return trace.host_ops is not None and bool((trace.host_ops["kind"] == HostKind.PYTHON).any())
