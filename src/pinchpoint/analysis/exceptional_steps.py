@@ -5,6 +5,7 @@ less the mean parts of the usual steps of its kind. The part that grew most is t
 that holds most of it is looked up in the pieces that the part is made of.
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ from pinchpoint.trace import Trace, once_per_trace
 
 Times = NDArray[np.int64]
 Rows = NDArray[np.int64]
+
+MARKER = re.compile(r"ProfilerStep#?\d*$")
 
 # What is slow because a program or its recording has just begun: caches are cold, code is loaded,
 # memory is allocated, the profiler warms up. A save, a collection or a late batch is none of that.
@@ -190,9 +193,9 @@ def _busiest(
     key = np.stack((frame, np.where(frame != NO_ROW, NO_ROW, named)))
     groups, of = np.unique(key, axis=1, return_inverse=True)
     of = of.reshape(-1)
-    grown = np.bincount(of[inside], length[inside], groups.shape[1])
     ordinary = np.flatnonzero(np.isin(pieces.step, usual))
-    grown -= np.bincount(of[ordinary], length[ordinary], groups.shape[1]) / len(usual)
+    taken, before = (np.bincount(of[at], length[at], groups.shape[1]) for at in (inside, ordinary))
+    grown = taken - before / len(usual)
     here = inside[of[inside] == np.argmax(grown)]
     if not len(here):
         return Place(), None, None
@@ -208,6 +211,8 @@ def _busiest(
         backward=bool(around.backward[row]),
     )
     name = None if told == NO_ROW else trace.names[told]
+    if name and MARKER.match(name):  # says no more than that it was in the step
+        name = None
     return where, name, int(pieces.start_ns[longest])
 
 

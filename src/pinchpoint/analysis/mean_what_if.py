@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.exceptional_steps import ExceptionalStep, exceptional_steps
-from pinchpoint.analysis.mean_step import mean_without_profiler_ns
+from pinchpoint.analysis.mean_step import mean_differs, mean_step, mean_without_profiler_ns
 from pinchpoint.analysis.replay.changes import (
     Change,
     DropDeviceOps,
@@ -36,20 +36,26 @@ Times = NDArray[np.int64]
 def step_base_ns(trace: Trace) -> int | None:
     """The step that gains are counted from, without the profiler: the mean one where it differs
     from the typical one, else that."""
-    mean = mean_without_profiler_ns(trace)
-    return corrected_step_ns(trace) if mean is None else mean
+    usual, mean = corrected_step_ns(trace), mean_step(trace)
+    if usual is None:
+        return mean.steady_ns if mean is not None and mean_differs(trace) else None
+    different = mean_without_profiler_ns(trace)
+    return usual if different is None else different
 
 
 def what_if_mean(
     trace: Trace, changes: Sequence[Change], *, every_step: bool = False
 ) -> Prediction | None:
     """As ``replay.what_if``, counted from the mean step where that is not the typical one."""
-    base, outside = step_base_ns(trace), _not_replayed(trace)
-    replayed = what_if(trace, changes, every_step=every_step and not outside)
+    base, again = step_base_ns(trace), _recurring(trace)
+    replays_all = every_step and _are_replayed(trace, again)
+    replayed = what_if(trace, changes, every_step=replays_all)
     if replayed is None or base is None or mean_without_profiler_ns(trace) is None:
         return replayed
-    beyond_ns = taken_ns(trace, changes, outside)
-    step_ns = max(base - replayed.saving_ns - beyond_ns, 0)
+    beyond_ns = 0 if replays_all else taken_ns(trace, changes, again)
+    # Without its exceptions the mean step is a typical one, and no shorter than that.
+    least = replayed.step_ns if base > replayed.base_ns else 0
+    step_ns = max(base - replayed.saving_ns - beyond_ns, least)
     low, high = (step_ns + edge - replayed.step_ns for edge in replayed.range_ns)
     return Prediction(
         step_ns,
@@ -119,13 +125,16 @@ def _spans(trace: Trace, table: str, rows: NDArray[np.intp]) -> iv.Intervals:
 
 
 @once_per_trace
-def _not_replayed(trace: Trace) -> tuple[ExceptionalStep, ...]:
-    """Exceptional steps that come again, if replay leaves any of them out; else none."""
-    again = tuple(one for one in exceptional_steps(trace) if not one.starting)
+def _recurring(trace: Trace) -> tuple[ExceptionalStep, ...]:
+    """Exceptional steps that are not just the slow beginning."""
+    return tuple(one for one in exceptional_steps(trace) if not one.starting)
+
+
+def _are_replayed(trace: Trace, exceptions: Sequence[ExceptionalStep]) -> bool:
+    """Whether the steps that replay runs include all of these."""
     base, calls = replayable(trace), trace.api_calls
-    if base is None or calls is None or not again:
-        return ()
+    if base is None or calls is None or not exceptions:
+        return True
     at = calls["start_ns"][base.graph.api_rows[base.graph.api_rows >= 0]]
-    begun = steps(trace).host_start_ns[[one.step for one in again]]
-    inside = (begun >= at.min()) & (begun <= at.max())
-    return () if inside.all() else again
+    begun = steps(trace).host_start_ns[[one.step for one in exceptions]]
+    return bool(((begun >= at.min()) & (begun <= at.max())).all())

@@ -1,7 +1,7 @@
 """What findings about exceptional steps say alike: how often, how long, where, what to do."""
 
 from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.mean_step import ExceptionalCause, MeanStep
+from pinchpoint.analysis.mean_step import ExceptionalCause, MeanStep, mean_differs, mean_step
 from pinchpoint.analysis.steps import steps
 from pinchpoint.diagnosis.rule import Evidence, Location
 from pinchpoint.trace import HostKind, Trace
@@ -37,6 +37,20 @@ def what_it_is(cause: ExceptionalCause) -> str:
     if any(one.forward_only for one in cause.steps):
         return "forward passes without a backward pass, as in an evaluation"
     return f"more device work than usual, mostly {cause.part.label}"
+
+
+def on_the_mean(trace: Trace) -> str:
+    """For the verdict: that the mean step is longer than the typical one, and why; else nothing."""
+    mean = mean_step(trace)
+    again = [] if mean is None else [cause for cause in mean.causes if not cause.starting]
+    if mean is None or not again or not mean_differs(trace):
+        return ""
+    longest = max(one.excess_ns for one in again[0].steps)
+    each = "a step takes" if len(again[0].steps) == 1 else "steps take up to"
+    return (
+        f" But that is the typical step, and the mean one is {duration(mean.steady_ns)} long:"
+        f" {how_often(mean, again[0])} {each} {duration(longest)} more ({what_it_is(again[0])})."
+    )
 
 
 def location(cause: ExceptionalCause) -> Location | None:

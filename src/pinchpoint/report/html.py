@@ -9,6 +9,7 @@ from pinchpoint.report.clean import clean
 from pinchpoint.report.closing import closing_sentence
 from pinchpoint.report.document import FindingItem, Report
 from pinchpoint.report.html_tables import shown_table
+from pinchpoint.report.mean_words import mean_sentences
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 from pinchpoint.report.roofline_svg import roofline_svg
 from pinchpoint.report.roofline_words import above_the_ceiling, utilisation_sentences
@@ -53,6 +54,7 @@ def shown(safe: Report) -> dict[str, object]:
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
         "step": wording.step_sentence(safe),
         "spread": wording.spread_sentence(safe),
+        "mean": tuple(mean_sentences(safe)),
         "breakdown_title": wording.breakdown_title(safe),
         "parts": _parts(safe),
         "shown_parts": len(_large_parts(safe)),

@@ -7,6 +7,7 @@ from pinchpoint.report import wording
 from pinchpoint.report.clean import clean
 from pinchpoint.report.closing import closing_sentence
 from pinchpoint.report.document import FindingItem, Report, ResultTable
+from pinchpoint.report.mean_words import mean_sentences
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 
 _TABLE_ROWS = 20
@@ -46,7 +47,8 @@ def _head(report: Report) -> Iterator[str]:
     yield f"## Pinchpoint: {escape(first)}"
     yield ""
     yield escape(" · ".join(others))
-    for sentence in (wording.step_sentence(report), wording.spread_sentence(report)):
+    timed = (wording.step_sentence(report), wording.spread_sentence(report))
+    for sentence in (*timed, *mean_sentences(report)):
         if sentence:
             yield ""
             yield escape(sentence)

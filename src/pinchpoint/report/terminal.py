@@ -13,6 +13,7 @@ from pinchpoint.report.clean import clean
 from pinchpoint.report.closing import closing_sentence
 from pinchpoint.report.columns import numeric, shown_value
 from pinchpoint.report.document import FindingItem, Report, ResultTable
+from pinchpoint.report.mean_words import mean_sentences
 from pinchpoint.report.plain import ascii_only
 from pinchpoint.report.quantity import in_unit, percent, quantity, time_unit
 from pinchpoint.report.to_copy import GLUE, spaced, unbroken, whole
@@ -65,6 +66,8 @@ def _head(report: Report) -> Iterator[_Block]:
     if sentence := wording.step_sentence(report):
         yield _line(sentence)
     if sentence := wording.spread_sentence(report):
+        yield _line(sentence)
+    for sentence in mean_sentences(report):
         yield _line(sentence)
 
 
