@@ -92,7 +92,7 @@ def exceptional_steps(trace: Trace) -> tuple[ExceptionalStep, ...]:
         kind = kinds.kinds[like]
         excess = int(lasting[step]) - _mean(lasting, kind)
         excess -= _made_up_for(lasting, step, kind, kinds.exceptions)
-        if excess > OUTLIER_FLOOR_RATIO * kind.median_ns:
+        if excess > kind.far_ns:
             out.append(_explained(trace, step, excess, kind, _begins(trace, step, kind)))
     return tuple(out)
 

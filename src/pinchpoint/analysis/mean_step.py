@@ -138,6 +138,14 @@ def timed_steps_ns(trace: Trace) -> NDArray[np.int64]:
     return np.array(trace.run.unprofiled_step_ns if trace.run else (), np.int64)
 
 
+def at_the_rate_of_the_run(trace: Trace, ns: int) -> int:
+    """What exceptions add to the mean step, at most what the steps of the whole run show of it."""
+    timed = timed_steps_ns(trace)
+    if not len(timed):
+        return ns
+    return min(ns, max(round(float(np.mean(timed) - np.median(timed))), 0))
+
+
 @once_per_trace
 def unrecorded_excess_ns(trace: Trace) -> int | None:
     """What the run's mean step takes beyond that of the recorded window; None if it is not much.

@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.exceptional_steps import ExceptionalStep, exceptional_steps
-from pinchpoint.analysis.mean_step import mean_differs, mean_step, mean_without_profiler_ns
+from pinchpoint.analysis.mean_step import (
+    mean_differs,
+    mean_step,
+    mean_without_profiler_ns,
+    timed_steps_ns,
+)
 from pinchpoint.analysis.replay.changes import (
     Change,
     DropDeviceOps,
@@ -48,11 +53,12 @@ def what_if_mean(
 ) -> Prediction | None:
     """As ``replay.what_if``, counted from the mean step where that is not the typical one."""
     base, again = step_base_ns(trace), _recurring(trace)
-    replays_all = every_step and _are_replayed(trace, again)
+    timed = len(timed_steps_ns(trace)) > 0  # then replay goes by what is usual in the run
+    replays_all = every_step and (timed or _are_replayed(trace, again))
     replayed = what_if(trace, changes, every_step=replays_all)
     if replayed is None or base is None or mean_without_profiler_ns(trace) is None:
         return replayed
-    beyond_ns = 0 if replays_all else taken_ns(trace, changes, again)
+    beyond_ns = 0 if replays_all or timed else taken_ns(trace, changes, again)
     # Without its exceptions the mean step is a typical one, and no shorter than that.
     least = replayed.step_ns if base > replayed.base_ns else 0
     step_ns = max(base - replayed.saving_ns - beyond_ns, least)

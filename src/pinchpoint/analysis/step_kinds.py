@@ -44,6 +44,7 @@ class StepKind:
     median_ns: int
     total_ns: int
     launches: int  # of its median step; without a device operators
+    far_ns: int  # what is further than this from the median is no usual step
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +95,21 @@ def _alone(rows: Rows, lasting: Times, work: Times) -> StepKinds:
 
 
 def _kind(label: str, group: Rows, lasting: Times, work: Times) -> StepKind:
-    median = int(np.median(lasting[group]))
-    return StepKind(label, group, median, int(lasting[group].sum()), int(np.median(work[group])))
+    return StepKind(
+        label=label,
+        steps=group,
+        median_ns=int(np.median(lasting[group])),
+        total_ns=int(lasting[group].sum()),
+        launches=int(np.median(work[group])),
+        far_ns=_far_ns(lasting[group]),
+    )
+
+
+def _far_ns(values: Times) -> int:
+    """How far from the median a step of this kind is an exception; see ``steps._outliers``."""
+    middle = np.median(values)
+    scatter = MAD_TO_SIGMA * np.median(np.abs(values - middle))
+    return int(max(OUTLIER_DEVIATIONS * scatter, OUTLIER_FLOOR_RATIO * middle))
 
 
 @once_per_trace
@@ -148,10 +162,8 @@ def _same_work(work: Times, one: Rows, other: Rows) -> bool:
 
 def _usual(group: Rows, lasting: Times) -> Rows:
     """The group without what is far from its median."""
-    middle = np.median(lasting[group])
-    away = np.abs(lasting[group] - middle)
-    limit = max(OUTLIER_DEVIATIONS * MAD_TO_SIGMA * np.median(away), OUTLIER_FLOOR_RATIO * middle)
-    return np.sort(group[away <= limit])
+    away = np.abs(lasting[group] - np.median(lasting[group]))
+    return np.sort(group[away <= _far_ns(lasting[group])])
 
 
 def _nearest(kinds: tuple[StepKind, ...], launches: int) -> int:

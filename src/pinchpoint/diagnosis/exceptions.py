@@ -25,9 +25,18 @@ def how_often(mean: MeanStep, cause: ExceptionalCause) -> str:
     times = len(cause.steps)
     if times == 1:
         return f"once in {mean.count} steps"
-    if cause.every == 1:
-        return f"in {times} steps in a row of {mean.count}"
-    return f"every {cause.every} steps" if cause.every else f"in {times} of {mean.count} steps"
+    regular = cause.every is not None and cause.every > 1
+    return f"every {cause.every} steps" if regular else f"in {times} of {mean.count} steps"
+
+
+def takes_more(mean: MeanStep, cause: ExceptionalCause) -> str:
+    """``every 5 steps one takes up to 100 ms more than usual``."""
+    longest = duration(max(one.excess_ns for one in cause.steps))
+    often, one = how_often(mean, cause), "a step" if len(cause.steps) == 1 else "one"
+    if often.startswith("in "):
+        return f"{often.removeprefix('in ')} take up to {longest} more than usual"
+    limit = "" if len(cause.steps) == 1 else "up to "
+    return f"{often} {one} takes {limit}{longest} more than usual"
 
 
 def what_it_is(cause: ExceptionalCause) -> str:
@@ -40,16 +49,14 @@ def what_it_is(cause: ExceptionalCause) -> str:
 
 
 def on_the_mean(trace: Trace) -> str:
-    """For the verdict: that the mean step is longer than the typical one, and why; else nothing."""
+    """For the verdict: that the mean step is longer than the typical one, and why."""
     mean = mean_step(trace)
     again = [] if mean is None else [cause for cause in mean.causes if not cause.starting]
     if mean is None or not again or not mean_differs(trace):
         return ""
-    longest = max(one.excess_ns for one in again[0].steps)
-    each = "a step takes" if len(again[0].steps) == 1 else "steps take up to"
     return (
-        f" But that is the typical step, and the mean one is {duration(mean.steady_ns)} long:"
-        f" {how_often(mean, again[0])} {each} {duration(longest)} more ({what_it_is(again[0])})."
+        f" But that is the typical step, and the mean one takes {duration(mean.steady_ns)} in the"
+        f" trace: {takes_more(mean, again[0])} ({what_it_is(again[0])})."
     )
 
 
@@ -67,11 +74,10 @@ def sentence(mean: MeanStep, cause: ExceptionalCause) -> str:
     where = f" in {place}" if place is not None else ""
     if not where and longest.name:
         where = f" ({longest.name})"
-    each = "a step takes" if len(cause.steps) == 1 else "steps take up to"
-    often = how_often(mean, cause)
+    said = takes_more(mean, cause)
     return (
-        f"{often[:1].upper()}{often[1:]} {each} {duration(longest.excess_ns)} more than usual:"
-        f" {what_it_is(cause)}{where}, {duration(cause.ns_per_step)} of the mean step"
+        f"{said[:1].upper()}{said[1:]}: {what_it_is(cause)}{where},"
+        f" {duration(cause.ns_per_step)} of the mean step"
     )
 
 

@@ -14,6 +14,7 @@ from pinchpoint.analysis.mean_step import (
     unrecorded_excess_ns,
 )
 from pinchpoint.analysis.recording_cost import why_uncalibrated
+from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.source_lines import Place
 from pinchpoint.analysis.step_kinds import step_kinds
 from pinchpoint.analysis.steps import steps
@@ -34,14 +35,15 @@ def mean_fields(trace: Trace) -> dict[str, Any]:
             _exceptional(trace, cause, one)
             for cause, one in sorted(told, key=lambda pair: pair[1].step)
         ),
-        "base_ns": _base_ns(trace, mean.steady_ns, corrected=bool(len(timed))),
+        "base_ns": _base_ns(trace, mean.steady_ns),
         "run_mean_ns": round(float(np.mean(timed))) if len(timed) else None,
         "run_excess_ns": unrecorded_excess_ns(trace),
     }
 
 
-def _base_ns(trace: Trace, steady_ns: int, *, corrected: bool) -> int | None:
-    if corrected or why_uncalibrated(trace) is None:
+def _base_ns(trace: Trace, steady_ns: int) -> int | None:
+    known = len(timed_steps_ns(trace)) or why_uncalibrated(trace) is None
+    if known and corrected_step_ns(trace) is not None:
         return mean_without_profiler_ns(trace)
     return steady_ns if mean_differs(trace) else None
 

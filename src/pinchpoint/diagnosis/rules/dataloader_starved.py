@@ -19,6 +19,7 @@ Where the wait falls into time in which the device is busy anyway.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.exceptions import evidence, sentence
 from pinchpoint.diagnosis.loading import READY_BATCH_RATIO, Loads, loads
@@ -72,7 +73,7 @@ def _now_and_then(trace: Trace, found: Loads) -> Iterator[Finding]:
 
 
 def _rare(trace: Trace, found: Loads, rare: RareWaits) -> Finding:
-    ns = rare.cause.ns_per_step
+    ns = at_the_rate_of_the_run(trace, rare.cause.ns_per_step)
     return Finding(
         summary=sentence(rare.mean, rare.cause),
         evidence=(*evidence(trace, rare.mean, rare.cause), *found.spans.evidence),

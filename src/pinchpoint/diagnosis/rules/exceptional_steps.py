@@ -26,6 +26,7 @@ from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.mean_step import (
     ExceptionalCause,
     MeanStep,
+    at_the_rate_of_the_run,
     mean_step,
     unrecorded_excess_ns,
 )
@@ -87,6 +88,7 @@ def _finding(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> Finding:
         np.concatenate([getattr(s, edge) for s in cause.steps]) for edge in ("start_ns", "end_ns")
     ]
     fix, record = advice(trace, cause)
+    most_ns = at_the_rate_of_the_run(trace, cause.ns_per_step)
     # Device work that is wanted can only come more rarely: half as often wins half of it.
     least = LEAST_RATIO if idle else 0.0
     return Finding(
@@ -94,7 +96,7 @@ def _finding(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> Finding:
         evidence=evidence(trace, mean, cause),
         cost_ns_per_step=cause.ns_per_step,
         changes=(RemoveHostTime(*spans),) if idle else (),
-        saving_ns_per_step=(round(least * cause.ns_per_step), cause.ns_per_step),
+        saving_ns_per_step=(round(least * most_ns), most_ns),
         location=location(cause),
         fix=fix,
         confirm=record or 'pinchpoint bench ab -- "python train.py" "python train_fixed.py"',

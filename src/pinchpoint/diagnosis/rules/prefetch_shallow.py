@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.exceptions import evidence, how_often
 from pinchpoint.diagnosis.loading import LEAST_WAIT_NS, READY_BATCH_RATIO, Loads, loads
@@ -80,7 +81,8 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _slow_batch(trace: Trace, found: Loads, rare: RareWaits) -> Finding:
-    ns, ratio = rare.cause.ns_per_step, rare.slower_ratio or 0.0
+    ns = at_the_rate_of_the_run(trace, rare.cause.ns_per_step)
+    ratio = rare.slower_ratio or 0.0
     return Finding(
         summary=(
             f"{how_often(rare.mean, rare.cause).capitalize()} a batch takes at least"
