@@ -80,12 +80,14 @@ class _Pieces:
     end_ns: Times
     row: Rows  # of host_rows, or NO_ROW
     name: Rows  # position in trace.names, or NO_ROW
+    where: Rows  # number of the place; pieces with the same number are at one place
 
 
 @once_per_trace
 def exceptional_steps(trace: Trace) -> tuple[ExceptionalStep, ...]:
     """All complete steps that are much longer than the usual ones of their kind, in order."""
     kinds, found = step_kinds(trace), steps(trace)
+    pieces: dict[GapKind | None, _Pieces] = {}
     lasting = found.end_ns - found.start_ns
     out: list[ExceptionalStep] = []
     for step, like in zip(kinds.exceptions.tolist(), kinds.like.tolist(), strict=True):
@@ -93,7 +95,7 @@ def exceptional_steps(trace: Trace) -> tuple[ExceptionalStep, ...]:
         excess = int(lasting[step]) - _mean(lasting, kind)
         excess -= _made_up_for(lasting, step, kind, kinds.exceptions)
         if excess > kind.far_ns:
-            out.append(_explained(trace, step, excess, kind, _begins(trace, step, kind)))
+            out.append(_explained(trace, step, excess, kind, pieces))
     return tuple(out)
 
 
@@ -119,17 +121,19 @@ def _begins(trace: Trace, step: int, kind: StepKind) -> bool:
 
 
 def _explained(
-    trace: Trace, step: int, excess: int, kind: StepKind, begins: bool
+    trace: Trace, step: int, excess: int, kind: StepKind, known: dict[GapKind | None, _Pieces]
 ) -> ExceptionalStep:
     parts = breakdown(trace)
     grown = parts.by_step[step] - parts.by_step[kind.steps].mean(axis=0)
     most = int(np.argmax(grown))
     part = parts.parts[most]
     of_kind = _gap_kind(part)
-    pieces = _device_pieces(trace) if of_kind is None else _host_pieces(trace, of_kind)
+    if of_kind not in known:
+        known[of_kind] = _device_pieces(trace) if of_kind is None else _host_pieces(trace, of_kind)
+    pieces = known[of_kind]
     inside = np.flatnonzero(pieces.step == step)
     where, name, at_ns = _busiest(trace, pieces, inside, kind.steps)
-    at_first = begins and (of_kind is None or of_kind in _OF_A_BEGINNING)
+    at_first = _begins(trace, step, kind) and (of_kind is None or of_kind in _OF_A_BEGINNING)
     return ExceptionalStep(
         step=step,
         excess_ns=excess,
@@ -162,13 +166,15 @@ def _host_pieces(trace: Trace, kind: GapKind) -> _Pieces:
         found = gaps(trace)
         of = np.flatnonzero(found.kind == kind)
         row = found.row[of]
-        return _Pieces(found.step[of], found.start_ns[of], found.end_ns[of], row, rows[row])
+        where = _numbered(trace, row, rows[row])
+        return _Pieces(found.step[of], found.start_ns[of], found.end_ns[of], row, rows[row], where)
     windows = steps(trace)
     thread = np.full(len(windows), windows.thread, np.int64)
     did = host_did(trace, thread, windows.start_ns, windows.end_ns)
     of = np.flatnonzero(activity(trace)[did.row] == kind)
     row = did.row[of]
-    return _Pieces(did.asked[of], did.start_ns[of], did.end_ns[of], row, rows[row])
+    where = _numbered(trace, row, rows[row])
+    return _Pieces(did.asked[of], did.start_ns[of], did.end_ns[of], row, rows[row], where)
 
 
 def _device_pieces(trace: Trace) -> _Pieces:
@@ -177,7 +183,17 @@ def _device_pieces(trace: Trace) -> _Pieces:
     assert ops is not None
     step = np.searchsorted(windows.end_ns, ops["start_ns"], "right")
     row = ops.filled("host_op", NO_ROW).astype(np.int64)
-    return _Pieces(step, ops["start_ns"], ops.end_ns, row, ops["name"].astype(np.int64))
+    name = ops["name"].astype(np.int64)
+    return _Pieces(step, ops["start_ns"], ops.end_ns, row, name, _numbered(trace, row, name))
+
+
+def _numbered(trace: Trace, row: Rows, name: Rows) -> Rows:
+    """A number for each place: the function, or where none is known the operator, else the name."""
+    around = places(trace)
+    frame, operator = around.frame[row], around.operator[row]
+    named = np.where(operator != NO_ROW, operator, name)
+    key = np.where(frame != NO_ROW, frame, len(trace.names) + 1 + named)
+    return np.unique(key, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _busiest(
@@ -186,15 +202,10 @@ def _busiest(
     """The place that grew most against usual steps, with the longest piece there."""
     if not len(inside):
         return Place(), None, None
-    around, length = places(trace), pieces.end_ns - pieces.start_ns
-    frame, operator = around.frame[pieces.row], around.operator[pieces.row]
-    # Without a function around it, a place is the operator, the call or the kernel itself.
-    named = np.where(operator != NO_ROW, operator, pieces.name)
-    key = np.stack((frame, np.where(frame != NO_ROW, NO_ROW, named)))
-    groups, of = np.unique(key, axis=1, return_inverse=True)
-    of = of.reshape(-1)
+    around, length, of = places(trace), pieces.end_ns - pieces.start_ns, pieces.where
+    count = int(of.max()) + 1
     ordinary = np.flatnonzero(np.isin(pieces.step, usual))
-    taken, before = (np.bincount(of[at], length[at], groups.shape[1]) for at in (inside, ordinary))
+    taken, before = (np.bincount(of[at], length[at], count) for at in (inside, ordinary))
     grown = taken - before / len(usual)
     here = inside[of[inside] == np.argmax(grown)]
     if not len(here):

@@ -34,6 +34,7 @@ from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.step_kinds import FEWEST_STEPS
 from pinchpoint.analysis.steps import IRREGULAR_RATIO
 from pinchpoint.diagnosis.exceptions import advice, evidence, location, sentence
+from pinchpoint.diagnosis.loading import loads
 from pinchpoint.diagnosis.rule import MORE_STEPS, Finding, NotChecked
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
@@ -49,7 +50,6 @@ LEAST_RATIO = 0.75  # of the excess: a fix leaves some of it
 
 # Other rules know these kinds of time, whether they come often or rarely.
 _TOLD_ELSEWHERE = (
-    GapKind.DATA,
     GapKind.COMPILE,
     GapKind.GC,
     GapKind.CHECKPOINT,
@@ -63,7 +63,9 @@ def check(trace: Trace) -> Iterator[Finding]:
     mean = mean_step(trace)
     if mean is None or mean.count < FEWEST_STEPS:
         raise NotChecked("with fewer than four complete steps no step is an exception")
-    found = [cause for cause in mean.causes if _is_told(cause, mean)]
+    elsewhere = (*_TOLD_ELSEWHERE, *((GapKind.DATA,) if loads(trace) is not None else ()))
+    again = [c for c in mean.causes if not c.starting and c.kind not in elsewhere]
+    found = [cause for cause in again if _is_no_incident(cause, mean)]
     yield from (_finding(trace, mean, cause) for cause in found)
     more = unrecorded_excess_ns(trace)
     if more is not None and not found:
@@ -74,9 +76,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         )
 
 
-def _is_told(cause: ExceptionalCause, mean: MeanStep) -> bool:
-    if cause.starting or cause.kind in _TOLD_ELSEWHERE:
-        return False
+def _is_no_incident(cause: ExceptionalCause, mean: MeanStep) -> bool:
     excess = max(one.excess_ns for one in cause.steps)
     far = excess >= min(INCIDENT_NS, (IRREGULAR_RATIO - 1) * mean.typical_ns)
     return len(cause.steps) > 1 or far

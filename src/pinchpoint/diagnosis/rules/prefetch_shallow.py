@@ -2,7 +2,8 @@
 
 ## What it looks for
 Waits for a loader's batch that come after runs of ready batches longer than the queue is deep:
-workers who could not keep up on average would never fill it again.
+workers who could not keep up on average would never fill it again. Or a rare long wait for a batch
+that, by when it was asked for and when it came, took far longer than those before it.
 
 ## Why it matters
 A few slow batches (long sequences, large files, a busy disk) stop the device although the workers
@@ -47,27 +48,28 @@ def check(trace: Trace) -> Iterator[Finding]:
     found, host = loads(trace), trace.host_ops
     if found is None or host is None or not found.in_workers:
         return
+    waiting = host["duration_ns"][found.spans.rows] >= LEAST_WAIT_NS
+    if waiting.sum() >= FEWEST_WAITS and found.workers is None:
+        raise NotChecked("the number of workers is not recorded")
+    depth, ready = (found.workers or 0) * PREFETCH_FACTOR, _ready_after_waits(waiting)
+    if len(ready) >= FEWEST_WAITS and np.median(ready) > depth:
+        yield _again_and_again(found, waiting, depth, float(np.median(ready)))
+        return
     rare = None if found.starving else rare_waits(trace, found)
     if rare is not None and (rare.slower_ratio or 0) >= SLOW_BATCH_RATIO:
         yield _slow_batch(trace, found, rare)
-        return
-    waiting = host["duration_ns"][found.spans.rows] >= LEAST_WAIT_NS
-    if waiting.sum() < FEWEST_WAITS:
-        return
-    if found.workers is None:
-        raise NotChecked("the number of workers is not recorded")
-    depth, ready = found.workers * PREFETCH_FACTOR, _ready_after_waits(waiting)
-    if len(ready) < FEWEST_WAITS or np.median(ready) <= depth:
-        return
+
+
+def _again_and_again(found: Loads, waiting: NDArray[np.bool_], depth: int, ready: float) -> Finding:
     slow = found.spans.rows[waiting]
-    yield Finding(
+    return Finding(
         summary=(
             f"{len(slow)} of {len(waiting)} batches come late, though between them"
-            f" {np.median(ready):.0f} are ready in a row, more than the queue's {depth}"
+            f" {ready:.0f} are ready in a row, more than the queue's {depth}"
         ),
         evidence=(
             *found.spans.evidence,
-            Evidence("ready batches after a wait", float(np.median(ready)), "batches"),
+            Evidence("ready batches after a wait", ready, "batches"),
             Evidence("depth of the queue", depth, "batches"),
         ),
         cost_ns_per_step=found.spans.ns_per_step,
