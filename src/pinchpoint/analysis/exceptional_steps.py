@@ -66,6 +66,7 @@ class ExceptionalStep:
     name: str | None  # of the call, operator, function or kernel that holds most of it
     at_ns: int  # where that begins
     starting: bool  # slow because the program or its recording has just begun
+    more_launches: bool  # clearly more than a usual step
     forward_only: bool  # more device work than usual, and no more of a backward pass: evaluation
     start_ns: Times  # the stretches of time that the part is made of in this step
     end_ns: Times
@@ -94,8 +95,11 @@ def exceptional_steps(trace: Trace) -> tuple[ExceptionalStep, ...]:
         kind = kinds.kinds[like]
         excess = int(lasting[step]) - _mean(lasting, kind)
         excess -= _made_up_for(lasting, step, kind, kinds.exceptions)
-        if excess > kind.far_ns:
-            out.append(_explained(trace, step, excess, kind, pieces))
+        if excess <= OUTLIER_FLOOR_RATIO * kind.median_ns:
+            continue
+        one = _explained(trace, step, excess, kind, pieces)
+        if one.starting or excess > kind.far_ns:
+            out.append(one)
     return tuple(out)
 
 
@@ -134,6 +138,7 @@ def _explained(
     inside = np.flatnonzero(pieces.step == step)
     where, name, at_ns = _busiest(trace, pieces, inside, kind.steps)
     at_first = _begins(trace, step, kind) and (of_kind is None or of_kind in _OF_A_BEGINNING)
+    more = bool(launches_per_step(trace)[step] > SAME_WORK_RATIO * kind.launches)
     return ExceptionalStep(
         step=step,
         excess_ns=excess,
@@ -144,7 +149,8 @@ def _explained(
         name=name,
         at_ns=at_ns if at_ns is not None else int(steps(trace).start_ns[step]),
         starting=at_first,
-        forward_only=of_kind is None and _forward_only(trace, step, kind),
+        more_launches=more,
+        forward_only=of_kind is None and more and _no_more_backward(trace, step, kind),
         start_ns=pieces.start_ns[inside],
         end_ns=pieces.end_ns[inside],
     )
@@ -227,9 +233,8 @@ def _busiest(
     return where, name, int(pieces.start_ns[longest])
 
 
-def _forward_only(trace: Trace, step: int, kind: StepKind) -> bool:
-    """Whether the step launches more than usual, and none of that for a backward pass."""
-    launches, backward = launches_per_step(trace), backward_per_step(trace)
+def _no_more_backward(trace: Trace, step: int, kind: StepKind) -> bool:
+    """Whether usual steps have a backward pass, and this one no more of it."""
+    backward = backward_per_step(trace)
     usual = np.median(backward[kind.steps])
-    more = launches[step] > SAME_WORK_RATIO * kind.launches
-    return bool(more and usual and backward[step] <= usual)
+    return bool(usual and backward[step] <= usual)

@@ -107,8 +107,9 @@ def mean_differs(trace: Trace) -> bool:
     if mean is None or not typical or mean.count < FEWEST_STEPS or not step_kinds(trace).kinds:
         return False
     apart = mean.steady_ns / typical - 1
-    several = len(step_kinds(trace).kinds) > 1
-    return apart > DIFFERENT_RATIO or (several and apart < -DIFFERENT_RATIO)
+    if len(step_kinds(trace).kinds) > 1:
+        return abs(apart) > DIFFERENT_RATIO
+    return apart > DIFFERENT_RATIO and any(not cause.starting for cause in mean.causes)
 
 
 @once_per_trace

@@ -45,6 +45,8 @@ def what_it_is(cause: ExceptionalCause) -> str:
         return cause.part.label.removeprefix("idle: ")
     if any(one.forward_only for one in cause.steps):
         return "forward passes without a backward pass, as in an evaluation"
+    if not any(one.more_launches for one in cause.steps):
+        return f"device work that usually takes less, mostly {cause.part.label}"
     return f"more device work than usual, mostly {cause.part.label}"
 
 
@@ -106,6 +108,8 @@ def advice(trace: Trace, cause: ExceptionalCause) -> tuple[str, str]:
     if cause.kind is None:
         if any(one.forward_only for one in cause.steps):
             return "Evaluate less often, on fewer batches, or in a process of its own", ""
+        if not any(one.more_launches for one in cause.steps):
+            return "Find out what slowed it: other shapes, the clocks, a process beside it", ""
         return "Do this less often, or spread it over the steps", ""
     nowhere = location(cause) is None and cause.kind in (GapKind.PYTHON, GapKind.UNRECORDED)
     if nowhere and not _has_stacks(trace):

@@ -8,6 +8,7 @@ from pinchpoint.report.build import diagnose as report
 from pinchpoint.report.mean_words import mean_sentences
 from pinchpoint.report.wording import base_ns
 from pinchpoint.trace import RunFacts
+from program import Program
 
 MS = 1e6
 
@@ -44,7 +45,24 @@ def test_evaluation_is_advised_to_come_less_often(outcome):
     (finding,) = outcome("exceptional-steps", now_and_then("evaluation", (5,))).findings
     assert "as in an evaluation in every_so_often (train.py:90)" in finding.summary
     assert finding.fix.startswith("Evaluate less often")
-    assert finding.saving_ns_per_step[0] == 0
+    least, most = finding.saving_ns_per_step
+    assert 2 * least == pytest.approx(most, abs=2)
+
+
+def test_slow_device_work_is_no_evaluation(outcome, ranked):
+    trace = now_and_then("slow kernel", (5,))
+    (finding,) = outcome("exceptional-steps", trace).findings
+    assert "device work that usually takes less, mostly matrix products" in finding.summary
+    assert "exceptional-steps" in ranked(trace)
+
+
+def test_one_step_that_is_a_bit_longer_may_be_an_incident(outcome):
+    p = Program()
+    for number in p.steps(11):
+        p.host("prepare.py(3): rebuild_index", 7_000 if number == 5 else 100)
+        p.kernel("gemm", 10_000)
+        p.sync()
+    assert outcome("exceptional-steps", p.trace()).answer == "clear"
 
 
 @pytest.mark.parametrize("more", ["checkpoint", "late batch", "compiler"])

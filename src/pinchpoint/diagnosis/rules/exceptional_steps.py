@@ -35,7 +35,7 @@ from pinchpoint.analysis.step_kinds import FEWEST_STEPS
 from pinchpoint.analysis.steps import IRREGULAR_RATIO
 from pinchpoint.diagnosis.exceptions import advice, evidence, location, sentence
 from pinchpoint.diagnosis.loading import loads
-from pinchpoint.diagnosis.rule import MORE_STEPS, Finding, NotChecked
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, MORE_STEPS, Finding, NotChecked
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -47,6 +47,7 @@ RESIDUAL = True
 # process now and then. One step that loses more has a reason of its own.
 INCIDENT_NS = 10_000_000
 LEAST_RATIO = 0.75  # of the excess: a fix leaves some of it
+LEAST_OF_WORK_RATIO = 0.5  # work that is wanted: half as often wins half of it, elsewhere all
 
 # Other rules know these kinds of time, whether they come often or rarely.
 _TOLD_ELSEWHERE = (
@@ -65,7 +66,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         raise NotChecked("with fewer than four complete steps no step is an exception")
     elsewhere = (*_TOLD_ELSEWHERE, *((GapKind.DATA,) if loads(trace) is not None else ()))
     again = [c for c in mean.causes if not c.starting and c.kind not in elsewhere]
-    found = [cause for cause in again if _is_no_incident(cause, mean)]
+    found = [cause for cause in again if _is_worth_telling(cause, mean)]
     yield from (_finding(trace, mean, cause) for cause in found)
     more = unrecorded_excess_ns(trace)
     if more is not None and not found:
@@ -76,7 +77,9 @@ def check(trace: Trace) -> Iterator[Finding]:
         )
 
 
-def _is_no_incident(cause: ExceptionalCause, mean: MeanStep) -> bool:
+def _is_worth_telling(cause: ExceptionalCause, mean: MeanStep) -> bool:
+    if LEAST_RATIO * cause.ns_per_step < MATERIAL_STEP_RATIO * mean.steady_ns:
+        return False  # judged as recorded: recording may have cost an exception much of its time
     excess = max(one.excess_ns for one in cause.steps)
     far = excess >= min(INCIDENT_NS, (IRREGULAR_RATIO - 1) * mean.typical_ns)
     return len(cause.steps) > 1 or far
@@ -89,8 +92,7 @@ def _finding(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> Finding:
     ]
     fix, record = advice(trace, cause)
     most_ns = at_the_rate_of_the_run(trace, cause.ns_per_step)
-    # Device work that is wanted can only come more rarely: half as often wins half of it.
-    least = LEAST_RATIO if idle else 0.0
+    least = LEAST_RATIO if idle else LEAST_OF_WORK_RATIO
     return Finding(
         summary=sentence(mean, cause),
         evidence=evidence(trace, mean, cause),
