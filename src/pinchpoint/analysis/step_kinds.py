@@ -174,20 +174,21 @@ def _nearest(kinds: tuple[StepKind, ...], launches: int) -> int:
 
 
 def _labels(trace: Trace, groups: list[Rows], work: Times) -> list[str]:
-    """What sets each kind apart: a pass or an optimizer that it lacks, else its launches."""
+    """What sets each kind apart: a pass or an optimizer that only some have, else its launches."""
     if len(groups) < 2:
         return [""] * len(groups)
     signs = {
-        "without a backward pass": backward_per_step(trace),
-        "without an optimizer step": _optimizers_per_step(trace),
+        "a backward pass": backward_per_step(trace),
+        "an optimizer step": _optimizers_per_step(trace),
     }
     return [_label(signs, group, groups, work) for group in groups]
 
 
 def _label(signs: dict[str, Times], group: Rows, groups: list[Rows], work: Times) -> str:
-    for words, count in signs.items():
-        if not np.median(count[group]) and any(np.median(count[g]) for g in groups):
-            return words
+    for what, count in signs.items():
+        has = [bool(np.median(count[g])) for g in (group, *groups)]
+        if any(has) and not all(has):
+            return f"with {what}" if has[0] else f"without {what}"
     launches = [int(np.median(work[g])) for g in (group, *groups)]
     return f"{launches[0]:,} launches" if len(set(launches)) > 1 else ""
 

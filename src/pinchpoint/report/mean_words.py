@@ -61,10 +61,13 @@ def _by_cause(report: Report) -> list[list[ExceptionalStepInfo]]:
     return sorted(alike.values(), key=lambda same: -sum(one.excess_ns for one in same))
 
 
-def _adds(same: list[ExceptionalStepInfo], count: int, unit: str) -> str:
+def _adds(
+    same: list[ExceptionalStepInfo], count: int, unit: str, *, with_unit: bool = False
+) -> str:
     """What exceptional steps with one cause add to the mean."""
     longest = max(same, key=lambda one: one.duration_ns)
-    adds = f"{in_unit(sum(one.excess_ns for one in same) / count, unit)} a step"
+    spelt = f" {unit}" if with_unit else ""
+    adds = f"{in_unit(sum(one.excess_ns for one in same) / count, unit)}{spelt} a step"
     why = longest.label.removeprefix("idle: ")
     many = len(same)
     if longest.starting:
@@ -97,5 +100,5 @@ def unexplained_exceptions(report: Report) -> str | None:
     excess = sum(one.excess_ns for one in again[0])
     if excess / count < MATERIAL_STEP_RATIO * mean_ns:
         return None
-    what = _adds(again[0], count, time_unit(mean_ns))
+    what = _adds(again[0], count, time_unit(mean_ns), with_unit=True)
     return f"{what}. Whether that comes again, more steps would show"
