@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pinchpoint.analysis.in_steps import judged_steps
+from pinchpoint.analysis.mean_what_if import covered_ratio, saved_mean, what_if_mean
 from pinchpoint.analysis.replay import Change
-from pinchpoint.analysis.replay.predict import Prediction, after_saving, what_if
+from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.diagnosis.asking import ask
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.registry import rules
@@ -63,8 +64,9 @@ def diagnose(trace: Trace) -> Diagnosis:
     ranked = [r for r in ranked if not _yields(r, special)]
     ranked.sort(key=lambda r: (-r.saving_ns, r.id))
     kept: list[Ranked] = []
-    for candidate in _specific_first(trace, ranked):
-        stays = _on_top(trace, kept, candidate)
+    in_order = _specific_first(trace, ranked)
+    for candidate in sorted(in_order, key=lambda r: rules()[r.id].rule.residual):
+        stays = _stays(trace, kept, candidate)
         if stays is not None:
             kept.append(stays)
         elif _material(trace, candidate):
@@ -72,10 +74,18 @@ def diagnose(trace: Trace) -> Diagnosis:
     kept.sort(key=lambda r: (-r.saving_ns, r.id))
     kept = sorted(_specific_first(trace, kept), key=lambda r: len(r.given))
     timed = [r for r in kept if r.finding.changes]
-    together = what_if(trace, _changes(timed)) if len(timed) > 1 else None
+    together = what_if_mean(trace, _changes(timed)) if len(timed) > 1 else None
     shown = {r.id for r in kept}
     said = tuple(o if o.id in shown else _dropped(o, covered.get(o.id, ())) for o in outcomes)
     return Diagnosis(tuple(kept), together, said)
+
+
+def _stays(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | None:
+    """The candidate if it says more than those that are kept, else None."""
+    if not rules()[candidate.id].rule.residual:
+        return _on_top(trace, kept, candidate)
+    explained = 2 * covered_ratio(trace, _changes(kept), candidate.finding.changes) >= 1
+    return candidate if _material(trace, candidate) and not explained else None
 
 
 def _dropped(outcome: Outcome, covered_by: tuple[str, ...]) -> Outcome:
@@ -123,8 +133,8 @@ def _on_top(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | Non
 def _beside(trace: Trace, timed: list[Ranked], candidate: Ranked) -> Ranked | None:
     """The candidate with what it wins once others are fixed; None where replay cannot say."""
     every_step, before = rules()[candidate.id].rule.periodic, _changes(timed)
-    first = what_if(trace, before, every_step=every_step)
-    both = what_if(trace, [*before, *candidate.finding.changes], every_step=every_step)
+    first = what_if_mean(trace, before, every_step=every_step)
+    both = what_if_mean(trace, [*before, *candidate.finding.changes], every_step=every_step)
     if first is None or both is None:
         return None
     return replace(candidate, predicted=both, saving_ns=first.step_ns - both.step_ns)
@@ -147,12 +157,12 @@ def _covering(trace: Trace, kept: list[Ranked], candidate: Ranked) -> tuple[str,
 
 def _predict(trace: Trace, id_: str, finding: Found) -> Ranked:
     if finding.saving_ns_per_step is not None:
-        after = after_saving(trace, finding.saving_ns_per_step, finding.leaves_ns_per_step)
+        after = saved_mean(trace, finding.saving_ns_per_step, finding.leaves_ns_per_step)
         middle = sum(finding.saving_ns_per_step) // 2
         return Ranked(id_, finding, after, middle if after is None else after.saving_ns)
     predicted = None
     if finding.changes:
-        predicted = what_if(trace, finding.changes, every_step=rules()[id_].rule.periodic)
+        predicted = what_if_mean(trace, finding.changes, every_step=rules()[id_].rule.periodic)
     return Ranked(id_, finding, predicted, predicted.saving_ns if predicted else 0)
 
 

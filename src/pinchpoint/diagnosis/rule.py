@@ -76,6 +76,7 @@ class Rule:
     parent: str | None = None  # id of the more general cause, which yields when this one is found
     generic: bool = False  # it fits nearly every slow host; specific causes are told before it
     periodic: bool = False  # it may show in some steps only, and the mean step tells
+    residual: bool = False  # it names what no other finding explains, and yields to those that do
     explains_full_memory: bool = False  # told first where a request for memory failed
     leak: str | None = None  # the kind of :class:`~pinchpoint.analysis.memory.growth.Leak` it names
     knobs: tuple[str, ...] = ()  # of ``pinchpoint try``, that may fix it; the likeliest first

@@ -10,6 +10,7 @@ from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.sampled import sampled_sentences
 from pinchpoint.analysis.telemetry import device_looks
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
+from pinchpoint.diagnosis.exceptions import on_the_mean
 from pinchpoint.diagnosis.framework import shows_torch
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.trace import HostKind, Trace
@@ -22,12 +23,13 @@ def verdict(trace: Trace) -> str:
     if not parts.typical_ns:
         return _sampled(trace)
     if not parts.of_group("device") + parts.of_group("idle") + parts.of_group("exposed"):
-        return _without_device(trace, parts) + _between_ranks(trace, parts)
+        return _without_device(trace, parts) + on_the_mean(trace) + _between_ranks(trace, parts)
     held = _HELD_UP.get(facts.by)
     if held is not None and held(facts)[0] < facts.device_ratio:
         said = _held_up(facts, parts, *held(facts))
     else:
         said = _SENTENCES[facts.by](facts, parts)
+    said += on_the_mean(trace)
     return said + _quicker_than_most(trace, parts) + _between_ranks(trace, parts)
 
 

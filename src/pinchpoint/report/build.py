@@ -27,6 +27,7 @@ from pinchpoint.report.document import (
     StepsInfo,
 )
 from pinchpoint.report.findings import answers
+from pinchpoint.report.mean_build import mean_fields
 from pinchpoint.report.roofline_build import roofline_document
 from pinchpoint.report.roofline_document import RooflineDocument
 from pinchpoint.report.tables.build import tables
@@ -189,6 +190,7 @@ def _steps(trace: Trace) -> StepsInfo:
         unprofiled_how=_how(timed)
         if predicted is not None
         else unknown and NOT_CORRECTED + unknown,
+        **mean_fields(trace),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pinchpoint.diagnosis.finding import Finding, NotShown, Unanswered
+from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
 from pinchpoint.report.roofline_document import RooflineDocument
 
 SCHEMA = "pinchpoint.report/1"
@@ -55,6 +55,31 @@ class Health(_Part, frozen=True, kw_only=True):
     record: str | None = None  # what to record instead, where nothing can be concluded
 
 
+class StepKindInfo(_Part, frozen=True, kw_only=True):
+    """Steps alike: micro-steps that accumulate, evaluation, prefill, decode."""
+
+    label: str  # what sets it apart; empty where nothing recorded does
+    count: int  # complete steps of it
+    median_ns: int
+    time_ratio: float  # of the time of all complete steps
+
+
+class ExceptionalStepInfo(_Part, frozen=True, kw_only=True):
+    """A step that is much longer than the usual ones of its kind, and what fills the excess."""
+
+    step: int  # its number
+    duration_ns: int
+    excess_ns: int  # beyond a usual step; all of them over the complete steps make up the mean
+    part: str  # id of the part of the step that grew most, as in ``breakdown``
+    label: str  # of that part, for people
+    part_ns: int  # of the excess
+    location: "Location | None" = None  # null: not recorded (stacks) or of no one place
+    name: str | None = None  # of the call, operator, function or kernel there
+    at_ns: int | None = None  # where in the recording
+    every: int | None = None  # steps from one to the next with the same cause, if regular
+    starting: bool = False  # slow because program or recording had just begun; not in base_ns
+
+
 class StepsInfo(_Part, frozen=True, kw_only=True):
     """The steps. ``duration_ns`` are complete steps in order; ``typical_ns`` is what the breakdown
     adds up to."""
@@ -70,6 +95,12 @@ class StepsInfo(_Part, frozen=True, kw_only=True):
     unprofiled_ns_predicted: int | None = None  # the step without the profiler
     unprofiled_ns_range: tuple[int, int] | None = None  # least and most
     unprofiled_how: str | None = None  # "measured in the same run", "estimated from …"
+    mean_ns: int | None = None  # of the complete steps: typical part plus excess
+    kinds: tuple[StepKindInfo, ...] = ()  # most time first; empty where no two steps are alike
+    exceptional: tuple[ExceptionalStepInfo, ...] = ()  # in order
+    base_ns: int | None = None  # the mean that gains count from; null: the typical step, above
+    run_mean_ns: int | None = None  # of the steps that the same run timed without the profiler
+    run_excess_ns: int | None = None  # of run_mean_ns, that the recorded steps do not show
 
 
 class DeviceInfo(_Part, frozen=True, kw_only=True):

@@ -55,7 +55,9 @@ def _no_tables(report: Report) -> Report:
 
 def _short_answers(report: Report) -> Report:
     not_checked = tuple(msgspec.structs.replace(i, record="") for i in report.not_checked)
-    steps = msgspec.structs.replace(report.steps, duration_ns=(), outliers=())
+    steps = msgspec.structs.replace(
+        report.steps, duration_ns=(), outliers=(), exceptional=(), kinds=()
+    )
     return msgspec.structs.replace(report, not_checked=not_checked, steps=steps)
 
 

@@ -7,6 +7,7 @@ from pinchpoint.report.clean import clean
 from pinchpoint.report.document import Report
 from pinchpoint.report.html import template
 from pinchpoint.report.html_tables import shown_table
+from pinchpoint.report.mean_words import mean_sentences
 from pinchpoint.report.pages.report import finding_block
 from pinchpoint.report.quantity import in_unit, percent, time_unit
 from pinchpoint.report.svg.roofline import roofline_svg
@@ -53,6 +54,7 @@ def shown(safe: Report) -> dict[str, object]:
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
         "step": wording.step_sentence(safe),
         "spread": wording.spread_sentence(safe),
+        "mean": tuple(mean_sentences(safe)),
         "breakdown_title": wording.breakdown_title(safe),
         "parts": _parts(safe),
         "shown_parts": len(_large_parts(safe)),

@@ -240,14 +240,18 @@ def what_if(
 
 
 def after_saving(
-    trace: Trace, saving_ns: tuple[int, int], leaves_ns: int | None = None
+    trace: Trace,
+    saving_ns: tuple[int, int],
+    leaves_ns: int | None = None,
+    *,
+    base_ns: int | None = None,
 ) -> Prediction | None:
     """The step after a fix whose least and most saving is known otherwise than by replay.
 
     It is no shorter than ``leaves_ns`` of device work, by default all that is recorded, collectives
-    beside the rest.
+    beside the rest. ``base_ns`` is the step before, by default the typical one as corrected.
     """
-    base = corrected_step_ns(trace)
+    base = corrected_step_ns(trace) if base_ns is None else base_ns
     if base is None:
         return None
     if leaves_ns is None:

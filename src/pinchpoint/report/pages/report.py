@@ -21,6 +21,7 @@ from pinchpoint.report.blocks import (
 )
 from pinchpoint.report.clean import clean
 from pinchpoint.report.document import Report, ResultTable
+from pinchpoint.report.mean_words import mean_sentences
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.tables.columns import numeric, shown_value
 from pinchpoint.report.words import report as wording
@@ -40,7 +41,8 @@ def report_page(report: Report, *, verbose: bool = False) -> Page:
 def _head(report: Report) -> Iterator[Block]:
     first, *others = wording.source_line(report)
     yield Title(first, tuple(others))
-    for sentence in (wording.step_sentence(report), wording.spread_sentence(report)):
+    timed = (wording.step_sentence(report), wording.spread_sentence(report))
+    for sentence in (*timed, *mean_sentences(report)):
         if sentence:
             yield Text(sentence)
 

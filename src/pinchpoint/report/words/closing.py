@@ -4,6 +4,7 @@ from pinchpoint.analysis.bound import HELD_UP_RATIO
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.document import PartOfStep, Report
+from pinchpoint.report.mean_words import unexplained_exceptions
 
 _IDLE_KINDS = frozenset(kind.id for kind in GapKind)
 _SILENT = (
@@ -24,6 +25,8 @@ def closing_sentence(report: Report) -> str | None:
     where = "" if report.source.one_of is None else " inside this rank alone"
     if report.findings:
         return f"No other cause that was checked{where} is {worth}."
+    if now_and_then := unexplained_exceptions(report):
+        return f"No cause that was checked{where} is {worth}, yet {now_and_then}."
     if unexplained := _lost_without_a_cause(report):
         return f"No cause that was checked{where} is {worth}, yet {unexplained}"
     if where:

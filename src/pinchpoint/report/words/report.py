@@ -86,8 +86,13 @@ def spread_sentence(report: Report) -> str | None:
 
 
 def base_ns(report: Report) -> int | None:
-    """The step that gains are counted from: without the profiler, where that is known."""
+    """The step that gains are counted from: without the profiler, where that is known.
+
+    The mean one, where exceptional steps or several kinds of steps make it differ from the typical.
+    """
     steps = report.steps
+    if steps.base_ns is not None:
+        return steps.base_ns
     known = steps.unprofiled_ns_predicted is not None
     return steps.unprofiled_ns_predicted if known else steps.typical_ns
 

@@ -26,6 +26,20 @@ def test_one_wait_in_many_steps_is_an_incident(outcome):
     assert outcome("dataloader-starved", trace).answer == "clear"
 
 
+def test_one_long_wait_beyond_the_queue_counts_for_the_mean(outcome):
+    (finding,) = outcome("dataloader-starved", loading([0.1] * 9 + [100.0], workers=2)).findings
+    assert finding.cost_ns_per_step == pytest.approx(100e6 / 9, rel=0.05)
+    assert finding.summary.startswith("Once in 9 steps a step takes 99.9 ms more than usual")
+
+
+def test_a_queue_that_was_full_hides_whether_the_loader_keeps_up(outcome):
+    said = outcome("dataloader-starved", loading([0.1] * 7 + [100.0], workers=4))
+    assert said.answer == "not checked"
+    assert "takes 8 batches, and as many as 8 may have been ready" in said.why
+    assert said.record == "16 steps or more"
+    assert outcome("dataloader-starved", loading([0.1] * 9, workers=4)).answer == "clear"
+
+
 def test_a_device_that_works_meanwhile_does_not_starve(ranked):
     p = Program()
     for _ in p.steps(8):

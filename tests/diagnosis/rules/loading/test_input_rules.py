@@ -56,7 +56,7 @@ def test_what_workers_do_is_not_seen(outcome, cause):
 
 @pytest.mark.parametrize("cause", [*INPUT_RULES, "prefetch-shallow", "dataloader-starved"])
 def test_is_quiet_where_batches_are_ready(outcome, cause):
-    assert outcome(cause, loading([0.1] * 6, workers=8)).answer == "clear"
+    assert outcome(cause, loading([0.1] * 6, workers=2)).answer == "clear"
     assert outcome(cause, TraceBuilder().trace()).answer == "not checked"
 
 
@@ -129,6 +129,21 @@ def test_waits_after_which_the_queue_fills_again(outcome):
     evidence = {e.what: e.value for e in finding.evidence}
     assert evidence["ready batches after a wait"] == 7
     assert evidence["depth of the queue"] == 4
+
+
+def test_a_batch_that_took_far_longer_than_those_before_it(outcome, ranked):
+    trace = loading([0.1] * 9 + [300.0], workers=2, work_ms=20)
+    (finding,) = outcome("prefetch-shallow", trace).findings
+    # Begun two steps of 20.3 ms before its turn: 340.6 ms; the others took at most 81.2.
+    assert "a batch takes at least 4.2 × as long as those before it" in finding.summary
+    assert finding.cost_ns_per_step == pytest.approx(300e6 / 9, rel=0.02)
+    assert ranked(trace) == ["prefetch-shallow"]
+
+
+def test_a_late_batch_that_need_not_have_been_slower_than_others_is_starvation(outcome, ranked):
+    trace = loading([0.1] * 9 + [30.0], workers=2, work_ms=20)
+    assert outcome("prefetch-shallow", trace).answer == "clear"
+    assert ranked(trace) == ["dataloader-starved"]
 
 
 def test_one_wait_for_each_round_of_workers_is_starvation(outcome):

@@ -24,10 +24,11 @@ from pinchpoint.analysis.ancestry import parents
 from pinchpoint.analysis.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.replay import AddHostTime, ScaleHostSpans
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import Rows, host_spans, inside_of, named
+from pinchpoint.diagnosis.host_spans import host_spans, inside_of, named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Rows
 
 RULE = Rule(
     needs=("host_ops", "api_calls", "device_ops"),

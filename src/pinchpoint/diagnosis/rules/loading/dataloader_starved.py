@@ -3,7 +3,8 @@
 ## What it looks for
 Time of the training thread in the loader's `next()`, and a device that idles meanwhile. With
 worker processes that is waiting; without (`num_workers=0`) the batch is prepared on the very
-thread that should launch kernels.
+thread that should launch kernels. Long waits in a few steps count for the mean step, once more
+batches were taken than the loader's queue may have held when the recording began.
 
 ## Why it matters
 Whatever the model does, it cannot run faster than its batches arrive.
@@ -18,10 +19,14 @@ Where the wait falls into time in which the device is busy anyway.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.mean_step import at_the_rate_of_the_run
+from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.diagnosis.exceptions import evidence, sentence
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.loading import loads
-from pinchpoint.diagnosis.record import CPU_AND_DEVICE
-from pinchpoint.diagnosis.rule import NO_KNOB, Rule
+from pinchpoint.diagnosis.loading import READY_BATCH_RATIO, Loads, loads
+from pinchpoint.diagnosis.rare_waits import ROUNDS_TO_TELL, RareWaits, queue_of, rare_waits
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
+from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -35,9 +40,12 @@ RULE = Rule(
 
 
 def check(trace: Trace) -> Iterator[Found]:
-    """Waits for the loader inside the steps."""
+    """Waits for the loader inside the steps: in many of them, or long ones in a few."""
     found = loads(trace)
-    if found is None or not found.starving:
+    if found is None:
+        return
+    if not found.starving:
+        yield from _now_and_then(trace, found)
         return
     pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
     doing = "waits for worker processes" if found.in_workers else "prepares the batch itself"
@@ -53,6 +61,40 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
+def _now_and_then(trace: Trace, found: Loads) -> Iterator[Found]:
+    rare = rare_waits(trace, found)
+    if rare is not None:
+        yield _rare(trace, found, rare)
+        return
+    queue = queue_of(trace, found)
+    if queue.tells or queue.depth is None or (trace.run and trace.run.data_wait_ns):
+        return
+    enough = queue.depth + ROUNDS_TO_TELL * (found.workers or 1)
+    raise NotChecked(
+        f"the recording takes {queue.taken} batches, and as many as {queue.depth} may have been"
+        f" ready when it began ({found.workers} workers, and two for each unless prefetch_factor"
+        " says otherwise): whether the loader keeps up does not show",
+        Record(f"{enough} steps or more"),
+    )
+
+
+def _rare(trace: Trace, found: Loads, rare: RareWaits) -> Found:
+    ns = at_the_rate_of_the_run(trace, rare.cause.ns_per_step)
+    return Found(
+        summary=sentence(rare.mean, rare.cause),
+        evidence=(*evidence(trace, rare.mean, rare.cause), *found.spans.evidence),
+        cost_ns_per_step=ns,
+        changes=(ScaleHostSpans(rare.rows, READY_BATCH_RATIO),),
+        saving_ns_per_step=(round(LEAST_RATIO * ns), ns),
+        location=found.spans.place,
+        fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
+        hint="DataLoader(..., num_workers=8, persistent_workers=True)",
+        confirm="pinchpoint try --knob num_workers=8 -- python train.py",
+        confidence="medium",
+    )
+
+
+LEAST_RATIO = 0.75  # of the waits: a fix leaves some of them
 _WITH_WORKERS = (
     "Look at what the workers do (py-spy dump on a worker shows it), and give the loader more"
 )

@@ -2,7 +2,8 @@
 
 ## What it looks for
 Waits for a loader's batch that come after runs of ready batches longer than the queue is deep:
-workers who could not keep up on average would never fill it again.
+workers who could not keep up on average would never fill it again. Or a rare long wait for a batch
+that, by when it was asked for and when it came, took far longer than those before it.
 
 ## Why it matters
 A few slow batches (long sequences, large files, a busy disk) stop the device although the workers
@@ -20,12 +21,21 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.diagnosis.exceptions import evidence, how_often
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.loading import LEAST_WAIT_NS, READY_BATCH_RATIO, loads
+from pinchpoint.diagnosis.loading import LEAST_WAIT_NS, READY_BATCH_RATIO, Loads, loads
+from pinchpoint.diagnosis.rare_waits import (
+    PREFETCH_FACTOR,
+    SLOW_BATCH_RATIO,
+    RareWaits,
+    rare_waits,
+)
 from pinchpoint.diagnosis.record import STACKS_OVER_MANY_STEPS
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 RULE = Rule(
     needs=("host_ops",),
@@ -36,7 +46,6 @@ RULE = Rule(
     advice=NO_KNOB,
 )
 
-PREFETCH_FACTOR = 2  # batches ahead for each worker, as torch has it unless told otherwise
 FEWEST_WAITS = 2  # one is an incident
 
 
@@ -46,22 +55,27 @@ def check(trace: Trace) -> Iterator[Found]:
     if found is None or host is None or not found.in_workers:
         return
     waiting = host["duration_ns"][found.spans.rows] >= LEAST_WAIT_NS
-    if waiting.sum() < FEWEST_WAITS:
-        return
-    if found.workers is None:
+    if waiting.sum() >= FEWEST_WAITS and found.workers is None:
         raise NotChecked("the number of workers is not recorded")
-    depth, ready = found.workers * PREFETCH_FACTOR, _ready_after_waits(waiting)
-    if len(ready) < FEWEST_WAITS or np.median(ready) <= depth:
+    depth, ready = (found.workers or 0) * PREFETCH_FACTOR, _ready_after_waits(waiting)
+    if len(ready) >= FEWEST_WAITS and np.median(ready) > depth:
+        yield _again_and_again(found, waiting, depth, float(np.median(ready)))
         return
+    rare = None if found.starving else rare_waits(trace, found)
+    if rare is not None and (rare.slower_ratio or 0) >= SLOW_BATCH_RATIO:
+        yield _slow_batch(trace, found, rare)
+
+
+def _again_and_again(found: Loads, waiting: NDArray[np.bool_], depth: int, ready: float) -> Found:
     slow = found.spans.rows[waiting]
-    yield Found(
+    return Found(
         summary=(
             f"{len(slow)} of {len(waiting)} batches come late, though between them"
-            f" {np.median(ready):.0f} are ready in a row, more than the queue's {depth}"
+            f" {ready:.0f} are ready in a row, more than the queue's {depth}"
         ),
         evidence=(
             *found.spans.evidence,
-            Evidence("ready batches after a wait", float(np.median(ready)), "batches"),
+            Evidence("ready batches after a wait", ready, "batches"),
             Evidence("depth of the queue", depth, "batches"),
         ),
         cost_ns_per_step=found.spans.ns_per_step,
@@ -72,6 +86,30 @@ def check(trace: Trace) -> Iterator[Found]:
         confirm="pinchpoint try --knob prefetch_factor=8 -- python train.py",
         confidence="medium",
     )
+
+
+def _slow_batch(trace: Trace, found: Loads, rare: RareWaits) -> Found:
+    ns = at_the_rate_of_the_run(trace, rare.cause.ns_per_step)
+    ratio = rare.slower_ratio or 0.0
+    return Found(
+        summary=(
+            f"{how_often(rare.mean, rare.cause).capitalize()} a batch takes at least"
+            f" {ratio:.2g} × as long as those before it, and the queue runs empty:"
+            f" {duration(ns)} of the mean step"
+        ),
+        evidence=(*evidence(trace, rare.mean, rare.cause), *found.spans.evidence),
+        cost_ns_per_step=ns,
+        changes=(ScaleHostSpans(rare.rows, READY_BATCH_RATIO),),
+        saving_ns_per_step=(round(LEAST_RATIO * ns), ns),
+        location=found.spans.place,
+        fix="Let each worker prepare more batches ahead, or make slow batches as quick as others",
+        hint="DataLoader(..., prefetch_factor=8)",
+        confirm="pinchpoint try --knob prefetch_factor=8 -- python train.py",
+        confidence="medium",
+    )
+
+
+LEAST_RATIO = 0.75  # of the waits: workers that are busy all the time gain nothing from a queue
 
 
 def _ready_after_waits(waiting: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -1,0 +1,126 @@
+"""What findings about exceptional steps say alike: how often, how long, where, what to do."""
+
+from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.mean_step import ExceptionalCause, MeanStep, mean_differs, mean_step
+from pinchpoint.analysis.steps import steps
+from pinchpoint.diagnosis.finding import Evidence, Location
+from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.durations import duration
+
+_STACKS = "record it again with Python stacks: with_stack=True"
+
+_ADVICE = {
+    GapKind.SYNC: "Wait for the device less often, or a step late",
+    GapKind.AFTER_SYNC: "Wait for the device less often, or a step late",
+    GapKind.MALLOC: "Keep device memory between steps: same shapes, and no emptying of the cache",
+    GapKind.CODE_LOAD: "Run every kind of step once before the loop, so that its code is loaded",
+    GapKind.WAIT: "Do not wait for the other thread or process on the thread that launches",
+    GapKind.HOST_COLLECTIVE: "Let processes communicate less often, or beside the device's work",
+}
+_LESS_OFTEN = "Do this less often, in a thread of its own, or before the loop"
+
+
+def how_often(mean: MeanStep, cause: ExceptionalCause) -> str:
+    """``once in 27 steps``, ``every 5 steps``, ``in 4 of 27 steps``."""
+    times = len(cause.steps)
+    if times == 1:
+        return f"once in {mean.count} steps"
+    regular = cause.every is not None and cause.every > 1
+    return f"every {cause.every} steps" if regular else f"in {times} of {mean.count} steps"
+
+
+def takes_more(mean: MeanStep, cause: ExceptionalCause) -> str:
+    """``every 5 steps one takes up to 100 ms more than usual``."""
+    longest = duration(max(one.excess_ns for one in cause.steps))
+    often, one = how_often(mean, cause), "a step" if len(cause.steps) == 1 else "one"
+    if often.startswith("in "):
+        return f"{often.removeprefix('in ')} take up to {longest} more than usual"
+    limit = "" if len(cause.steps) == 1 else "up to "
+    return f"{often} {one} takes {limit}{longest} more than usual"
+
+
+def what_it_is(cause: ExceptionalCause) -> str:
+    """What fills the excess, in words."""
+    if cause.kind is not None:
+        return cause.part.label.removeprefix("idle: ")
+    if any(one.forward_only for one in cause.steps):
+        return "forward passes without a backward pass, as in an evaluation"
+    if not any(one.more_launches for one in cause.steps):
+        return f"device work that usually takes less, mostly {cause.part.label}"
+    return f"more device work than usual, mostly {cause.part.label}"
+
+
+def on_the_mean(trace: Trace) -> str:
+    """For the verdict: that the mean step is longer than the typical one, and why."""
+    mean = mean_step(trace)
+    again = [] if mean is None else [cause for cause in mean.causes if not cause.starting]
+    if mean is None or not again or not mean_differs(trace):
+        return ""
+    return (
+        f" But that is the typical step, and the mean one takes {duration(mean.steady_ns)} in the"
+        f" trace: {takes_more(mean, again[0])} ({what_it_is(again[0])})."
+    )
+
+
+def location(cause: ExceptionalCause) -> Location | None:
+    """Where the most of it is; None where the recording does not say."""
+    at = cause.place
+    found = Location(at.file, at.line, at.function, at.module, at.operator)
+    return None if found == Location() else found
+
+
+def sentence(mean: MeanStep, cause: ExceptionalCause) -> str:
+    """One sentence for the headline of a finding."""
+    longest = max(cause.steps, key=lambda one: one.excess_ns)
+    place = location(cause)
+    where = f" in {place}" if place is not None else ""
+    if not where and longest.name:
+        where = f" ({longest.name})"
+    said = takes_more(mean, cause)
+    return (
+        f"{said[:1].upper()}{said[1:]}: {what_it_is(cause)}{where},"
+        f" {duration(cause.ns_per_step)} of the mean step"
+    )
+
+
+def evidence(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> tuple[Evidence, ...]:
+    """The mean with and without it, and the longest of the steps."""
+    number = steps(trace).number
+    longest = max(cause.steps, key=lambda one: one.part_ns)
+    which = ", ".join(str(int(number[one.step])) for one in cause.steps[:10])
+    return (
+        Evidence("mean step", mean.mean_ns, "ns"),
+        Evidence("mean step without it", mean.without_ns(cause), "ns"),
+        Evidence("exceptional steps", len(cause.steps), f"of {mean.count}"),
+        Evidence("their numbers", which, ""),
+        Evidence(
+            f"most of {cause.part.label.removeprefix('idle: ')} beyond usual, in one step",
+            longest.part_ns,
+            "ns",
+            longest.at_ns,
+            longest.name,
+        ),
+    )
+
+
+def advice(trace: Trace, cause: ExceptionalCause) -> tuple[str, str]:
+    """What to do; and what to record where the recording does not show the reason, else nothing."""
+    if cause.kind is None:
+        if any(one.forward_only for one in cause.steps):
+            return "Evaluate less often, on fewer batches, or in a process of its own", ""
+        if not any(one.more_launches for one in cause.steps):
+            return "Find out what slowed it: other shapes, the clocks, a process beside it", ""
+        return "Do this less often, or spread it over the steps", ""
+    nowhere = location(cause) is None and cause.kind in (GapKind.PYTHON, GapKind.UNRECORDED)
+    if nowhere and not _has_stacks(trace):
+        return f"What the host did then was not recorded: {_STACKS}", _RECORD
+    if cause.kind == GapKind.UNRECORDED:
+        return "Find out what held the thread up: another process on its core, a page fault", ""
+    return _ADVICE.get(cause.kind, _LESS_OFTEN), ""
+
+
+_RECORD = "pinchpoint run --stacks python train.py"
+
+
+def _has_stacks(trace: Trace) -> bool:
+    return trace.host_ops is not None and bool((trace.host_ops["kind"] == HostKind.PYTHON).any())

@@ -1,0 +1,106 @@
+"""A few steps take far longer than the others, and no other rule says why.
+
+## What it looks for
+Steps that are much longer than the usual ones of their kind, in a recording of four complete steps
+or more. What fills the difference comes from the same accounting as every step's: what the device
+waited for and what the host did meanwhile, or which device work grew, with its place. Only a part
+of the mean step that is worth fixing is told, and a single step only where it is twice as long as
+usual or loses more than the operating system takes now and then.
+
+## Why it matters
+Throughput is set by the mean step. One step of 300 ms among thirty of 27 costs a quarter of it,
+and the typical step does not show that.
+
+## How to fix it
+Do what fills those steps less often, in a thread or process of its own, or before the loop.
+
+## When to ignore it
+Where the step is known to come much more rarely than in the recording: at the end of an epoch, say.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.mean_step import (
+    ExceptionalCause,
+    MeanStep,
+    at_the_rate_of_the_run,
+    mean_step,
+    unrecorded_excess_ns,
+)
+from pinchpoint.analysis.replay import RemoveHostTime
+from pinchpoint.analysis.step_kinds import FEWEST_STEPS
+from pinchpoint.analysis.steps import IRREGULAR_RATIO
+from pinchpoint.diagnosis.exceptions import advice, evidence, location, sentence
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.loading import loads
+from pinchpoint.diagnosis.record import MORE_STEPS, Record
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, NotChecked, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=MORE_STEPS, periodic=True, residual=True)
+
+# A scheduler's slice is 1 to 4 ms, the interpreter's switch interval 5 ms: what happens to any
+# process now and then. One step that loses more has a reason of its own.
+INCIDENT_NS = 10_000_000
+LEAST_RATIO = 0.75  # of the excess: a fix leaves some of it
+LEAST_OF_WORK_RATIO = 0.5  # work that is wanted: half as often wins half of it, elsewhere all
+
+# Other rules know these kinds of time, whether they come often or rarely.
+_TOLD_ELSEWHERE = (
+    GapKind.COMPILE,
+    GapKind.GC,
+    GapKind.CHECKPOINT,
+    GapKind.LOGGING,
+    GapKind.PROFILER,
+)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Causes of exceptional steps, most time first."""
+    mean = mean_step(trace)
+    if mean is None or mean.count < FEWEST_STEPS:
+        raise NotChecked("with fewer than four complete steps no step is an exception")
+    elsewhere = (*_TOLD_ELSEWHERE, *((GapKind.DATA,) if loads(trace) is not None else ()))
+    again = [c for c in mean.causes if not c.starting and c.kind not in elsewhere]
+    found = [cause for cause in again if _is_worth_telling(cause, mean)]
+    yield from (_finding(trace, mean, cause) for cause in found)
+    more = unrecorded_excess_ns(trace)
+    if more is not None and not found:
+        raise NotChecked(
+            f"the run's mean step is {duration(more)} longer than that of the recorded steps, and"
+            " what makes the difference was not recorded",
+            Record("more steps: pinchpoint run --steps 60 --stacks python train.py"),
+        )
+
+
+def _is_worth_telling(cause: ExceptionalCause, mean: MeanStep) -> bool:
+    if LEAST_RATIO * cause.ns_per_step < MATERIAL_STEP_RATIO * mean.steady_ns:
+        return False  # judged as recorded: recording may have cost an exception much of its time
+    excess = max(one.excess_ns for one in cause.steps)
+    far = excess >= min(INCIDENT_NS, (IRREGULAR_RATIO - 1) * mean.typical_ns)
+    return len(cause.steps) > 1 or far
+
+
+def _finding(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> Found:
+    idle = cause.kind is not None
+    spans = [
+        np.concatenate([getattr(s, edge) for s in cause.steps]) for edge in ("start_ns", "end_ns")
+    ]
+    fix, record = advice(trace, cause)
+    most_ns = at_the_rate_of_the_run(trace, cause.ns_per_step)
+    least = LEAST_RATIO if idle else LEAST_OF_WORK_RATIO
+    return Found(
+        summary=sentence(mean, cause),
+        evidence=evidence(trace, mean, cause),
+        cost_ns_per_step=cause.ns_per_step,
+        changes=(RemoveHostTime(*spans),) if idle else (),
+        saving_ns_per_step=(round(least * most_ns), most_ns),
+        location=location(cause),
+        fix=fix,
+        confirm=record or 'pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+        confidence="medium" if len(cause.steps) > 1 else "low",
+    )

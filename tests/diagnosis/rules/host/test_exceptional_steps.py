@@ -1,0 +1,107 @@
+from dataclasses import replace
+
+import pytest
+
+from exceptional_programs import now_and_then
+from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.report.build import diagnose as report
+from pinchpoint.report.mean_words import mean_sentences
+from pinchpoint.report.words.report import base_ns
+from pinchpoint.trace import RunFacts
+from program import Program
+
+MS = 1e6
+
+
+@pytest.mark.parametrize(
+    ("more", "cause", "saving_ms"),
+    [
+        ("checkpoint", "checkpoint-stall", 20),
+        ("garbage", "python-gc", 20),
+        ("compiler", "recompiles", 20),
+        # The accounting gives 10 of the 100 ms to the synchronisation before; a quarter is doubt.
+        ("python", "exceptional-steps", 0.875 * 18),
+    ],
+)
+def test_the_rule_of_the_cause_speaks_about_the_mean(more, cause, saving_ms):
+    (found,) = diagnose(now_and_then(more, (3, 8, 13), steps=16)).found
+    assert found.id == cause
+    assert found.predicted.base_ns == pytest.approx(30 * MS, rel=0.05)
+    assert found.saving_ns == pytest.approx(saving_ms * MS, rel=0.05)
+
+
+def test_names_the_place_the_time_and_how_often(outcome):
+    (finding,) = outcome("exceptional-steps", now_and_then("python", (3, 8, 13), steps=16)).findings
+    assert finding.summary == (
+        "Every 5 steps one takes up to 100 ms more than usual: host runs Python in rebuild_index"
+        " (prepare.py:3), 18.0 ms of the mean step"
+    )
+    said = {fact.what: fact.value for fact in finding.evidence}
+    assert said["mean step without it"] == pytest.approx(12 * MS, rel=0.01)  # 30 - 18
+    assert said["their numbers"] == "3, 8, 13"
+
+
+def test_evaluation_is_advised_to_come_less_often(outcome):
+    (finding,) = outcome("exceptional-steps", now_and_then("evaluation", (5,))).findings
+    assert "as in an evaluation in every_so_often (train.py:90)" in finding.summary
+    assert finding.fix.startswith("Evaluate less often")
+    least, most = finding.saving_ns_per_step
+    assert 2 * least == pytest.approx(most, abs=2)
+
+
+def test_slow_device_work_is_no_evaluation(outcome, ranked):
+    trace = now_and_then("slow kernel", (5,))
+    (finding,) = outcome("exceptional-steps", trace).findings
+    assert "device work that usually takes less, mostly matrix products" in finding.summary
+    assert "exceptional-steps" in ranked(trace)
+
+
+def test_one_step_that_is_a_bit_longer_may_be_an_incident(outcome):
+    p = Program()
+    for number in p.steps(11):
+        p.host("prepare.py(3): rebuild_index", 7_000 if number == 5 else 100)
+        p.kernel("gemm", 10_000)
+        p.sync()
+    assert outcome("exceptional-steps", p.trace()).answer == "clear"
+
+
+@pytest.mark.parametrize("more", ["checkpoint", "late batch", "compiler"])
+def test_leaves_to_others_what_they_know(outcome, more):
+    assert outcome("exceptional-steps", now_and_then(more, (4,))).answer == "clear"
+
+
+def test_a_slow_beginning_is_no_finding(ranked):
+    assert ranked(now_and_then("python", (0, 1))) == []
+
+
+def test_steps_alike_are_clear(outcome):
+    assert outcome("exceptional-steps", now_and_then("python", ())).answer == "clear"
+
+
+def test_three_steps_are_not_checked(outcome):
+    said = outcome("exceptional-steps", now_and_then("python", (2,), steps=4))
+    assert said.answer == "not checked"
+
+
+def test_a_run_that_is_slower_than_its_recording_is_not_checked(outcome):
+    trace = now_and_then("python", ())
+    slow = replace(trace, run=RunFacts(unprofiled_step_ns=(10_000_000,) * 9 + (110_000_000,)))
+    said = outcome("exceptional-steps", slow)
+    assert said.answer == "not checked"
+    assert "what makes the difference was not recorded" in said.why
+    (sentence,) = mean_sentences(report(slow))
+    assert sentence.startswith("The run's mean is 20.0 ms, the recorded steps' 10.0 ms")
+
+
+def test_the_document_and_its_sentence():
+    said = report(now_and_then("python", (4,)))
+    assert said.steps.mean_ns == pytest.approx(20 * MS, rel=0.01)
+    (one,) = said.steps.exceptional
+    assert (one.step, one.part, one.location.function) == (4, "idle-python", "rebuild_index")
+    assert base_ns(said) == said.steps.base_ns == pytest.approx(20 * MS, rel=0.02)
+    assert "But that is the typical step, and the mean one takes 20.0 ms" in said.verdict
+    (sentence,) = mean_sentences(said)
+    assert sentence == (
+        "Mean 20.0 ms in the trace: typical 10.0, and one step of 110 ms adds 10.0 a step"
+        " (host runs Python)"
+    )
