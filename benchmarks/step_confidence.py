@@ -1,0 +1,196 @@
+"""How often steps that were found without markers are the marked ones, for each stated confidence.
+
+    python benchmarks/step_confidence.py CORPUS [--rows] [--features]
+
+Every recording with markers is read, its markers are hidden, and the steps are inferred: from all
+that is left, without Python frames, without annotations as well, and from the device alone. Right
+is a count that differs by at most one (a marker may have been cut at either end) or a tenth, and a
+typical step within a tenth. Recordings of one program, with and without a fault or of other ranks,
+are one family; each family has the same weight. ``--features`` prints one line of JSON a row, for
+choosing the constants of ``analysis/periodicity.py``. CORPUS is the folder of
+``benchmarks/accuracy.py``.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+import pinchpoint as pp
+from pinchpoint.analysis.steps import Steps, steps
+from pinchpoint.errors import PinchpointError
+from pinchpoint.trace import HostKind, Table, Trace, table
+
+BINS = (0.0, 0.6, 0.7, 0.8, 0.9, 0.95, 1.01)
+SAME_RATIO = 0.1  # of the count and of the typical step
+VIEWS = ("all", "no frames", "no annotations", "device alone")
+_FRAMES = (HostKind.PYTHON, HostKind.MODULE)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One recording in one view: what was inferred, and whether that is what the markers say."""
+
+    name: str
+    view: str
+    marked: int
+    found: int
+    basis: str
+    confidence: float | None  # None: no steps were found
+    right: bool
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--rows", action="store_true", help="print every row that is wrong")
+    options = parser.parse_args()
+    rows = [row for path in _recordings(options.corpus) for row in _rows_of(path)]
+    if not rows:
+        sys.exit(f"{options.corpus}: no recording with step markers")
+    if options.rows:
+        for row in rows:
+            if row.confidence is not None and not row.right:
+                print(f"wrong  {row.name:50} {row.view:15} {row.marked:4} {row.found:4} "
+                      f"{row.confidence:.2f}  {row.basis}")  # fmt: skip
+    print_table(rows)
+
+
+def print_table(rows: list[Row]) -> None:
+    """Accuracy in each bin of confidence, with the mean confidence beside it."""
+    answered = [row for row in rows if row.confidence is not None]
+    weight = _weights(answered)
+    print(f"{len(rows)} views of {len({r.name for r in rows})} recordings, "
+          f"{len({family(r.name) for r in rows})} families; steps found in {len(answered)}")  # fmt: skip
+    print("confidence      views families  said  right")
+    for low, high in zip(BINS, BINS[1:], strict=False):
+        mine = [i for i, row in enumerate(answered) if low <= (row.confidence or 0) < high]
+        if mine:
+            _line(f"{low:.2f} to {min(high, 1):.2f}", mine, answered, weight)
+    _line("all", list(range(len(answered))), answered, weight)
+
+
+def _line(label: str, mine: list[int], rows: list[Row], weight: np.ndarray) -> None:
+    share = weight[mine] / weight[mine].sum()
+    said = float(share @ np.array([rows[i].confidence for i in mine]))
+    right = float(share @ np.array([rows[i].right for i in mine]))
+    families = len({family(rows[i].name) for i in mine})
+    print(f"{label:14} {len(mine):6} {families:8} {said:6.0%} {right:6.0%}")
+
+
+def _weights(rows: list[Row]) -> np.ndarray:
+    count = Counter(family(row.name) for row in rows)
+    return np.array([1 / count[family(row.name)] for row in rows])
+
+
+def family(name: str) -> str:
+    """The program that was recorded: its name without fix, rank and form of file."""
+    return re.sub(r"(_workers\d+|_rank\d+)?\..*$", "", name)
+
+
+def _recordings(corpus: Path) -> Iterator[Path]:
+    for folder in ("labelled/traces", "own/traces", "own/jax", "public/traces", "public/nsight",
+                   "h200/traces"):  # fmt: skip
+        yield from sorted(p for p in (corpus / folder).glob("*") if p.is_file())
+
+
+def _rows_of(path: Path) -> Iterator[Row]:
+    try:
+        trace = pp.load(path)
+    except PinchpointError:
+        return
+    marked = steps(trace)
+    if marked.how != "marker":
+        return
+    for view in VIEWS:
+        seen = without_markers(trace, view)
+        if seen is None:
+            continue
+        found = steps(seen)
+        inferred = found.how == "inferred"
+        yield Row(
+            path.name,
+            view,
+            len(marked),
+            len(found) if inferred else 0,
+            found.basis,
+            found.confidence if inferred else None,
+            inferred and _same(marked, found),
+        )
+
+
+def _same(marked: Steps, found: Steps) -> bool:
+    """Whether both are the same steps."""
+    allowed = max(1, SAME_RATIO * len(marked))
+    assert marked.typical_ns and found.typical_ns
+    longer = abs(found.typical_ns - marked.typical_ns) > SAME_RATIO * marked.typical_ns
+    return abs(len(marked) - len(found)) <= allowed and not longer
+
+
+def without_markers(trace: Trace, view: str) -> Trace | None:
+    """The recording without its markers, and without what the view leaves out; None if there is
+    nothing to leave out."""
+    host, marks = trace.host_ops, trace.steps
+    assert marks is not None
+    if view == "device alone":
+        nothing = {"host_ops": None, "api_calls": None, "steps": None, "flows": None}
+        if trace.device_ops is None or not len(trace.device_ops):
+            return None
+        alone = _unlinked(trace.device_ops, ("api_call", "host_op"))
+        return replace(trace, device_ops=alone, device_annotations=None, **nothing)
+    if host is None:
+        return None
+    kinds = {"all": (), "no frames": _FRAMES, "no annotations": (*_FRAMES, HostKind.ANNOTATION)}
+    dropped = np.isin(host["kind"], kinds[view])
+    if view != "all" and not dropped.any():
+        return None
+    dropped |= np.isin(host["name"], np.unique(marks["name"]))
+    kept = np.flatnonzero(~dropped)
+    place = np.full(len(host) + 1, len(host), np.int64)
+    place[kept] = np.arange(len(kept))
+    parent = _outside(host, dropped)
+    tables = {
+        "host_ops": _with_rows(host.take(kept), "parent", place[parent[kept]], len(host)),
+        "steps": None,
+        "device_annotations": None,
+    }
+    for name in ("api_calls", "device_ops"):
+        rows = getattr(trace, name)
+        if rows is not None and len(rows):
+            at = np.where(rows.known("host_op"), rows["host_op"], len(host))
+            at = np.where(np.append(dropped, False)[at], np.append(parent, len(host))[at], at)
+            tables[name] = _with_rows(rows, "host_op", place[at], len(host))
+    return replace(trace, **tables)
+
+
+def _outside(host: Table, dropped: np.ndarray) -> np.ndarray:
+    """The nearest parent of each row that is not dropped; ``len(host)`` where there is none."""
+    parent = np.where(host.known("parent"), host["parent"], len(host)).astype(np.int64)
+    chain, gone = np.append(parent, len(host)), np.append(dropped, False)
+    while (left := gone[chain]).any():
+        chain = np.where(left, chain[chain], chain)
+    return chain[:-1]
+
+
+def _with_rows(rows: Table, column: str, values: np.ndarray, none: int) -> Table:
+    return _rebuilt(rows, {column: np.where(values == none, 0, values)}, {column: values == none})
+
+
+def _rebuilt(rows: Table, values: dict[str, np.ndarray], masks: dict[str, np.ndarray]) -> Table:
+    return table(rows.name, {**rows.columns, **values}, {**rows.missing, **masks})
+
+
+def _unlinked(rows: Table, columns: tuple[str, ...]) -> Table:
+    nothing = np.ones(len(rows), np.bool_)
+    return _rebuilt(rows, {}, dict.fromkeys(columns, nothing))
+
+
+if __name__ == "__main__":
+    main()
