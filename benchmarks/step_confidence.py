@@ -12,7 +12,6 @@ choosing the constants of ``analysis/periodicity.py``. CORPUS is the folder of
 """
 
 import argparse
-import json
 import re
 import sys
 from collections import Counter

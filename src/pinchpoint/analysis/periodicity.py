@@ -43,8 +43,7 @@ class Spans:
     number: Times
     basis: str
     confidence: float | None
-    last_is_open: bool = False  # the last one may have been cut off by the end of the recording
-    on_device: bool = False
+    partial: NDArray[np.bool_] | None = None  # steps known to be incomplete, or longer than a step
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,4 +166,6 @@ def _spans(candidate: Candidate, work: Work, confidence: float) -> Spans:
     }.get(candidate.kind, candidate.name)
     basis = f"no markers; {words}, {len(start)} times"
     number = np.arange(len(start), dtype=np.int64)
-    return Spans(start, end, number, basis, confidence, open_end, work.on_device)
+    partial = np.zeros(len(start), np.bool_)
+    partial[-1] = open_end
+    return Spans(start, end, number, basis, confidence, partial)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.launches import issued, main_thread, own_work
 from pinchpoint.analysis.periodicity import Spans, infer_steps
 from pinchpoint.analysis.single_step import single_step
+from pinchpoint.analysis.step_markers import marked_spans
 from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
 
 Times = NDArray[np.int64]
@@ -81,7 +82,7 @@ class Steps:
 def steps(trace: Trace) -> Steps:
     """The steps: from markers, else inferred from what repeats, or from the only optimizer step;
     else the whole as one window."""
-    marked = _from_markers(trace)
+    marked = marked_spans(trace)
     if marked is not None:
         return _timed(trace, marked, "marker")
     inferred = infer_steps(trace)
@@ -92,34 +93,12 @@ def steps(trace: Trace) -> Steps:
     return _whole(trace, inferred.reason)
 
 
-def _from_markers(trace: Trace) -> Spans | None:
-    rows = trace.steps
-    if rows is None or not len(rows):
-        return None
-    rows = rows.take(rows["thread"] == main_thread(trace))
-    # One step may be marked twice (by the framework and by a person): outer markers only.
-    outer = np.ones(len(rows), np.bool_)
-    outer[1:] = rows["start_ns"][1:] >= np.maximum.accumulate(rows.end_ns)[:-1]
-    rows = rows.take(outer)
-    number = rows.filled("number", 0)
-    number = np.where(rows.known("number"), number, np.arange(len(rows)))
-    count = f"{len(rows)} step marker" + ("s" if len(rows) != 1 else "")
-    return Spans(rows["start_ns"], rows.end_ns, number, f"{count} ({_spelling(trace)})", None)
-
-
-def _spelling(trace: Trace) -> str:
-    assert trace.steps is not None
-    text = trace.text(trace.steps, "name", 0) or "step"
-    return text.rstrip("0123456789") + "N"
-
-
 def _timed(trace: Trace, spans: Spans, how: Literal["marker", "inferred"]) -> Steps:
     completion, complete = completions(trace, spans.start_ns, spans.end_ns)
-    if spans.last_is_open:
-        complete[-1] = False
-    start = np.concatenate((spans.start_ns[:1], completion[:-1]))
-    if spans.on_device:
-        start[0] = min(int(start[0]), int(completion[0]))
+    if spans.partial is not None:
+        complete &= ~spans.partial
+    first = min(_begins(trace, int(spans.start_ns[0])), int(completion[0]))
+    start = np.concatenate(([first], completion[:-1]))
     complete[0] = False
     lasting = completion - start
     typical, choice = _typical(lasting, complete)
@@ -140,6 +119,26 @@ def _timed(trace: Trace, spans: Spans, how: Literal["marker", "inferred"]) -> St
         spread_ns=_spread(lasting[complete]),
         outliers=_outliers(lasting, complete),
     )
+
+
+def _begins(trace: Trace, marked_ns: int) -> int:
+    """Where the first step begins: not before what was issued before it is done, unless its own
+    work runs at the same time.
+
+    What ran before the first operation with a recorded call, and has none itself, was issued
+    before the recording began.
+    """
+    ops, by = trace.device_ops, issued(trace)
+    if ops is None or not by.linked.any():
+        return marked_ns
+    counts, start = own_work(trace), ops["start_ns"]
+    linked = by.linked & counts
+    own = linked & (by.start_ns >= marked_ns)
+    if not own.any():
+        return marked_ns
+    begun = int(start[own].min())
+    earlier = counts & (start < begun) & ~own
+    return max(marked_ns, min(int(ops.end_ns[earlier].max(initial=marked_ns)), begun))
 
 
 def completions(trace: Trace, start_ns: Times, end_ns: Times) -> tuple[Times, Mask]:
