@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.gradient_resets import accumulated_steps
+from pinchpoint.analysis.module_nesting import are_layers
 from pinchpoint.analysis.repeated_work import Work, repeated_work
 from pinchpoint.analysis.step_candidates import LEAST_COVERAGE, Candidate, candidates
 from pinchpoint.trace import Trace
@@ -31,7 +32,7 @@ LEAST_SCORE = 0.65  # below this, one window and no steps; chosen on recordings 
 NEARLY_AS_GOOD = 0.03  # scores this close are equal; the kind of evidence then decides
 
 # How much each kind of evidence is trusted; a person's annotation outranks a pattern of names.
-TRUST = {"annotation": 1.0, "function": 0.97, "graph": 0.95, "sequence": 0.9}
+TRUST = {"optimizer": 1.0, "annotation": 1.0, "function": 0.97, "graph": 0.95, "sequence": 0.9}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +62,12 @@ def infer_steps(trace: Trace) -> Inference:
         return Inference(None, f"no markers, and only {len(work.at_ns)} {work.unit}: no repetition")
     best: tuple[float, Candidate] | None = None
     for candidate in candidates(trace, work):
+        if best is not None and best[1].kind == "optimizer" != candidate.kind:
+            break  # what the framework says outranks what merely repeats
         score = _score(candidate, work)
-        if score >= LEAST_SCORE and (best is None or _better(score, candidate, *best)):
+        if score < LEAST_SCORE or are_layers(trace, candidate.start_ns):
+            continue
+        if best is None or _better(score, candidate, *best):
             best = score, candidate
     best = _of_whole_steps(trace, work, best) or best
     if best is None:
@@ -87,14 +92,15 @@ def _better(score: float, one: Candidate, best_score: float, other: Candidate) -
         return score > best_score
     if TRUST[one.kind] != TRUST[other.kind]:
         return TRUST[one.kind] > TRUST[other.kind]
-    return _held(one) > _held(other)  # the outer one
+    return _held(one) > _held(other)  # the outer one; of phases of a step the first
 
 
-def _held(candidate: Candidate) -> int:
+
+
+def _held(candidate: Candidate) -> tuple[int, int]:
     start, end = candidate.start_ns, candidate.end_ns
-    if end is None:
-        return int(start[-1] - start[0])
-    return int((end - start).sum())
+    lasting = start[-1] - start[0] if end is None else (end - start).sum()
+    return int(lasting), -int(start[0])
 
 
 def _score(candidate: Candidate, work: Work) -> float:
@@ -161,6 +167,7 @@ def _spans(candidate: Candidate, work: Work, confidence: float) -> Spans:
     if end is None:
         end = _end_of_work(start, work)
     words = {
+        "optimizer": f"the ends of {candidate.name!r}",
         "annotation": f"the annotation {candidate.name!r}",
         "function": f"the calls of {candidate.name!r}",
     }.get(candidate.kind, candidate.name)
