@@ -1,14 +1,16 @@
 """How often steps that were found without markers are the marked ones, for each stated confidence.
 
-    python benchmarks/step_confidence.py CORPUS [--rows] [--features]
+    python benchmarks/step_confidence.py CORPUS [--rows]
 
 Every recording with markers is read, its markers are hidden, and the steps are inferred: from all
 that is left, without Python frames, without annotations as well, and from the device alone. Right
 is a count that differs by at most one (a marker may have been cut at either end) or a tenth, and a
 typical step within a tenth. Recordings of one program, with and without a fault or of other ranks,
-are one family; each family has the same weight. ``--features`` prints one line of JSON a row, for
-choosing the constants of ``analysis/periodicity.py``. CORPUS is the folder of
-``benchmarks/accuracy.py``.
+are one family; each family has the same weight.
+
+The second table leaves one family out: each family's rows are given the share of right answers that
+the same evidence had in the other families, and compared with what they turned out to be. CORPUS is
+the folder of ``benchmarks/accuracy.py``.
 """
 
 import argparse
@@ -17,16 +19,18 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 import pinchpoint as pp
+from pinchpoint.analysis.periodicity import infer_steps
 from pinchpoint.analysis.steps import Steps, steps
 from pinchpoint.errors import PinchpointError
 from pinchpoint.trace import HostKind, Table, Trace, table
 
-BINS = (0.0, 0.6, 0.7, 0.8, 0.9, 0.95, 1.01)
+BINS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.01)
 SAME_RATIO = 0.1  # of the count and of the typical step
 VIEWS = ("all", "no frames", "no annotations", "device alone")
 _FRAMES = (HostKind.PYTHON, HostKind.MODULE)
@@ -41,6 +45,7 @@ class Row:
     marked: int
     found: int
     basis: str
+    evidence: str
     confidence: float | None  # None: no steps were found
     right: bool
 
@@ -57,31 +62,57 @@ def main() -> None:
     if options.rows:
         for row in rows:
             if row.confidence is not None and not row.right:
-                print(f"wrong  {row.name:50} {row.view:15} {row.marked:4} {row.found:4} "
-                      f"{row.confidence:.2f}  {row.basis}")  # fmt: skip
-    print_table(rows)
+                print(
+                    f"wrong  {row.name:50} {row.view:15} {row.marked:4} {row.found:4} "
+                    f"{row.confidence:.2f}  {row.basis}"
+                )
+    print_tables(rows)
 
 
-def print_table(rows: list[Row]) -> None:
-    """Accuracy in each bin of confidence, with the mean confidence beside it."""
+def print_tables(rows: list[Row]) -> None:
+    """Accuracy in each bin of confidence as stated, and of confidence from the other families."""
     answered = [row for row in rows if row.confidence is not None]
-    weight = _weights(answered)
-    print(f"{len(rows)} views of {len({r.name for r in rows})} recordings, "
-          f"{len({family(r.name) for r in rows})} families; steps found in {len(answered)}")  # fmt: skip
-    print("confidence      views families  said  right")
-    for low, high in zip(BINS, BINS[1:], strict=False):
-        mine = [i for i, row in enumerate(answered) if low <= (row.confidence or 0) < high]
+    print(
+        f"{len(rows)} views of {len({r.name for r in rows})} recordings, "
+        f"{len({family(r.name) for r in rows})} families; steps found in {len(answered)}"
+    )
+    _print_bins("as stated", answered, np.array([row.confidence for row in answered], float))
+    _print_bins("one family left out", answered, np.array(_from_others(answered)))
+    for evidence in sorted({row.evidence for row in answered}):
+        mine = [i for i, row in enumerate(answered) if row.evidence == evidence]
+        said = np.array([row.confidence for row in answered], float)
+        _line(evidence, mine, answered, said)
+
+
+def _print_bins(title: str, rows: list[Row], said: np.ndarray) -> None:
+    print(f"{title:20} views families  said  right")
+    for low, high in pairwise(BINS):
+        mine = np.flatnonzero((said >= low) & (said < high)).tolist()
         if mine:
-            _line(f"{low:.2f} to {min(high, 1):.2f}", mine, answered, weight)
-    _line("all", list(range(len(answered))), answered, weight)
+            _line(f"{low:.2f} to {min(high, 1):.2f}", mine, rows, said)
+    _line("all", list(range(len(rows))), rows, said)
 
 
-def _line(label: str, mine: list[int], rows: list[Row], weight: np.ndarray) -> None:
-    share = weight[mine] / weight[mine].sum()
-    said = float(share @ np.array([rows[i].confidence for i in mine]))
-    right = float(share @ np.array([rows[i].right for i in mine]))
+def _line(label: str, mine: list[int], rows: list[Row], said: np.ndarray) -> None:
+    weight = _weights([rows[i] for i in mine])
+    right = np.average([rows[i].right for i in mine], weights=weight)
+    mean = np.average(said[mine], weights=weight)
     families = len({family(rows[i].name) for i in mine})
-    print(f"{label:14} {len(mine):6} {families:8} {said:6.0%} {right:6.0%}")
+    print(f"{label:18} {len(mine):7} {families:8} {mean:5.0%} {right:6.0%}")
+
+
+def _from_others(rows: list[Row]) -> list[float]:
+    """How often the evidence of each row was right in the other families, each counted once; half
+    a right and half a wrong one are added, so that few families say little."""
+    shares: dict[str, dict[str, list[bool]]] = {}
+    for row in rows:
+        shares.setdefault(row.evidence, {}).setdefault(family(row.name), []).append(row.right)
+    found = []
+    for row in rows:
+        others = [v for name, v in shares[row.evidence].items() if name != family(row.name)]
+        right = sum(sum(v) / len(v) for v in others)
+        found.append((right + 0.5) / (len(others) + 1))
+    return found
 
 
 def _weights(rows: list[Row]) -> np.ndarray:
@@ -120,16 +151,22 @@ def _rows_of(path: Path) -> Iterator[Row]:
             len(marked),
             len(found) if inferred else 0,
             found.basis,
+            _evidence(seen),
             found.confidence if inferred else None,
             inferred and _same(marked, found),
         )
 
 
+def _evidence(trace: Trace) -> str:
+    spans = infer_steps(trace).spans
+    return spans.evidence if spans else "single"
+
+
 def _same(marked: Steps, found: Steps) -> bool:
     """Whether both are the same steps."""
     allowed = max(1, SAME_RATIO * len(marked))
-    assert marked.typical_ns and found.typical_ns
-    longer = abs(found.typical_ns - marked.typical_ns) > SAME_RATIO * marked.typical_ns
+    marked_ns, found_ns = marked.typical_ns or 0, found.typical_ns or 0
+    longer = abs(found_ns - marked_ns) > SAME_RATIO * marked_ns
     return abs(len(marked) - len(found)) <= allowed and not longer
 
 

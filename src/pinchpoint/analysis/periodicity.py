@@ -7,6 +7,7 @@ step repeat as well, but pieces cut at layers differ where a step begins and end
 occur in few of the pieces count against a candidate.
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.gradient_resets import accumulated_steps
 from pinchpoint.analysis.module_nesting import are_layers
 from pinchpoint.analysis.repeated_work import Work, repeated_work
-from pinchpoint.analysis.step_candidates import LEAST_COVERAGE, Candidate, candidates
-from pinchpoint.trace import Trace
+from pinchpoint.analysis.step_candidates import LEAST_COVERAGE, MOST_PIECES, Candidate, candidates
+from pinchpoint.trace import Trace, once_per_trace
 
 Times = NDArray[np.int64]
 
@@ -34,6 +35,21 @@ NEARLY_AS_GOOD = 0.03  # scores this close are equal; the kind of evidence then 
 # How much each kind of evidence is trusted; a person's annotation outranks a pattern of names.
 TRUST = {"optimizer": 1.0, "annotation": 1.0, "function": 0.97, "graph": 0.95, "sequence": 0.9}
 
+# How sure steps are that were found with each evidence, at LEAST_SCORE and at a score of 1: what
+# benchmarks/step_confidence.py measured where markers were hidden.
+CONFIDENCE = {
+    "optimizer": (0.9, 0.98),
+    "training": (0.85, 0.98),
+    "annotation": (0.85, 0.98),
+    "function": (0.85, 0.98),
+    "graph": (0.85, 0.98),
+    "sequence": (0.4, 0.9),
+    "rounds": (0.25, 0.4),
+}
+# Kernels of backward passes and of optimizers. A pass without them may be one of several that a
+# step makes: tokens of an answer, batches of an evaluation.
+_OF_TRAINING = re.compile(r"multi_tensor_apply|adam|backward|_bw_|dgrad|wgrad", re.IGNORECASE)
+
 
 @dataclass(frozen=True, eq=False)
 class Spans:
@@ -45,6 +61,7 @@ class Spans:
     basis: str
     confidence: float | None
     partial: NDArray[np.bool_] | None = None  # steps known to be incomplete, or longer than a step
+    evidence: str = ""  # what the confidence was measured for, a key of CONFIDENCE
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,18 +78,42 @@ def infer_steps(trace: Trace) -> Inference:
     if len(work.at_ns) < FEWEST_LAUNCHES:
         return Inference(None, f"no markers, and only {len(work.at_ns)} {work.unit}: no repetition")
     best: tuple[float, Candidate] | None = None
+    fewest = MOST_PIECES
     for candidate in candidates(trace, work):
         if best is not None and best[1].kind == "optimizer" != candidate.kind:
             break  # what the framework says outranks what merely repeats
         score = _score(candidate, work)
         if score < LEAST_SCORE or are_layers(trace, candidate.start_ns):
             continue
+        if candidate.kind in ("annotation", "function") and candidate.end_ns is not None:
+            fewest = min(fewest, len(candidate.start_ns))
         if best is None or _better(score, candidate, *best):
             best = score, candidate
     best = _of_whole_steps(trace, work, best) or best
     if best is None:
         return Inference(None, f"no markers, and nothing repeats regularly in {work.unit}")
-    return Inference(_spans(best[1], work, round(best[0], 2)), "")
+    score, found = best
+    evidence = _evidence(trace, found, longer=2 * fewest <= len(found.start_ns))
+    return Inference(_spans(found, work, evidence, score), "")
+
+
+def _evidence(trace: Trace, found: Candidate, *, longer: bool) -> str:
+    """What speaks for the steps; ``longer`` where rounds of several of them repeat as well."""
+    if found.kind == "optimizer" or _updates_weights(trace):
+        return "optimizer" if found.kind == "optimizer" else "training"
+    return "rounds" if longer else found.kind
+
+
+@once_per_trace
+def _updates_weights(trace: Trace) -> bool:
+    ops = trace.device_ops
+    used = () if ops is None else np.unique(ops["name"]).tolist()
+    return any(_OF_TRAINING.search(trace.names[name]) for name in used)
+
+
+def _confidence(evidence: str, score: float) -> float:
+    least, most = CONFIDENCE[evidence]
+    return round(least + (most - least) * (score - LEAST_SCORE) / (1 - LEAST_SCORE), 2)
 
 
 def _of_whole_steps(
@@ -93,8 +134,6 @@ def _better(score: float, one: Candidate, best_score: float, other: Candidate) -
     if TRUST[one.kind] != TRUST[other.kind]:
         return TRUST[one.kind] > TRUST[other.kind]
     return _held(one) > _held(other)  # the outer one; of phases of a step the first
-
-
 
 
 def _held(candidate: Candidate) -> tuple[int, int]:
@@ -161,7 +200,7 @@ def _end_of_work(start: Times, work: Work) -> Times:
     return end
 
 
-def _spans(candidate: Candidate, work: Work, confidence: float) -> Spans:
+def _spans(candidate: Candidate, work: Work, evidence: str, score: float) -> Spans:
     start, end = candidate.start_ns, candidate.end_ns
     open_end = end is None and not _last_is_whole(start, work)
     if end is None:
@@ -175,4 +214,5 @@ def _spans(candidate: Candidate, work: Work, confidence: float) -> Spans:
     number = np.arange(len(start), dtype=np.int64)
     partial = np.zeros(len(start), np.bool_)
     partial[-1] = open_end
-    return Spans(start, end, number, basis, confidence, partial)
+    confidence = _confidence(evidence, score)
+    return Spans(start, end, number, basis, confidence, partial, evidence)
