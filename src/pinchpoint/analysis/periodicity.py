@@ -46,9 +46,11 @@ CONFIDENCE = {
     "sequence": (0.4, 0.9),
     "rounds": (0.25, 0.4),
 }
-# Kernels of backward passes and of optimizers. A pass without them may be one of several that a
+# Names in backward passes and of optimizers. A pass without them may be one of several that a
 # step makes: tokens of an answer, batches of an evaluation.
-_OF_TRAINING = re.compile(r"multi_tensor_apply|adam|backward|_bw_|dgrad|wgrad", re.IGNORECASE)
+_OF_TRAINING = re.compile(
+    r"multi_tensor_apply|adam|backward|_bw_|dgrad|wgrad|autograd::engine", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +108,8 @@ def _evidence(trace: Trace, found: Candidate, *, longer: bool) -> str:
 
 @once_per_trace
 def _updates_weights(trace: Trace) -> bool:
-    ops = trace.device_ops
-    used = () if ops is None else np.unique(ops["name"]).tolist()
+    tables = (trace.device_ops, trace.host_ops)
+    used = {n for t in tables if t is not None for n in np.unique(t["name"]).tolist()}
     return any(_OF_TRAINING.search(trace.names[name]) for name in used)
 
 

@@ -122,23 +122,23 @@ def _timed(trace: Trace, spans: Spans, how: Literal["marker", "inferred"]) -> St
 
 
 def _begins(trace: Trace, marked_ns: int) -> int:
-    """Where the first step begins: not before what was issued before it is done, unless its own
-    work runs at the same time.
+    """Where the first step begins: at its first own operation if the device was still at work that
+    was issued before.
 
     What ran before the first operation with a recorded call, and has none itself, was issued
     before the recording began.
     """
     ops, by = trace.device_ops, issued(trace)
-    if ops is None or not by.linked.any():
+    if ops is None:
         return marked_ns
     counts, start = own_work(trace), ops["start_ns"]
-    linked = by.linked & counts
-    own = linked & (by.start_ns >= marked_ns)
+    own = by.linked & counts & (by.start_ns >= marked_ns)
     if not own.any():
         return marked_ns
     begun = int(start[own].min())
-    earlier = counts & (start < begun) & ~own
-    return max(marked_ns, min(int(ops.end_ns[earlier].max(initial=marked_ns)), begun))
+    earlier = counts & (start < begun)
+    still = int(ops.end_ns[earlier].max(initial=marked_ns)) > marked_ns
+    return max(marked_ns, begun) if still else marked_ns
 
 
 def completions(trace: Trace, start_ns: Times, end_ns: Times) -> tuple[Times, Mask]:
