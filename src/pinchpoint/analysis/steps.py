@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.launches import issued, main_thread, own_work
+from pinchpoint.analysis.module_nesting import module_calls, outermost
 from pinchpoint.analysis.periodicity import Spans, infer_steps
 from pinchpoint.analysis.single_step import single_step
 from pinchpoint.analysis.step_markers import marked_spans
@@ -32,6 +33,7 @@ FEWEST_TO_SETTLE = 6  # steps that show a trend
 SETTLING_TREND = -0.75  # rank correlation of duration and order
 SETTLED_RATIO = 0.9  # later half against the earlier one
 LOST_LAUNCHES_RATIO = 0.05  # more launches without device work than this: the step is incomplete
+NEARLY_ALL_RATIO = 0.95  # of the launches: copies in and results out may be outside the model
 WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
 
 _ENCLOSING = (HostKind.PYTHON, HostKind.MODULE, HostKind.OVERHEAD)
@@ -254,6 +256,9 @@ def _outliers(lasting: Times, complete: Mask) -> tuple[int, ...]:
 
 def _whole(trace: Trace, reason: str) -> Steps:
     low, high = _extent(trace)
+    if (alone := _only_pass(trace)) is not None:
+        name, begun = alone
+        low, reason = min(low, begun), f"no markers; one call of {name!r} launches nearly everything"
     edges = np.array([[low], [high]] if high > low else np.zeros((2, 0)), np.int64)
     start, end = edges
     whole = np.ones(len(start), np.bool_)
@@ -274,6 +279,22 @@ def _whole(trace: Trace, reason: str) -> Steps:
         spread_ns=None,
         outliers=(),
     )
+
+
+def _only_pass(trace: Trace) -> tuple[str, int] | None:
+    """Name and beginning of the call of a module that launched nearly all work; None without one,
+    or if the device was at work before it."""
+    calls, ops, by = module_calls(trace), trace.device_ops, issued(trace)
+    if calls is None or ops is None or not by.linked.any():
+        return None
+    at = by.start_ns[by.linked & own_work(trace)]
+    outer = outermost(calls)
+    held = np.searchsorted(np.sort(at), outer.end_ns) - np.searchsorted(np.sort(at), outer["start_ns"])
+    most = int(held.argmax())
+    begun = int(outer["start_ns"][most])
+    if held[most] < NEARLY_ALL_RATIO * len(at) or int(ops["start_ns"].min()) < begun:
+        return None
+    return trace.text(outer, "name", most) or "a module", begun
 
 
 def _extent(trace: Trace) -> tuple[int, int]:
