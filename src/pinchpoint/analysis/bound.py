@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pinchpoint.analysis.accounting import breakdown
+from pinchpoint.analysis.device_activity import take_turns
 from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.periodicity import FEWEST_LAUNCHES
 from pinchpoint.analysis.queue import queue
+from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
 from pinchpoint.trace import Trace, once_per_trace
 
@@ -24,6 +27,7 @@ class Binding(Enum):
     INPUT = "input"
     COMMUNICATION = "communication"
     COPIES = "copies"
+    TURNS = "turns"  # several devices, one after the other
     MIXED = "mixed"
     UNKNOWN = "unknown"
 
@@ -64,8 +68,11 @@ def bound(trace: Trace) -> Bound:
         unexplained += parts.of_part(GapKind.UNRECORDED.id)
     host = parts.of_group("idle") + parts.of_group("host") - waits_for_data - unexplained
     device, exposed = parts.of_group("device"), parts.of_group("exposed")
+    by = _binding(whole, device, communication, exposed - communication, waits_for_data, host)
+    if by == Binding.DEVICE and take_turns(trace):
+        by = Binding.TURNS
     return Bound(
-        by=_binding(whole, device, communication, exposed - communication, waits_for_data, host),
+        by=Binding.UNKNOWN if _too_little(trace) else by,
         device_ratio=device / whole,
         communication_ratio=communication / whole,
         copies_ratio=(exposed - communication) / whole,
@@ -75,6 +82,13 @@ def bound(trace: Trace) -> Bound:
         empty_queue_ratio=None if lined_up is None else lined_up.empty_ratio,
         median_depth=None if lined_up is None else lined_up.median_depth,
     )
+
+
+def _too_little(trace: Trace) -> bool:
+    """Whether a handful of device operations in no step is all there is to judge by."""
+    ops = trace.device_ops
+    few = ops is not None and 0 < len(ops) < FEWEST_LAUNCHES
+    return few and steps(trace).how == "none"
 
 
 def _binding(

@@ -63,9 +63,10 @@ def of_own_process(trace: Trace) -> NDArray[np.bool_]:
 def own_work(trace: Trace) -> NDArray[np.bool_]:
     """The rows of ``device_ops`` that the process of the main thread issued; mostly all.
 
-    What has no call and ended longer before the host's recording began than that lasts is not of
-    the recording: a stray kernel would stretch it. One file can hold several processes, each with devices of its own. An operation without a
-    call belongs to the process whose operations alone are linked on its device.
+    One file can hold several processes, each with devices of its own. An operation without a call
+    belongs to the process whose operations alone are linked on its device. What has no call and
+    ended longer before the host's recording began than that lasts is not of the recording: a stray
+    kernel would stretch it.
     """
     ops, calls, by = trace.device_ops, trace.api_calls, issued(trace)
     everything = np.ones(len(by.call), np.bool_)
@@ -79,7 +80,8 @@ def own_work(trace: Trace) -> NDArray[np.bool_]:
     mine[by.linked] = inside[by.thread[by.linked]]
     device = ops["device"]
     ours, theirs = device[by.linked & mine], device[by.linked & ~mine]
-    return everything & np.where(by.linked, mine, np.isin(device, ours) & ~np.isin(device, theirs))
+    others = np.isin(device, ours) & ~np.isin(device, theirs)
+    return everything & np.where(by.linked, mine, others)
 
 
 def _long_before(trace: Trace) -> int:

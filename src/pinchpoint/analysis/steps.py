@@ -258,7 +258,10 @@ def _whole(trace: Trace, reason: str) -> Steps:
     low, high = _extent(trace)
     if (alone := _only_pass(trace)) is not None:
         name, begun = alone
-        low, reason = min(low, begun), f"no markers; one call of {name!r} launches nearly everything"
+        low, reason = (
+            min(low, begun),
+            f"no markers; one call of {name!r} launches nearly everything",
+        )
     edges = np.array([[low], [high]] if high > low else np.zeros((2, 0)), np.int64)
     start, end = edges
     whole = np.ones(len(start), np.bool_)
@@ -289,7 +292,9 @@ def _only_pass(trace: Trace) -> tuple[str, int] | None:
         return None
     at = by.start_ns[by.linked & own_work(trace)]
     outer = outermost(calls)
-    held = np.searchsorted(np.sort(at), outer.end_ns) - np.searchsorted(np.sort(at), outer["start_ns"])
+    held = np.searchsorted(np.sort(at), outer.end_ns) - np.searchsorted(
+        np.sort(at), outer["start_ns"]
+    )
     most = int(held.argmax())
     begun = int(outer["start_ns"][most])
     if held[most] < NEARLY_ALL_RATIO * len(at) or int(ops["start_ns"].min()) < begun:

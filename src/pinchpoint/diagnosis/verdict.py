@@ -144,7 +144,17 @@ def _mixed(facts: Bound, parts: Breakdown) -> str:
     )
 
 
+def _turns(facts: Bound, parts: Breakdown) -> str:
+    work, mostly = _percent(facts.device_ratio), _top(parts, "device")
+    return (
+        f"The devices take turns: together they work {work} of this step, mostly on {mostly}, and"
+        " each of them waits while another works."
+    )
+
+
 def _unknown(facts: Bound, parts: Breakdown) -> str:
+    if not facts.host_ratio + facts.input_ratio + facts.other_ratio:
+        return "Too little ran on the device to say what bounds this program."
     idle = _percent(facts.host_ratio + facts.input_ratio + facts.other_ratio)
     return (
         f"The device is idle {idle} of this step, and the host does not explain it. Mostly:"
@@ -172,6 +182,7 @@ _SENTENCES = {
     Binding.INPUT: _input,
     Binding.COMMUNICATION: _communication,
     Binding.COPIES: _copies,
+    Binding.TURNS: _turns,
     Binding.MIXED: _mixed,
     Binding.UNKNOWN: _unknown,
 }

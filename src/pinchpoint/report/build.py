@@ -1,12 +1,13 @@
 """From a trace to the one document: every analysis asked once, every rule run."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pinchpoint.analysis.accounting import breakdown
-from pinchpoint.analysis.device_activity import device_activity
+from pinchpoint.analysis.device_activity import device_activity, each_device
 from pinchpoint.analysis.not_recorded import says_too_little
 from pinchpoint.analysis.ranks.one_of_many import one_of_many
 from pinchpoint.analysis.recording_cost import why_uncalibrated
@@ -21,6 +22,7 @@ from pinchpoint.report.document import (
     DeviceInfo,
     Health,
     HealthFact,
+    OneDeviceInfo,
     PartOfStep,
     Report,
     SourceInfo,
@@ -72,6 +74,7 @@ def _facts(trace: Trace, health: Health, **conclusions: Any) -> Report:
         health=health,
         steps=_steps(trace),
         device=_device(trace),
+        devices=tuple(OneDeviceInfo(**asdict(device)) for device in each_device(trace)),
         tables=tables(trace),
         roofline=_roofline(trace),
         **conclusions,
