@@ -27,4 +27,5 @@ def loading_calls(trace: Trace) -> NDArray[np.bool_]:
     order = linked[np.argsort(by.start_ns[linked], kind="stable")]
     _, first = np.unique(ops["name"][order], return_index=True)
     found[by.call[order[first]]] = True
-    return found & (calls["kind"] == ApiKind.LAUNCH) & (calls["duration_ns"] >= SHORTEST_LOAD_NS)
+    found &= (calls["kind"] == ApiKind.LAUNCH) & (calls["duration_ns"] >= SHORTEST_LOAD_NS)
+    return found

@@ -12,6 +12,10 @@ Rows = NDArray[np.int64]
 
 NOBODY = -1  # position of a thread or row that is not there, in arrays of this package only
 
+# From the return of a call to the start of its work on an idle device: 24 µs at most on the devices
+# of the corpus. Beyond this, something that was not recorded held the device up.
+SLOWEST_START_NS = 100_000
+
 
 @dataclass(frozen=True, eq=False)
 class Issued:

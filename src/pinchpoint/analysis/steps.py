@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.launches import issued, main_thread, own_work
+from pinchpoint.analysis.launches import SLOWEST_START_NS, issued, main_thread, own_work
 from pinchpoint.analysis.module_nesting import module_calls, outermost
 from pinchpoint.analysis.periodicity import Spans, infer_steps
 from pinchpoint.analysis.single_step import single_step
@@ -291,13 +291,16 @@ def _only_pass(trace: Trace) -> tuple[str, int] | None:
     if calls is None or ops is None or not by.linked.any():
         return None
     at = by.start_ns[by.linked & own_work(trace)]
+    first = int(ops["start_ns"].argmin())
+    if not by.linked[first] or ops["start_ns"][first] - by.end_ns[first] > SLOWEST_START_NS:
+        return None  # the device was at work that is not in the file
     outer = outermost(calls)
     held = np.searchsorted(np.sort(at), outer.end_ns) - np.searchsorted(
         np.sort(at), outer["start_ns"]
     )
     most = int(held.argmax())
     begun = int(outer["start_ns"][most])
-    if held[most] < NEARLY_ALL_RATIO * len(at) or int(ops["start_ns"].min()) < begun:
+    if held[most] < NEARLY_ALL_RATIO * len(at):
         return None
     return trace.text(outer, "name", most) or "a module", begun
 

@@ -1,0 +1,43 @@
+"""What an export should hold by its own account and does not."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.importers._captures import in_capture
+from pinchpoint.importers.health import Fact
+from pinchpoint.importers.nsys.database import Database
+from pinchpoint.trace import ApiKind, DeviceKind, Names, Table
+
+MOST_LOST_RATIO = 0.5  # of launches without a device operation: the device side is unusable
+_NEWER_FORM = re.compile(r"(CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS)_V\d+")
+
+
+def unread_tables(database: Database) -> Iterator[Fact]:
+    """Tables whose name says that they are a newer form of one that is read."""
+    unread = sorted(name for name in database.columns if _NEWER_FORM.fullmatch(name))
+    if unread:
+        yield Fact("tables-unread", len(unread), f"tables of an unknown form: {', '.join(unread)}")
+
+
+def lost_launches(calls: Table | None, ops: Table | None, names: Names) -> Iterator[Fact]:
+    """Launches of kernels and graphs without device work, beside those into a captured graph."""
+    if calls is None or not len(calls):
+        return
+    launch = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
+    launch &= ~in_capture(calls, names)
+    answered = np.zeros(len(calls), np.bool_)
+    ran = 0
+    if ops is not None and len(ops):
+        answered[ops["api_call"][ops.known("api_call")]] = True
+        ran = int(np.isin(ops["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE)).sum())
+    lost = np.flatnonzero(launch & ~answered)
+    if not len(lost):
+        return
+    what = "launches-lost"
+    if len(lost) > MOST_LOST_RATIO * launch.sum():
+        what = "device-activity-lost" if ran else "kernels-not-recorded"
+        if ran >= len(lost):  # they are there, and nothing says who launched them
+            what = "links-missing"
+    yield Fact(what, len(lost), time_ns=int(calls["start_ns"][lost[0]]))
