@@ -45,15 +45,17 @@ def marked_spans(trace: Trace) -> Spans | None:
 
 
 def _of_one_level(trace: Trace, rows: Table) -> Table:
-    """One row a step: the outer markers; where one holds several of its own spelling, its length is
-    damaged, and all of these count."""
+    """One row a step: the outer markers. One that holds several of its own spelling, or reaches
+    into the next, has a damaged length, and these count as well."""
     spelt = np.array([_stem(trace.names[name]) for name in rows["name"].tolist()])
     outer = np.ones(len(rows), np.bool_)
-    outer[1:] = rows["start_ns"][1:] >= np.maximum.accumulate(rows.end_ns)[:-1]
+    held_until = np.maximum.accumulate(rows.end_ns)[:-1]
+    outer[1:] = rows["start_ns"][1:] >= held_until
+    longer = np.append(False, rows.end_ns[1:] > held_until)
     holder = np.maximum.accumulate(np.where(outer, np.arange(len(rows)), 0))
     alike = ~outer & (spelt == spelt[holder])
     several = np.bincount(holder[alike], minlength=len(rows)) > 1
-    return rows.take(outer | (alike & several[holder]))
+    return rows.take(outer | (alike & (longer | several[holder])))
 
 
 def _stem(name: str) -> str:

@@ -59,6 +59,13 @@ def test_a_device_far_behind_is_no_lost_activity(tmp_path):
     assert said == {"launches-missing": 5, "device-far-behind": 5}
 
 
+def test_without_correlations_the_links_are_missing_and_not_the_launches(tmp_path):
+    calls = [call("cudaLaunchKernel", 30 + i, 0.5, 10 + i) for i in range(5)]
+    kernels = [kernel("k", 40 + 3 * i, 2, 0) for i in range(5)]
+    assert facts(tmp_path, *calls, *kernels)["links-missing"] == 5
+    assert "device-far-behind" not in facts(tmp_path, *calls, *kernels)
+
+
 def test_launches_into_a_graph_are_not_lost(tmp_path):
     capture = [
         call("cudaStreamBeginCapture", 30, 1, 10),
