@@ -72,7 +72,7 @@ def bound(trace: Trace) -> Bound:
     if by == Binding.DEVICE and take_turns(trace):
         by = Binding.TURNS
     return Bound(
-        by=Binding.UNKNOWN if _too_little(trace) else by,
+        by=Binding.UNKNOWN if too_few_operations(trace) else by,
         device_ratio=device / whole,
         communication_ratio=communication / whole,
         copies_ratio=(exposed - communication) / whole,
@@ -84,11 +84,11 @@ def bound(trace: Trace) -> Bound:
     )
 
 
-def _too_little(trace: Trace) -> bool:
-    """Whether a handful of device operations in no step is all there is to judge by."""
-    ops = trace.device_ops
-    few = ops is not None and 0 < len(ops) < FEWEST_LAUNCHES
-    return few and steps(trace).how == "none"
+def too_few_operations(trace: Trace) -> int:
+    """How many device operations there are if a handful, in no step, is all there is to judge by;
+    else 0."""
+    count = 0 if trace.device_ops is None else len(trace.device_ops)
+    return count if count < FEWEST_LAUNCHES and steps(trace).how == "none" else 0
 
 
 def _binding(

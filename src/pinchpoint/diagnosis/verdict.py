@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pinchpoint.analysis.accounting import Breakdown, breakdown
 from pinchpoint.analysis.bound import HELD_UP_RATIO, Binding, Bound, bound
 from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.phases import phases
 from pinchpoint.analysis.ranks.one_of_many import between_ranks_ratio, one_of_many
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.sampled import sampled_sentences
@@ -14,6 +15,8 @@ from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.diagnosis.spoken import shows_torch
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
+
+MOST_PHASES = 4  # in a sentence
 
 
 def verdict(trace: Trace) -> str:
@@ -72,6 +75,9 @@ def _without_device(trace: Trace, parts: Breakdown) -> str:
     whole = parts.typical_ns or 1
     silent, python = (parts.of_part(part) for part in (_SILENT, _PYTHON))
     if 2 * silent >= whole:
+        if marked := phases(trace)[:MOST_PHASES]:
+            shown = ", ".join(f"{name} ({_percent(ns / whole)})" for name, ns in marked)
+            return f"No device activity was recorded, and of the host only ranges: {shown}."
         return (
             f"No device activity was recorded, and for {_percent(silent / whole)} of the time"
             " nothing that the host did either: what it went into does not show."

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.analysis.accounting import breakdown
+from pinchpoint.analysis.bound import too_few_operations
 from pinchpoint.analysis.device_activity import device_activity, each_device
 from pinchpoint.analysis.not_recorded import says_too_little
 from pinchpoint.analysis.ranks.one_of_many import one_of_many
@@ -156,6 +157,9 @@ def _health(trace: Trace) -> Health:
     if says_too_little(trace):
         kind = FACTS["too-little"]
         facts.append(HealthFact(id="too-little", severity="fatal", count=1, detail=kind.sentence))
+    elif few := too_few_operations(trace):
+        detail = f"only {few} device operation{'s' if few > 1 else ''}: too little for a verdict"
+        facts.append(HealthFact(id="too-little", severity="warning", count=few, detail=detail))
     severities = {fact.severity for fact in facts}
     if "fatal" in severities:
         return Health(verdict=CANNOT_CONCLUDE, facts=tuple(facts), record=_record(facts))
