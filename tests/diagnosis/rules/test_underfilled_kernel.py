@@ -27,7 +27,7 @@ def test_one_block_leaves_the_device_empty():
     "kernel",
     [
         pytest.param((132, 66 * MS), id="a block a multiprocessor"),
-        pytest.param((34, 66 * MS), id="more than a quarter"),
+        pytest.param((16, 66 * MS), id="a library's reduction"),
         pytest.param((1, 50_000), id="a short kernel"),
     ],
 )

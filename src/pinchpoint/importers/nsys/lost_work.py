@@ -28,16 +28,23 @@ def lost_launches(calls: Table | None, ops: Table | None, names: Names) -> Itera
     launch = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
     launch &= ~in_capture(calls, names)
     answered = np.zeros(len(calls), np.bool_)
-    ran = 0
     if ops is not None and len(ops):
         answered[ops["api_call"][ops.known("api_call")]] = True
-        ran = int(np.isin(ops["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE)).sum())
     lost = np.flatnonzero(launch & ~answered)
     if not len(lost):
         return
     what = "launches-lost"
     if len(lost) > MOST_LOST_RATIO * launch.sum():
-        what = "device-activity-lost" if ran else "kernels-not-recorded"
-        if ran >= len(lost):  # they are there, and nothing says who launched them
-            what = "links-missing"
+        what = _instead(ops, len(lost))
     yield Fact(what, len(lost), time_ns=int(calls["start_ns"][lost[0]]))
+
+
+def _instead(ops: Table | None, lost: int) -> str:
+    """What it means that most launches have no device work: by what ran in their place."""
+    if ops is None or not np.isin(ops["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE)).any():
+        return "kernels-not-recorded"
+    unlinked = ~ops.known("api_call")
+    if unlinked.sum() < lost / 2:
+        return "device-activity-lost"
+    alike = len(np.unique(ops.filled("correlation", 0)[unlinked])) == 1
+    return "links-missing" if alike else "device-far-behind"
