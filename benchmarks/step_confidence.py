@@ -8,6 +8,9 @@ is a count that differs by at most one (a marker may have been cut at either end
 typical step within a tenth. Recordings of one program, with and without a fault or of other ranks,
 are one family; each family has the same weight.
 
+Of recordings with several markers, the middle step alone is tried as well: steps found in it are
+parts of one, and wrong.
+
 The second table leaves one family out: each family's rows are given the share of right answers that
 the same evidence had in the other families, and compared with what they turned out to be. CORPUS is
 the folder of ``benchmarks/accuracy.py``.
@@ -32,7 +35,7 @@ from pinchpoint.trace import HostKind, Table, Trace, table
 
 BINS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.01)
 SAME_RATIO = 0.1  # of the count and of the typical step
-VIEWS = ("all", "no frames", "no annotations", "device alone")
+VIEWS = ("all", "no frames", "no annotations", "device alone", "one step")
 _FRAMES = (HostKind.PYTHON, HostKind.MODULE)
 
 
@@ -78,6 +81,11 @@ def print_tables(rows: list[Row]) -> None:
     )
     _print_bins("as stated", answered, np.array([row.confidence for row in answered], float))
     _print_bins("one family left out", answered, np.array(_from_others(answered)))
+    alone = [row for row in rows if row.view == "one step"]
+    print(
+        f"one step alone: steps found in {sum(r.confidence is not None for r in alone)} "
+        f"of {len(alone)}"
+    )
     for evidence in sorted({row.evidence for row in answered}):
         mine = [i for i, row in enumerate(answered) if row.evidence == evidence]
         said = np.array([row.confidence for row in answered], float)
@@ -144,7 +152,7 @@ def _rows_of(path: Path) -> Iterator[Row]:
         if seen is None:
             continue
         found = steps(seen)
-        inferred = found.how == "inferred"
+        inferred = found.how == "inferred" and (view != "one step" or len(found) > 1)
         yield Row(
             path.name,
             view,
@@ -153,7 +161,7 @@ def _rows_of(path: Path) -> Iterator[Row]:
             found.basis,
             _evidence(seen),
             found.confidence if inferred else None,
-            inferred and _same(marked, found),
+            inferred and view != "one step" and _same(marked, found),
         )
 
 
@@ -183,26 +191,54 @@ def without_markers(trace: Trace, view: str) -> Trace | None:
         return replace(trace, device_ops=alone, device_annotations=None, **nothing)
     if host is None:
         return None
-    kinds = {"all": (), "no frames": _FRAMES, "no annotations": (*_FRAMES, HostKind.ANNOTATION)}
-    dropped = np.isin(host["kind"], kinds[view])
-    if view != "all" and not dropped.any():
+    kinds = {"no frames": _FRAMES, "no annotations": (*_FRAMES, HostKind.ANNOTATION)}
+    kept = ~np.isin(host["kind"], kinds.get(view, ()))
+    if view in kinds and kept.all():
         return None
-    dropped |= np.isin(host["name"], np.unique(marks["name"]))
-    kept = np.flatnonzero(~dropped)
+    kept &= ~np.isin(host["name"], np.unique(marks["name"]))
+    if view == "one step":
+        return _one_step(trace, kept)
+    return _with_host_rows(trace, kept)
+
+
+def _one_step(trace: Trace, kept: np.ndarray) -> Trace | None:
+    """What the host did inside the middle step, and what it launched."""
+    marked, calls, ops = steps(trace), trace.api_calls, trace.device_ops
+    if len(marked) < 2 or trace.host_ops is None or calls is None or ops is None:
+        return None
+    middle = len(marked) // 2
+    low, high = marked.host_start_ns[middle], marked.host_end_ns[middle]
+    host = trace.host_ops
+    inside = (host["start_ns"] >= low) & (host.end_ns <= high)
+    called = np.flatnonzero((calls["start_ns"] >= low) & (calls["start_ns"] < high))
+    place = np.full(len(calls), -1, np.int64)
+    place[called] = np.arange(len(called))
+    launched = ops.known("api_call") & (place[ops["api_call"]] >= 0)
+    mine = ops.take(launched)
+    linked = _rebuilt(mine, {"api_call": place[mine["api_call"]]}, {})
+    part = replace(trace, api_calls=calls.take(called), device_ops=linked, flows=None)
+    return _with_host_rows(part, kept & inside) if len(linked) else None
+
+
+def _with_host_rows(trace: Trace, kept: np.ndarray) -> Trace:
+    """The recording with these rows of ``host_ops`` alone, and without markers."""
+    host = trace.host_ops
+    assert host is not None
+    rows = np.flatnonzero(kept)
     place = np.full(len(host) + 1, len(host), np.int64)
-    place[kept] = np.arange(len(kept))
-    parent = _outside(host, dropped)
+    place[rows] = np.arange(len(rows))
+    parent = _outside(host, ~kept)
     tables = {
-        "host_ops": _with_rows(host.take(kept), "parent", place[parent[kept]], len(host)),
+        "host_ops": _with_rows(host.take(rows), "parent", place[parent[rows]], len(host)),
         "steps": None,
         "device_annotations": None,
     }
     for name in ("api_calls", "device_ops"):
-        rows = getattr(trace, name)
-        if rows is not None and len(rows):
-            at = np.where(rows.known("host_op"), rows["host_op"], len(host))
-            at = np.where(np.append(dropped, False)[at], np.append(parent, len(host))[at], at)
-            tables[name] = _with_rows(rows, "host_op", place[at], len(host))
+        table_of = getattr(trace, name)
+        if table_of is not None and len(table_of):
+            at = np.where(table_of.known("host_op"), table_of["host_op"], len(host))
+            at = np.where(np.append(kept, True)[at], at, np.append(parent, len(host))[at])
+            tables[name] = _with_rows(table_of, "host_op", place[at], len(host))
     return replace(trace, **tables)
 
 

@@ -97,3 +97,21 @@ def test_the_first_step_begins_at_its_own_work_where_earlier_work_still_runs():
         b.launch(200 + 400 * i, 10, "gemm", 20_000 + i * 1_000, 995)
     found = steps(b.trace())
     assert (found.start_ns.tolist(), found.end_ns.tolist()) == ([20_000], [49_995])
+
+
+def test_a_stub_before_a_pause_is_no_step():
+    b = TraceBuilder()
+    for number, at in ((0, 0), (1, STEP), (5, 10 * STEP), (6, 11 * STEP)):
+        b.step(number, at, STEP - 10)
+        work(b, at)
+    b.step(2, 2 * STEP, 50)
+    b.step(7, 12 * STEP, 50)
+    found = steps(b.trace())
+    assert found.number.tolist() == [0, 1, 5, 6]
+    assert found.durations_ns.tolist() == [STEP, STEP]
+
+
+def test_a_last_marker_of_absurd_length_ends_with_the_recording():
+    b = recording(steps=4)
+    b.rows["steps"][3]["duration_ns"] = 10**15
+    assert steps(b.trace()).durations_ns.max() <= STEP

@@ -42,7 +42,7 @@ CONFIDENCE = {
     "optimizer": (0.9, 0.98),
     "training": (0.85, 0.98),
     "annotation": (0.85, 0.98),
-    "function": (0.85, 0.98),
+    "function": (0.75, 0.88),
     "graph": (0.85, 0.98),
     "sequence": (0.4, 0.9),
     "rounds": (0.25, 0.4),

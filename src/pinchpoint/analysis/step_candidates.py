@@ -44,7 +44,7 @@ def candidates(trace: Trace, work: Work) -> Iterator[Candidate]:
         yield from _repeated(trace.names, annotated, "annotation")
         python = np.isin(main["kind"], (HostKind.PYTHON, HostKind.MODULE))
         if python.any():
-            called = main.take(python)
+            called = main.take(python & ~_of_framework(trace.names)[main["name"]])
             yield from _repeated(trace.names, _lengthy(called, work), "function")
     marks = trace.device_annotations
     if work.on_device and marks is not None and len(marks):
@@ -108,8 +108,15 @@ def _shaped(kind: str, name: str, start: Times, end: Times) -> Iterator[Candidat
         yield Candidate(kind, name, start, None)
 
 
+def _of_framework(names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Functions that are never a step: built-in ones and those of the framework itself."""
+    return np.array([name.startswith(("<built-in", "torch/")) for name in names], np.bool_)
+
+
 def _lengthy(rows: Table, work: Work) -> Table:
     """Rows of functions that together take at least half of the time in which work is launched."""
+    if not len(rows):
+        return rows
     time = np.bincount(rows["name"], weights=rows["duration_ns"])
     needed = LEAST_COVERAGE * float(work.at_ns[-1] - work.at_ns[0])
     return rows.take(time[rows["name"]] >= needed)

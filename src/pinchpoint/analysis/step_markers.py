@@ -31,7 +31,7 @@ def marked_spans(trace: Trace) -> Spans | None:
     if rows is None or not len(rows):
         return None
     rows = _of_one_level(trace, rows.take(rows["thread"] == main_thread(trace)))
-    start, end = rows["start_ns"], _ends(rows)
+    start, end = rows["start_ns"], _ends(trace, rows)
     number = np.where(rows.known("number"), rows.filled("number", 0), np.arange(len(rows)))
     work = _work_in(trace, start, end)
     usual = float(np.median(work[work > 0])) if (work > 0).any() else 0.0
@@ -66,9 +66,14 @@ def _spelling(trace: Trace, rows: Table) -> str:
     return _stem(trace.text(rows, "name", 0) or "step") + "N"
 
 
-def _ends(rows: Table) -> Times:
-    """Where each marker ends, at the latest where the next one begins."""
+def _ends(trace: Trace, rows: Table) -> Times:
+    """Where each marker ends, at the latest where the next one begins; the last one, if it lasts
+    longer than all else of the recording together, with the recording."""
     start, end = rows["start_ns"], rows.end_ns.copy()
+    tables = (trace.api_calls, trace.device_ops)
+    recorded = max((int(t.end_ns.max()) for t in tables if t is not None and len(t)), default=0)
+    if 0 < recorded - start[0] < end[-1] - recorded:
+        end[-1] = max(recorded, int(start[-1]))
     damaged = end <= start
     end[:-1] = np.where(damaged[:-1], start[1:], np.minimum(end[:-1], start[1:]))
     return end
@@ -90,23 +95,22 @@ def _work_in(trace: Trace, start: Times, end: Times) -> NDArray[np.int64]:
 
 
 def _real(start: Times, end: Times, work: NDArray[np.int64], usual: float) -> Mask:
-    """Without the stub at the end, and without what has no length at all."""
-    kept = end > start
-    last = len(start) - 1
-    shorter = last > 0 and end[last] - start[last] < np.median((end - start)[:-1])
-    if shorter and work[last] < STUB_RATIO * usual:
-        kept[last] = False
+    """Without stubs, and without what has no length at all."""
+    lasting = end - start
+    empty, median_ns = work < STUB_RATIO * usual, np.median(lasting)
+    kept = (lasting > 0) & ~(empty & (lasting < STUB_RATIO * median_ns))
+    kept[-1] &= not (empty[-1] and lasting[-1] < median_ns)
     return kept if kept.any() else np.ones(len(start), np.bool_)
 
 
 def _after_pause(number: Times, start: Times, end: Times) -> Mask:
     """Steps before which steps were not recorded: a schedule that records some of every few.
 
-    The numbers jump more than they usually do, and the markers leave a hole.
+    The numbers jump as they usually do not, and the markers leave a hole.
     """
     paused = np.zeros(len(number), np.bool_)
     if len(number) < 3:
         return paused
     jump, hole = np.diff(number), start[1:] - end[:-1]
-    paused[1:] = (jump > np.median(jump)) & (hole > LONG_PAUSE_RATIO * np.median(end - start))
+    paused[1:] = (jump != np.median(jump)) & (hole > LONG_PAUSE_RATIO * np.median(end - start))
     return paused
