@@ -75,8 +75,10 @@ def _without_device(trace: Trace, parts: Breakdown) -> str:
     whole = parts.typical_ns or 1
     silent, python = (parts.of_part(part) for part in (_SILENT, _PYTHON))
     if 2 * silent >= whole:
-        if marked := phases(trace)[:MOST_PHASES]:
-            shown = ", ".join(f"{name} ({_percent(ns / whole)})" for name, ns in marked)
+        marked = phases(trace)
+        if 2 * sum(ns for _, ns in marked) >= whole:
+            longest = marked[:MOST_PHASES]
+            shown = ", ".join(f"{name} ({_percent(ns / whole)})" for name, ns in longest)
             return f"No device activity was recorded, and of the host only ranges: {shown}."
         return (
             f"No device activity was recorded, and for {_percent(silent / whole)} of the time"
