@@ -251,3 +251,13 @@ def test_passes_that_may_be_a_part_of_a_step_are_less_sure_than_training():
 
     assert found("argmax") == pytest.approx(0.75, abs=0.05)
     assert found("multi_tensor_apply_kernel") == pytest.approx(0.94, abs=0.03)
+
+
+def test_a_loader_alone_shows_steps_though_the_first_is_cold():
+    b = TraceBuilder()
+    at = 0
+    for i in range(6):
+        b.annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at, 20)
+        tried = [f"algorithm {k}" for k in range(30)] if i == 0 else []
+        at = run(b, [*tried, *LAYER * 2], at + 30)
+    assert "enumerate(DataLoader)" in steps(b.trace()).basis

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.gradient_resets import accumulated_steps
 from pinchpoint.analysis.module_nesting import are_layers
 from pinchpoint.analysis.repeated_work import Work, repeated_work
-from pinchpoint.analysis.step_candidates import LEAST_COVERAGE, MOST_PIECES, Candidate, candidates
+from pinchpoint.analysis.step_candidates import (
+    LEAST_COVERAGE,
+    LOADER,
+    MOST_PIECES,
+    Candidate,
+    candidates,
+)
 from pinchpoint.trace import Trace, once_per_trace
 
 Times = NDArray[np.int64]
@@ -157,7 +163,8 @@ def _score(candidate: Candidate, work: Work) -> float:
         inside &= work.at_ns < end[which]
     same = _sameness(which[inside], work.key[inside], pieces, work.kinds)
     # What the framework marks need not be alike: the first iteration tries algorithms out.
-    sameness = same.of_usual if candidate.kind == "optimizer" else same.of_all
+    by_framework = candidate.kind == "optimizer" or candidate.name.startswith(LOADER)
+    sameness = same.of_usual if by_framework else same.of_all
     repeats = len(start)
     coverage = float(inside.sum()) / len(work.at_ns)
     if end is None:  # the pieces before the first and after the last boundary are cut, not foreign

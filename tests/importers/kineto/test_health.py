@@ -152,3 +152,8 @@ def test_a_file_that_breaks_off_before_any_whole_step_forbids_conclusions(tmp_pa
 def test_a_file_that_breaks_off_before_the_device_work(tmp_path):
     text = document(op("aten::mm", 0, 100), deviceProperties=H100).removesuffix("]}")
     assert facts(tmp_path, text=text).keys() == {"cut-off", "cut-off-steps"}
+
+
+def test_a_file_that_is_full_may_lack_events(tmp_path, monkeypatch):
+    monkeypatch.setattr("pinchpoint.importers.kineto.health.MOST_WRITTEN", len(GOOD))
+    assert "events-capped" in facts(tmp_path, *GOOD)
