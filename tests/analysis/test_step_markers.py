@@ -115,3 +115,11 @@ def test_a_last_marker_of_absurd_length_ends_with_the_recording():
     b = recording(steps=4)
     b.rows["steps"][3]["duration_ns"] = 10**15
     assert steps(b.trace()).durations_ns.max() <= STEP
+
+
+def test_a_long_pause_after_earlier_work_is_of_the_first_step():
+    b = TraceBuilder()
+    b.launch(0, 10, "gemm", 20, 500)
+    b.step(1, 100, 15_000)
+    b.launch(9_000, 10, "gemm", 10_000, 1_000)
+    assert steps(b.trace()).start_ns.tolist() == [520]

@@ -33,6 +33,7 @@ FEWEST_TO_SETTLE = 6  # steps that show a trend
 SETTLING_TREND = -0.75  # rank correlation of duration and order
 SETTLED_RATIO = 0.9  # later half against the earlier one
 LOST_LAUNCHES_RATIO = 0.05  # more launches without device work than this: the step is incomplete
+SHORT_PAUSE_RATIO = 0.05  # of the step: between earlier work and its own, nobody's time
 NEARLY_ALL_RATIO = 0.95  # of the launches: copies in and results out may be outside the model
 WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
 
@@ -99,7 +100,7 @@ def _timed(trace: Trace, spans: Spans, how: Literal["marker", "inferred"]) -> St
     completion, complete = completions(trace, spans.start_ns, spans.end_ns)
     if spans.partial is not None:
         complete &= ~spans.partial
-    first = min(_begins(trace, int(spans.start_ns[0])), int(completion[0]))
+    first = _begins(trace, int(spans.start_ns[0]), int(completion[0]))
     start = np.concatenate(([first], completion[:-1]))
     complete[0] = False
     lasting = completion - start
@@ -123,24 +124,24 @@ def _timed(trace: Trace, spans: Spans, how: Literal["marker", "inferred"]) -> St
     )
 
 
-def _begins(trace: Trace, marked_ns: int) -> int:
-    """Where the first step begins: at its first own operation if the device was still at work that
-    was issued before.
+def _begins(trace: Trace, marked_ns: int, ended_ns: int) -> int:
+    """Where the first step begins: at its first own operation if the device was at work that was
+    issued before until then; if it then paused for long, where that pause began.
 
     What ran before the first operation with a recorded call, and has none itself, was issued
     before the recording began.
     """
     ops, by = trace.device_ops, issued(trace)
     if ops is None:
-        return marked_ns
+        return min(marked_ns, ended_ns)
     counts, start = own_work(trace), ops["start_ns"]
     own = by.linked & counts & (by.start_ns >= marked_ns)
-    if not own.any():
-        return marked_ns
-    begun = int(start[own].min())
-    earlier = counts & (start < begun)
-    still = int(ops.end_ns[earlier].max(initial=marked_ns)) > marked_ns
-    return max(marked_ns, begun) if still else marked_ns
+    begun = int(start[own].min()) if own.any() else marked_ns
+    done = int(ops.end_ns[counts & (start < begun)].max(initial=marked_ns))
+    if done <= marked_ns:
+        return min(marked_ns, ended_ns)
+    short = begun - done < SHORT_PAUSE_RATIO * (ended_ns - begun)
+    return min(max(begun, marked_ns) if short else done, ended_ns)
 
 
 def completions(trace: Trace, start_ns: Times, end_ns: Times) -> tuple[Times, Mask]:
