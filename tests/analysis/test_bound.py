@@ -88,3 +88,20 @@ def test_a_host_without_a_device_bounds_itself():
 
 def test_no_events_no_answer():
     assert bound(TraceBuilder().trace()).by == Binding.UNKNOWN
+
+
+def test_devices_that_take_turns_bound_nothing_by_their_union():
+    b = TraceBuilder()
+    for i in range(4):
+        b.step(i, i * 400, 400)
+        for device in range(4):
+            at = i * 400 + device * 100
+            b.launch(at, 1, "cutlass_gemm", at, 100, device=device)
+    assert bound(b.trace()).by == Binding.TURNS
+
+
+def test_one_kernel_says_nothing_about_a_bound():
+    b = TraceBuilder()
+    b.op("aten::add", 0, 1_500_000)
+    b.launch(1_240_000, 47_000, "add", 1_290_000, 1_760)
+    assert bound(b.trace()).by == Binding.UNKNOWN

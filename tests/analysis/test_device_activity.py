@@ -2,7 +2,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.categories import Category
-from pinchpoint.analysis.device_activity import device_activity
+from pinchpoint.analysis.device_activity import device_activity, each_device, take_turns
 from pinchpoint.analysis.gaps import gaps
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import DeviceKind, MemoryKind, Thread
@@ -77,3 +77,36 @@ def test_of_two_processes_in_one_file_the_main_threads_counts():
     assert device_activity(trace).busy_ns == 60
     assert steps(trace).end_ns.tolist() == [200]
     assert int(gaps(trace).duration_ns.sum()) == 140
+
+
+def one_after_the_other(devices, *, at_once=False):
+    b = TraceBuilder()
+    for i in range(40):
+        number = i % devices
+        at = (i // devices if at_once else i) * 100
+        b.launch(at, 1, "gemm", at, 100, device=number)
+    return b.trace()
+
+
+def test_each_device_has_its_own_busy_time():
+    trace = one_after_the_other(4)
+    assert device_activity(trace).idle_ratio == 0
+    assert [d.device for d in each_device(trace)] == [0, 1, 2, 3]
+    assert [d.idle_ratio for d in each_device(trace)] == [0.75] * 4
+    assert [(d.busy_ns, d.kernels) for d in each_device(trace)] == [(1000, 10)] * 4
+    assert take_turns(trace)
+
+
+def test_devices_that_work_at_the_same_time_do_not_take_turns():
+    trace = one_after_the_other(4, at_once=True)
+    assert [d.idle_ratio for d in each_device(trace)] == [0] * 4
+    assert not take_turns(trace)
+
+
+def test_a_stray_kernel_long_before_the_recording_is_not_of_it():
+    b = TraceBuilder()
+    on(b, "gemm", 0, 300)
+    for i in range(10):
+        b.launch(10**9 + i * 100, 1, "gemm", 10**9 + i * 100 + 5, 60)
+    found = device_activity(b.trace())
+    assert (found.busy_ns, found.span_ns) == (600, 960)

@@ -1,7 +1,8 @@
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.analysis.queue import queue
+from pinchpoint.analysis.accounting import breakdown
+from pinchpoint.analysis.queue import latest_prompt_start_ns, queue
 from pinchpoint.trace import ApiKind, DeviceKind
 
 
@@ -55,3 +56,29 @@ def test_without_links_there_is_no_queue():
     b.add("device_ops", name="k", kind=DeviceKind.KERNEL, start_ns=0, duration_ns=5, device=0)
     assert queue(b.trace()) is None
     assert queue(TraceBuilder().trace()) is None
+
+
+@pytest.mark.parametrize(
+    ("starts_after_ns", "latest_ns"),
+    [
+        pytest.param(2_000, 10_000, id="as on most devices"),
+        pytest.param(15_000, 22_500, id="a device that starts late, always"),
+        pytest.param(442_000, 10_000, id="so late that something else held it up"),
+    ],
+)
+def test_how_late_a_prompt_start_may_be_is_what_the_recording_shows(starts_after_ns, latest_ns):
+    b = TraceBuilder()
+    for i in range(20):
+        at = i * 1_000_000
+        b.launch(at, 5_000, "k", at + 5_000 + starts_after_ns, 4_000)
+    assert latest_prompt_start_ns(b.trace()) == latest_ns
+
+
+def test_a_constant_start_latency_is_no_wait_for_other_work():
+    b = TraceBuilder()
+    b.step(0, 0, 20_000_000)
+    for i in range(20):
+        b.launch(i * 1_000_000, 5_000, "k", i * 1_000_000 + 20_000, 4_000)
+    parts = breakdown(b.trace())
+    assert parts.of_part("idle-dependency") == 0
+    assert parts.of_part("idle-start-latency") == 20 * 15_000

@@ -89,6 +89,32 @@ def test_a_recording_of_nothing():
     assert verdict(TraceBuilder().trace()) == ""
 
 
+def test_ranges_alone_say_how_long_each_phase_is():
+    b = TraceBuilder()
+    for i in range(20):
+        b.annotation("data_loading", i * 40, 10)
+        b.annotation("forward_pass", i * 40 + 10, 28)
+    said = verdict(b.trace())
+    assert "only ranges: forward_pass (70 %), data_loading (25 %)" in said
+
+
+def test_devices_that_take_turns_do_not_bound_the_step():
+    b = TraceBuilder()
+    for i in range(4):
+        b.step(i, i * 400, 400)
+        for device in range(4):
+            at = i * 400 + device * 100
+            b.launch(at, 1, "cutlass_gemm", at, 100, device=device)
+    assert verdict(b.trace()).startswith("The devices take turns: together they work 100 %")
+
+
+def test_one_kernel_is_too_little_for_a_bound():
+    b = TraceBuilder()
+    b.op("aten::add", 0, 1_500_000)
+    b.launch(1_240_000, 47_000, "add", 1_290_000, 1_760)
+    assert verdict(b.trace()) == "Too little ran on the device to say what bounds this program."
+
+
 def test_a_host_that_was_not_recorded_is_not_called_idle():
     b = TraceBuilder()
     for at in (0, 99_000):

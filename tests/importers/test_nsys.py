@@ -368,3 +368,34 @@ def test_many_kernels_at_once(tmp_path):
     trace = small(tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=rows, CUPTI_ACTIVITY_KIND_RUNTIME=calls)
     calls_of_ops = trace.device_ops["api_call"]
     assert (trace.api_calls["correlation"][calls_of_ops] == trace.device_ops["correlation"]).all()
+
+
+@pytest.mark.parametrize(
+    ("kernels", "said"),
+    [
+        pytest.param([], "kernels-not-recorded", id="no table of kernels"),
+        pytest.param([kernel(10, 20, 1)], "device-activity-lost", id="most of them lost"),
+        pytest.param(
+            [kernel(10 + 20 * i, 20 + 20 * i, 90 + i) for i in range(5)],
+            "device-far-behind",
+            id="launched before",
+        ),
+        pytest.param(
+            [kernel(10 + 20 * i, 20 + 20 * i, 0) for i in range(5)],
+            "links-missing",
+            id="without correlations",
+        ),
+    ],
+)
+def test_launches_without_kernels_are_said(tmp_path, kernels, said):
+    trace = small(
+        tmp_path,
+        CUPTI_ACTIVITY_KIND_RUNTIME=[call(i, i + 1, 1 + i, LAUNCH) for i in range(5)],
+        **({"CUPTI_ACTIVITY_KIND_KERNEL": kernels} if kernels else {}),
+    )
+    assert said in facts(trace)
+
+
+def test_a_table_of_a_newer_form_is_named(tmp_path):
+    trace = small(tmp_path, CUPTI_ACTIVITY_KIND_KERNEL_V2=[kernel(10, 20, 1)])
+    assert facts(trace)["tables-unread"] == 1

@@ -2,9 +2,10 @@ from dataclasses import replace
 
 from exceptional_programs import now_and_then, two_kinds
 from loader_steps import loading
-from pinchpoint.report import html, markdown, terminal
+from pinchpoint.report import markdown, report_html, terminal
 from pinchpoint.report.build import diagnose
 from pinchpoint.report.mean_words import mean_sentences
+from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.report import base_ns
 from pinchpoint.trace import RunFacts
@@ -59,5 +60,9 @@ def test_the_run_speaks_where_the_recording_is_quicker():
 
 def test_every_format_says_it():
     said = diagnose(now_and_then("python", (4,)))
-    for text in (terminal.render(said), markdown.render(said), html.render(said)):
+    for text in (
+        terminal.render(report_page(said)),
+        markdown.render(report_page(said)),
+        report_html.render(said),
+    ):
         assert "Mean 20.0 ms in the trace" in " ".join(text.split())

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pinchpoint.analysis.accounting import breakdown
+from pinchpoint.analysis.device_activity import take_turns
 from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.periodicity import FEWEST_LAUNCHES
 from pinchpoint.analysis.queue import queue
+from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.unprofiled import unprofiled_breakdown
 from pinchpoint.trace import Trace, once_per_trace
 
@@ -24,6 +27,7 @@ class Binding(Enum):
     INPUT = "input"
     COMMUNICATION = "communication"
     COPIES = "copies"
+    TURNS = "turns"  # several devices, one after the other
     MIXED = "mixed"
     UNKNOWN = "unknown"
 
@@ -64,8 +68,11 @@ def bound(trace: Trace) -> Bound:
         unexplained += parts.of_part(GapKind.UNRECORDED.id)
     host = parts.of_group("idle") + parts.of_group("host") - waits_for_data - unexplained
     device, exposed = parts.of_group("device"), parts.of_group("exposed")
+    by = _binding(whole, device, communication, exposed - communication, waits_for_data, host)
+    if by == Binding.DEVICE and take_turns(trace):
+        by = Binding.TURNS
     return Bound(
-        by=_binding(whole, device, communication, exposed - communication, waits_for_data, host),
+        by=Binding.UNKNOWN if too_few_operations(trace) else by,
         device_ratio=device / whole,
         communication_ratio=communication / whole,
         copies_ratio=(exposed - communication) / whole,
@@ -75,6 +82,13 @@ def bound(trace: Trace) -> Bound:
         empty_queue_ratio=None if lined_up is None else lined_up.empty_ratio,
         median_depth=None if lined_up is None else lined_up.median_depth,
     )
+
+
+def too_few_operations(trace: Trace) -> int:
+    """How many device operations there are if a handful, in no step, is all there is to judge by;
+    else 0."""
+    count = 0 if trace.device_ops is None else len(trace.device_ops)
+    return count if count < FEWEST_LAUNCHES and steps(trace).how == "none" else 0
 
 
 def _binding(

@@ -12,7 +12,7 @@ import numpy as np
 
 from pinchpoint.analysis.categories import NO_CATEGORY, Category, category_of_device_ops
 from pinchpoint.analysis.launches import own_work
-from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 
 COPIES = (
@@ -24,6 +24,10 @@ COPIES = (
 # Not compute, and exposed where no compute runs at the same time.
 EXPOSABLE = (Category.COLLECTIVE, *COPIES)
 ORDER = (*(c for c in Category if c not in EXPOSABLE), *EXPOSABLE)
+
+# Two devices that do the same at the same time are each busy for about as long as both together,
+# and two that hand work over for half as long.
+TURNS_RATIO = 0.75
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +50,42 @@ class DeviceActivity:
     def idle_ratio(self) -> float | None:
         """Share of the span without any operation; None if nothing ran."""
         return 1 - self.busy_ns / self.span_ns if self.span_ns else None
+
+
+@dataclass(frozen=True)
+class OneDevice:
+    """One of the devices of the process; its idle share is of the same span for all of them."""
+
+    device: int
+    name: str | None
+    busy_ns: int  # union of its operations
+    idle_ratio: float | None  # of the span of all devices together
+    kernels: int  # collectives included
+
+
+@once_per_trace
+def each_device(trace: Trace) -> tuple[OneDevice, ...]:
+    """The devices that did something, by number."""
+    ops, span_ns = trace.device_ops, device_activity(trace).span_ns
+    if ops is None or not span_ns:
+        return ()
+    own = ops.take(own_work(trace))
+    names = {device.number: device.name for device in trace.devices}
+    kernel = np.isin(own["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE))
+    found = []
+    for number in np.unique(own["device"]).tolist():
+        mine = own["device"] == number
+        busy_ns = iv.flatten(own["start_ns"][mine], own.end_ns[mine]).total
+        kernels = int((mine & kernel).sum())
+        found.append(OneDevice(number, names.get(number), busy_ns, 1 - busy_ns / span_ns, kernels))
+    return tuple(found)
+
+
+def take_turns(trace: Trace) -> bool:
+    """Whether several devices share the work one after the other: even the busiest is busy for
+    clearly less time than all together."""
+    devices, together = each_device(trace), device_activity(trace).busy_ns
+    return len(devices) > 1 and max(d.busy_ns for d in devices) < TURNS_RATIO * together
 
 
 @once_per_trace

@@ -18,15 +18,12 @@ from pinchpoint.analysis.host_activity import activity
 from pinchpoint.analysis.host_timeline import NO_ROW, host_rows
 from pinchpoint.analysis.idle_pieces import IdlePieces, cut, merged, together
 from pinchpoint.analysis.launches import issued, main_thread, own_work
+from pinchpoint.analysis.queue import latest_prompt_start_ns
 from pinchpoint.analysis.steps import steps
 from pinchpoint.analysis.synchronisation import waits
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Codes, Ints, Rows
-
-# An operation that was issued in time starts within this long after the one before it: a few µs
-# on every device we have recordings of. Longer waits have a reason on the device.
-START_LATENCY_NS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +98,8 @@ def _explained(trace: Trace, idle: iv.Intervals, ended_by: Rows) -> IdlePieces:
     did = host_did(trace, thread, idle.start, issue)
     before = IdlePieces(did.asked, did.start_ns, did.end_ns, code[did.row], did.row)
     during = IdlePieces(gap, issue, done, code[call], call)
-    late = np.where(idle.end - done > START_LATENCY_NS, GapKind.DEPENDENCY, GapKind.START_LATENCY)
+    prompt = latest_prompt_start_ns(trace)
+    late = np.where(idle.end - done > prompt, GapKind.DEPENDENCY, GapKind.START_LATENCY)
     after = IdlePieces(gap, done, idle.end, late.astype(np.uint8), call)
     return together(before, during, after)
 

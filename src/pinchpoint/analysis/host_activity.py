@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.ancestry import nearest
+from pinchpoint.analysis.code_loading import loading_calls
 from pinchpoint.analysis.gap_kinds import GapKind
 from pinchpoint.analysis.host_timeline import NO_ROW, host_rows
 from pinchpoint.analysis.steps import steps
@@ -142,6 +143,7 @@ def _by_itself(trace: Trace) -> Codes:
         if table is not None:
             for kind, gap in meaning.items():
                 part[table["kind"] == kind] = gap
+    code[rows.operators :][loading_calls(trace)] = GapKind.CODE_LOAD
     if trace.host_ops is not None and not _shows_code(trace.host_ops):
         code[: rows.operators][trace.host_ops["kind"] == HostKind.ANNOTATION] = GapKind.UNRECORDED
     return code

@@ -4,10 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.launches import issued, own_work
+from pinchpoint.analysis.launches import SLOWEST_START_NS, issued, own_work
 from pinchpoint.analysis.steps import steps
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
+
+# On 40 recordings of 20 kinds of device, a quarter of the launches that find an empty queue start
+# within 3 µs of the call's return on devices of NVIDIA, and within 3 to 24 µs on those of AMD.
+USUAL_START_NS = 10_000  # taken where the recording does not tell
+FEWEST_STARTS = 10  # launches into an empty queue that show what is usual
+USUAL_PERCENTILE = 25  # low, because some of them wait for something that was not recorded
+ABOVE_USUAL = 1.5  # nine of ten starts of one device are within 1.3 times that
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,3 +69,20 @@ def queue(trace: Trace) -> Queue | None:
         median_depth=float(np.median(depth)),
         median_lead_ns=int(np.median(lead)),
     )
+
+
+@once_per_trace
+def latest_prompt_start_ns(trace: Trace) -> int:
+    """How long after the return of its call an operation starts, at the latest, if nothing but the
+    device's own latency is between them."""
+    lined_up = queue(trace)
+    if lined_up is None or trace.device_ops is None:
+        return USUAL_START_NS
+    empty = lined_up.op[lined_up.depth == 0]
+    if len(empty) < FEWEST_STARTS:
+        return USUAL_START_NS
+    lead = trace.device_ops["start_ns"][empty] - issued(trace).end_ns[empty]
+    usual = float(np.percentile(lead, USUAL_PERCENTILE))
+    if usual > SLOWEST_START_NS:
+        return USUAL_START_NS
+    return max(USUAL_START_NS, round(ABOVE_USUAL * usual))

@@ -23,15 +23,17 @@ class Work:
 
 
 def repeated_work(trace: Trace) -> Work:
-    """The launches; else the device operations; else the outer operators of the main thread."""
+    """The launches; else the device operations; else the outer operators of the main
+    thread, or its outer annotations."""
     ops = trace.device_ops
     if ops is None or not len(ops):
         return _host_work(trace)
     by = issued(trace)
     if not by.linked.any():
-        order = np.argsort(ops["start_ns"], kind="stable")
-        at, until = ops["start_ns"][order], ops.end_ns[order]
-        return _numbered(at, ops["name"][order], until, "device operations", on_device=True)
+        # One of several devices tells: they do the same, or one after the other its part.
+        mine = ops.take(ops["device"] == np.bincount(np.maximum(ops["device"], 0)).argmax())
+        at, until = mine["start_ns"], mine.end_ns
+        return _numbered(at, mine["name"], until, "device operations", on_device=True)
     calls = trace.api_calls
     assert calls is not None
     graph = by.linked & (calls["kind"][by.call] == ApiKind.GRAPH_LAUNCH)
@@ -53,12 +55,15 @@ def _host_work(trace: Trace) -> Work:
     if host is None or not len(host):
         return Work(none, none, 0, none, "host operators", False)
     operator = host["kind"] == HostKind.OPERATOR
+    unit = "host operators"
+    if not operator.any():  # a recording of ranges alone
+        operator, unit = host["kind"] == HostKind.ANNOTATION, "annotated ranges"
     inside = np.zeros(len(host), np.bool_)
     known = host.known("parent")
     inside[known] = operator[host["parent"][known]]
     outer = operator & ~inside & (host["thread"] == main_thread(trace))
     until = host.end_ns[outer]
-    return _numbered(host["start_ns"][outer], host["name"][outer], until, "host operators")
+    return _numbered(host["start_ns"][outer], host["name"][outer], until, unit)
 
 
 def _numbered(

@@ -19,6 +19,9 @@ Times = NDArray[np.int64]
 
 MOST_PIECES = 20_000  # more boundaries than any recording has steps
 CANDIDATES_A_KIND = 24  # judging is linear in the launches, so candidates are limited
+OPTIMIZER = "Optimizer.step"  # how torch.optim annotates what ends a training step
+LOADER = "enumerate(Data"  # how torch.utils.data annotates that a batch is fetched
+OPTIMIZERS_A_ROUND = (1, 2, 3)
 LEAST_COVERAGE = 0.5  # share of the launches, or of their time, that the pieces must hold
 
 
@@ -38,16 +41,35 @@ def candidates(trace: Trace, work: Work) -> Iterator[Candidate]:
     if host is not None and len(host) and not work.on_device:
         main = host.take(host["thread"] == main_thread(trace))
         annotated = main.take(main["kind"] == HostKind.ANNOTATION)
+        yield from _optimizer_steps(trace.names, main, work)
         yield from _repeated(trace.names, annotated, "annotation")
         python = np.isin(main["kind"], (HostKind.PYTHON, HostKind.MODULE))
         if python.any():
-            called = main.take(python)
+            called = main.take(python & ~_of_framework(trace.names)[main["name"]])
             yield from _repeated(trace.names, _lengthy(called, work), "function")
     marks = trace.device_annotations
     if work.on_device and marks is not None and len(marks):
         yield from _repeated(trace.names, marks, "annotation")
     yield from _graphs(trace, work)
     yield from _once_a_step(trace, work)
+
+
+def _optimizer_steps(names: tuple[str, ...], main: Table, work: Work) -> Iterator[Candidate]:
+    """Training steps, each up to the end of the optimizer's, from the first recorded work on.
+
+    Of programs that step an optimizer several times a round (two networks against each other, one
+    optimizer a part), every second or third end may be that of the round.
+    """
+    shown = np.isin(main["kind"], (HostKind.OPERATOR, HostKind.ANNOTATION))
+    for name in np.unique(main["name"][shown]).tolist():
+        if not names[name].startswith(OPTIMIZER):
+            continue
+        ends = np.sort(main.end_ns[shown & (main["name"] == name)])
+        first = min(int(main["start_ns"][shown].min()), int(work.at_ns[0]))
+        for every in OPTIMIZERS_A_ROUND:
+            end = ends[(len(ends) - 1) % every :: every]
+            if len(end) >= 2:
+                yield Candidate("optimizer", names[name], np.append(first, end[:-1]), end)
 
 
 def _repeated(names: tuple[str, ...], rows: Table, kind: str) -> Iterator[Candidate]:
@@ -78,8 +100,7 @@ def _repeated(names: tuple[str, ...], rows: Table, kind: str) -> Iterator[Candid
 
 def _shaped(kind: str, name: str, start: Times, end: Times) -> Iterator[Candidate]:
     """The spans as the steps, and as marks of one moment in each."""
-    if name.startswith("Optimizer.step"):  # the end of a training step
-        yield Candidate(kind, name, end, None)
+    if name.startswith(OPTIMIZER):  # a candidate of its own
         return
     gaps, covered = int((start[1:] - end[:-1]).sum()), int((end - start)[:-1].sum())
     if covered > gaps:
@@ -88,8 +109,15 @@ def _shaped(kind: str, name: str, start: Times, end: Times) -> Iterator[Candidat
         yield Candidate(kind, name, start, None)
 
 
+def _of_framework(names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Functions that are never a step: built-in ones and those of the framework itself."""
+    return np.array([name.startswith(("<built-in", "torch/")) for name in names], np.bool_)
+
+
 def _lengthy(rows: Table, work: Work) -> Table:
     """Rows of functions that together take at least half of the time in which work is launched."""
+    if not len(rows):
+        return rows
     time = np.bincount(rows["name"], weights=rows["duration_ns"])
     needed = LEAST_COVERAGE * float(work.at_ns[-1] - work.at_ns[0])
     return rows.take(time[rows["name"]] >= needed)

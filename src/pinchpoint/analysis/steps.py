@@ -13,9 +13,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.launches import issued, main_thread, own_work
+from pinchpoint.analysis.launches import SLOWEST_START_NS, issued, main_thread, own_work
+from pinchpoint.analysis.module_nesting import module_calls, outermost
 from pinchpoint.analysis.periodicity import Spans, infer_steps
 from pinchpoint.analysis.single_step import single_step
+from pinchpoint.analysis.step_markers import marked_spans
 from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask
 
@@ -31,6 +33,8 @@ FEWEST_TO_SETTLE = 6  # steps that show a trend
 SETTLING_TREND = -0.75  # rank correlation of duration and order
 SETTLED_RATIO = 0.9  # later half against the earlier one
 LOST_LAUNCHES_RATIO = 0.05  # more launches without device work than this: the step is incomplete
+SHORT_PAUSE_RATIO = 0.05  # of the step: between earlier work and its own, nobody's time
+NEARLY_ALL_RATIO = 0.95  # of the launches: copies in and results out may be outside the model
 WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
 
 _ENCLOSING = (HostKind.PYTHON, HostKind.MODULE, HostKind.OVERHEAD)
@@ -81,7 +85,7 @@ class Steps:
 def steps(trace: Trace) -> Steps:
     """The steps: from markers, else inferred from what repeats, or from the only optimizer step;
     else the whole as one window."""
-    marked = _from_markers(trace)
+    marked = marked_spans(trace)
     if marked is not None:
         return _timed(trace, marked, "marker")
     inferred = infer_steps(trace)
@@ -92,34 +96,12 @@ def steps(trace: Trace) -> Steps:
     return _whole(trace, inferred.reason)
 
 
-def _from_markers(trace: Trace) -> Spans | None:
-    rows = trace.steps
-    if rows is None or not len(rows):
-        return None
-    rows = rows.take(rows["thread"] == main_thread(trace))
-    # One step may be marked twice (by the framework and by a person): outer markers only.
-    outer = np.ones(len(rows), np.bool_)
-    outer[1:] = rows["start_ns"][1:] >= np.maximum.accumulate(rows.end_ns)[:-1]
-    rows = rows.take(outer)
-    number = rows.filled("number", 0)
-    number = np.where(rows.known("number"), number, np.arange(len(rows)))
-    count = f"{len(rows)} step marker" + ("s" if len(rows) != 1 else "")
-    return Spans(rows["start_ns"], rows.end_ns, number, f"{count} ({_spelling(trace)})", None)
-
-
-def _spelling(trace: Trace) -> str:
-    assert trace.steps is not None
-    text = trace.text(trace.steps, "name", 0) or "step"
-    return text.rstrip("0123456789") + "N"
-
-
 def _timed(trace: Trace, spans: Spans, how: Literal["marker", "inferred"]) -> Steps:
     completion, complete = completions(trace, spans.start_ns, spans.end_ns)
-    if spans.last_is_open:
-        complete[-1] = False
-    start = np.concatenate((spans.start_ns[:1], completion[:-1]))
-    if spans.on_device:
-        start[0] = min(int(start[0]), int(completion[0]))
+    if spans.partial is not None:
+        complete &= ~spans.partial
+    first = _begins(trace, int(spans.start_ns[0]), int(completion[0]))
+    start = np.concatenate(([first], completion[:-1]))
     complete[0] = False
     lasting = completion - start
     typical, choice = _typical(lasting, complete)
@@ -140,6 +122,26 @@ def _timed(trace: Trace, spans: Spans, how: Literal["marker", "inferred"]) -> St
         spread_ns=_spread(lasting[complete]),
         outliers=_outliers(lasting, complete),
     )
+
+
+def _begins(trace: Trace, marked_ns: int, ended_ns: int) -> int:
+    """Where the first step begins: at its first own operation if the device was at work that was
+    issued before until then; if it then paused for long, where that pause began.
+
+    What ran before the first operation with a recorded call, and has none itself, was issued
+    before the recording began.
+    """
+    ops, by = trace.device_ops, issued(trace)
+    if ops is None:
+        return min(marked_ns, ended_ns)
+    counts, start = own_work(trace), ops["start_ns"]
+    own = by.linked & counts & (by.start_ns >= marked_ns)
+    begun = int(start[own].min()) if own.any() else marked_ns
+    done = int(ops.end_ns[counts & (start < begun)].max(initial=marked_ns))
+    if done <= marked_ns:
+        return min(marked_ns, ended_ns)
+    short = begun - done < SHORT_PAUSE_RATIO * (ended_ns - begun)
+    return min(max(begun, marked_ns) if short else done, ended_ns)
 
 
 def completions(trace: Trace, start_ns: Times, end_ns: Times) -> tuple[Times, Mask]:
@@ -255,6 +257,12 @@ def _outliers(lasting: Times, complete: Mask) -> tuple[int, ...]:
 
 def _whole(trace: Trace, reason: str) -> Steps:
     low, high = _extent(trace)
+    if (alone := _only_pass(trace)) is not None:
+        name, begun = alone
+        low, reason = (
+            min(low, begun),
+            f"no markers; one call of {name!r} launches nearly everything",
+        )
     edges = np.array([[low], [high]] if high > low else np.zeros((2, 0)), np.int64)
     start, end = edges
     whole = np.ones(len(start), np.bool_)
@@ -275,6 +283,27 @@ def _whole(trace: Trace, reason: str) -> Steps:
         spread_ns=None,
         outliers=(),
     )
+
+
+def _only_pass(trace: Trace) -> tuple[str, int] | None:
+    """Name and beginning of the call of a module that launched nearly all work; None without one,
+    or if the device was at work before it."""
+    calls, ops, by = module_calls(trace), trace.device_ops, issued(trace)
+    if calls is None or ops is None or not by.linked.any():
+        return None
+    at = by.start_ns[by.linked & own_work(trace)]
+    first = int(ops["start_ns"].argmin())
+    if not by.linked[first] or ops["start_ns"][first] - by.end_ns[first] > SLOWEST_START_NS:
+        return None  # the device was at work that is not in the file
+    outer = outermost(calls)
+    held = np.searchsorted(np.sort(at), outer.end_ns) - np.searchsorted(
+        np.sort(at), outer["start_ns"]
+    )
+    most = int(held.argmax())
+    begun = int(outer["start_ns"][most])
+    if held[most] < NEARLY_ALL_RATIO * len(at):
+        return None
+    return trace.text(outer, "name", most) or "a module", begun
 
 
 def _extent(trace: Trace) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pinchpoint.analysis.accounting import Breakdown, breakdown
 from pinchpoint.analysis.bound import HELD_UP_RATIO, Binding, Bound, bound
 from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.phases import phases
 from pinchpoint.analysis.ranks.one_of_many import between_ranks_ratio, one_of_many
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.sampled import sampled_sentences
@@ -15,6 +16,8 @@ from pinchpoint.diagnosis.framework import shows_torch
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
+
+MOST_PHASES = 4  # in a sentence
 
 
 def verdict(trace: Trace) -> str:
@@ -74,6 +77,11 @@ def _without_device(trace: Trace, parts: Breakdown) -> str:
     whole = parts.typical_ns or 1
     silent, python = (parts.of_part(part) for part in (_SILENT, _PYTHON))
     if 2 * silent >= whole:
+        marked = phases(trace)
+        if 2 * sum(ns for _, ns in marked) >= whole:
+            longest = marked[:MOST_PHASES]
+            shown = ", ".join(f"{name} ({_percent(ns / whole)})" for name, ns in longest)
+            return f"No device activity was recorded, and of the host only ranges: {shown}."
         return (
             f"No device activity was recorded, and for {_percent(silent / whole)} of the time"
             " nothing that the host did either: what it went into does not show."
@@ -146,7 +154,17 @@ def _mixed(facts: Bound, parts: Breakdown) -> str:
     )
 
 
+def _turns(facts: Bound, parts: Breakdown) -> str:
+    work, mostly = _percent(facts.device_ratio), _top(parts, "device")
+    return (
+        f"The devices take turns: together they work {work} of this step, mostly on {mostly}, and"
+        " each of them waits while another works."
+    )
+
+
 def _unknown(facts: Bound, parts: Breakdown) -> str:
+    if not facts.host_ratio + facts.input_ratio + facts.other_ratio:
+        return "Too little ran on the device to say what bounds this program."
     idle = _percent(facts.host_ratio + facts.input_ratio + facts.other_ratio)
     return (
         f"The device is idle {idle} of this step, and the host does not explain it. Mostly:"
@@ -174,6 +192,7 @@ _SENTENCES = {
     Binding.INPUT: _input,
     Binding.COMMUNICATION: _communication,
     Binding.COPIES: _copies,
+    Binding.TURNS: _turns,
     Binding.MIXED: _mixed,
     Binding.UNKNOWN: _unknown,
 }

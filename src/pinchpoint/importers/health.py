@@ -100,6 +100,18 @@ FACTS: dict[str, FactKind] = {
         "the device was so far behind the host that most of what it did was launched before the "
         "recording began, and most launches ran after it had ended",
     ),
+    "links-missing": FactKind(
+        Severity.WARNING,
+        "nothing links device operations to the calls that launched them (no correlation ids), so "
+        "whose work the device waited for is not known",
+    ),
+    "tables-unread": FactKind(
+        Severity.WARNING, "tables of the export have a form that is not known and were not read"
+    ),
+    "events-capped": FactKind(
+        Severity.WARNING,
+        "the file holds exactly 1,000,000 events, where some writers stop: others may be missing",
+    ),
     "device-activity-lost": FactKind(
         Severity.FATAL,
         "most launches have no device operation in the file, so device time is unknown",

@@ -1,12 +1,14 @@
 """From a trace to the one document: every analysis asked once, every rule run."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pinchpoint.analysis.accounting import breakdown
-from pinchpoint.analysis.device_activity import device_activity
+from pinchpoint.analysis.bound import too_few_operations
+from pinchpoint.analysis.device_activity import device_activity, each_device
 from pinchpoint.analysis.not_recorded import says_too_little
 from pinchpoint.analysis.ranks.one_of_many import one_of_many
 from pinchpoint.analysis.recording_cost import why_uncalibrated
@@ -21,6 +23,7 @@ from pinchpoint.report.document import (
     DeviceInfo,
     Health,
     HealthFact,
+    OneDeviceInfo,
     PartOfStep,
     Report,
     SourceInfo,
@@ -73,6 +76,7 @@ def _facts(trace: Trace, health: Health, **conclusions: Any) -> Report:
         health=health,
         steps=_steps(trace),
         device=_device(trace),
+        devices=tuple(OneDeviceInfo(**asdict(device)) for device in each_device(trace)),
         tables=tables(trace),
         roofline=_roofline(trace),
         **conclusions,
@@ -156,6 +160,9 @@ def _health(trace: Trace) -> Health:
     if says_too_little(trace):
         kind = FACTS["too-little"]
         facts.append(HealthFact(id="too-little", severity="fatal", count=1, detail=kind.sentence))
+    elif few := too_few_operations(trace):
+        detail = f"only {few} device operation{'s' if few > 1 else ''}: too little for a verdict"
+        facts.append(HealthFact(id="too-little", severity="warning", count=few, detail=detail))
     severities = {fact.severity for fact in facts}
     if "fatal" in severities:
         return Health(verdict=CANNOT_CONCLUDE, facts=tuple(facts), record=_record(facts))

@@ -118,6 +118,16 @@ class DeviceInfo(_Part, frozen=True, kw_only=True):
     memsets: int  # fills of memory
 
 
+class OneDeviceInfo(_Part, frozen=True, kw_only=True):
+    """One device, over the span of all of them together."""
+
+    device: int  # its number
+    name: str | None = None  # as the driver reports it
+    busy_ns: int  # with at least one operation
+    idle_ratio: float | None  # of the span
+    kernels: int  # collectives included
+
+
 class PartOfStep(_Part, frozen=True, kw_only=True):
     """One part of the breakdown; the parts of a list add up to the step exactly.
 
@@ -159,6 +169,7 @@ class Report(_Part, frozen=True, kw_only=True):
     health: Health  # how far to trust it
     steps: StepsInfo
     device: DeviceInfo | None = None  # null: nothing ran on a device
+    devices: tuple[OneDeviceInfo, ...] = ()  # that did something, by number
     breakdown: tuple[PartOfStep, ...] = ()  # where a step goes
     verdict: str = ""  # what bounds the step, in one sentence
     findings: tuple[Finding, ...] = ()  # best first

@@ -59,6 +59,13 @@ def test_a_device_far_behind_is_no_lost_activity(tmp_path):
     assert said == {"launches-missing": 5, "device-far-behind": 5}
 
 
+def test_without_correlations_the_links_are_missing_and_not_the_launches(tmp_path):
+    calls = [call("cudaLaunchKernel", 30 + i, 0.5, 10 + i) for i in range(5)]
+    kernels = [kernel("k", 40 + 3 * i, 2, 0) for i in range(5)]
+    assert facts(tmp_path, *calls, *kernels)["links-missing"] == 5
+    assert "device-far-behind" not in facts(tmp_path, *calls, *kernels)
+
+
 def test_launches_into_a_graph_are_not_lost(tmp_path):
     capture = [
         call("cudaStreamBeginCapture", 30, 1, 10),
@@ -145,3 +152,8 @@ def test_a_file_that_breaks_off_before_any_whole_step_forbids_conclusions(tmp_pa
 def test_a_file_that_breaks_off_before_the_device_work(tmp_path):
     text = document(op("aten::mm", 0, 100), deviceProperties=H100).removesuffix("]}")
     assert facts(tmp_path, text=text).keys() == {"cut-off", "cut-off-steps"}
+
+
+def test_a_file_that_is_full_may_lack_events(tmp_path, monkeypatch):
+    monkeypatch.setattr("pinchpoint.importers.kineto.health.MOST_WRITTEN", len(GOOD))
+    assert "events-capped" in facts(tmp_path, *GOOD)

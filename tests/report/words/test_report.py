@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from pinchpoint.diagnosis.finding import Finding
-from pinchpoint.report.words.report import counted_in, gain, hidden, order
+from pinchpoint.report.document import OneDeviceInfo
+from pinchpoint.report.words.report import counted_in, device_work, gain, hidden, order
 from report_sample import full_report as sample
 
 MS = 1_000_000
@@ -57,3 +58,14 @@ def test_an_order_that_is_not_that_of_gains_is_explained(after_ms, explained):
     said = order(msgspec.structs.replace(sample(), findings=findings))
     assert (said is not None) == explained
     assert not explained or "b wins more" in said
+
+
+def test_several_devices_are_said_one_by_one():
+    one = sample()
+    assert "Device " not in (device_work(one) or "")
+    devices = tuple(
+        OneDeviceInfo(device=n, busy_ns=MS, idle_ratio=0.75, kernels=10) for n in range(4)
+    )
+    said = device_work(msgspec.structs.replace(one, devices=devices)) or ""
+    assert "All devices at once are idle" in said
+    assert "Device 0 alone is idle 75.0 % of it. Device 1 alone" in said

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pinchpoint.importers._captures import in_capture
 from pinchpoint.importers.health import Fact
 from pinchpoint.importers.kineto.clock import Clock
 from pinchpoint.importers.kineto.columns import Columns
@@ -15,6 +16,7 @@ from pinchpoint.importers.kineto.scan import Scanned
 from pinchpoint.trace import ApiKind, Device, DeviceKind, HostKind, Names, Table
 from pinchpoint.trace.arrays import Array
 
+MOST_WRITTEN = 1_000_000  # events; the converters of TensorFlow and JAX stop there
 MOST_LOST_RATIO = 0.5  # of launches without a device operation: the device side is unusable
 OVERHEAD_RATIO = 0.01  # of the recording: below this, nobody needs to know
 PARTIAL_STEP_RATIO = 0.5  # of the median launches of a step
@@ -52,6 +54,11 @@ class Recording:
     crossings: int
 
     @property
+    def rows(self) -> int:
+        """Events that have a duration."""
+        return len(self.host_ops) + len(self.api_calls) + len(self.device_ops)
+
+    @property
     def span_ns(self) -> tuple[int, int]:
         """First start and last end of anything."""
         tables = [t for t in (self.host_ops, self.api_calls, self.device_ops) if len(t)]
@@ -79,6 +86,8 @@ def _text(recording: Recording) -> Iterator[Fact]:
         yield Fact("duplicate-keys", count, f"keys occur twice: {keys}; the last one counts")
     if recording.columns.unread:
         yield Fact("phases-unread", recording.columns.unread)
+    if MOST_WRITTEN in (scanned.rows, recording.rows):
+        yield Fact("events-capped")
     if recording.unpaired:
         yield Fact("pairs-unmatched", recording.unpaired)
 
@@ -127,6 +136,9 @@ def _links(recording: Recording) -> Iterator[Fact]:
     if not len(operations):
         return
     launched = operations.known("api_call")
+    if _without_correlations(operations, calls):
+        yield Fact("links-missing", len(operations))
+        return
     if orphans := int((~launched).sum()):
         first = int(np.flatnonzero(~launched)[0])
         yield Fact("launches-missing", orphans, time_ns=int(operations["start_ns"][first]))
@@ -142,12 +154,24 @@ def _links(recording: Recording) -> Iterator[Fact]:
         yield Fact("clocks-disagree" if many else "starts-before-launch", count, detail)
 
 
+def _without_correlations(operations: Table, calls: Table) -> bool:
+    """Whether launches are there, and most device operations or all launches have no number of
+    their own by which they could belong together; ROCm writes 0 for none."""
+    launches = calls.take(np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH)))
+    if len(launches) < 2 or len(operations) < 2:
+        return False
+    used = operations.filled("correlation", 0)
+    without = used <= 0 if len(np.unique(used)) > 1 else np.ones(len(used), np.bool_)
+    alike = len(np.unique(launches.filled("correlation", 0))) == 1
+    return bool(alike or without.mean() > MOST_LOST_RATIO)
+
+
 def _lost_launches(recording: Recording, launched: Array) -> Iterator[Fact]:
     calls, operations = recording.api_calls, recording.device_ops
     if _is_mtia(recording):  # its launches are not all on the device's list
         return
     launch = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
-    launch &= ~_capturing(recording)
+    launch &= ~in_capture(calls, recording.names)
     answered = np.zeros(len(calls), np.bool_)
     answered[operations["api_call"][launched]] = True
     lost = np.flatnonzero(launch & ~answered)
@@ -166,24 +190,6 @@ def _lost_launches(recording: Recording, launched: Array) -> Iterator[Fact]:
 
 def _is_mtia(recording: Recording) -> bool:
     return any(device.vendor == "meta" for device in recording.devices)
-
-
-def _capturing(recording: Recording) -> Array:
-    """Calls inside a graph capture: what they launch runs later, if at all."""
-    calls = recording.api_calls
-    inside = np.zeros(len(calls), np.bool_)
-    builds = np.flatnonzero(calls["kind"] == ApiKind.GRAPH_BUILD)
-    began: dict[int, int] = {}
-    for row in builds.tolist():
-        name, thread = recording.names[int(calls["name"][row])], int(calls["thread"][row])
-        if "BeginCapture" in name:
-            began[thread] = row
-        elif "EndCapture" in name:
-            first = began.pop(thread, 0)  # a capture that was under way when recording began
-            inside[first:row] |= calls["thread"][first:row] == thread
-    for thread, first in began.items():
-        inside[first:] |= calls["thread"][first:] == thread
-    return inside
 
 
 def _streams(recording: Recording) -> Iterator[Fact]:

@@ -19,6 +19,7 @@ from pinchpoint.importers.nsys.host import (
     read_overhead,
     read_samples,
 )
+from pinchpoint.importers.nsys.lost_work import lost_launches, unread_tables
 from pinchpoint.importers.nsys.nccl import read_payloads
 from pinchpoint.importers.nsys.nvtx import Ranges, find_steps, read_ranges
 from pinchpoint.importers.nsys.processes import ProcessKeys, ThreadIndex, pid_of
@@ -65,7 +66,14 @@ def build(database: Database, bytes_on_disk: int) -> Trace:
         "flows": read_flows(database, processes, origin),
         "steps": host_table.steps_table(ranges, steps, threads, origin),
         "counters": read_counters(database, names, origin),
-        "health": health_table(_facts(session, device, ops, ranges), names),
+        "health": health_table(
+            [
+                *_facts(session, device, ops, ranges),
+                *unread_tables(database),
+                *lost_launches(None if api_calls is None else api_calls.table, device_ops, names),
+            ],
+            names,
+        ),
     }
     return Trace(
         source=_source(database, session, bytes_on_disk),

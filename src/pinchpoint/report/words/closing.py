@@ -1,7 +1,9 @@
 """What it means that there are no findings, or no further ones."""
 
 from pinchpoint.analysis.bound import HELD_UP_RATIO
+from pinchpoint.analysis.device_activity import TURNS_RATIO
 from pinchpoint.analysis.gap_kinds import GapKind
+from pinchpoint.analysis.periodicity import FEWEST_LAUNCHES
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.document import PartOfStep, Report
 from pinchpoint.report.mean_words import unexplained_exceptions
@@ -21,6 +23,8 @@ def closing_sentence(report: Report) -> str | None:
         return None
     if report.steps.typical_ns is None:  # launches or samples alone: no step to hold them against
         return None
+    if _too_little(report):
+        return None
     worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step"
     where = "" if report.source.one_of is None else " inside this rank alone"
     if report.findings:
@@ -29,9 +33,26 @@ def closing_sentence(report: Report) -> str | None:
         return f"No cause that was checked{where} is {worth}, yet {now_and_then}."
     if unexplained := _lost_without_a_cause(report):
         return f"No cause that was checked{where} is {worth}, yet {unexplained}"
+    if _in_turns(report):
+        return f"No cause that was checked is {worth}, yet each device waits while another works."
     if where:
         return f"Nothing{where} is {worth}."
     return f"Nothing worth fixing here: no cause is {worth}."
+
+
+def _too_little(report: Report) -> bool:
+    """Whether what ran on the device is too little for any conclusion, as the verdict says."""
+    device = report.device
+    if device is None or report.steps.how != "none":
+        return False
+    return 0 < device.kernels + device.copies + device.memsets < FEWEST_LAUNCHES
+
+
+def _in_turns(report: Report) -> bool:
+    """Whether several devices work one after the other, as the verdict says."""
+    if report.device is None or len(report.devices) < 2:
+        return False
+    return max(one.busy_ns for one in report.devices) < TURNS_RATIO * report.device.busy_ns
 
 
 def _lost_without_a_cause(report: Report) -> str | None:

@@ -15,6 +15,7 @@ SMALL_PART_RATIO = 0.01  # parts below this share of the step are summed in the 
 MOST_PARTS = 10  # rows of the overview; a longer list is no overview
 VISIBLE_COST_RATIO = 0.005  # of the step; three digits show no smaller cost of recording
 FEWEST_FOR_SPREAD = 4  # complete steps; of fewer, a 10th and a 90th percentile mean nothing
+MOST_DEVICES = 8  # of one process, in the terminal: one host's
 MOST_KINDS_OF_WORK = 4  # of the device, in one sentence
 
 
@@ -272,7 +273,7 @@ def device_work(report: Report) -> str | None:
     device = report.device
     if device is None or device.idle_ratio is None:
         return None
-    said = _idle_shares(report, device.idle_ratio)
+    said = f"{_idle_shares(report, device.idle_ratio)}{_each_device(report)}"
     parts = [(p.label, ns) for p, ns in all_parts(report) if p.group in ("device", "exposed")]
     total = sum(ns for _, ns in parts)
     large = [(label, ns / total) for label, ns in parts if ns >= SMALL_PART_RATIO * total]
@@ -287,8 +288,9 @@ def _idle_shares(report: Report, of_recording: float) -> str:
     parts = all_parts(report)
     whole = sum(ns for _, ns in parts)
     recorded = f"{percent(of_recording)} %"
+    idle_is = "The device is idle" if len(report.devices) < 2 else "All devices at once are idle"
     if not whole:
-        return f"The device is idle {recorded} of the time from its first operation to its last"
+        return f"{idle_is} {recorded} of the time from its first operation to its last"
     idle = sum(ns for part, ns in parts if part.group == "idle")
     step, all_of_it = (
         ("step", "the whole recording")
@@ -297,13 +299,25 @@ def _idle_shares(report: Report, of_recording: float) -> str:
     )
     without = " without the profiler" if _parts_are_corrected(report) else ""
     if report.steps.how == "none" and not without:
-        return (
-            f"The device is idle {recorded} of the recording, from its first operation to its last"
-        )
+        return f"{idle_is} {recorded} of the recording, from its first operation to its last"
     return (
-        f"The device is idle {percent(idle / whole)} % of the {step}{without}, and {recorded} of"
+        f"{idle_is} {percent(idle / whole)} % of the {step}{without}, and {recorded} of"
         f" {all_of_it} (with the profiler, from its first operation to its last)"
     )
+
+
+def _each_device(report: Report) -> str:
+    """One sentence a device, where there are several."""
+    if len(report.devices) < 2:
+        return ""
+    shown = report.devices[:MOST_DEVICES]
+    said = (
+        f"Device {d.device} alone is idle {percent(d.idle_ratio)} % of it"
+        for d in shown
+        if d.idle_ratio is not None
+    )
+    more = len(report.devices) - len(shown)
+    return "".join(f". {text}" for text in said) + (f". {more} more devices" if more else "")
 
 
 def fatal_facts(report: Report) -> tuple[str, ...]:

@@ -1,0 +1,94 @@
+"""A long kernel leaves most of the device without work.
+
+## What it looks for
+Kernels that run for long, launched with so few blocks that most multiprocessors have none. Grid and
+block are in the recording; no counters are needed. Collectives are left out: they are meant to use
+few blocks.
+
+## Why it matters
+A block runs on one multiprocessor. With one block, all the others of the device have nothing to do
+for as long as the kernel lasts, and a timeline still shows the device as busy. The prediction is
+what the same work takes spread over all multiprocessors, which is the most that spreading can give.
+
+## How to fix it
+Divide the work over a grid: a block for every part of the output, and hundreds of threads a block.
+Where one thread walks over all elements, let every thread walk with a stride of the whole grid.
+
+## When to ignore it
+Where each step of the work needs the one before it, or other kernels run on the rest of the device
+at the same time.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.kernels import blocks_of_device_ops
+from pinchpoint.analysis.launches import own_work
+from pinchpoint.analysis.replay.changes import ScaleDeviceOps
+from pinchpoint.analysis.steps import steps
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import Record
+from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.trace import DeviceKind, Trace
+
+RULE = Rule(
+    needs=("device_ops",),
+    record=Record("a recording with the grids of kernels, and a device whose size is known"),
+)
+
+# Of the multiprocessors: four blocks on an H100. Kernels of libraries that reduce over many rows
+# (gradients of a normalisation) use a tenth of them, and nobody but their authors can change that.
+FILLED_RATIO = 0.04
+# Shorter kernels are held back by latency and launches as much as by their grid.
+LONG_NS = 100_000
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """The kernel that loses most time by its small grid."""
+    ops = trace.device_ops
+    assert ops is not None
+    units = max((d.multiprocessors or 0 for d in trace.devices), default=0)
+    blocks = blocks_of_device_ops(trace)
+    # Without steps, the first kernel was issued before the recorded device time began.
+    counted = own_work(trace) if steps(trace).how == "none" else device_ops_in_steps(trace)
+    kernel = (ops["kind"] == DeviceKind.KERNEL) & counted
+    if not units or not blocks[kernel].any():
+        raise NotChecked("the recording has no grid sizes, or not the device's size")
+    few = kernel & (blocks > 0) & (blocks <= FILLED_RATIO * units)
+    rows = np.flatnonzero(few & (ops["duration_ns"] >= LONG_NS))
+    if not len(rows):
+        return
+    lost = ops["duration_ns"][rows] * (1 - blocks[rows] / units)
+    name = int(np.bincount(ops["name"][rows], weights=lost).argmax())
+    yield _finding(trace, rows[ops["name"][rows] == name], units)
+
+
+def _finding(trace: Trace, rows: NDArray[np.intp], units: int) -> Found:
+    ops = trace.device_ops
+    assert ops is not None
+    took = ops["duration_ns"][rows]
+    longest = int(rows[took.argmax()])
+    blocks = int(blocks_of_device_ops(trace)[longest])
+    name = trace.names[int(ops["name"][longest])]
+    size = trace.text(ops, "block", longest)
+    threads = f" of {size} threads" if size else ""
+    return Found(
+        summary=(
+            f"{name[:60]} runs {blocks} block{'s' if blocks != 1 else ''}{threads} on a device of"
+            f" {units} multiprocessors: {1 - min(blocks / units, 1):.0%} of them have nothing to do"
+        ),
+        evidence=(
+            Evidence("blocks", blocks, "count", int(ops["start_ns"][longest]), name),
+            Evidence("multiprocessors", units, "count"),
+            Evidence("time of these kernels", int(per_step(trace, int(took.sum()))), "ns"),
+        ),
+        cost_ns_per_step=round(per_step(trace, float((took * (1 - blocks / units)).sum()))),
+        changes=(ScaleDeviceOps(rows, blocks / units),),
+        fix="Launch it with a block for every part of the work, and hundreds of threads a block",
+        hint="blocks = (n + 255) // 256  # and 256 threads each",
+        confirm='pinchpoint bench ab -- "./program" "./program_grid"',
+        confidence="medium",
+    )
