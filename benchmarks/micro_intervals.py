@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.micro.stopping import StoppingRule, median_interval
+from pinchpoint.bench.micro.timing import StoppingRule, median_interval
 from pinchpoint.bench.statistics.intervals import batch_median_interval
 
 Values = NDArray[np.float64]

@@ -3,7 +3,7 @@
     python benchmarks/recording_cost.py CORPUS [--fit]
 
 CORPUS holds ``labelled/truth.jsonl``: the same programs with and without the profiler. The costs in
-``analysis/recording_cost.py`` come from ``--fit``: coordinate descent on the mean relative error,
+``analysis/replay/recording_cost.py`` come from ``--fit``: coordinate descent on the mean error,
 with rows whose two unprofiled windows agree within 5 % counted twice, and errors above 35 % cut so
 that a row which no cost explains does not decide.
 """
@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 import pinchpoint as pp
-from pinchpoint.analysis.recording_cost import COSTS, EventCosts, cost_in_windows
 from pinchpoint.analysis.replay.predict import Replayable, replayable
-from pinchpoint.analysis.steps import steps
+from pinchpoint.analysis.replay.recording_cost import COSTS, EventCosts, cost_in_windows
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import Trace
 
 STABLE_RATIO, USABLE_RATIO, CUT = 0.05, 0.15, 0.35

@@ -22,7 +22,8 @@ from pathlib import Path
 import made_up_trace
 from pinchpoint.importers import load
 from pinchpoint.monitor.environment.host import cpu_model
-from pinchpoint.report import diagnose, page
+from pinchpoint.report import diagnose
+from pinchpoint.report.html_page import interactive
 from pinchpoint.trace import Trace
 
 MOST_LOAD_S, MOST_LOAD_EVENTS = 1.5, 1_000_000
@@ -67,7 +68,7 @@ def measure(name: str, trace: Trace, loads: int) -> None:
     begin = time.perf_counter()
     report = diagnose(trace)
     diagnosed = time.perf_counter()
-    text = page.render(trace, report)
+    text = interactive.render(trace, report)
     written = time.perf_counter()
     size = len(text.encode())
     with tempfile.TemporaryDirectory() as folder:

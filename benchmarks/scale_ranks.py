@@ -20,7 +20,7 @@ _RUN = """
 import json, resource, sys, time
 from pathlib import Path
 import pinchpoint.jobs.run as job
-from pinchpoint.report.ranks.document import encode_ranks
+from pinchpoint.report.documents.ranks import encode_ranks
 from pinchpoint.report.html import render
 from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.jobs.parts import read_parts

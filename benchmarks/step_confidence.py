@@ -28,8 +28,8 @@ from pathlib import Path
 import numpy as np
 
 import pinchpoint as pp
-from pinchpoint.analysis.periodicity import infer_steps
-from pinchpoint.analysis.steps import Steps, steps
+from pinchpoint.analysis.steps.repetition import infer_steps
+from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.errors import PinchpointError
 from pinchpoint.trace import HostKind, Table, Trace, table
 

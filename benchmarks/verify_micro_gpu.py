@@ -35,8 +35,8 @@ import numpy as np
 import pynvml
 import torch
 
-from pinchpoint.bench.micro.stopping import StoppingRule
 from pinchpoint.bench.micro.time_function import time_function
+from pinchpoint.bench.micro.timing import StoppingRule
 
 AGREE = 0.02
 ROUNDS = 3

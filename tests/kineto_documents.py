@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.importers.kineto.assemble import assemble
-from pinchpoint.importers.kineto.document import Frame, close_events, open_events
-from pinchpoint.importers.kineto.scanner import available, scan_events
-from pinchpoint.importers.kineto.text import Text
+from pinchpoint.importers.kineto.reading.document import Frame, close_events, open_events
+from pinchpoint.importers.kineto.reading.scanner import available, scan_events
+from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.trace import TABLES, Trace
 
 SCANNERS = ["native", "plain"] if available() == "native" else ["plain"]

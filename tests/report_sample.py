@@ -2,7 +2,7 @@
 
 from pinchpoint.diagnosis.finding import Evidence, Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
-from pinchpoint.report.document import (
+from pinchpoint.report.documents.report import (
     DeviceInfo,
     Health,
     HealthFact,

@@ -7,7 +7,7 @@ import pytest
 from pinchpoint.bench.folders import write_atomic
 from pinchpoint.errors import UsageError
 from pinchpoint.jobs.parts import PartHeader, write_part
-from pinchpoint.monitor.prometheus import write_textfile
+from pinchpoint.monitor.sample import write_textfile
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

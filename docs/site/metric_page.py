@@ -1,6 +1,6 @@
 """The page about what `pinchpoint monitor` and `pinchpoint run` sample."""
 
-from pinchpoint.monitor.metrics import DEVICE_METRICS, HOST_METRICS, LOGGED_METRICS, Metric
+from pinchpoint.monitor.sample import DEVICE_METRICS, HOST_METRICS, LOGGED_METRICS, Metric
 
 _HEAD = """\
 # Metrics

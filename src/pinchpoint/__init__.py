@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
-    from pinchpoint.analysis.replay import changes as changes
+    from pinchpoint.analysis.replay import changes
     from pinchpoint.analysis.replay.predict import what_if as what_if
     from pinchpoint.bench.micro.time_function import time as time
     from pinchpoint.capture.api import capture as capture

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.analysis.shares import rounded_mean, share_out
+from pinchpoint.analysis.statistics import rounded_mean, share_out
 
 
 def test_the_largest_remainders_get_what_rounding_lost():

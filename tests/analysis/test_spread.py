@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.analysis.spread import Spread, spread
+from pinchpoint.analysis.statistics import Spread, spread
 
 
 def test_numbers_of_ten_values():

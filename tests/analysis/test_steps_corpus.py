@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pinchpoint.analysis.accounting import breakdown
-from pinchpoint.analysis.bound import bound
-from pinchpoint.analysis.device_activity import device_activity
-from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.gaps import gaps
-from pinchpoint.analysis.idle_causes import idle_causes
-from pinchpoint.analysis.queue import queue
-from pinchpoint.analysis.steps import steps
+from pinchpoint.analysis.device.activity import device_activity
+from pinchpoint.analysis.replay.binding import bound
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.analysis.time.gaps import gaps
+from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.analysis.time.idle_causes import idle_causes
+from pinchpoint.analysis.time.queue_depth import queue
 from pinchpoint.importers import load
 from pinchpoint.trace import intervals as iv
 

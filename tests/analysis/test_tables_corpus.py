@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 import pinchpoint as pp
-from pinchpoint.analysis.categories import Category, category_of_device_ops
-from pinchpoint.analysis.frames import Frame
-from pinchpoint.analysis.kernels import kernels
-from pinchpoint.analysis.launch_statistics import launch_statistics
-from pinchpoint.analysis.modules import Modules, modules
-from pinchpoint.analysis.operators import operators
-from pinchpoint.analysis.precision import (
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.device.kernel_precision import (
     MatrixUnits,
     Precision,
     alignment_of_kernel_name,
     precision_of_device_ops,
 )
-from pinchpoint.analysis.source_table import SourceTable, source_table
-from pinchpoint.analysis.transfers import transfers
+from pinchpoint.analysis.host.frames import Frame
+from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
+from pinchpoint.analysis.tables.kernels import kernels
+from pinchpoint.analysis.tables.launch_statistics import launch_statistics
+from pinchpoint.analysis.tables.modules import Modules, modules
+from pinchpoint.analysis.tables.operators import operators
+from pinchpoint.analysis.tables.transfers import transfers
 from pinchpoint.trace import DeviceKind, HostKind
 
 CORPUS = Path(os.environ.get("PINCHPOINT_CORPUS", "/nonexistent"))

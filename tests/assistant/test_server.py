@@ -11,7 +11,7 @@ import pytest
 
 from pinchpoint.cli import main
 from pinchpoint.cli.listing import commands
-from pinchpoint.report.document import Report, StepsInfo
+from pinchpoint.report.documents.report import Report, StepsInfo
 
 DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
 SOURCES = Path(__file__).parents[2] / "src"

@@ -5,8 +5,7 @@ import pytest
 
 from pinchpoint.bench import ab
 from pinchpoint.bench.ab import AbPlan, run_ab
-from pinchpoint.bench.ab.calibrate import calibration
-from pinchpoint.bench.ab.result import good_pairs, log_ratios
+from pinchpoint.bench.ab.result import calibration, good_pairs, log_ratios
 from pinchpoint.bench.folders import start_session
 from pinchpoint.bench.measures import MEASURES, custom_measure
 from pinchpoint.bench.metrics import Gpu, RunMetrics

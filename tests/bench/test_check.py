@@ -12,8 +12,7 @@ from pinchpoint.bench.baselines import (
     with_session,
     write_baseline,
 )
-from pinchpoint.bench.baselines.check import check, confirmed, suspects
-from pinchpoint.bench.baselines.history import levels, screen
+from pinchpoint.bench.baselines.check import check, confirmed, levels, screen, suspects
 from pinchpoint.bench.measures import Threshold
 from pinchpoint.bench.metrics import Memory, RunMetrics
 from pinchpoint.bench.result import BenchResult

@@ -3,14 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.bench.ab.decision import (
-    LOOKS,
-    abba,
-    decide,
-    decide_all,
-    looks_up_to,
-    sequential_p,
-)
+from pinchpoint.bench.ab.decision import LOOKS, abba, decide, decide_all, looks_up_to, sequential_p
 
 
 def test_abba():

@@ -7,13 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pinchpoint.bench.folders import (
-    new_id,
-    session_state,
-    start_session,
-    write_atomic,
-    write_json,
-)
+from pinchpoint.bench.folders import new_id, session_state, start_session, write_atomic, write_json
 from pinchpoint.errors import UnreadableFile, UsageError
 
 

@@ -7,8 +7,16 @@ import pytest
 
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.tools import nvidia
-from pinchpoint.capture.tools.ncu import function_name, may_profile, profile
-from pinchpoint.capture.tools.nvidia import Tool, find, refusal, require, under_nsys
+from pinchpoint.capture.tools.nvidia import (
+    Tool,
+    find,
+    function_name,
+    may_profile,
+    profile,
+    refusal,
+    require,
+    under_nsys,
+)
 from pinchpoint.cli import main
 from pinchpoint.cli.ncu import separate
 from pinchpoint.errors import MeasurementInvalid, UsageError

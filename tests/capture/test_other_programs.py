@@ -1,6 +1,6 @@
 import pytest
 
-from pinchpoint.capture.other_programs import company
+from pinchpoint.capture.collect import company
 
 
 def spread(value):

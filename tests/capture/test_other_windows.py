@@ -8,8 +8,8 @@ import pytest
 
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows import new_window
-from pinchpoint.capture.windows.jax import JaxWindow, XlaWindow
 from pinchpoint.capture.windows.nsys import NsysWindow
+from pinchpoint.capture.windows.recording import JaxWindow, XlaWindow
 
 
 class Profiler(ModuleType):

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as Xml
 import pytest
 
 from pinchpoint.cli import main as cli
-from pinchpoint.cli._bench import profiles
+from pinchpoint.cli._bench import run as profiles
 from pinchpoint.cli._bench.options import arguments_of
 
 RECORDING = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"

@@ -11,7 +11,7 @@ from pinchpoint.cli import main as cli
 from pinchpoint.importers import load
 from pinchpoint.jobs import diagnose_ranks
 from pinchpoint.report import diagnose
-from pinchpoint.report.page import render
+from pinchpoint.report.html_page.interactive import render
 
 DATA = Path(__file__).parents[1] / "data" / "ranks"
 

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.analysis.accounting import breakdown
-from pinchpoint.analysis.steps import steps
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.compare import compare_profiles
 from pinchpoint.compare.profiles import with_findings
-from pinchpoint.compare.step_groups import step_groups
-from pinchpoint.compare.step_pieces import NO_OP, step_pieces
+from pinchpoint.compare.step_groups import NO_OP, step_groups, step_pieces
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.trace import ApiKind
 

@@ -3,9 +3,8 @@ from dataclasses import fields, replace
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.diagnosis.asking import ask
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
-from pinchpoint.diagnosis.registry import Known, page, rules
+from pinchpoint.diagnosis.registry import Known, ask, page, rules
 from pinchpoint.diagnosis.rule import HEADINGS, NotChecked, Rule
 from pinchpoint.trace import Device, Trace
 

@@ -5,12 +5,10 @@ from dataclasses import replace
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.diagnosis.asking import ask
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.framework import framework_of
 from pinchpoint.diagnosis.record import DEVICE, SHAPES, Need
-from pinchpoint.diagnosis.registry import Known, rules
-from pinchpoint.diagnosis.rule import Framework, NotChecked, Rule
+from pinchpoint.diagnosis.registry import Known, ask, rules
+from pinchpoint.diagnosis.rule import Framework, NotChecked, Rule, framework_of
 from pinchpoint.trace import Device
 from program import Program
 

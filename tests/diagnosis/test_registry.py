@@ -7,7 +7,7 @@ import pytest
 
 import pinchpoint.diagnosis.rules as home
 from builders import TraceBuilder
-from pinchpoint.analysis.kernel_issues import IssueKind
+from pinchpoint.analysis.limits.counter_issues import IssueKind
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.bench.experiments.knobs import proposed
@@ -15,7 +15,7 @@ from pinchpoint.diagnosis import registry
 from pinchpoint.diagnosis.job import RankFinding, diagnose_job
 from pinchpoint.diagnosis.registry import page, rule_ids, rules
 from pinchpoint.diagnosis.rule import About
-from pinchpoint.report.memory_findings import findings
+from pinchpoint.report.documents.memory_findings import findings
 from rank_traces import MS, Job
 
 RULE = '''"""A cause that was added.

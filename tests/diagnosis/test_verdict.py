@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.analysis.bound import Binding, Bound
+from pinchpoint.analysis.replay.binding import Binding, Bound
 from pinchpoint.diagnosis import verdict as module
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.trace import HostKind, RunFacts

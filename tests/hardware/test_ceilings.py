@@ -3,15 +3,7 @@ import pytest
 
 from pinchpoint.errors import MissingExtra, UnreadableFile, UsageError
 from pinchpoint.hardware import find_spec
-from pinchpoint.hardware.ceilings import (
-    Ceilings,
-    Measurement,
-    folder,
-    key_of,
-    load,
-    save,
-    stored,
-)
+from pinchpoint.hardware.ceilings import Ceilings, Measurement, folder, key_of, load, save, stored
 from pinchpoint.hardware.measure.limits import sift
 
 H100 = find_spec("NVIDIA H100 80GB HBM3")

@@ -1,8 +1,7 @@
 import pytest
 
 from pinchpoint.hardware import all_specs, derived_spec, find_spec
-from pinchpoint.hardware.derive import FLOP_PER_CYCLE
-from pinchpoint.hardware.specs import DeviceSpec, _normal
+from pinchpoint.hardware.specs import FLOP_PER_CYCLE, DeviceSpec, _normal
 
 PEAKS = {
     "fp64", "fp64_matrix", "fp32", "fp32_matrix", "tf32", "fp16", "bf16", "fp8", "int8", "fp4",

@@ -5,7 +5,7 @@ import pytest
 import pinchpoint as pp
 from importers.ncu_report import report, result, rule
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers.ncu.values import decimal_sign, number, triple, unit_of
+from pinchpoint.importers.ncu.launch import decimal_sign, number, triple, unit_of
 
 DATA = Path(__file__).parents[1] / "data/ncu"
 PAGES = ("kernels.raw.csv.gz", "kernels.raw.base.csv.gz", "kernels.details.csv.gz",

@@ -11,8 +11,8 @@ import pytest
 import pinchpoint as pp
 from importers import nsys_expert_rules as nvidia
 from importers.nsys_export import call, copy, kernel, nvtx, strings, write
-from pinchpoint.analysis.gaps import gaps
-from pinchpoint.analysis.synchronisation import waits
+from pinchpoint.analysis.host.launches import waits
+from pinchpoint.analysis.time.gaps import gaps
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.trace import ApiKind, DeviceKind, MemoryKind
 from pinchpoint.trace import intervals as iv

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kineto_documents import document, launched, op, written
-from pinchpoint.analysis.recording_cost import why_uncalibrated
+from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.run_folder.layout import SCHEMA

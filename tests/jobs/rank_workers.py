@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from pinchpoint.report.ranks.records import RankRecord, encode_record
+from pinchpoint.report.documents.rank_records import RankRecord, encode_record
 
 
 def quick(file):

@@ -11,7 +11,7 @@ from jobs.rank_workers import fragile, interrupted_for_ever, quick
 from pinchpoint.errors import UsageError
 from pinchpoint.importers.rank_files import RankFile
 from pinchpoint.jobs.engines import _pool, _submitted, in_processes, run, workers_for
-from pinchpoint.report.ranks.records import decode_record
+from pinchpoint.report.documents.rank_records import decode_record
 
 FILES = [RankFile(f"rank{i}.json", i) for i in range(6)]
 
@@ -98,8 +98,8 @@ def test_workers_fit_into_memory(monkeypatch, tmp_path):
 def test_ray_gives_the_same_and_survives_a_killed_worker(tmp_path, one_dies):
     ray = pytest.importorskip("ray", reason="the extra [ray] is not installed")
     from pinchpoint.jobs import OnRay, diagnose_ranks
-    from pinchpoint.jobs.ray import run_on_ray
-    from pinchpoint.report.ranks.document import encode_ranks
+    from pinchpoint.jobs.run import run_on_ray
+    from pinchpoint.report.documents.ranks import encode_ranks
 
     data = Path(__file__).parents[1] / "data" / "ranks"
     files = sorted(data.glob("uneven.rank*.json.gz"))
@@ -120,7 +120,7 @@ def test_ray_gives_the_same_and_survives_a_killed_worker(tmp_path, one_dies):
 
 def test_no_ray_at_the_address():
     pytest.importorskip("ray", reason="the extra [ray] is not installed")
-    from pinchpoint.jobs.ray import run_on_ray
+    from pinchpoint.jobs.run import run_on_ray
 
     with pytest.raises(UsageError, match=r"Ray at 127\.0\.0\.1:1"):
         list(run_on_ray(FILES, "127.0.0.1:1"))

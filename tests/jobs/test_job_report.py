@@ -14,12 +14,12 @@ from pinchpoint.analysis.ranks.summary import Calls, StepColumns
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers.rank_files import RankFile
 from pinchpoint.jobs import diagnose_ranks, merge_parts, write_shard
+from pinchpoint.jobs.engines import read_rank, record_of
 from pinchpoint.jobs.parts import write_part
-from pinchpoint.jobs.read_rank import read_rank, record_of
 from pinchpoint.report import html
+from pinchpoint.report.documents.rank_records import PartHeader, decode_record, encode_record
+from pinchpoint.report.documents.ranks import decode_ranks, encode_ranks
 from pinchpoint.report.pages.ranks import ranks_page
-from pinchpoint.report.ranks.document import decode_ranks, encode_ranks
-from pinchpoint.report.ranks.records import PartHeader, decode_record, encode_record
 from pinchpoint.report.svg.ranks import heat_svg
 from pinchpoint.report.terminal import Look, render
 from rank_traces import MS, Job

@@ -4,8 +4,7 @@ import pytest
 
 from monitor.fake_nvml import FakeNvml
 from pinchpoint.monitor import nvml as under_test
-from pinchpoint.monitor.gpm import SHORTEST_NS, Gpm
-from pinchpoint.monitor.nvml import NoDevices, NvmlSource
+from pinchpoint.monitor.nvml import SHORTEST_NS, Gpm, NoDevices, NvmlSource
 
 SECOND = 1_000_000_000
 

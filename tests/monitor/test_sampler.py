@@ -4,9 +4,15 @@ import sys
 import threading
 
 from pinchpoint.monitor.host import HostSource
-from pinchpoint.monitor.metrics import HOST_METRICS
-from pinchpoint.monitor.prometheus import exposition, write_textfile
-from pinchpoint.monitor.sample import SHORTEST_S, Missing, Sample, Sampler
+from pinchpoint.monitor.sample import (
+    HOST_METRICS,
+    SHORTEST_S,
+    Missing,
+    Sample,
+    Sampler,
+    exposition,
+    write_textfile,
+)
 
 
 class Scripted:

@@ -4,9 +4,8 @@ import pytest
 
 from pinchpoint.errors import UsageError
 from pinchpoint.monitor import telemetry
-from pinchpoint.monitor.metrics import METRICS
 from pinchpoint.monitor.nvml import NoDevices
-from pinchpoint.monitor.sample import DeviceFacts, Missing, Sample
+from pinchpoint.monitor.sample import METRICS, DeviceFacts, Missing, Sample
 from pinchpoint.monitor.telemetry import Rhythm, Telemetry, TelemetryLog, row
 
 

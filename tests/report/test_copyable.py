@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinchpoint.report.copyable import GLUE, spaced, unbroken, whole
+from pinchpoint.report.terminal import GLUE, spaced, unbroken, whole
 
 
 @pytest.mark.parametrize(

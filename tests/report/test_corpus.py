@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import pinchpoint as pp
-from pinchpoint.report import decode, encode, github, markdown, report_html, terminal
+from pinchpoint.report import decode, encode, github, markdown, terminal
+from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.words.report import top_parts
 
@@ -42,5 +43,5 @@ def test_diagnosed_and_drawn(path):
     text = terminal.render(page)
     assert all(len(line) <= 80 or line.startswith(TO_COPY) for line in text.splitlines())
     assert markdown.render(page)
-    assert report_html.render(report)
+    assert static.render(report)
     assert github.log(report, token="x")

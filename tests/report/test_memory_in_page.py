@@ -3,7 +3,8 @@
 from analysis.memory import recordings
 from analysis.memory.programs import MIB, Program
 from builders import TraceBuilder
-from pinchpoint.report import diagnose, page
+from pinchpoint.report import diagnose
+from pinchpoint.report.html_page import interactive
 
 
 def trained():
@@ -16,7 +17,7 @@ def trained():
 
 def test_a_snapshot_alone_is_a_report_about_memory():
     trace = recordings.recording("leak_graph")
-    text = page.render(trace, diagnose(trace))
+    text = interactive.render(trace, diagnose(trace))
     assert '<a href="#memory">Memory</a>' in text
     assert "The heap at the peak" in text
     assert "Over time, by category" in text
@@ -27,7 +28,7 @@ def test_a_snapshot_alone_is_a_report_about_memory():
 
 def test_a_snapshot_of_the_run_stands_beside_its_trace():
     trace = trained()
-    text = page.render(trace, diagnose(trace), recordings.recording("oom"))
+    text = interactive.render(trace, diagnose(trace), recordings.recording("oom"))
     assert "The request that failed" in text
     assert "of the run.</p>" in text
     assert 'id="table-kernels"' in text
@@ -35,7 +36,7 @@ def test_a_snapshot_of_the_run_stands_beside_its_trace():
 
 def test_a_trace_without_memory_has_no_such_view():
     trace = trained()
-    assert 'id="memory"' not in page.render(trace, diagnose(trace))
+    assert 'id="memory"' not in interactive.render(trace, diagnose(trace))
 
 
 def test_names_in_a_snapshot_stay_text():
@@ -43,6 +44,6 @@ def test_names_in_a_snapshot_stay_text():
     nasty = "</script><script>alert(1)</script>\u202e\x00<b>"
     p.alloc(3 * MIB, [(f"/tmp/{nasty}.py", 7, nasty), ("/tmp/a.py", 1, "<module>")])
     trace = p.trace()
-    text = page.render(trace, diagnose(trace))
+    text = interactive.render(trace, diagnose(trace))
     assert "alert(1)</script>" not in text
     assert "\u202e" not in text

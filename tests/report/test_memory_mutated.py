@@ -8,8 +8,8 @@ import pytest
 
 import pinchpoint as pp
 from analysis.memory.recordings import FOLDER
-from pinchpoint.report.memory_build import memory_report
-from pinchpoint.report.memory_view import render_page
+from pinchpoint.report.documents.memory_build import memory_report
+from pinchpoint.report.html_page.memory import render_page
 from pinchpoint.report.pages.memory import memory_page
 from pinchpoint.report.terminal import render
 

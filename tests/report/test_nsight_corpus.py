@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 import pinchpoint as pp
-from pinchpoint.report import decode, encode, report_html, terminal
-from pinchpoint.report.kernels_document import kernels_document
+from pinchpoint.report import decode, encode, terminal
+from pinchpoint.report.documents.kernels import kernels_document
+from pinchpoint.report.documents.roofline import roofline_document
+from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.kernels import kernels_page
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.pages.roofline import roofline_page
-from pinchpoint.report.roofline_build import roofline_document
 from pinchpoint.report.svg.roofline import roofline_svg
 
 CORPUS = os.environ.get("PINCHPOINT_CORPUS")
@@ -40,7 +41,7 @@ def test_diagnosed_and_drawn(trace):
     for verbose in (False, True):
         text = terminal.render(report_page(report, verbose=verbose))
         assert all(len(line) <= 80 or line.startswith(TO_COPY) for line in text.splitlines())
-    assert "</html>" in report_html.render(report)
+    assert "</html>" in static.render(report)
 
 
 def test_kernels_and_roofline(trace):

@@ -7,7 +7,8 @@ from importlib.resources import files
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.report import diagnose, page
+from pinchpoint.report import diagnose
+from pinchpoint.report.html_page import interactive
 
 STYLE = (files("pinchpoint.report") / "templates/report.html").read_text("utf-8")
 LEAST_OF_TEXT, LEAST_OF_SHAPES = 4.5, 3.0  # WCAG 2.2: 1.4.3 and 1.4.11
@@ -73,7 +74,7 @@ def outline():
         builder.op("aten::mm", 1000 * i + 10, 500)
         builder.launch(1000 * i + 20, 100, "gemm", runs_at=1000 * i + 300, for_ns=400)
     trace = builder.trace()
-    return Outline(page.render(trace, diagnose(trace)))
+    return Outline(interactive.render(trace, diagnose(trace)))
 
 
 def test_landmarks_and_names_are_there():

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pinchpoint.importers import load
-from pinchpoint.report import diagnose, page
+from pinchpoint.report import diagnose
+from pinchpoint.report.html_page import interactive
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(
@@ -36,7 +37,7 @@ def browser():
 def report_file(tmp_path_factory):
     trace = load(DEMO)
     file = tmp_path_factory.mktemp("page") / "report.html"
-    file.write_text(page.render(trace, diagnose(trace)), "utf-8")
+    file.write_text(interactive.render(trace, diagnose(trace)), "utf-8")
     return file
 
 
@@ -261,7 +262,7 @@ OTHERS = ("labelled/traces/*.json.gz", "public/traces/*.json*")
 def test_reports_of_the_corpus_open(browser, tmp_path, recording):
     trace = load(recording)
     file = tmp_path / "report.html"
-    file.write_text(page.render(trace, diagnose(trace)), "utf-8")
+    file.write_text(interactive.render(trace, diagnose(trace)), "utf-8")
     opened = Opened(browser, file, viewport={"width": 390, "height": 800})
     assert (opened.complaints, opened.requests) == ([], [file.as_uri()])
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -6,7 +6,8 @@ import pytest
 
 from analysis.memory.programs import MIB, Program
 from builders import TraceBuilder
-from pinchpoint.report import diagnose, page
+from pinchpoint.report import diagnose
+from pinchpoint.report.html_page import interactive
 from pinchpoint.trace import HostKind, MemoryKind, RunFacts, Source, Thread
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -78,7 +79,7 @@ def browser():
 
 def test_names_stay_text_in_every_view(browser, tmp_path):
     trace = hostile()
-    text = page.render(trace, diagnose(trace), memory())
+    text = interactive.render(trace, diagnose(trace), memory())
     assert len(text) < 1_500_000
     file = tmp_path / "report.html"
     file.write_text(text, "utf-8")

@@ -5,7 +5,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pinchpoint.report import decode, encode, github, markdown, report_html, terminal
+from pinchpoint.report import decode, encode, github, markdown, terminal
+from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.terminal import Look
 from pinchpoint.report.words.report import breakdown_title, source_line, top_parts
@@ -23,7 +24,7 @@ RENDERERS = {
         report_page(r, verbose=True), Look(unicode=False)
     ),
     "markdown.md": lambda r: markdown.render(report_page(r, verbose=True)),
-    "html.html": report_html.render,
+    "html.html": static.render,
     "github.txt": lambda r: github.log(r, token="unguessable"),
 }
 
@@ -66,7 +67,7 @@ def test_markup_in_names_is_not_taken_for_ours():
 
 
 def test_hostile_names_cannot_open_an_html_element():
-    page = report_html.render(hostile_report())
+    page = static.render(hostile_report())
     assert "<script" not in page
     assert page.count("<h1") == page.count("</h1") == 1
 
@@ -102,7 +103,7 @@ def test_ascii_terminals_get_ascii():
 
 @pytest.mark.parametrize("report", REPORTS)
 def test_the_page_is_well_formed_and_needs_no_network(report):
-    page = report_html.render(REPORTS[report]())
+    page = static.render(REPORTS[report]())
     assert not re.search(r"""(?:src|href)=(?!"#)|url\(|@import|<script|<link""", page)
     body = page[page.index("<body") : page.index("</html>")]
     ET.fromstring(body)  # raises if an element is not closed
@@ -122,7 +123,7 @@ def test_without_a_correction_the_recorded_step_is_shown():
 
 
 def test_devices_of_one_kind_are_counted():
-    from pinchpoint.report.document import SourceInfo
+    from pinchpoint.report.documents.report import SourceInfo
 
     report = full_report(source=SourceInfo(path="a", format="x", devices=("H100",) * 8))
     assert source_line(report)[1] == "8 × H100"

@@ -22,8 +22,10 @@ from pinchpoint.run_folder.documents import (
     Switches,
     VariablesSection,
     WorkerDocument,
+    read,
+    read_if_there,
+    write,
 )
-from pinchpoint.run_folder.files import read, read_if_there, write
 from pinchpoint.run_folder.metrics import (
     DataWait,
     MetricsDocument,

@@ -1,7 +1,7 @@
 import pytest
 
 from pinchpoint.trace import ApiKind
-from pinchpoint.trace.call_names import api_kind, collective_kind, without_version
+from pinchpoint.trace.kinds import api_kind, collective_kind, without_version
 
 
 @pytest.mark.parametrize(

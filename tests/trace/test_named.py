@@ -1,5 +1,5 @@
 from builders import TraceBuilder
-from pinchpoint.trace.named import rows_named
+from pinchpoint.trace.names import rows_named
 
 
 def test_each_name_of_the_table_is_asked_about_once():

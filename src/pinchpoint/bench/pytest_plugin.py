@@ -149,8 +149,8 @@ class _Session:
         self._limit = _limit(config.getoption("gpu_bench_compare_fail"))
 
     def time(self, fn: Callable[..., Any], args: Any, kwargs: Any, backend: str | None) -> "Timing":
-        from pinchpoint.bench.micro.stopping import StoppingRule
         from pinchpoint.bench.micro.time_function import time_function
+        from pinchpoint.bench.micro.timing import StoppingRule
 
         rule = StoppingRule(most_seconds=self._seconds)
         return time_function(

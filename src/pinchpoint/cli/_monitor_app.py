@@ -14,7 +14,7 @@ from textual.widgets import DataTable, Footer, Sparkline, Static
 from pinchpoint.cli._monitor_view import process_rows
 from pinchpoint.monitor import reasons
 from pinchpoint.monitor.board import Board
-from pinchpoint.monitor.metrics import METRICS
+from pinchpoint.monitor.sample import METRICS
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import quantity
 

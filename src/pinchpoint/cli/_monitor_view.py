@@ -9,8 +9,7 @@ from rich.text import Text
 
 from pinchpoint.monitor import reasons
 from pinchpoint.monitor.board import Board
-from pinchpoint.monitor.metrics import METRICS
-from pinchpoint.monitor.processes import process_name
+from pinchpoint.monitor.sample import METRICS, process_name
 from pinchpoint.report.plain import plain
 
 GIB = 1024.0**3

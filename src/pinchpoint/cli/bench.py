@@ -1,7 +1,6 @@
 """Time commands and operations, compare A with B, gate regressions."""
 
-from pinchpoint.cli._bench.ab import ab
-from pinchpoint.cli._bench.calibrate import calibrate
+from pinchpoint.cli._bench.ab import ab, calibrate
 from pinchpoint.cli._bench.check import check, history
 from pinchpoint.cli._bench.op import op
 from pinchpoint.cli._bench.run import run

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from pinchpoint.cli._bench.options import Showing, Switch
-from pinchpoint.cli._bench.present import present
+from pinchpoint.cli._bench.options import Showing, Switch, present
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
 

@@ -8,7 +8,7 @@ from pinchpoint.cli.output import look, note, show, show_json, write_file, wrote
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from pinchpoint.bench.crossover.operations import Operation
+    from pinchpoint.bench.crossover.measure import Operation
 
 
 def command(
@@ -69,7 +69,7 @@ def command(
 def _chosen(names: tuple[str, ...], most: int | None) -> "list[Operation]":
     from dataclasses import replace
 
-    from pinchpoint.bench.crossover.operations import OPERATIONS
+    from pinchpoint.bench.crossover.measure import OPERATIONS
 
     known = {o.name: o for o in OPERATIONS}
     unknown = [n for n in names if n not in known]

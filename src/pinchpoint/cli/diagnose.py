@@ -15,12 +15,12 @@ from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers import load
 from pinchpoint.importers.rank_files import check_one_job, several_ranks
 from pinchpoint.report import Report, diagnose
-from pinchpoint.report.document import encode, encode_many
-from pinchpoint.report.fit import fitted
+from pinchpoint.report.documents.fit import fitted
+from pinchpoint.report.documents.report import encode, encode_many
 from pinchpoint.run_folder.layout import RUN_FILE
 
 if TYPE_CHECKING:  # what serves many files is imported when there are some
-    from pinchpoint.report.ranks.document import RanksReport
+    from pinchpoint.report.documents.ranks import RanksReport
 
 Format = Literal["terminal", "json", "markdown", "github"]
 Switch = Parameter(negative="")
@@ -120,12 +120,7 @@ def _diagnosed_together(
     files: Sequence[Path],
 ) -> tuple[list[Report], "RanksReport | None", int]:
     """The same for several files, of which one bad one does not stop the rest."""
-    from pinchpoint.jobs.from_reports import (
-        is_rank_of_a_job,
-        job_of,
-        record_from,
-        without_guesses,
-    )
+    from pinchpoint.jobs.parts import is_rank_of_a_job, job_of, record_from, without_guesses
 
     reports, records, code = [], [], 0
     for file in files:
@@ -148,7 +143,7 @@ def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", int]:
     """The job, and of a run its first rank, beside what else the run knows."""
     from pinchpoint.cli.ranks import must_be_usable
     from pinchpoint.jobs import diagnose_ranks
-    from pinchpoint.jobs.from_reports import without_guesses
+    from pinchpoint.jobs.parts import without_guesses
 
     job = diagnose_ranks([folder])
     must_be_usable(job)
@@ -191,7 +186,7 @@ def present(
 
 
 def _together(reports: Sequence[Report], job: "RanksReport | None") -> bytes:
-    from pinchpoint.report.ranks.document import encode_ranks
+    from pinchpoint.report.documents.ranks import encode_ranks
 
     return encode_many(reports, None if job is None else encode_ranks(job))
 
@@ -215,9 +210,9 @@ def _present_to_github(reports: Sequence[Report]) -> None:
 
 def write_page(path: Path, report: Report) -> None:
     """Write the HTML page and say so."""
-    from pinchpoint.report import report_html
+    from pinchpoint.report.html_page import static
 
-    write_file(path, report_html.render(report))
+    write_file(path, static.render(report))
     wrote(path)
 
 

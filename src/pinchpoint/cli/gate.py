@@ -10,7 +10,7 @@ from pinchpoint.report import Report
 from pinchpoint.report.words.report import CANNOT_CONCLUDE, base_ns
 
 if TYPE_CHECKING:
-    from pinchpoint.report.ranks.document import RanksReport
+    from pinchpoint.report.documents.ranks import RanksReport
 
 PASS, OVER, INCONCLUSIVE = 0, 1, 4
 

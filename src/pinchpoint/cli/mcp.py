@@ -17,7 +17,7 @@ def command(root: Path = Path(), /) -> int:
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder", hint="pinchpoint mcp FOLDER")
-    from pinchpoint.assistant.server import server
+    from pinchpoint.assistant.questions import server
 
     server(root).run("stdio")
     return 0

@@ -11,9 +11,9 @@ from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
 from pinchpoint.report import terminal
-from pinchpoint.report.memory_build import Questions, memory_report
-from pinchpoint.report.memory_compare import compare_memory
-from pinchpoint.report.memory_document import MemoryReport, encode_memory
+from pinchpoint.report.documents.memory import MemoryReport, encode_memory
+from pinchpoint.report.documents.memory_build import Questions, memory_report
+from pinchpoint.report.documents.memory_compare import compare_memory
 from pinchpoint.report.pages.memory import comparison_page, memory_page
 from pinchpoint.trace import Trace
 
@@ -82,7 +82,7 @@ def command(
     else:
         show(terminal.render(memory_page(report, verbose=verbose), look()))
     if html is not None:
-        from pinchpoint.report.memory_view import render_page
+        from pinchpoint.report.html_page.memory import render_page
 
         write_file(html, render_page(trace, report))
         wrote(html)

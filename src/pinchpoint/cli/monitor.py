@@ -168,7 +168,7 @@ def _repeat(interval_s: float, seconds: float | None, tick: Callable[[], None]) 
 def _keep_textfile(path: Path | None, samples: list[Sample], board: Board) -> None:
     if path is None:
         return
-    from pinchpoint.monitor.prometheus import exposition, write_textfile
+    from pinchpoint.monitor.sample import exposition, write_textfile
 
     try:
         write_textfile(path, exposition(samples, board.names))

@@ -63,8 +63,7 @@ def command(
         The run folder for the report (default: the recording, if it is a run folder).
     """
     from pinchpoint.capture.settings import Settings
-    from pinchpoint.capture.tools.ncu import as_csv, profile
-    from pinchpoint.capture.tools.nvidia import require
+    from pinchpoint.capture.tools.nvidia import as_csv, profile, require
     from pinchpoint.importers import load
     from pinchpoint.monitor.environment.variables import WITHHELD
 
@@ -91,8 +90,8 @@ def command(
 
 
 def _heaviest(trace: "Trace", top: int) -> list[str]:
-    from pinchpoint.analysis.kernels import kernels
-    from pinchpoint.capture.tools.ncu import may_profile
+    from pinchpoint.analysis.tables.kernels import kernels
+    from pinchpoint.capture.tools.nvidia import may_profile
 
     names = [row.name for row in kernels(trace).rows if may_profile(row.name)]
     if not names:
@@ -111,7 +110,7 @@ def _folder(recording: Path, out: Path | None) -> Path:
 
 
 def _present(trace: "Trace", report: Path) -> int:
-    from pinchpoint.analysis.kernel_join import with_counters
+    from pinchpoint.analysis.limits.counters import with_counters
     from pinchpoint.cli.diagnose import present
     from pinchpoint.importers import load
     from pinchpoint.report import diagnose

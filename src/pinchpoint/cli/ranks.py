@@ -14,8 +14,8 @@ from pinchpoint.cli.output import look, show, show_json, write_file, wrote
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
 from pinchpoint.report import terminal
+from pinchpoint.report.documents.ranks import RanksReport, encode_ranks
 from pinchpoint.report.pages.ranks import ranks_page
-from pinchpoint.report.ranks.document import RanksReport, encode_ranks
 from pinchpoint.report.words.ranks import nothing_usable
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pinchpoint.run_folder.layout import MEMORY, RUN_FILE
 from pinchpoint.trace import Trace
 
 if TYPE_CHECKING:
-    from pinchpoint.report.ranks.document import RanksReport
+    from pinchpoint.report.documents.ranks import RanksReport
 
 _OUTPUT = Path("report.html")
 
@@ -35,7 +35,7 @@ def command(
         The file to write.
     """
     from pinchpoint.importers.rank_files import check_one_job
-    from pinchpoint.report import page
+    from pinchpoint.report.html_page import interactive
 
     job = _all_ranks(file)
     if job is not None and not (file / RUN_FILE).is_file():
@@ -50,7 +50,7 @@ def command(
             check_one_job(file)  # says more about a folder
             raise
         snapshot = _snapshot(file, trace)
-    return _written(output, page.render(trace, diagnose(trace), snapshot, job))
+    return _written(output, interactive.render(trace, diagnose(trace), snapshot, job))
 
 
 def _written(output: Path, text: str) -> int:

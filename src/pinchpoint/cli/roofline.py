@@ -5,15 +5,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.analysis.roofs import with_ceilings
+from pinchpoint.analysis.limits.roofs import with_ceilings
 from pinchpoint.cli.output import look, show, show_json, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.hardware import ceilings as store
 from pinchpoint.importers import load
 from pinchpoint.report import terminal
+from pinchpoint.report.documents.roofline import encode_roofline, roofline_document
 from pinchpoint.report.pages.roofline import roofline_page
-from pinchpoint.report.roofline_build import roofline_document
-from pinchpoint.report.roofline_document import encode_roofline
 from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.trace import Trace
 
@@ -68,7 +67,7 @@ def joined(file: Path, counters: Path | None) -> Trace:
         trace = load(file, progress)
     if counters is None:
         return trace
-    from pinchpoint.analysis.kernel_join import with_counters
+    from pinchpoint.analysis.limits.counters import with_counters
 
     return with_counters(trace, load(counters))
 

@@ -188,7 +188,7 @@ def _wrapped(words: Sequence[str], settings: "Settings", folder: Path) -> Sequen
 
 def _say(folder: Path, problems: Sequence[str]) -> None:
     """What a person should know first, on standard error."""
-    from pinchpoint.run_folder.files import read
+    from pinchpoint.run_folder.documents import read
     from pinchpoint.run_folder.layout import METRICS_FILE
     from pinchpoint.run_folder.metrics import MetricsDocument
 

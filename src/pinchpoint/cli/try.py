@@ -12,9 +12,8 @@ from pinchpoint.cli.output import look, note, show, show_json, show_plainly
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from pinchpoint.bench.experiments.experiment import Prediction
+    from pinchpoint.bench.experiments.experiment import Experiment, Prediction
     from pinchpoint.bench.experiments.knobs import Setting
-    from pinchpoint.bench.experiments.ledger import Experiment
 
 
 @Parameter(name="*")
@@ -79,7 +78,7 @@ def command(
         show_plainly(_listing())
         return 0
     if choosing.show:
-        from pinchpoint.bench.experiments.ledger import read
+        from pinchpoint.bench.experiments.experiment import read
 
         _present(read(choosing.ledger), f"experiments in {choosing.ledger}", json=json)
         return 0
@@ -127,7 +126,7 @@ def _from_report(path: Path) -> list[Wanted]:
     from pinchpoint.bench.experiments.experiment import Prediction
     from pinchpoint.bench.experiments.knobs import proposed
     from pinchpoint.bench.metrics import read_bounded
-    from pinchpoint.report.document import decode
+    from pinchpoint.report.documents.report import decode
 
     try:
         report = decode(read_bounded(path))
@@ -169,8 +168,7 @@ def _one(
     measuring: Measuring,
 ) -> "Experiment":
     from pinchpoint.bench.ab import AbPlan
-    from pinchpoint.bench.experiments.experiment import experiment
-    from pinchpoint.bench.experiments.ledger import append
+    from pinchpoint.bench.experiments.experiment import append, experiment
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.measures import parse_percent
     from pinchpoint.bench.run import Arm

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import sqrt
 
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.source_lines import Place
+from pinchpoint.analysis.host.source_lines import Place
+from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.compare.alignment import NO_NAME, NO_PARTNER, Sequence, align
-from pinchpoint.compare.noise import noise_ns
 from pinchpoint.compare.step_groups import (
+    NO_OP,
     NOBODY,
     Key,
     Operations,
@@ -19,11 +21,33 @@ from pinchpoint.compare.step_groups import (
     operations,
     shared_numbers,
     step_groups,
+    step_pieces,
     typical_step,
 )
-from pinchpoint.compare.step_pieces import NO_OP, step_pieces
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints
+
+# ------------------------------------------------------------------------------------------------
+# Whether a change is more than steps differ by themselves.
+
+
+FEWEST_STEPS = 3  # below it a spread is a guess
+
+
+def noise_ns(a: Ints, b: Ints) -> int | None:
+    """Half width of the 95 % interval of a difference of means (Welch); None with few steps.
+
+    It knows only what varies from step to step inside each recording.
+    """
+    if len(a) < FEWEST_STEPS or len(b) < FEWEST_STEPS:
+        return None
+    errors = [float(x.var(ddof=1)) / len(x) for x in (a, b)]
+    total = sum(errors)
+    if total == 0:
+        return 0
+    df = total**2 / sum(e**2 / (len(x) - 1) for e, x in zip(errors, (a, b), strict=True))
+    return round(t_quantile(0.975, df) * sqrt(total))
+
 
 KERNELS_SHOWN = 3  # of a row, those with most time: they say which implementation ran
 UNSURE_WEIGHT = 0.5  # in the order of rows: what may be noise does not lead over what is not

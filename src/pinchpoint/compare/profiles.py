@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.accounting import Breakdown, breakdown
 from pinchpoint.analysis.replay.predict import corrected_step_ns
-from pinchpoint.analysis.steps import Steps, steps
-from pinchpoint.analysis.windows import sum_per_window
-from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows
-from pinchpoint.compare.noise import noise_ns
+from pinchpoint.analysis.steps.in_steps import sum_per_window
+from pinchpoint.analysis.steps.steps import Steps, steps
+from pinchpoint.analysis.time.accounting import Breakdown, breakdown
+from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows, noise_ns
 from pinchpoint.trace import ApiKind, Trace
 
 SCHEMA = "pinchpoint.compare/1"

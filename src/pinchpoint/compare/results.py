@@ -11,7 +11,7 @@ from math import exp, log
 
 import msgspec
 
-from pinchpoint.bench.baselines.history import FAILS_ALONE
+from pinchpoint.bench.baselines.check import FAILS_ALONE
 from pinchpoint.bench.measures import MEASURES, Measure
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
 from pinchpoint.errors import NotComparable

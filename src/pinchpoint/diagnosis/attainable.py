@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.costs import cost_of
-from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.analysis.limits.roofs import spec_of
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.replay.merging import shared_bytes
-from pinchpoint.analysis.roofs import spec_of
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.hardware.specs import DeviceSpec
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Rows

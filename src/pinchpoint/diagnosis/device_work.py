@@ -3,12 +3,52 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.host.frames import idle_acts
+from pinchpoint.analysis.host.source_lines import Place, place_of
+from pinchpoint.analysis.replay import Change, DropSyncs, ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.finding import Evidence, Location
-from pinchpoint.diagnosis.locate import busiest_place
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
+
+# ------------------------------------------------------------------------------------------------
+# From rows of a trace to the place in the program that a finding names.
+
+
+def location_of(trace: Trace, host_op: int) -> Location | None:
+    """Where a row of ``host_ops`` belongs; None where the trace does not say."""
+    found = place_of(trace, host_op)
+    return None if found == Place() else _location(found)
+
+
+def busiest_place(
+    trace: Trace, host_ops: Rows, weight: NDArray[np.int64]
+) -> tuple[Location | None, Rows]:
+    """The place with most weight among rows, and the positions in ``host_ops`` that are there.
+
+    Rows at ``len(trace.host_ops)`` have no place.
+    """
+    places: dict[Location | None, list[int]] = {}
+    total: dict[Location | None, int] = {}
+    known: dict[int, Location | None] = {}
+    rows = 0 if trace.host_ops is None else len(trace.host_ops)
+    for position, row in enumerate(host_ops.tolist()):
+        if row not in known:
+            known[row] = location_of(trace, row) if row < rows else None
+        place = known[row]
+        places.setdefault(place, []).append(position)
+        total[place] = total.get(place, 0) + int(weight[position])
+    if not total:
+        return None, np.zeros(0, np.intp)
+    best = max(total, key=lambda place: total[place])
+    return best, np.array(places[best], np.intp)
+
+
+def _location(place: Place) -> Location:
+    return Location(place.file, place.line, place.function, place.module, place.operator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,3 +95,55 @@ def device_time_per_step(trace: Trace) -> float:
     if ops is None:
         return 0.0
     return per_step(trace, int(ops["duration_ns"][device_ops_in_steps(trace)].sum()))
+
+
+# ------------------------------------------------------------------------------------------------
+# What rules about waiting calls say alike: how often, how long, where, and the longest one.
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """Calls that wait for one reason, summed up."""
+
+    api_calls: Rows
+    acts: Rows  # rows of host_ops: what the program wrote, around those calls
+    count: float  # acts of waiting a step; a copy and its sync are one
+    waited_ns: int  # a step
+    place: Location | None  # where most of it happens
+    call: str  # the longest wait's call
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def dropped(self) -> tuple[Change, ...]:
+        """What a step without these waits is: they and the host work around them are gone."""
+        return (DropSyncs(self.api_calls), ScaleHostSpans(self.acts, 0.0))
+
+    @property
+    def where(self) -> str:
+        """`` in forward (model.py:41)``, or nothing."""
+        text = str(self.place) if self.place else ""
+        return f" in {text}" if text else ""
+
+
+def waiting(trace: Trace, what: str, *reasons: WaitReason) -> Waiting | None:
+    """The waits of the judged steps with these reasons; None where there are none."""
+    waits, calls = host_waits(trace), trace.api_calls
+    rows = waits.rows(*reasons)
+    if calls is None or not len(rows):
+        return None
+    took, inside = waits.took_ns[rows], waits.host_op[rows]
+    place, here = busiest_place(trace, inside, took)
+    longest = int(here[np.argmax(took[here])])
+    call = int(waits.api_calls[rows[longest]])
+    times = len(rows) if WaitReason.EXPLICIT in reasons else len(np.unique(inside))
+    count, waited = per_step(trace, times), round(per_step(trace, int(took.sum())))
+    name = trace.text(calls, "name", call) or ""
+    at = int(calls["start_ns"][call])
+    evidence = (
+        Evidence(what, round(count, 2), "per step"),
+        Evidence("host blocked in them", waited, "ns per step"),
+        Evidence("longest wait", int(took[longest]), "ns", at, name),
+    )
+    return Waiting(
+        waits.api_calls[rows], idle_acts(trace, inside), count, waited, place, name, evidence
+    )

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pinchpoint.analysis.in_steps import judged_steps
-from pinchpoint.analysis.mean_what_if import covered_ratio, saved_mean, what_if_mean
+from pinchpoint.analysis.mean.what_if import covered_ratio, saved_mean, what_if_mean
 from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.replay.predict import Prediction
-from pinchpoint.diagnosis.asking import ask
+from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.registry import rules
+from pinchpoint.diagnosis.registry import ask, rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Outcome
 from pinchpoint.trace import Trace, once_per_trace
 

@@ -1,8 +1,8 @@
 """What findings about exceptional steps say alike: how often, how long, where, what to do."""
 
-from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.mean_step import ExceptionalCause, MeanStep, mean_differs, mean_step
-from pinchpoint.analysis.steps import steps
+from pinchpoint.analysis.mean.mean_step import ExceptionalCause, MeanStep, mean_differs, mean_step
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.ancestry import nearest, parents, subtree_sums
-from pinchpoint.analysis.categories import Category, category_of_device_ops
-from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.host_activity import activity
-from pinchpoint.analysis.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
 from pinchpoint.analysis.replay import (
     Change,
     DropDeviceOps,
@@ -19,12 +16,14 @@ from pinchpoint.analysis.replay import (
     ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.limits import products
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.diagnosis.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Location
-from pinchpoint.diagnosis.locate import busiest_place
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.intervals import flatten, subtract
-from pinchpoint.trace.named import rows_named
+from pinchpoint.trace.names import rows_named
 
 _OVER_LINK = (Category.COPY_D2H, Category.COPY_H2D)  # values there, results back
 

@@ -14,10 +14,9 @@ import numpy as np
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.what_if import Own, as_recorded
 from pinchpoint.analysis.replay.predict import Prediction
-from pinchpoint.diagnosis.asking import answer
 from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.registry import rules
+from pinchpoint.diagnosis.registry import answer, rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About, Outcome
 
 MOST_RATIO = 0.5  # of the ranks: a cause of communication shows on most of them

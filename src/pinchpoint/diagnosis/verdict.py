@@ -2,18 +2,16 @@
 
 from collections.abc import Callable
 
-from pinchpoint.analysis.accounting import Breakdown, breakdown
-from pinchpoint.analysis.bound import HELD_UP_RATIO, Binding, Bound, bound
-from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.phases import phases
-from pinchpoint.analysis.ranks.one_of_many import between_ranks_ratio, one_of_many
+from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_many
+from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, Binding, Bound, bound
 from pinchpoint.analysis.replay.predict import corrected_step_ns
-from pinchpoint.analysis.sampled import sampled_sentences
-from pinchpoint.analysis.telemetry import device_looks
-from pinchpoint.analysis.unprofiled import unprofiled_breakdown
+from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
+from pinchpoint.analysis.run.telemetry import device_looks, sampled_sentences
+from pinchpoint.analysis.steps.phases import phases
+from pinchpoint.analysis.time.accounting import Breakdown, breakdown
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.exceptions import on_the_mean
-from pinchpoint.diagnosis.framework import shows_torch
-from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, shows_torch
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 

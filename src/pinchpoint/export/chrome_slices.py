@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host_timeline import HostRows, host_rows
+from pinchpoint.analysis.host.timeline import HostRows, host_rows
 from pinchpoint.export.excerpt import Excerpt
 from pinchpoint.trace import DeviceKind, HostKind, Table, Trace
 

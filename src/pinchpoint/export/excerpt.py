@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.steps import Steps, steps
+from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.errors import UsageError
-from pinchpoint.report.document import Report
+from pinchpoint.report.documents.report import Report
 from pinchpoint.trace import Trace
 
 Times = NDArray[np.int64]

@@ -9,8 +9,8 @@ import msgspec
 from pinchpoint import __version__
 from pinchpoint.diagnosis.finding import Finding, Location
 from pinchpoint.diagnosis.registry import page
-from pinchpoint.report.clean import clean
-from pinchpoint.report.document import Report
+from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.report import Report
 from pinchpoint.report.words import report as wording
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

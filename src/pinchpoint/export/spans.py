@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.accounting import breakdown
-from pinchpoint.analysis.ancestry import above, parents
-from pinchpoint.analysis.steps import Steps, steps
+from pinchpoint.analysis.host.ancestry import above, parents
+from pinchpoint.analysis.steps.steps import Steps, steps
+from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import HostKind, Trace
 

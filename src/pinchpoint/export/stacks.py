@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.call_tree import NO_NODE, CallTree, call_tree
-from pinchpoint.analysis.frames import frame_of
+from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.tables.call_tree import NO_NODE, CallTree, call_tree
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints

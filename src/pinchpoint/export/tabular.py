@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pinchpoint.report.document import Report
+from pinchpoint.report.documents.report import Report
 from pinchpoint.report.plain import one_line
 
 _BEGIN_A_FORMULA = ("=", "+", "-", "@")  # OWASP, CSV injection

@@ -10,8 +10,9 @@ from typing import Any, Literal, get_args
 
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
-from pinchpoint.report import markdown, report_html
-from pinchpoint.report.document import Report
+from pinchpoint.report import markdown
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.words import report as wording
 
@@ -47,9 +48,9 @@ def log_to(
             raise UsageError("tensorboard needs a folder", hint="log_to(..., folder='runs/x')")
         _to_tensorboard(report, Path(folder), step or 0)
     elif to == "wandb":
-        _to_wandb(report, run, step, page or report_html.render(report))
+        _to_wandb(report, run, step, page or static.render(report))
     else:
-        _to_mlflow(report, run, step, page or report_html.render(report))
+        _to_mlflow(report, run, step, page or static.render(report))
 
 
 def _to_tensorboard(report: Report, folder: Path, step: int) -> None:

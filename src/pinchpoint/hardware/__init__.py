@@ -1,6 +1,5 @@
 """What devices can do: data sheets with a source for each number, and ceilings measured here."""
 
-from pinchpoint.hardware.derive import derived_spec, flop_per_cycle
-from pinchpoint.hardware.specs import DeviceSpec, all_specs, find_spec
+from pinchpoint.hardware.specs import DeviceSpec, all_specs, derived_spec, find_spec, flop_per_cycle
 
 __all__ = ["DeviceSpec", "all_specs", "derived_spec", "find_spec", "flop_per_cycle"]

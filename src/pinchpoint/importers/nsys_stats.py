@@ -27,7 +27,7 @@ from pinchpoint.trace import (
     Trace,
     table,
 )
-from pinchpoint.trace.call_names import api_kind, collective_kind, without_version
+from pinchpoint.trace.kinds import api_kind, collective_kind, without_version
 
 FORMAT = "nsys stats CSV"
 

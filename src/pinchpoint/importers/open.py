@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 import pinchpoint.importers as home
 from pinchpoint.errors import PinchpointError, UnreadableFile
-from pinchpoint.importers._zipped import ZIP_MAGIC, unzipped
+from pinchpoint.importers._archives import ZIP_MAGIC, unzipped
 from pinchpoint.trace import Trace
 
 HEAD_BYTES = 4096

@@ -14,19 +14,20 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._run_facts import device_record, run_facts
-from pinchpoint.importers._telemetry import health_table
+from pinchpoint.importers._samples import health_table
 from pinchpoint.importers.open import load
 from pinchpoint.importers.telemetry_log import collect
 from pinchpoint.run_folder.documents import (
     EnvironmentDocument,
+    Found,
+    GpuRecord,
     ProcessDocument,
     RecordingNote,
     RunDocument,
     WorkerDocument,
+    read_if_there,
 )
-from pinchpoint.run_folder.files import Found, read_if_there
-from pinchpoint.run_folder.files import read as read_document
+from pinchpoint.run_folder.documents import read as read_document
 from pinchpoint.run_folder.layout import (
     ENVIRONMENT_FILE,
     LOADER,
@@ -40,7 +41,68 @@ from pinchpoint.run_folder.layout import (
     TRACES,
 )
 from pinchpoint.run_folder.metrics import MetricsDocument
-from pinchpoint.trace import Names, Table, Trace, table
+from pinchpoint.trace import DeviceSetting, LoaderWorker, Names, RunFacts, Table, Trace, table
+
+# ------------------------------------------------------------------------------------------------
+# From the documents of a run folder to the facts that analyses read.
+
+
+def run_facts(
+    run: RunDocument,
+    process: ProcessDocument,
+    environment: EnvironmentDocument,
+    workers: Sequence[WorkerDocument],
+    metrics: MetricsDocument,
+) -> RunFacts:
+    """The facts of the process that was recorded, and of its machine."""
+    return RunFacts(
+        unprofiled_step_ns=process.steps.unprofiled_ns,
+        data_wait_ns=process.steps.wait_ns,
+        command=run.command,
+        # as the program itself had them, else as it was started
+        variables=MappingProxyType(environment.variables.values | process.variables),
+        cores_allowed=_cores_allowed(process.cores_allowed, environment.host.cgroup_cpu_max),
+        cores_there=environment.host.cpus_logical,
+        cpu_nodes=process.cpu_nodes,
+        torch_threads=process.switches.torch_num_threads,
+        loader_workers=tuple(
+            LoaderWorker(w.workers, w.busy_ns, w.alive_ns, w.torch_threads) for w in workers
+        ),
+        device=_setting(device_record(process, environment)),
+        devices=environment.gpu.count,
+        processes=len(metrics.ranks) or None,
+    )
+
+
+def device_record(process: ProcessDocument, environment: EnvironmentDocument) -> GpuRecord | None:
+    """What is recorded of the device that the process used: by its uuid, or the only one."""
+    devices = environment.gpu.devices or ()
+    uuid = None if process.device is None else process.device.uuid
+    mine = [d for d in devices if uuid is not None and d.uuid == uuid]
+    mine = mine or (list(devices) if len(devices) == 1 else [])
+    return mine[0] if mine else None
+
+
+def _setting(record: GpuRecord | None) -> DeviceSetting | None:
+    if record is None:
+        return None
+    return DeviceSetting(record.power_limit_default_w, record.numa_node)
+
+
+def _cores_allowed(affinity: int | None, cpu_max: str | None) -> float | None:
+    """Affinity, cut by the control group's quota; None where neither is known."""
+    quota = _quota(cpu_max)
+    known = [float(cores) for cores in (affinity, quota) if cores is not None]
+    return min(known) if known else None
+
+
+def _quota(text: str | None) -> float | None:
+    """``cpu.max`` of a control group: ``200000 100000`` is two cores, ``max 100000`` none."""
+    parts = (text or "").split()
+    if len(parts) != 2 or not all(p.isascii() and p.isdecimal() and len(p) < 16 for p in parts):
+        return None
+    return int(parts[0]) / max(int(parts[1]), 1)
+
 
 FORMAT = "run folder"
 

@@ -8,7 +8,7 @@ and unknown here. Series of a MIG slice are kept apart from those of the whole d
 import re
 from pathlib import Path
 
-from pinchpoint.importers._telemetry import Samples, lines, number, small_number
+from pinchpoint.importers._samples import Samples, lines, number, small_number
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "DCGM exporter text"
@@ -78,7 +78,7 @@ def claims(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path) -> Trace:
-    """Counters by device, in the names of ``monitor/metrics.py``."""
+    """Counters by device, in the names of ``monitor/sample.py``."""
     samples, scrapes = Samples(path), _Scrapes()
     devices: dict[int, str | None] = {}
     gauges: set[str] = set()

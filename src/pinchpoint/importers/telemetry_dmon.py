@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._telemetry import Samples, lines, number, small_number
+from pinchpoint.importers._samples import Samples, lines, number, small_number
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "nvidia-smi dmon"
@@ -52,7 +52,7 @@ def claims(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path) -> Trace:
-    """Counters by device, in the names of ``monitor/metrics.py``."""
+    """Counters by device, in the names of ``monitor/sample.py``."""
     samples, clock, seen = Samples(path), _Clock(), set[int]()
     names: list[str] = []
     torn = 0

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from pinchpoint.importers._telemetry import Samples, lines, number, small_number
-from pinchpoint.monitor.metrics import METRICS
+from pinchpoint.importers._samples import Samples, lines, number, small_number
+from pinchpoint.monitor.sample import METRICS
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "pinchpoint telemetry"

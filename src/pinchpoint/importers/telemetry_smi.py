@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._telemetry import Samples, lines, number, small_number
+from pinchpoint.importers._samples import Samples, lines, number, small_number
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "nvidia-smi CSV"
@@ -56,7 +56,7 @@ def claims(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path) -> Trace:
-    """Counters by device, in the names of ``monitor/metrics.py``."""
+    """Counters by device, in the names of ``monitor/sample.py``."""
     source = lines(path)
     header = next((line for line in source if line.strip()), "")
     titles = _titles(header)

@@ -6,10 +6,16 @@ from typing import Any
 
 from pinchpoint.monitor import reasons
 from pinchpoint.monitor.host import HostSource
-from pinchpoint.monitor.metrics import METRICS
 from pinchpoint.monitor.nvml import NoDevices, NvmlSource
-from pinchpoint.monitor.processes import process_name
-from pinchpoint.monitor.sample import DeviceFacts, DeviceProcess, Sample, Source, look
+from pinchpoint.monitor.sample import (
+    METRICS,
+    DeviceFacts,
+    DeviceProcess,
+    Sample,
+    Source,
+    look,
+    process_name,
+)
 from pinchpoint.monitor.sentences import Stretch, device_sentences, host_sentences
 
 SCHEMA = "pinchpoint.monitor/1"

@@ -9,9 +9,8 @@ from pathlib import Path
 from pinchpoint.errors import UsageError
 from pinchpoint.monitor import reasons
 from pinchpoint.monitor.host import HostSource
-from pinchpoint.monitor.metrics import METRICS
 from pinchpoint.monitor.nvml import NoDevices, NvmlSource
-from pinchpoint.monitor.sample import Missing, Sample, Sampler, Source
+from pinchpoint.monitor.sample import METRICS, Missing, Sample, Sampler, Source
 
 COLUMNS = ("unix_ns", "device", *METRICS)
 

@@ -7,16 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pinchpoint.report.build import diagnose as diagnose
-    from pinchpoint.report.document import Report as Report
-    from pinchpoint.report.document import decode as decode
-    from pinchpoint.report.document import encode as encode
+    from pinchpoint.report.documents.build import diagnose as diagnose
+    from pinchpoint.report.documents.report import Report as Report
+    from pinchpoint.report.documents.report import decode as decode
+    from pinchpoint.report.documents.report import encode as encode
 
 _HOME = {
-    "Report": "pinchpoint.report.document",
-    "decode": "pinchpoint.report.document",
-    "diagnose": "pinchpoint.report.build",
-    "encode": "pinchpoint.report.document",
+    "Report": "pinchpoint.report.documents.report",
+    "decode": "pinchpoint.report.documents.report",
+    "diagnose": "pinchpoint.report.documents.build",
+    "encode": "pinchpoint.report.documents.report",
 }
 
 __all__ = ["Report", "decode", "diagnose", "encode"]

@@ -6,8 +6,8 @@ worst ones go first and the last one says how many there are; the whole is in th
 
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report import terminal
-from pinchpoint.report.clean import clean
-from pinchpoint.report.document import Report
+from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.report import Report
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.pages.result import Case, ResultPage, blocks
 from pinchpoint.report.plain import plain

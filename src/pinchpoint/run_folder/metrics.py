@@ -5,12 +5,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.run_folder.documents import Count, MemoryPeaks, Part, Signed
-from pinchpoint.run_folder.layout import (
-    ENVIRONMENT_FILE,
-    METRICS_SCHEMA,
-    TELEMETRY_FILE,
-    TRACES,
-)
+from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_SCHEMA, TELEMETRY_FILE, TRACES
 
 
 class UnprofiledSteps(Part, frozen=True, kw_only=True):

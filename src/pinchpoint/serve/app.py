@@ -10,7 +10,7 @@ from pinchpoint.errors import PinchpointError, UnreadableFile
 from pinchpoint.serve import pages
 from pinchpoint.serve.cache import PageCache
 from pinchpoint.serve.guard import Application, guarded
-from pinchpoint.serve.places import fingerprint, place
+from pinchpoint.serve.pages import fingerprint, place
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.monitor.metrics import METRICS, Metric
-from pinchpoint.run_folder.documents import RunDocument
-from pinchpoint.run_folder.files import Document, read
+from pinchpoint.monitor.sample import METRICS, Metric
+from pinchpoint.run_folder.documents import Document, RunDocument, read
 from pinchpoint.run_folder.layout import METRICS_FILE, RUN_FILE, TELEMETRY_FILE
 from pinchpoint.run_folder.metrics import MetricsDocument
 

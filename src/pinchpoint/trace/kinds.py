@@ -1,6 +1,8 @@
 """The small closed vocabularies of the tables, stored as unsigned bytes."""
 
+import re
 from enum import IntEnum
+from functools import cache
 
 
 class HostKind(IntEnum):
@@ -72,3 +74,111 @@ class Severity(IntEnum):
     NOTE = 1  # worth knowing, changes nothing
     WARNING = 2  # some answers are weaker
     FATAL = 3  # forbids conclusions about time
+
+
+# ------------------------------------------------------------------------------------------------
+# What a runtime or driver call does, by its name: CUDA, HIP, oneAPI and MTIA spellings.
+
+
+_VERSION = re.compile(
+    r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?(R\d{4})?$"
+)  # cudaLaunchKernel_v7000, cuMemcpyAsync_v2_ptsz, hipGetDevicePropertiesR0600
+_PREFIX = re.compile(r"^(cuda|cu|hip|ze|ur|pi|runtimeFunction-|enqueueCommand )(?=[A-Zmw])")
+
+# The first pattern that is found in the name without its prefix decides.
+_PATTERNS: tuple[tuple[str, ApiKind], ...] = (
+    (r"^GraphLaunch", ApiKind.GRAPH_LAUNCH),
+    (r"^Graph|BeginCapture|EndCapture|ThreadExchangeStreamCaptureMode", ApiKind.GRAPH_BUILD),
+    (r"IsCapturing|GetCaptureInfo|Query|^Get|GetAttribute|GetLastError|PeekAt|^Occupancy|^Func[GS]et"
+     r"|DeviceGet|PointerGet|CtxGet|StreamGet|MemGet|MemPool[GS]et", ApiKind.QUERY),
+    (r"^Launch|LaunchKernel|Enqueue(Cooperative)?Kernel|ExtLaunch|ModuleLaunch|CooperativeLaunch"
+     r"|LaunchCooperative|AppendLaunch|^runFunction", ApiKind.LAUNCH),
+    (r"^DeviceSynchronize|^CtxSynchronize|^ThreadSynchronize|^synchronize$", ApiKind.SYNC_DEVICE),
+    (r"^StreamSynchronize|QueueFinish|CommandQueueSynchronize|CommandListHostSynchronize"
+     r"|StreamWait$|^synchronizeStream", ApiKind.SYNC_STREAM),
+    (r"^EventSynchronize|EventWait$|EventHostSynchronize|FenceHostSynchronize", ApiKind.SYNC_EVENT),
+    (r"^StreamWaitEvent|StreamWaitValue|EnqueueEventsWait|AppendWaitOnEvents|^waitOnEvent",
+     ApiKind.STREAM_WAIT),
+    (r"^EventRecord|^recordEvent", ApiKind.EVENT_RECORD),
+    (r"[Mm]emset|EnqueueUSMFill|EnqueueMemBufferFill|AppendMemoryFill", ApiKind.MEMSET),
+    (r"[Mm]emcpy|MemPrefetch|EnqueueUSMMemcpy|EnqueueMemBuffer(Read|Write|Copy)|AppendMemoryCopy",
+     ApiKind.COPY),
+    (r"HostAlloc|MallocHost|HostMalloc|HostRegister|MemAllocHost|USMHostAlloc", ApiKind.HOST_ALLOC),
+    (r"FreeHost|HostFree|HostUnregister", ApiKind.OTHER),
+    # In order with the work of a stream: the host waits for nothing.
+    (r"^(Malloc|Free|MemAlloc|MemFree)(FromPool)?Async", ApiKind.OTHER),
+    (r"^Malloc|^MemAlloc|^MemCreate|^MemMap$|^MemAllocDevice|^ExtMalloc|USMDeviceAlloc",
+     ApiKind.MALLOC),
+    (r"^Free|^MemFree|^MemRelease|^MemUnmap|USMFree", ApiKind.FREE),
+    (r"^Module(Load|Unload|GetFunction|Create)|^Library(Load|GetKernel)|ProgramCreate",
+     ApiKind.MODULE_LOAD),
+)  # fmt: skip
+_COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _PATTERNS)
+
+
+def without_version(name: str) -> str:
+    """The call's name without the API version that CUPTI appends."""
+    return _VERSION.sub("", name)
+
+
+@cache
+def api_kind(name: str) -> ApiKind:
+    """What a call of this name does."""
+    bare = _PREFIX.sub("", without_version(name))
+    for pattern, kind in _COMPILED:
+        if pattern.search(bare):
+            return kind
+    return ApiKind.OTHER
+
+
+_COLLECTIVES = (
+    ("allreduce", "allreduce"),
+    ("reduce_scatter_cross_device", "reduce_scatter"),
+    ("cross_device_reduce", "allreduce"),
+    ("quick_reduce", "allreduce"),
+    ("reducescatter", "reduce_scatter"),
+    ("allgather", "allgather"),
+    ("alltoall", "alltoall"),
+    ("all_to_all", "alltoall"),
+    ("broadcast", "broadcast"),
+    ("sendrecv", "sendrecv"),
+    ("collectivepermute", "sendrecv"),
+    ("reduce", "reduce"),
+    ("send", "send"),
+    ("recv", "recv"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("barrier", "barrier"),
+    ("dispatch", "dispatch"),  # DeepEP: tokens to their experts, and back
+    ("combine", "combine"),
+)
+_LIBRARY = re.compile(
+    r"nccl(dev)?kernel|^ncclkernel|rccl|hccl|oneccl|^ccl_|msccl|nvshmem|deep_?ep"
+    r"|cross_device_reduce_|multimem_(all|one)_|(one|two)_?shot_?all_?|custom_?all_?reduce"
+    r"|all_?reduce_(fusion|kernel)|trtllm_allreduce|quick_?reduce|reduce_scatter_cross_device"
+    r"|allgather_lastdim"
+    r"|^(all-(reduce|gather|to-all)|reduce-scatter|collective-(permute|broadcast))\b",  # of XLA
+    re.IGNORECASE,
+)
+
+
+@cache
+def collective_kind(kernel: str) -> str | None:
+    """Which collective a device kernel carries out (``allreduce``, …), or None if it is none.
+
+    Kernels of a collective library whose name tells no more (``ncclDevKernel_Generic``) give
+    ``"other"``.
+    """
+    if _LIBRARY.search(kernel) is None:
+        return None
+    return collective_verb(kernel)
+
+
+@cache
+def collective_verb(name: str) -> str:
+    """``allreduce``, … in the name of a collective or its kernel, else ``"other"``."""
+    bare = name.lower().replace("_", "").replace("-", "")
+    for word, kind in _COLLECTIVES:
+        if word.replace("_", "") in bare:
+            return kind
+    return "other"

@@ -1,6 +1,12 @@
 """A pool of interned strings: tables hold positions, the trace holds the text once."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from pinchpoint.trace.arrays import Mask
+from pinchpoint.trace.table import Table
+from pinchpoint.trace.trace import Trace
 
 
 class Names:
@@ -34,3 +40,20 @@ class Names:
     def freeze(self) -> tuple[str, ...]:
         """The texts in order of their positions."""
         return tuple(self._text)
+
+
+# ------------------------------------------------------------------------------------------------
+# Rows of a table by what their names say.
+
+
+def rows_named(trace: Trace, rows: Table, test: Callable[[str], bool]) -> Mask:
+    """Rows whose ``name`` passes the test; shape ``(rows,)``.
+
+    The test is asked once for each name that the table uses: of all names of a trace, most are
+    shapes, grids and arguments.
+    """
+    used = np.flatnonzero(np.bincount(rows["name"], minlength=1))
+    passes = np.zeros(len(trace.names), np.bool_)
+    passes[used] = [test(trace.names[name]) for name in used.tolist()]
+    found: Mask = passes[rows["name"]]
+    return found

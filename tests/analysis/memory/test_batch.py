@@ -5,8 +5,8 @@ from analysis.memory.programs import Program
 from analysis.memory.training import ACTIVATION, Training
 from pinchpoint.analysis.memory.failures import failures
 from pinchpoint.analysis.memory.history import histories
-from pinchpoint.analysis.memory.remedies import batch_after_failure, largest_batch_factor
-from pinchpoint.analysis.memory.whatif import ALLOCATOR_MARGIN, batch
+from pinchpoint.analysis.memory.shortage import batch_after_failure, largest_batch_factor
+from pinchpoint.analysis.memory.what_if import ALLOCATOR_MARGIN, batch
 
 GIB = 1 << 30
 

@@ -9,8 +9,8 @@ import pytest
 
 import pinchpoint as pp
 from pinchpoint.analysis.memory.history import histories
-from pinchpoint.analysis.memory.owners import Category
-from pinchpoint.report.memory_findings import findings
+from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.report.documents.memory_findings import findings
 
 CORPUS = Path(os.environ.get("PINCHPOINT_CORPUS", "/nonexistent"))
 FILES = sorted((CORPUS / "own" / "memory").glob("*.truth.json"))

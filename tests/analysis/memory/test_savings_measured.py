@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.memory import recordings
-from pinchpoint.analysis.memory.whatif import what_ifs
+from pinchpoint.analysis.memory.what_if import what_ifs
 
 
 def test_checkpointing_lowers_the_peak_to_what_was_predicted():

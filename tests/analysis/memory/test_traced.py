@@ -3,8 +3,8 @@
 from builders import TraceBuilder
 from pinchpoint.analysis.memory.growth import growth
 from pinchpoint.analysis.memory.history import histories
-from pinchpoint.analysis.memory.owners import Category
-from pinchpoint.analysis.memory.phases import Phase
+from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.phases import Phase
 
 MIB = 1 << 20
 BASE = 100 * MIB

@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 from pinchpoint.analysis.ranks.clocks import ANCHORS, FEWEST_ANCHORS, MOST_ANCHORS, anchors_a_rank
-from pinchpoint.analysis.ranks.facts import FEWEST_STEPS, MOST_CELLS, MOST_STEPS, FactsOf
 from pinchpoint.analysis.ranks.job import reduce
-from pinchpoint.analysis.ranks.rank_facts import RankTable
+from pinchpoint.analysis.ranks.own_time import (
+    FEWEST_STEPS,
+    MOST_CELLS,
+    MOST_STEPS,
+    FactsOf,
+    RankTable,
+)
 from pinchpoint.analysis.ranks.summarise import summarise
 from rank_traces import Job
 
@@ -58,7 +63,7 @@ def test_few_replayed_marks_give_the_same_answer(monkeypatch):
     job = Job(ranks=4, steps=8, work_ms=lambda rank, step: 14.0 if (rank, step) == (1, 4) else 10.0)
     found = [summarise(trace) for trace in job.traces()]
     whole = reduce(lambda: iter(found)).replay
-    monkeypatch.setattr("pinchpoint.analysis.ranks.marks.ENOUGH_MARKS", 1)
+    monkeypatch.setattr("pinchpoint.analysis.ranks.rendezvous.ENOUGH_MARKS", 1)
     short = reduce(lambda: iter(found)).replay
     assert whole is not None
     assert short is not None

@@ -1,8 +1,8 @@
 import numpy as np
 
 from builders import TraceBuilder
-from pinchpoint.analysis.ranks.host_time import USUAL_LAUNCH_NS, host_ns
-from pinchpoint.analysis.steps import steps
+from pinchpoint.analysis.ranks.lost_time import USUAL_LAUNCH_NS, host_ns
+from pinchpoint.analysis.steps.steps import steps
 
 MS = 1_000_000
 

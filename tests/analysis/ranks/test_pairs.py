@@ -5,7 +5,7 @@ import json
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.analysis.ranks.calls import PAIR, rank_calls
+from pinchpoint.analysis.ranks.collective_calls import PAIR, rank_calls
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.trace import ApiKind, DeviceKind

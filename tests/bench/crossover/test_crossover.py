@@ -5,8 +5,7 @@ import pytest
 
 from pinchpoint.bench.crossover import measure
 from pinchpoint.bench.crossover.crossing import Point, Time, crossing, next_size, slope
-from pinchpoint.bench.crossover.measure import Machine, crossover
-from pinchpoint.bench.crossover.operations import OPERATIONS, sizes
+from pinchpoint.bench.crossover.measure import OPERATIONS, Machine, crossover, sizes
 from pinchpoint.cli import main as cli
 from pinchpoint.report.pages import crossover as crossover_page
 

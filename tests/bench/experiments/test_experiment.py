@@ -4,9 +4,15 @@ import pytest
 
 from pinchpoint.bench import ab
 from pinchpoint.bench.ab import AbPlan
-from pinchpoint.bench.experiments.experiment import Prediction, experiment
+from pinchpoint.bench.experiments.experiment import (
+    Experiment,
+    Prediction,
+    append,
+    experiment,
+    learned,
+    read,
+)
 from pinchpoint.bench.experiments.knobs import settings_of
-from pinchpoint.bench.experiments.ledger import Experiment, append, learned, read
 from pinchpoint.bench.measurement import measurement
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, RunOptions

@@ -7,10 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pinchpoint.bench.statistics.intervals import (
-    neighbouring_batches_alike,
-    widest_batch_interval,
-)
+from pinchpoint.bench.statistics.intervals import neighbouring_batches_alike, widest_batch_interval
 
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "micro_intervals.py"
 

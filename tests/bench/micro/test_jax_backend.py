@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pinchpoint.bench.micro.backends.jax_any import JaxBackend
+from pinchpoint.bench.micro.backends.base import JaxBackend
 
 
 @pytest.fixture

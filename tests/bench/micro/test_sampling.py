@@ -5,7 +5,7 @@ from bench.micro.fakes import FakeBackend
 from pinchpoint.bench.micro import sampling
 from pinchpoint.bench.micro.backends.base import ClockState
 from pinchpoint.bench.micro.sampling import calls_a_block, sample_modes, sample_sustained, warm_up
-from pinchpoint.bench.micro.stopping import StoppingRule
+from pinchpoint.bench.micro.timing import StoppingRule
 from pinchpoint.monitor.reasons import HARDWARE_THERMAL
 
 

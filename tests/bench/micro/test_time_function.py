@@ -9,8 +9,8 @@ from pinchpoint.bench.micro import sampling, time_function
 from pinchpoint.bench.micro.backends import backend_named, backend_of
 from pinchpoint.bench.micro.document import document
 from pinchpoint.bench.micro.mistakes import explain_claim
-from pinchpoint.bench.micro.stopping import StoppingRule
 from pinchpoint.bench.micro.time_function import least_bytes
+from pinchpoint.bench.micro.timing import StoppingRule
 from pinchpoint.errors import MissingExtra, UsageError
 
 QUICK = StoppingRule(precision=0.5, least_samples=20, least_seconds=0, most_seconds=0.05)

@@ -12,7 +12,6 @@ from pinchpoint.bench.metrics import read_metrics
 from pinchpoint.bench.run import Place
 from pinchpoint.bench.serve import client
 from pinchpoint.bench.serve.client import Answer, ask, endpoint
-from pinchpoint.bench.serve.latency import served
 from pinchpoint.bench.serve.load import (
     Load,
     Prompt,
@@ -23,7 +22,7 @@ from pinchpoint.bench.serve.load import (
     random_prompts,
     run_load,
 )
-from pinchpoint.bench.serve.run import ServePlan, serve_run
+from pinchpoint.bench.serve.run import ServePlan, serve_run, served
 from pinchpoint.cli import main as cli
 from pinchpoint.errors import UnreadableFile, UsageError
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pinchpoint.bench.statistics.change_points import change_points
+from pinchpoint.bench.statistics.series import change_points
 
 
 def _history(*levels, sd=1.0, seed=3):

@@ -1,6 +1,6 @@
 import pytest
 
-from pinchpoint.bench.statistics.power import holm, pairs_needed, power_of, smallest_visible
+from pinchpoint.bench.statistics.distributions import holm, pairs_needed, power_of, smallest_visible
 
 
 @pytest.mark.parametrize(

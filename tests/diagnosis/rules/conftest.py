@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 import pinchpoint as pp
-from pinchpoint.diagnosis.asking import ask
 from pinchpoint.diagnosis.engine import diagnose
-from pinchpoint.diagnosis.registry import rules
+from pinchpoint.diagnosis.registry import ask, rules
 
 
 @pytest.fixture

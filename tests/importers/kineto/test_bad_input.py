@@ -8,7 +8,8 @@ import pytest
 from kineto_documents import SCANNERS, document, kernel, op, written
 from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers import load
-from pinchpoint.importers.kineto import lenient, read, read_arguments
+from pinchpoint.importers.kineto import read, read_arguments
+from pinchpoint.importers.kineto.reading import lenient
 
 GOOD = document(op("a", 1, 2))
 
@@ -77,10 +78,10 @@ def test_a_file_that_may_not_be_read(tmp_path):
     ],
 )
 def test_endless_text_without_events(tmp_path, monkeypatch, scanner, begin, repeated):
-    monkeypatch.setattr("pinchpoint.importers.kineto.scan.EMPTY_TEXT_BYTES", 3 << 20)
-    monkeypatch.setattr("pinchpoint.importers.kineto.document.FRAME_BYTES", 1 << 20)
-    monkeypatch.setattr("pinchpoint.importers.kineto.document.EVENT_BYTES", 1 << 20)
-    monkeypatch.setattr("pinchpoint.importers.kineto.scan.EVENT_BYTES", 1 << 20)
+    monkeypatch.setattr("pinchpoint.importers.kineto.reading.scan.EMPTY_TEXT_BYTES", 3 << 20)
+    monkeypatch.setattr("pinchpoint.importers.kineto.reading.document.FRAME_BYTES", 1 << 20)
+    monkeypatch.setattr("pinchpoint.importers.kineto.reading.document.EVENT_BYTES", 1 << 20)
+    monkeypatch.setattr("pinchpoint.importers.kineto.reading.scan.EVENT_BYTES", 1 << 20)
     path = written(tmp_path, begin + repeated * (20_000_000 // len(repeated)), "trace.json.gz")
     with pytest.raises(HostileFile):
         read(path, scanner=scanner)
@@ -115,8 +116,8 @@ def test_numbers_that_do_not_fit_are_unknown(tmp_path):
 
 @pytest.mark.parametrize("scanner", SCANNERS)
 def test_an_event_that_never_ends_costs_only_itself(tmp_path, monkeypatch, scanner):
-    monkeypatch.setattr("pinchpoint.importers.kineto.document.EVENT_BYTES", 1 << 16)
-    monkeypatch.setattr("pinchpoint.importers.kineto.scan.EVENT_BYTES", 1 << 16)
+    monkeypatch.setattr("pinchpoint.importers.kineto.reading.document.EVENT_BYTES", 1 << 16)
+    monkeypatch.setattr("pinchpoint.importers.kineto.reading.scan.EVENT_BYTES", 1 << 16)
     odd = '{"ph": "X", "name": "broken", "args": {"a": ["x", y" ]}},\n'  # an odd number of quotes
     good = '{"ph": "X", "cat": "cpu_op", "name": "good", "pid": 1, "tid": 1, "ts": 1, "dur": 2},\n'
     text = "[" + good * 9 + odd + good * 3000 + "{}]"

@@ -1,7 +1,7 @@
 import pytest
 
 from pinchpoint.importers.kineto.device_kinds import copy_ends, device_kind, memset_target
-from pinchpoint.importers.kineto.host_kinds import host_kind
+from pinchpoint.importers.kineto.host import host_kind
 from pinchpoint.trace import DeviceKind, HostKind
 from pinchpoint.trace import MemoryKind as M
 

@@ -6,7 +6,7 @@ import pytest
 
 from kineto_documents import event, kernel, launched, op, step, written
 from pinchpoint import diagnose
-from pinchpoint.analysis.recording_cost import why_uncalibrated
+from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.importers.kineto import read
 
 PLAIN = [op("forward", 0, 90), *launched("k", 10, 20, 30, 1)]

@@ -8,8 +8,8 @@ import pytest
 
 from kineto_documents import document
 from kineto_documents import written as written_text
-from pinchpoint.analysis.compiled import compiled_modules, compiled_ops
-from pinchpoint.analysis.recording_cost import calibrated
+from pinchpoint.analysis.replay.recording_cost import calibrated
+from pinchpoint.analysis.tables.compiled_programs import compiled_modules, compiled_ops
 from pinchpoint.importers import load
 from pinchpoint.trace import HostKind
 from xplane_messages import event, message, meta

@@ -10,11 +10,14 @@ import pytest
 import pinchpoint as pp
 from analysis.launches import COMPUTE, launch, profiled
 from builders import TraceBuilder
-from pinchpoint.report import report_html as html
-from pinchpoint.report.build import diagnose
+from pinchpoint.report.documents.build import diagnose
+from pinchpoint.report.documents.roofline import (
+    RooflineDocument,
+    encode_roofline,
+    roofline_document,
+)
+from pinchpoint.report.html_page import static as html
 from pinchpoint.report.pages.roofline import roofline_page
-from pinchpoint.report.roofline_build import roofline_document
-from pinchpoint.report.roofline_document import RooflineDocument, encode_roofline
 from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.terminal import Look, render
 from report_sample import full_report

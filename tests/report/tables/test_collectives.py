@@ -1,7 +1,8 @@
 """Collectives of one rank, summed by kind and kernel."""
 
 from analysis.test_collectives import ALL_REDUCE, reducing
-from pinchpoint.report.tables.collectives import collective_table
+
+from pinchpoint.report.tables.build import collective_table
 
 
 def test_collectives_are_summed_with_what_nothing_hides():

@@ -1,8 +1,8 @@
 """Values with a unit of their row, and the table of telemetry that has them."""
 
 from builders import TraceBuilder
+from pinchpoint.report.tables.build import profiled_table, sampled_table
 from pinchpoint.report.tables.columns import numeric, shown_value
-from pinchpoint.report.tables.counters import profiled_table, sampled_table
 
 
 def sampled():

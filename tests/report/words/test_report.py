@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from pinchpoint.diagnosis.finding import Finding
-from pinchpoint.report.document import OneDeviceInfo
+from pinchpoint.report.documents.report import OneDeviceInfo
 from pinchpoint.report.words.report import counted_in, device_work, gain, hidden, order
 from report_sample import full_report as sample
 

@@ -7,7 +7,7 @@ count twice as much, and both figures are kept.
 from typing import NamedTuple
 
 from pinchpoint.analysis.costs.call import Cost, OperatorCall
-from pinchpoint.analysis.shapes import Shape
+from pinchpoint.analysis.host.input_arguments import Shape
 
 
 class _Spelling(NamedTuple):

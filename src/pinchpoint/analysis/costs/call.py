@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pinchpoint.analysis.shapes import Shape, elements
+from pinchpoint.analysis.host.input_arguments import Shape, elements
 from pinchpoint.hardware.dtypes import bytes_of
 
 

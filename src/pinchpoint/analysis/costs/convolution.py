@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from pinchpoint.analysis.costs.call import Cost, OperatorCall
-from pinchpoint.analysis.shapes import Shape, elements
+from pinchpoint.analysis.host.input_arguments import Shape, elements
 
 
 class _Where(NamedTuple):

@@ -2,7 +2,7 @@
 the type that optimizers keep their state in."""
 
 from pinchpoint.analysis.costs.call import Cost, OperatorCall
-from pinchpoint.analysis.shapes import elements
+from pinchpoint.analysis.host.input_arguments import elements
 
 _STATE_BYTES = 4  # float32
 

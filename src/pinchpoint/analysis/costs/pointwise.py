@@ -5,7 +5,7 @@ Bytes are each input read once and each output written once.
 """
 
 from pinchpoint.analysis.costs.call import Cost, OperatorCall
-from pinchpoint.analysis.shapes import Shape, elements
+from pinchpoint.analysis.host.input_arguments import Shape, elements
 
 # Operations an element of the output, where it is not one.
 _OPERATIONS = {

@@ -1,7 +1,7 @@
 """Matrix products: 2 m n k for each, and reading both operands and writing the result once."""
 
 from pinchpoint.analysis.costs.call import Cost, OperatorCall
-from pinchpoint.analysis.shapes import Shape, elements
+from pinchpoint.analysis.host.input_arguments import Shape, elements
 
 
 def mm(call: OperatorCall) -> Cost | None:

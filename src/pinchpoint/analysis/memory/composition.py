@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.owners import Category, Confidence
-from pinchpoint.analysis.memory.phases import Phase
-from pinchpoint.analysis.memory.stacks import Sign
+from pinchpoint.analysis.memory.owners.owners import Category, Confidence
+from pinchpoint.analysis.memory.owners.phases import Phase
+from pinchpoint.analysis.memory.owners.stacks import Sign
 from pinchpoint.trace import Frame
 
 MADE_BEFORE_LOSS = 4  # blocks: the last product, its bias, a cast, a reshape

@@ -6,8 +6,8 @@ import numpy as np
 
 from pinchpoint.analysis.memory.growth import growth
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.owners import Category
-from pinchpoint.analysis.memory.phases import Phase, Run
+from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.phases import Phase, Run
 from pinchpoint.trace import Frame
 from pinchpoint.trace.arrays import Ints
 

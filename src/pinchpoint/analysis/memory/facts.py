@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pinchpoint.analysis.memory.allocator.replay import curve
 from pinchpoint.analysis.memory.growth import step_of
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.owners import Category
-from pinchpoint.analysis.memory.replay import curve
-from pinchpoint.analysis.memory.wording import size
+from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.trace import Trace
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.memory.heap import Heap, heap
-from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.phases import Phase, Run
-from pinchpoint.analysis.memory.rounding import LARGE_REMAINDER_BYTES
+from pinchpoint.analysis.memory.allocator.block_sizes import LARGE_REMAINDER_BYTES
+from pinchpoint.analysis.memory.history import Heap, History, heap, once_per_history
+from pinchpoint.analysis.memory.owners.phases import Phase, Run
 from pinchpoint.trace import AllocatorAction
 from pinchpoint.trace.arrays import Ints
 

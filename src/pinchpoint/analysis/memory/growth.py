@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.owners import Category
-from pinchpoint.analysis.memory.phases import Phase
+from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.phases import Phase
 from pinchpoint.trace import Frame
 from pinchpoint.trace.arrays import Ints, Mask
 

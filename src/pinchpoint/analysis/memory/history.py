@@ -1,20 +1,23 @@
 """Everything that later questions need to know about one device, found once per trace."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.lives import Lives
-from pinchpoint.analysis.memory.owners import Category, Owners, owners
-from pinchpoint.analysis.memory.phases import Phases, Steps, phases, steps
-from pinchpoint.analysis.memory.replay import Replay, devices, replay
-from pinchpoint.analysis.memory.stacks import StackSigns, stack_signs
+from pinchpoint.analysis.memory.allocator.lives import Lives
+from pinchpoint.analysis.memory.allocator.replay import Replay, devices, replay
+from pinchpoint.analysis.memory.allocator.segments import Range
+from pinchpoint.analysis.memory.owners.owners import Category, Owners, owners
+from pinchpoint.analysis.memory.owners.phases import Phases, Steps, phases, steps
+from pinchpoint.analysis.memory.owners.stacks import StackSigns, is_python, stack_signs
 from pinchpoint.analysis.memory.traced import HOST, traced, traced_devices, traced_replay
 from pinchpoint.trace import MemorySnapshot, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints
 
 Answer = TypeVar("Answer")
 
@@ -124,3 +127,193 @@ def _history(done: Replay, signs: StackSigns, snapshot: MemorySnapshot) -> Histo
         owners=owners(done, in_phases, signs),
         snapshot=snapshot,
     )
+
+
+# ------------------------------------------------------------------------------------------------
+# The layout of the heap at one moment: what is live, and where the free memory lies.
+
+
+@dataclass(frozen=True, eq=False)
+class Heap:
+    """Ranges held from the driver, sorted by address; live blocks and holes inside them.
+
+    ``blocks`` are positions in Lives, sorted by address, ``block_range`` the range of each; a hole
+    is a free stretch: it lies in ``hole_range``.
+    """
+
+    ranges: tuple[Range, ...]
+    blocks: Ints
+    block_range: Ints
+    hole_bytes: Ints
+    hole_range: Ints
+    live_bytes: Ints  # of each range
+    rounding_bytes: int  # by which live blocks are larger than what was asked for
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Held from the driver."""
+        return sum(r.end - r.start for r in self.ranges)
+
+    @property
+    def whole_free_bytes(self) -> int:
+        """In ranges with nothing live: the allocator gives them back when it must."""
+        return int(self.hole_bytes[self.live_bytes[self.hole_range] == 0].sum())
+
+    @property
+    def split_free_bytes(self) -> int:
+        """Free, but in ranges that hold something live: cannot be given back."""
+        return int(self.hole_bytes[self.live_bytes[self.hole_range] > 0].sum())
+
+    @property
+    def partly_used(self) -> int:
+        """Ranges that hold both live and free memory."""
+        used = self.live_bytes > 0
+        with_hole = np.zeros(len(self.ranges), np.bool_)
+        with_hole[self.hole_range] = True
+        return int((used & with_hole).sum())
+
+    def holes_for(self, *, small: bool, stream: int, pool: str | None = None) -> Ints:
+        """Sizes of the holes that a request of this pool and stream may use."""
+        usable = np.array(
+            [r.small == small and r.stream == stream and r.pool == pool for r in self.ranges],
+            np.bool_,
+        )
+        return self.hole_bytes[usable[self.hole_range]] if len(self.ranges) else self.hole_bytes
+
+
+def heap(history: History, event: int) -> Heap:
+    """The heap right after an event."""
+    replay = history.replay
+    ranges = tuple(
+        sorted((h.range for h in replay.held if h.birth <= event < h.death), key=lambda r: r.start)
+    )
+    rows = np.flatnonzero(replay.blocks.alive(event))
+    rows = rows[np.argsort(replay.blocks.address[rows], kind="stable")]
+    address, size = replay.blocks.address[rows], replay.size[rows]
+    starts = np.array([r.start for r in ranges], np.uint64)
+    ends = np.array([r.end for r in ranges], np.uint64)
+    if not len(ranges):
+        none = np.zeros(0, np.int64)
+        return Heap((), rows, none, none, none, none, 0)
+    owner = np.searchsorted(starts, address, "right") - 1
+    inside = (owner >= 0) & (address < ends[np.maximum(owner, 0)])
+    rows, address, size, owner = rows[inside], address[inside], size[inside], owner[inside]
+    hole_from, hole_to, hole_range = _holes(starts, ends, address, size, owner)
+    live = np.zeros(len(ranges), np.int64)
+    np.add.at(live, owner, size)
+    return Heap(
+        ranges=ranges,
+        blocks=rows,
+        block_range=owner,
+        hole_bytes=(hole_to - hole_from).astype(np.int64),
+        hole_range=hole_range,
+        live_bytes=live,
+        rounding_bytes=int((size - replay.blocks.requested[rows]).sum()),
+    )
+
+
+def _holes(
+    starts: NDArray[np.uint64],
+    ends: NDArray[np.uint64],
+    address: NDArray[np.uint64],
+    size: Ints,
+    owner: Ints,
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Ints]:
+    """What lies between the beginning of a range, its blocks, and its end."""
+    edges = np.concatenate((starts, address + size.astype(np.uint64)))
+    of_range = np.concatenate((np.arange(len(starts)), owner))
+    order = np.lexsort((edges, of_range))
+    begin, of_range = edges[order], of_range[order]
+    upto = np.concatenate((address, ends))
+    upto_range = np.concatenate((owner, np.arange(len(ends))))
+    stop = upto[np.lexsort((upto, upto_range))]
+    gap = stop > begin
+    return begin[gap], stop[gap], of_range[gap]
+
+
+# ------------------------------------------------------------------------------------------------
+# The curves and the tree of stacks, thinned to what a picture can show.
+
+
+POINTS = 900  # of a curve: more than a screen has columns to tell apart
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Requested bytes of each category, and reserved bytes, after chosen events: of each stretch of
+    events the one where most is requested, so that every peak is kept."""
+
+    event: Ints
+    by_category: dict[Category, Ints]
+    reserved: Ints
+    phase: Ints
+
+
+def timeline(history: History, points: int = POINTS) -> Timeline:
+    """Curves of at most ``points`` points."""
+    count = len(history.replay)
+    edges = np.unique(np.linspace(0, count, min(points, count) + 1).astype(np.int64))
+    chosen = np.array(
+        [
+            a + int(history.replay.requested[a:b].argmax())
+            for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        ],
+        np.int64,
+    )
+    by_category = {}
+    for category in Category:
+        rows = np.flatnonzero(history.owners.is_(category))
+        change = np.zeros(count + 2, np.int64)
+        np.add.at(change, history.blocks.birth[rows] + 1, history.blocks.requested[rows])
+        np.add.at(change, history.blocks.death[rows] + 1, -history.blocks.requested[rows])
+        by_category[category] = np.cumsum(change)[1:][chosen]
+    return Timeline(
+        event=chosen,
+        by_category=by_category,
+        reserved=history.replay.reserved[chosen],
+        phase=history.phases.of_event[chosen].astype(np.int64),
+    )
+
+
+@dataclass
+class Node:
+    """A frame of the tree and the bytes allocated below it."""
+
+    name: str
+    bytes: int = 0
+    blocks: int = 0
+    children: dict[str, "Node"] = field(default_factory=dict)
+
+
+def stack_tree(history: History, event: int) -> Node:
+    """Live blocks right after an event by stack, the program's start first."""
+    blocks = history.blocks
+    rows = np.flatnonzero(blocks.alive(event))
+    stack = np.where(blocks.has_stack[rows], blocks.stack[rows], -1)
+    top = Node("all")
+    kinds, inverse, counts = np.unique(stack, return_inverse=True, return_counts=True)
+    sizes = np.bincount(inverse.reshape(-1), blocks.requested[rows], len(kinds))
+    for one, total, count in zip(
+        kinds.tolist(), sizes.astype(np.int64).tolist(), counts.tolist(), strict=True
+    ):
+        at = top
+        at.bytes += total
+        at.blocks += count
+        for name in _path(history, one):
+            at = at.children.setdefault(name, Node(name))
+            at.bytes += total
+            at.blocks += count
+    return top
+
+
+def _path(history: History, stack: int) -> list[str]:
+    frames = [f for f in history.signs.stacks[stack] if is_python(f)] if stack >= 0 else []
+    if not frames:
+        node = history.signs.operation(stack) if stack >= 0 else None
+        return ["no Python frame (autograd, or before recording)", *([node] if node else [])]
+    calls = ("_call_impl", "_wrapped_call_impl")
+    return [
+        f"{f.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{f.line} {f.function}"
+        for f in reversed(frames)
+        if f.function not in calls
+    ]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.lives import BEFORE, Lives, chained, lives
-from pinchpoint.analysis.memory.replay import Replay, curve
-from pinchpoint.analysis.memory.stacks import OPERATOR_FILE
+from pinchpoint.analysis.memory.allocator.lives import BEFORE, Lives, chained, lives
+from pinchpoint.analysis.memory.allocator.replay import Replay, curve
+from pinchpoint.analysis.memory.owners.stacks import OPERATOR_FILE
 from pinchpoint.trace import (
     AllocatorAction,
     Frame,

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.memory.heap import Heap, heap
-from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.phases import Phase
-from pinchpoint.analysis.memory.stacks import Sign
+from pinchpoint.analysis.memory.history import Heap, History, heap, once_per_history
+from pinchpoint.analysis.memory.owners.phases import Phase
+from pinchpoint.analysis.memory.owners.stacks import Sign
 from pinchpoint.trace import AllocatorAction
 from pinchpoint.trace.arrays import Mask
 

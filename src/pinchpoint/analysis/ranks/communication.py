@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.collective_arguments import bus_factor
-from pinchpoint.analysis.ranks.facts import Facts
+from pinchpoint.analysis.device.collectives import bus_factor
 from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, meets
+from pinchpoint.analysis.ranks.own_time import Facts
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import Occurrences, Rendezvous, Split, split
 from pinchpoint.trace.arrays import Floats, Ints

@@ -4,25 +4,223 @@ Summaries are read one at a time, eight times over. What stays in memory is boun
 numbers a rank and a few numbers a distinct collective: docs/explanation/ranks.md has it measured.
 """
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from pinchpoint.analysis.ranks.clocks import Anchors, Clocks, align, anchors_a_rank
-from pinchpoint.analysis.ranks.communication import Communication, communication
-from pinchpoint.analysis.ranks.doings import Doing, doings
-from pinchpoint.analysis.ranks.facts import Facts, FactsOf, without_host_waiting
-from pinchpoint.analysis.ranks.known import mean, median_of_ranks
-from pinchpoint.analysis.ranks.links import Buckets, buckets
-from pinchpoint.analysis.ranks.marks import marks, replayed_steps
-from pinchpoint.analysis.ranks.matching import Matching, Source
-from pinchpoint.analysis.ranks.mismatches import Mismatch, Missing, mismatches
-from pinchpoint.analysis.ranks.numbering import renumbered, step_shifts
+from pinchpoint.analysis.ranks.communication import Communication, KindOfCall, communication
+from pinchpoint.analysis.ranks.late_causes import Doing, doings
+from pinchpoint.analysis.ranks.matching import (
+    STEP_SHIFT,
+    GroupCalls,
+    GroupName,
+    Matching,
+    Source,
+    by_group,
+    renumbered,
+    step_shifts,
+)
+from pinchpoint.analysis.ranks.own_time import Facts, FactsOf, complete_steps, without_host_waiting
+from pinchpoint.analysis.ranks.rendezvous import marks, replayed_steps
 from pinchpoint.analysis.ranks.stragglers import Excess, Lateness, excess, lateness
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
-from pinchpoint.analysis.ranks.waits import Rendezvous, gather
+from pinchpoint.analysis.ranks.waits import NOBODY, Rendezvous, gather
 from pinchpoint.analysis.ranks.what_if import Replay, replay
+from pinchpoint.analysis.statistics import mean, median_of_ranks
+from pinchpoint.hardware.specs import find_spec
 from pinchpoint.trace.arrays import Floats, Ints
+
+# ------------------------------------------------------------------------------------------------
+# How fast transfers are against the link, and how large messages should be.
+#
+# The time of a collective is about ``latency + bytes / bandwidth``. Sizes that differ enough give
+# both, and from them how large a message has to be to come close to the bandwidth.
+
+
+ONE_NODE = 8  # ranks of a group that can share one link domain
+LARGE_BYTES = 16 << 20  # above it, latency is no excuse
+APART_RATIO = 4.0  # between the smallest and the largest size of a fit
+NEAR_RATIO = 0.9  # of the bandwidth, which a bucket should reach
+_WAYS = 2  # data sheets give both directions together
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Advice on message sizes for one kind of collective."""
+
+    group: str
+    kind: str
+    latency_ns: int
+    bytes_per_s: float  # what messages without end would reach
+    mean_bytes: int  # now
+    per_step: float  # messages now
+    reached_ratio: float  # of the bandwidth, now
+    bucket_bytes: int  # the smallest power of two that reaches NEAR_RATIO
+    saving_ns_per_step: int  # of transfer time, hidden or not
+
+
+def ceiling_bytes_per_s(device: str | None, ranks: int) -> float | None:
+    """What the link gives in one direction; None between nodes or for an unknown device."""
+    spec = find_spec(device)
+    if ranks > ONE_NODE or spec is None or not spec.link_bytes_per_s:
+        return None
+    return spec.link_bytes_per_s / _WAYS
+
+
+def buckets(kinds: tuple[KindOfCall, ...]) -> tuple[Buckets, ...]:
+    """Advice for each group and kind whose sizes say enough, most gain first."""
+    rows: dict[tuple[str, str], list[KindOfCall]] = {}
+    for kind in kinds:
+        if kind.bytes and kind.best_transfer_ns and kind.per_step:
+            rows.setdefault((kind.group, kind.kind), []).append(kind)
+    found = [b for b in (_advice(key, same) for key, same in rows.items()) if b is not None]
+    return tuple(sorted(found, key=lambda b: -b.saving_ns_per_step))
+
+
+def _advice(key: tuple[str, str], kinds: list[KindOfCall]) -> Buckets | None:
+    size = np.array([k.bytes for k in kinds], float)
+    time = np.array([k.best_transfer_ns for k in kinds], float)
+    often = np.array([k.per_step for k in kinds])
+    if size.max() < APART_RATIO * size.min():
+        return None
+    # Relative errors count: a microsecond matters for small messages only.
+    design = np.column_stack((1 / time, size / time))
+    latency, per_byte = np.linalg.lstsq(design, np.ones(len(size)), rcond=None)[0].tolist()
+    if latency <= 0 or per_byte <= 0:
+        return None
+    wanted = NEAR_RATIO / (1 - NEAR_RATIO) * latency / per_byte
+    bucket = 1 << int(np.ceil(np.log2(max(wanted, 1))))
+    in_all = float((size * often).sum())
+    fewer = float(often.sum()) - max(in_all / bucket, 1.0)
+    mean = in_all / float(often.sum())
+    return Buckets(
+        group=key[0],
+        kind=key[1],
+        latency_ns=round(latency),
+        bytes_per_s=1e9 / per_byte,
+        mean_bytes=round(mean),
+        per_step=float(often.sum()),
+        reached_ratio=mean * per_byte / (latency + mean * per_byte),
+        bucket_bytes=bucket,
+        saving_ns_per_step=round(max(fewer, 0) * latency),
+    )
+
+
+# ------------------------------------------------------------------------------------------------
+# Collectives that some ranks of a group did not call, or called with something else.
+#
+# A group whose ranks do not call the same collectives in the same order hangs, or computes
+# nonsense.
+
+
+MOST_LISTED = 32  # one misplaced call makes all later ones differ
+MOST_RANKS = 8  # named in one entry
+# Every rank gives its own share to these, so sizes may differ.
+_UNEVEN = ("alltoall", "allgather", "gather", "scatter", "other")
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One collective on which the ranks of a group do not agree."""
+
+    what: str  # missing, different
+    group: str
+    call: str  # what the others called
+    instead: str | None  # what the odd rank called
+    step: int | None  # number of the step; None where matched without one
+    place: int  # position in the step, or the sequence number
+    ranks: tuple[int, ...]  # positions of ranks that miss it or differ, some of them
+    count: int  # how many of them
+
+
+@dataclass
+class Missing:
+    """Gathers what each rank misses; one rank at a time, after all calls are known."""
+
+    found: dict[tuple[GroupName, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def look_at(
+        self, rank: int, summary: RankSummary, matching: Matching, everything: Rendezvous
+    ) -> None:
+        """Calls of the rank's groups between its first one and its end that it did not make."""
+        if summary.calls.stride > 1 or summary.truncated:
+            return
+        for calls in by_group(summary):
+            keys = matching.keys(summary, calls)
+            if keys is None or not len(keys) or calls.group not in everything.groups:
+                continue
+            peers = everything.groups[calls.group].keys
+            first, last = int(keys.min()), _until(summary, matching, calls, keys)
+            inside = peers[(peers >= first) & (peers <= last)]
+            for key in np.setdiff1d(inside, keys).tolist():
+                self.found[(calls.group, key)].append(rank)
+
+
+def _until(summary: RankSummary, matching: Matching, calls: GroupCalls, keys: Ints) -> int:
+    """The last key that the rank should have: to the end of its last complete step."""
+    complete = unpack(summary.steps.number)[complete_steps(summary)]
+    if matching.how(calls.group) != "step numbers and order" or not len(complete):
+        return int(keys.max())
+    return max(((int(complete[-1]) + 1) << STEP_SHIFT) - 1, int(keys.max()))
+
+
+def mismatches(missing: Missing, matching: Matching, found: Rendezvous) -> tuple[Mismatch, ...]:
+    """What does not fit, in order; the first of each group is where it began."""
+    out = []
+    names = {number: key for key, number in found.kinds.known.items()}
+    for (group, key), ranks in missing.found.items():
+        peers = found.groups[group]
+        at = int(np.searchsorted(peers.keys, key))
+        call = _call(names[int(peers.kind[at])])
+        out.append(_mismatch("missing", matching, group, key, call, None, ranks))
+    for group, peers in found.groups.items():
+        for at in np.flatnonzero(peers.odd != NOBODY).tolist():
+            usual, odd = names[int(peers.kind[at])], names[int(peers.odd_kind[at])]
+            if usual[1] == odd[1] and (usual[1] in _UNEVEN or usual[2] == odd[2]):
+                continue
+            ranks = [int(peers.odd[at])]
+            out.append(
+                _mismatch(
+                    "different",
+                    matching,
+                    group,
+                    int(peers.keys[at]),
+                    _call(usual),
+                    _call(odd),
+                    ranks,
+                )
+            )
+    out.sort(key=lambda m: (m.step or 0, m.place, m.group))
+    return tuple(out[:MOST_LISTED])
+
+
+def _mismatch(
+    what: str,
+    matching: Matching,
+    group: GroupName,
+    key: int,
+    call: str,
+    instead: str | None,
+    ranks: list[int],
+) -> Mismatch:
+    by_step = matching.how(group) == "step numbers and order"
+    return Mismatch(
+        what=what,
+        group=group.description or group.name,
+        call=call,
+        instead=instead,
+        step=key >> STEP_SHIFT if by_step else None,
+        place=key & ((1 << STEP_SHIFT) - 1) if by_step else key,
+        ranks=tuple(ranks[:MOST_RANKS]),
+        count=len(ranks),
+    )
+
+
+def _call(kind: tuple[GroupName, str, int | None, str | None]) -> str:
+    _, verb, size, dtype = kind
+    return " ".join(str(part) for part in (verb, size and f"{size} bytes", dtype) if part)
 
 
 @dataclass(frozen=True)

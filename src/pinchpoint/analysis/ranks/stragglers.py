@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.ranks.communication import Communication
-from pinchpoint.analysis.ranks.facts import RECORDED_PARTS, Facts
-from pinchpoint.analysis.ranks.known import mean as mean_of_all
-from pinchpoint.analysis.ranks.known import mean_of_steps, median_of_ranks
+from pinchpoint.analysis.ranks.own_time import RECORDED_PARTS, Facts
+from pinchpoint.analysis.statistics import mean as mean_of_all
+from pinchpoint.analysis.statistics import mean_of_steps, median_of_ranks
 from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 SMALL_GROUP = 16  # up to here a rank is compared with the others only, without itself

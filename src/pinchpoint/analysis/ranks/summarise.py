@@ -5,14 +5,11 @@ import re
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.accounting import breakdown
-from pinchpoint.analysis.collective_arguments import Arguments
-from pinchpoint.analysis.in_steps import device_ops_in_steps
-from pinchpoint.analysis.kernel_short_names import short_kernel_name
-from pinchpoint.analysis.launches import NOBODY, issued, main_thread
-from pinchpoint.analysis.ranks.calls import rank_calls, step_of
-from pinchpoint.analysis.ranks.host_time import host_ns
-from pinchpoint.analysis.ranks.lost_time import lost_time
+from pinchpoint.analysis.device.collectives import Arguments
+from pinchpoint.analysis.device.short_names import short_kernel_name
+from pinchpoint.analysis.host.launches import NOBODY, issued, main_thread
+from pinchpoint.analysis.ranks.collective_calls import rank_calls, step_of
+from pinchpoint.analysis.ranks.lost_time import host_ns, lost_time
 from pinchpoint.analysis.ranks.summary import (
     LONGEST_TEXT,
     MOST_BYTES,
@@ -30,9 +27,11 @@ from pinchpoint.analysis.ranks.summary import (
     steps_kept,
     stride_for,
 )
-from pinchpoint.analysis.recording_cost import cost_in_windows
 from pinchpoint.analysis.replay.predict import corrected_step_ns
-from pinchpoint.analysis.steps import Steps, steps
+from pinchpoint.analysis.replay.recording_cost import cost_in_windows
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.analysis.steps.steps import Steps, steps
+from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.trace import DeviceKind, Severity, Trace
 from pinchpoint.trace.arrays import Floats, Ints
 

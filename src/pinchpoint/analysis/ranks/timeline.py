@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.ranks.job import Job
-from pinchpoint.analysis.ranks.matching import Source
-from pinchpoint.analysis.ranks.numbering import renumbered
+from pinchpoint.analysis.ranks.matching import Source, renumbered
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import split
 from pinchpoint.trace.arrays import Ints

@@ -6,10 +6,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.host_activity import activity
-from pinchpoint.analysis.host_timeline import timelines
-from pinchpoint.analysis.recording_cost import cost_in_windows
+from pinchpoint.analysis.host.timeline import timelines
+from pinchpoint.analysis.replay.blocking import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.analysis.replay.changes import (
     AddHostTime,
     Change,
@@ -25,9 +23,10 @@ from pinchpoint.analysis.replay.changes import (
     ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.graph import Graph
-from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.analysis.replay.merging import merged_ratio
+from pinchpoint.analysis.replay.recording_cost import cost_in_windows
 from pinchpoint.analysis.replay.taken import covered
+from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.intervals import Intervals, flatten

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.launches import own_work
+from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS, work_between_operators
+from pinchpoint.analysis.replay.blocking import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.analysis.replay.changes import (
     Change,
     DropDeviceOps,
@@ -31,13 +32,12 @@ from pinchpoint.analysis.replay.changes import (
     ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.graph import Graph
-from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.analysis.replay.limits import best_ns, done_elsewhere, limits_ns
 from pinchpoint.analysis.replay.merging import merged_ratio
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX
 from pinchpoint.analysis.replay.streams import stream_ids
 from pinchpoint.analysis.replay.taken import covered
-from pinchpoint.analysis.steps import steps
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 

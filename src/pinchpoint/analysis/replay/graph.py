@@ -1,6 +1,6 @@
 """The dependency graph that replay runs: calls in lane order, device work in stream order.
 
-Within a lane (:mod:`~pinchpoint.analysis.replay.lanes`) each call starts a recorded time after the
+Within a lane (see ``blocking``) each call starts a recorded time after the
 end of the one before it; that gap is host work.
 
 Every device operation starts at the latest of: its launch plus the launch latency; the end of its
@@ -15,15 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.launches import main_thread
-from pinchpoint.analysis.replay.blocking import Blocking
-from pinchpoint.analysis.replay.lanes import MAIN_LANE, NO_DEPENDENCY, Nodes, lanes_of
+from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.analysis.replay.blocking import MAIN_LANE, NO_DEPENDENCY, Blocking, Nodes, lanes_of
 from pinchpoint.analysis.replay.streams import constraints, free_from, typical_launch_latency_ns
 from pinchpoint.analysis.replay.taken import HostLeft
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
-from pinchpoint.trace.named import rows_named
+from pinchpoint.trace.names import rows_named
 
 LEAST_BATCH_WAIT_NS = 500_000  # taking a ready batch from a queue costs less, profiled
 LEAST_WAITING_RATIO = 0.03  # of all time; less is what taking large batches that are ready costs

@@ -9,16 +9,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import (
+from pinchpoint.analysis.costs import cost_of
+from pinchpoint.analysis.device.categories import (
     NO_CATEGORY,
     Category,
     by_distinct,
     category_of_device_ops,
 )
-from pinchpoint.analysis.costs import cost_of
-from pinchpoint.analysis.kernel_names import category_of_kernel_name
-from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
-from pinchpoint.analysis.roofs import spec_of
+from pinchpoint.analysis.device.kernel_names import category_of_kernel_name
+from pinchpoint.analysis.limits.roofs import spec_of
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.hardware.specs import DeviceSpec
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.distinct import distinct_rows

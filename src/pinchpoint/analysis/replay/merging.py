@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.costs import cost_of
-from pinchpoint.analysis.kernels import blocks_of_device_ops
-from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.analysis.limits.roofs import spec_of
 from pinchpoint.analysis.replay.limits import best_peak_flop_per_s
-from pinchpoint.analysis.roofs import spec_of
+from pinchpoint.analysis.tables.kernels import blocks_of_device_ops
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.hardware.specs import DeviceSpec
 from pinchpoint.trace import Trace, once_per_trace
 

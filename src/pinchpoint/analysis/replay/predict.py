@@ -7,15 +7,15 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import Category, category_of_device_ops
-from pinchpoint.analysis.launches import own_work
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.bound import device_ns, floored, sure_ns
 from pinchpoint.analysis.replay.changes import Change, MoveToOwnStream, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, made_of, range_ns
 from pinchpoint.analysis.replay.simulate import all_passes, simulate
-from pinchpoint.analysis.steps import Steps, steps
+from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.intervals import covered_before, flatten
 

@@ -11,8 +11,8 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.analysis.replay.graph import Graph
-from pinchpoint.analysis.replay.lanes import NO_DEPENDENCY
 
 PASSES = 3  # one from the recorded state, one to settle, one that counts
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.replay.lanes import NO_DEPENDENCY
+from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.trace import Table, Trace
 from pinchpoint.trace.arrays import Ints, Rows
 

@@ -20,9 +20,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.statistics.distributions import t_quantile, t_upper_tail
+from pinchpoint.bench.statistics.distributions import (
+    holm,
+    pairs_needed,
+    smallest_visible,
+    t_quantile,
+    t_upper_tail,
+)
 from pinchpoint.bench.statistics.intervals import mean_interval
-from pinchpoint.bench.statistics.power import holm, pairs_needed, smallest_visible
 
 Values = NDArray[np.float64]
 Verdict = Literal["regressed", "pass", "inconclusive"]

@@ -7,8 +7,7 @@ from time import perf_counter, perf_counter_ns
 import numpy as np
 
 from pinchpoint.bench.micro.backends.base import Backend, Block, Call, ClockState
-from pinchpoint.bench.micro.stopping import StoppingRule
-from pinchpoint.bench.micro.timing import Samples
+from pinchpoint.bench.micro.timing import Samples, StoppingRule
 from pinchpoint.monitor import reasons
 
 LEAST_WARMUP_S = 0.1  # clocks ramp over tens of milliseconds

@@ -9,8 +9,7 @@ from typing import Any
 from pinchpoint.bench.micro.backends import Backend, backend_named, backend_of, flat
 from pinchpoint.bench.micro.mistakes import judged
 from pinchpoint.bench.micro.sampling import sample_modes, sample_sustained, warm_up
-from pinchpoint.bench.micro.stopping import StoppingRule
-from pinchpoint.bench.micro.timing import Timing
+from pinchpoint.bench.micro.timing import StoppingRule, Timing
 from pinchpoint.hardware.dtypes import format_of
 from pinchpoint.hardware.specs import DeviceSpec, find_spec
 

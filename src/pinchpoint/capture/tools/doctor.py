@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from pinchpoint.capture.tools.nvidia import COUNTERS_FORBIDDEN, find
 from pinchpoint.monitor.environment import environment
-from pinchpoint.monitor.gpm import FIELDS
-from pinchpoint.monitor.nvml import NoDevices, NvmlSource
+from pinchpoint.monitor.nvml import FIELDS, NoDevices, NvmlSource
 
 State = Literal["ok", "note", "problem"]
 

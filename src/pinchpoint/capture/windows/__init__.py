@@ -6,9 +6,8 @@ from typing import Protocol
 
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows.all_threads import GlobalWindow
-from pinchpoint.capture.windows.jax import JaxWindow, XlaWindow
 from pinchpoint.capture.windows.nsys import NsysWindow
-from pinchpoint.capture.windows.recording import Recording
+from pinchpoint.capture.windows.recording import JaxWindow, Recording, XlaWindow
 from pinchpoint.capture.windows.torch import TorchWindow
 
 

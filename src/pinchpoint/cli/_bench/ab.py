@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli._bench.options import Measuring, Showing, Switch
-from pinchpoint.cli._bench.present import present
+from pinchpoint.cli._bench.options import Measuring, Showing, Switch, present
 from pinchpoint.cli.output import note, wrote
 from pinchpoint.errors import UsageError
 
@@ -130,7 +129,7 @@ def compare(what: Asked, deciding: Deciding, measuring: Measuring) -> "tuple[AbR
 
 def with_explanation(page: "ResultPage", arms: "tuple[Arm, Arm]", folder: Path) -> "ResultPage":
     """The page, and what the profiles of both arms say about the change."""
-    from pinchpoint.cli._bench.profiles import explain_regression
+    from pinchpoint.cli._bench.run import explain_regression
 
     change = explain_regression(arms, folder)
     if change is None:
@@ -218,3 +217,51 @@ def _words(commands: tuple[str, ...]) -> tuple[str, ...]:
     from pinchpoint.bench.ab.arms import split_command
 
     return split_command(commands[0]) if len(commands) == 1 else commands
+
+
+# ------------------------------------------------------------------------------------------------
+# ``pinchpoint bench calibrate``.
+
+
+def calibrate(
+    *command: str,
+    pairs: int = 10,
+    measuring: Measuring | None = None,
+    showing: Showing | None = None,
+) -> int:
+    """Compare a command with itself, to know the noise.
+
+    How noisy this machine is, and the smallest change that it can see:
+
+    pinchpoint bench calibrate -- python train.py
+
+    Parameters
+    ----------
+    command
+        The command and its arguments, after --.
+    pairs
+        Pairs of runs.
+    """
+    measuring, showing = measuring or Measuring(), showing or Showing()
+    from pinchpoint.bench.ab.result import calibration
+    from pinchpoint.bench.folders import utc_now
+    from pinchpoint.bench.measurement import measurement
+    from pinchpoint.bench.measures import MEASURES
+    from pinchpoint.bench.run import Arm
+    from pinchpoint.report.pages import calibration as calibration_page
+
+    if not command:
+        raise UsageError("which command?", hint="pinchpoint bench calibrate -- python train.py")
+    check_pairs(pairs)
+    asked = {"command": list(command), "pairs": pairs}
+    with measurement(
+        "calibrate", asked, measuring.output, keep_diff=measuring.keep_diff
+    ) as session:
+        arm = Arm("A", command)
+        arms = (arm, replace(arm, name="B"))
+        deciding = Deciding(pairs=pairs)
+        result = measure_arms(session, arms, deciding, measuring, stop_early=False)
+        done = calibration(result, MEASURES | measuring.custom(), utc_now())
+        wrote(session.finish(done))
+    present(done, calibration_page.page(done), showing)
+    return 0

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pinchpoint.cli._bench.ab import Deciding, measure_arms
-from pinchpoint.cli._bench.options import Measuring, Showing, Switch
-from pinchpoint.cli._bench.present import present
+from pinchpoint.cli._bench.options import Measuring, Showing, Switch, present
 from pinchpoint.cli._bench.run import measure
 from pinchpoint.cli.output import note, wrote
 from pinchpoint.errors import UsageError
@@ -146,7 +145,7 @@ def _explained(
     from pinchpoint.bench.folders import start_session
     from pinchpoint.bench.run import Arm
     from pinchpoint.cli._bench.ab import with_explanation
-    from pinchpoint.cli._bench.profiles import take_profile
+    from pinchpoint.cli._bench.run import take_profile
 
     output = measuring.output
     where = output.with_name(f"{output.name}-profile") if output else None

@@ -92,8 +92,8 @@ def op(
 
 def _timed(expression: str, setup: str, how: Sampling) -> "Timing":
     from pinchpoint.bench.measures import parse_percent
-    from pinchpoint.bench.micro.stopping import StoppingRule
     from pinchpoint.bench.micro.time_function import time_function
+    from pinchpoint.bench.micro.timing import StoppingRule
 
     rule = StoppingRule(
         precision=parse_percent(how.precision),

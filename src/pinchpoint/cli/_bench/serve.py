@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from pinchpoint.cli._bench.options import Showing, Switch
-from pinchpoint.cli._bench.present import present
+from pinchpoint.cli._bench.options import Showing, Switch, present
 from pinchpoint.cli.output import note, wrote
 from pinchpoint.errors import MeasurementInvalid, UsageError
 

@@ -13,12 +13,11 @@ from typing import Any
 
 from pinchpoint.errors import MissingExtra, UsageError
 from pinchpoint.hardware.ceilings import Ceilings, Measurement, Refused
-from pinchpoint.hardware.derive import derived_spec
 from pinchpoint.hardware.measure import products, streams, transfers
 from pinchpoint.hardware.measure.clocks import Clocks
 from pinchpoint.hardware.measure.limits import sift
 from pinchpoint.hardware.measure.timing import Machine
-from pinchpoint.hardware.specs import DeviceSpec, find_spec
+from pinchpoint.hardware.specs import DeviceSpec, derived_spec, find_spec
 
 Progress = Callable[[str], None]
 

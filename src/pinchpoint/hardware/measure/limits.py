@@ -5,8 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from pinchpoint.hardware.ceilings import Measurement, Refused
-from pinchpoint.hardware.derive import flop_per_cycle
-from pinchpoint.hardware.specs import DeviceSpec
+from pinchpoint.hardware.specs import DeviceSpec, flop_per_cycle
 
 TOLERANCE_RATIO = 1.02  # of timers and of rounded data sheets
 

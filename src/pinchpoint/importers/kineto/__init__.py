@@ -8,12 +8,16 @@ import re
 from pathlib import Path
 
 from pinchpoint.errors import HostileFile, UnreadableFile
-from pinchpoint.importers.kineto.arguments import read_arguments
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
-from pinchpoint.importers.kineto.document import Frame, close_events, open_events
-from pinchpoint.importers.kineto.lenient import Boundless
-from pinchpoint.importers.kineto.scanner import ScannerName, available, scan_events
-from pinchpoint.importers.kineto.text import Text
+from pinchpoint.importers.kineto.reading.document import Frame, close_events, open_events
+from pinchpoint.importers.kineto.reading.lenient import Boundless
+from pinchpoint.importers.kineto.reading.scanner import (
+    ScannerName,
+    available,
+    read_arguments,
+    scan_events,
+)
+from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.importers.open import Progress
 from pinchpoint.trace import Trace
 

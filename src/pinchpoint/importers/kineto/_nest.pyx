@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from pinchpoint.importers.kineto.nesting import MOST_CROSSED, NONE, TOLERANCE_NS, Nesting
+from pinchpoint.importers.kineto.reading.nesting import MOST_CROSSED, NONE, TOLERANCE_NS, Nesting
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -13,7 +13,7 @@ cdef int32_t NO_ROW = NONE
 
 
 def nest(rows, calls, Py_ssize_t threads):
-    """See :func:`pinchpoint.importers.kineto.nesting.nest`."""
+    """See :func:`pinchpoint.importers.kineto.reading.nesting.nest`."""
     cdef const int64_t[::1] start = rows.start
     cdef const int64_t[::1] end = rows.end
     cdef const int32_t[::1] thread = rows.thread

@@ -10,9 +10,9 @@ import os
 
 import numpy as np
 
-from pinchpoint.importers.kineto import fields
-from pinchpoint.importers.kineto.lenient import Status
-from pinchpoint.importers.kineto.scan import Chunk
+from pinchpoint.importers.kineto.reading import fields
+from pinchpoint.importers.kineto.reading.lenient import Status
+from pinchpoint.importers.kineto.reading.scan import Chunk
 
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -97,7 +97,7 @@ cdef fill_keys(Keys* keys, declared):
 
 
 cdef class NativeScanner:
-    """Scans in C; see :class:`pinchpoint.importers.kineto.scan.Scanner`."""
+    """Scans in C; see :class:`pinchpoint.importers.kineto.reading.scan.Scanner`."""
 
     cdef Keys event_keys
     cdef Keys argument_keys
@@ -177,7 +177,7 @@ cdef class NativeScanner:
         ]
 
     def scan(self, const uint8_t[::1] text, Py_ssize_t at, Py_ssize_t stop, Py_ssize_t limit):
-        """See :class:`pinchpoint.importers.kineto.scan.Scanner`."""
+        """See :class:`pinchpoint.importers.kineto.reading.scan.Scanner`."""
         cdef Bytes begin = &text[0]
         cdef Py_ssize_t position = at
         cdef int status

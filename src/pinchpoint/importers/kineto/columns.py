@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from pinchpoint.importers.kineto.fields import (
+from pinchpoint.importers.kineto.reading.fields import (
     ABSENT,
     COLUMNS,
     FORMS,
@@ -17,8 +17,8 @@ from pinchpoint.importers.kineto.fields import (
     PLACE,
     Lane,
 )
-from pinchpoint.importers.kineto.lenient import value_text
-from pinchpoint.importers.kineto.scan import Chunk, Place, Scanned
+from pinchpoint.importers.kineto.reading.lenient import value_text
+from pinchpoint.importers.kineto.reading.scan import Chunk, Place, Scanned
 from pinchpoint.trace import Names
 from pinchpoint.trace.arrays import Array, Mask
 

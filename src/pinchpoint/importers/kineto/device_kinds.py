@@ -3,7 +3,7 @@
 import re
 
 from pinchpoint.trace import DeviceKind, MemoryKind
-from pinchpoint.trace.call_names import collective_kind
+from pinchpoint.trace.kinds import collective_kind
 
 _COPY_CATEGORIES = ("gpu_memcpy", "Memcpy")
 _MEMSET_CATEGORIES = ("gpu_memset", "Memset")

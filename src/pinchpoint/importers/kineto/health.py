@@ -10,9 +10,9 @@ from pinchpoint.importers._captures import in_capture
 from pinchpoint.importers.health import Fact
 from pinchpoint.importers.kineto.clock import Clock
 from pinchpoint.importers.kineto.columns import Columns
-from pinchpoint.importers.kineto.document import Frame
-from pinchpoint.importers.kineto.rare import Rare
-from pinchpoint.importers.kineto.scan import Scanned
+from pinchpoint.importers.kineto.reading.document import Frame
+from pinchpoint.importers.kineto.reading.rare import Rare
+from pinchpoint.importers.kineto.reading.scan import Scanned
 from pinchpoint.trace import ApiKind, Device, DeviceKind, HostKind, Names, Table
 from pinchpoint.trace.arrays import Array
 

@@ -1,5 +1,6 @@
 """The tables of the host side: operators, steps, runtime calls."""
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -7,16 +8,56 @@ import numpy as np
 
 from pinchpoint.importers.kineto.clock import Clock, Spans
 from pinchpoint.importers.kineto.columns import Columns, Interned, known
-from pinchpoint.importers.kineto.fields import PLACE, Lane
-from pinchpoint.importers.kineto.host_kinds import STEP, host_kind
-from pinchpoint.importers.kineto.nesting import NONE, Rows
-from pinchpoint.importers.kineto.rare import Rare
-from pinchpoint.importers.kineto.recorder import sign_of_torch
-from pinchpoint.importers.kineto.scanner import ScannerName, nest
+from pinchpoint.importers.kineto.compiled import sign_of_torch
+from pinchpoint.importers.kineto.reading.fields import PLACE, Lane
+from pinchpoint.importers.kineto.reading.nesting import NONE, Rows
+from pinchpoint.importers.kineto.reading.rare import Rare
+from pinchpoint.importers.kineto.reading.scanner import ScannerName, nest
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.trace import HostKind, Names, Table, empty_table, table
 from pinchpoint.trace.arrays import Array
-from pinchpoint.trace.call_names import api_kind, without_version
+from pinchpoint.trace.kinds import api_kind, without_version
+
+# ------------------------------------------------------------------------------------------------
+# What a host event is, from its category and name.
+
+
+STEP = re.compile(r"ProfilerStep#(\d+)")
+
+_MODULE_PREFIX = "nn.Module: "
+# torch wraps each phase of compilation in a record_function of this form.
+_TIMED_COMPILATION = "(dynamo_timed)"
+# Files whose functions run only while something is compiled. Their neighbours that also run in
+# every step (eval_frame, compile_fx, triton_heuristics) are left out.
+_COMPILER_FILE = re.compile(
+    r"(?:^|/)(?:torch/_dynamo/(?:convert_frame|symbolic_convert|output_graph|bytecode_analysis)\.py"
+    r"|torch/_inductor/(?:graph|scheduler|lowering|async_compile)\.py|torch/_inductor/codegen/"
+    r"|triton/(?:compiler|backends)/)"
+)
+# Ranges that torch writes with the category of an operator: before 2022 all of them, and still
+# those around code that dynamo compiled, which is execution.
+_ANNOTATION = re.compile(
+    r"ProfilerStep#|enumerate\(|Optimizer\.\w+#|#+ |Torch-Compiled Region|Pregraph bytecode"
+    r"|TorchDynamo Cache Lookup|DistributedDataParallel\.|FullyShardedDataParallel\."
+)
+
+_OPERATOR_CATEGORIES = ("cpu_op", "Operator")
+
+
+def host_kind(category: str, name: str) -> HostKind:
+    """The kind of a host event."""
+    match category:
+        case "overhead":
+            return HostKind.OVERHEAD
+        case "python_function":
+            if name.startswith(_MODULE_PREFIX):
+                return HostKind.MODULE
+            return HostKind.COMPILE if _COMPILER_FILE.search(name) else HostKind.PYTHON
+    if name.endswith(_TIMED_COMPILATION):
+        return HostKind.COMPILE
+    if category in _OPERATOR_CATEGORIES:
+        return HostKind.ANNOTATION if _ANNOTATION.match(name) else HostKind.OPERATOR
+    return HostKind.ANNOTATION
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pinchpoint.importers.kineto.columns import Columns
-from pinchpoint.importers.kineto.fields import (
+from pinchpoint.importers.kineto.reading.fields import (
     ABSENT,
     CATEGORY_LANES,
     LANE_COLUMNS,

@@ -1,11 +1,14 @@
 """Host threads: pairs of process and thread ids become positions in ``Trace.threads``."""
 
+import re
+
 import numpy as np
 
-from pinchpoint.importers.kineto.columns import used_in_order
-from pinchpoint.importers.kineto.lenient import value_text
-from pinchpoint.importers.kineto.rare import Rare, thread_label
-from pinchpoint.importers.kineto.scan import Place
+from pinchpoint.importers.kineto.columns import Columns, used_in_order
+from pinchpoint.importers.kineto.reading.fields import Lane
+from pinchpoint.importers.kineto.reading.lenient import value_text
+from pinchpoint.importers.kineto.reading.rare import Rare, device_in, thread_label
+from pinchpoint.importers.kineto.reading.scan import Place
 from pinchpoint.trace import Thread
 from pinchpoint.trace.arrays import Array
 
@@ -48,3 +51,55 @@ def place_text(place: Place) -> tuple[str, str]:
     """Process and thread as text; empty where the event does not say."""
     process, thread = place
     return value_text(process or b""), value_text(thread or b"")
+
+
+# ------------------------------------------------------------------------------------------------
+# Chrome traces of JAX and TensorFlow: no categories, and the device's streams as threads.
+#
+# Their full form is the ``.xplane.pb`` file beside them. Here only what runs on a stream, or on
+# the one line of a TPU's operations, moves to the device's side; the other lines of a device
+# repeat it (modules, steps, operations).
+
+
+OF_A_TPU = "XLA Ops"  # a line of a device without streams
+_STREAM = "Stream"
+_DEVICE = re.compile(r"/device:\w+:(\d{1,5})$")
+
+
+def device_number(process_name: str | None) -> int | None:
+    """The number in ``/device:GPU:0``; None for other processes."""
+    found = _DEVICE.match(process_name or "")
+    return int(found[1]) if found else None
+
+
+def lines_of_devices(rare: Rare) -> dict[tuple[int, int | None], str]:
+    """What runs on each line of each device: a stream, or all of a TPU, which has none."""
+    found = {}
+    for (process, thread), labels in rare.thread_labels.items():
+        number = device_number(rare.process_names.get(process))
+        if number is None:
+            continue
+        if any(label.startswith(_STREAM) for label in labels):
+            found[number, device_in(thread)] = _STREAM
+        elif OF_A_TPU in labels:
+            found[number, device_in(thread)] = OF_A_TPU
+    return found
+
+
+def move_streams(columns: Columns, rare: Rare) -> None:
+    """Take the rows of device processes out of the host's lane, and keep those of streams."""
+    if not any(device_number(name) is not None for name in rare.process_names.values()):
+        return
+    lines = lines_of_devices(rare)
+    of_tpus = {number for (number, _), line in lines.items() if line == OF_A_TPU}
+    with_streams = {number for (number, _), line in lines.items() if line == _STREAM}
+    lanes = np.full(len(columns.places) + 1, Lane.HOST, np.int64)
+    for position, place in enumerate(columns.places):
+        process, thread = place_text(place)
+        number = device_number(rare.process_names.get(process))
+        if number is None:
+            continue
+        kept = OF_A_TPU if number in of_tpus - with_streams else _STREAM
+        line = lines.get((number, device_in(thread)))
+        lanes[position] = Lane.DEVICE if line == kept else Lane.IGNORED
+    columns.move_host_rows(lanes)

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._unpacked import unpacked
+from pinchpoint.importers._archives import unpacked
 from pinchpoint.importers.ncu.assemble import FORMAT, assemble
 from pinchpoint.importers.ncu.csv_pages import looks_like_csv, read_csv
+from pinchpoint.importers.ncu.display_names import looks_like_text, read_text
 from pinchpoint.importers.ncu.report_file import MAGIC, read_report
-from pinchpoint.importers.ncu.text_page import looks_like_text, read_text
 from pinchpoint.trace import Trace
 
 __all__ = ["FORMAT", "claims", "read"]

@@ -9,16 +9,7 @@ import numpy as np
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.ncu.launch import Launch, Launches
-from pinchpoint.trace import (
-    Device,
-    ExpertNote,
-    Names,
-    ProfiledLaunch,
-    Source,
-    Table,
-    Trace,
-    table,
-)
+from pinchpoint.trace import Device, ExpertNote, Names, ProfiledLaunch, Source, Table, Trace, table
 
 FORMAT = "ncu"
 _DEVICES = 1 << 20  # numbers that a machine may have

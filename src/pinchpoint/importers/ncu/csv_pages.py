@@ -12,8 +12,15 @@ from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.ncu.display_names import metric_of
-from pinchpoint.importers.ncu.launch import Launch, Launches, RuleResult
-from pinchpoint.importers.ncu.values import decimal_sign, is_nothing, number, triple
+from pinchpoint.importers.ncu.launch import (
+    Launch,
+    Launches,
+    RuleResult,
+    decimal_sign,
+    is_nothing,
+    number,
+    triple,
+)
 
 _ABOUT = {
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context",

@@ -1,5 +1,7 @@
 """What every form of an ncu report is read into: launches with metrics and rule results."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -39,3 +41,85 @@ class Launches:
     launches: tuple[Launch, ...]
     cut: int = 0  # rows or blocks that are cut off
     version: str | None = None  # of ncu
+
+
+# ------------------------------------------------------------------------------------------------
+# Numbers as ncu prints them: thousands separators, and the decimal sign of the user's locale.
+
+
+_NOTHING = {"", "nan", "-nan", "no data", "n/a", "(!) n/a", "(!) nan", "inf", "-inf"}
+_NO_MEASUREMENT = 1e30  # a launch of a day that moved 1e18 bytes/s stays far below, in any unit
+_GROUPS = "\u00a0\u202f '’"  # how locales group digits besides comma and point
+_PLAIN = re.compile(r"^-?[\d.,\u00a0\u202f '’]*\d(?:[eE][+-]?\d+)?$")
+_TRIPLE = re.compile(r"^\(? *(\d+)[,x ] *(\d+)[,x ] *(\d+) *\)?$")
+
+# Marks of a decimal sign: something that a group separator never does.
+_POINT = re.compile(r"\d,\d{3}\.\d|^-?\d+\.(\d{1,2}|\d{4,})$|^-?0\.\d+$|^-?\d{4,}\.\d+$")
+_COMMA = re.compile(r"\d\.\d{3},\d|^-?\d+,(\d{1,2}|\d{4,})$|^-?0,\d+$|^-?\d{4,},\d+$")
+
+
+def decimal_sign(values: Iterable[str]) -> str:
+    """``.`` or ``,``: the decimal sign that most of a file's values speak for.
+
+    ``117.344`` alone may be a hundred and seventeen thousand; ``0.48`` and ``1,234.5`` may not.
+    """
+    points = commas = 0
+    for value in values:
+        if _POINT.search(value):
+            points += 1
+        elif _COMMA.search(value):
+            commas += 1
+    return "," if commas > points else "."
+
+
+def number(text: str, decimal: str) -> float | None:
+    """The number in a cell, or None for words and for nothing."""
+    bare = text.strip()
+    if bare.lower() in _NOTHING or not _PLAIN.match(bare):
+        return None
+    group = "," if decimal == "." else "."
+    for sign in (group, *_GROUPS):
+        bare = bare.replace(sign, "")
+    try:
+        value = float(bare.replace(decimal, "."))
+    except ValueError:
+        return None
+    return value if abs(value) < _NO_MEASUREMENT else None
+
+
+def is_nothing(text: str) -> bool:
+    """Whether a cell says that there is no value."""
+    return text.strip().lower() in _NOTHING
+
+
+def triple(text: str) -> tuple[int, int, int] | None:
+    """A grid or block size: ``(2, 66, 1)``."""
+    match = _TRIPLE.match(text.strip())
+    if match is None or any(len(part) > 10 for part in match.groups()):
+        return None
+    x, y, z = (int(part) for part in match.groups())
+    return x, y, z
+
+
+def unit_of(metric: str) -> str:
+    """The base unit of a metric, by its name; reports hold values without units."""
+    if metric.endswith(("_pct", ".pct")) or ".pct_of_" in metric:
+        return "%"
+    if metric.endswith(".per_second"):
+        return _per_second(metric)
+    if metric.endswith(".peak_sustained") or ".per_cycle" in metric or metric.endswith(".ratio"):
+        return ""
+    if "time_duration" in metric:
+        return "ns"
+    base = metric.split("__", 1)[-1]
+    if base.startswith("bytes") or "_bytes" in base:
+        return "byte"
+    return (
+        "cycle" if "cycles_" in base and metric.endswith((".sum", ".avg", ".max", ".min")) else ""
+    )
+
+
+def _per_second(metric: str) -> str:
+    if "cycles_" in metric:
+        return "hz"
+    return "byte/s" if "bytes" in metric else "1/s"

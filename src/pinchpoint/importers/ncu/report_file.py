@@ -13,8 +13,7 @@ from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers._wire import FIXED32, FIXED64, VARINT, Field, Malformed, fields
-from pinchpoint.importers.ncu.launch import Launch, Launches, RuleResult
-from pinchpoint.importers.ncu.values import unit_of
+from pinchpoint.importers.ncu.launch import Launch, Launches, RuleResult, unit_of
 
 MAGIC = b"NVR\x00"
 _VERSION = 7

@@ -2,16 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from pinchpoint.importers._captures import in_capture
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.nsys import device_table, host_table
-from pinchpoint.importers.nsys.database import Database
+from pinchpoint.importers.nsys.database import Database, read_strings
 from pinchpoint.importers.nsys.device import DeviceRows, read_device_rows
-from pinchpoint.importers.nsys.gpu_metrics import read_counters
 from pinchpoint.importers.nsys.host import (
     Calls,
     read_api_calls,
@@ -19,14 +19,175 @@ from pinchpoint.importers.nsys.host import (
     read_overhead,
     read_samples,
 )
-from pinchpoint.importers.nsys.lost_work import lost_launches, unread_tables
+from pinchpoint.importers.nsys.host_table import ProcessKeys, ThreadIndex, pid_of
 from pinchpoint.importers.nsys.nccl import read_payloads
 from pinchpoint.importers.nsys.nvtx import Ranges, find_steps, read_ranges
-from pinchpoint.importers.nsys.processes import ProcessKeys, ThreadIndex, pid_of
 from pinchpoint.importers.nsys.session import Session, read_session, thread_labels
-from pinchpoint.importers.nsys.strings import read_strings
-from pinchpoint.importers.nsys.sync import read_flows
-from pinchpoint.trace import Device, Names, Source, Table, Trace
+from pinchpoint.trace import (
+    ApiKind,
+    Device,
+    DeviceKind,
+    FlowKind,
+    Names,
+    Source,
+    Table,
+    Trace,
+    table,
+)
+from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.distinct import distinct_rows
+
+# ------------------------------------------------------------------------------------------------
+# Samples of GPU metrics, taken with ``--gpu-metrics-devices``.
+
+
+_SANE_NS = 2**61
+
+
+def read_counters(database: Database, names: Names, origin: int) -> Table | None:
+    """GPU metric samples; None if none were taken. The names keep their unit, as nsys has them."""
+    found = database.integers(
+        "GPU_METRICS", ("timestamp", "rawTimestamp", "typeId", "metricId", "value")
+    )
+    time = found.get("timestamp", found.get("rawTimestamp"))
+    if time is None or not {"typeId", "metricId", "value"} <= set(found):
+        return None
+    known = {
+        (type_id, metric_id): str(name)
+        for type_id, metric_id, name in database.rows(
+            "TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName")
+        )
+    }
+    distinct, which = distinct_rows(found["typeId"].values, found["metricId"].values)
+    texts = [known.get((t, m), f"GPU metric {m}") for t, m in distinct.tolist()]
+    name = np.array(names.ids_of(texts), np.int32).reshape(-1)[which]
+    keep = ~time.missing & ~found["value"].missing & (np.abs(time.values) < _SANE_NS)
+    order = np.flatnonzero(keep)
+    order = order[np.argsort(time.values[order], kind="stable")]
+    return table(
+        "counters",
+        {
+            "time_ns": time.values[order] - origin,
+            "name": name[order],
+            "value": found["value"].values[order].astype(np.float64),
+            "device": found["typeId"].values[order] & 0xFF,
+        },
+    )
+
+
+# ------------------------------------------------------------------------------------------------
+# Waits between streams and of the host, as CUPTI reports them.
+
+
+NONE = -1
+_STREAM_WAIT = 2  # syncType: a stream waits for an event; the host does not
+
+
+def read_flows(database: Database, process: ProcessKeys, origin: int) -> Table | None:
+    """Waits as CUPTI reports them; None if synchronisation was not recorded.
+
+    A stream that waits for an event is joined with the record of that event, by the id of the
+    synchronisation where the file has one (event handles are reused).
+    """
+    found = database.integers(
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        ("start", "end", "deviceId", "streamId", "globalPid", "syncType", "eventSyncId"),
+    )
+    if not {"start", "end", "syncType"} <= set(found):
+        return None
+    start, end = found["start"].filled(NONE), found["end"].filled(NONE)
+    sane = (start >= 0) & (end >= start) & (end < _SANE_NS)
+    column = {k: v.filled(NONE)[sane] for k, v in found.items()}
+    order = np.argsort(column["start"], kind="stable")
+    column = {k: v[order] for k, v in column.items()}
+    count = len(order)
+    waits = column["syncType"] == _STREAM_WAIT
+    recorded = _records(database, process, column, count)
+    stream = column.get("streamId", np.full(count, NONE))
+    stream = np.where(stream >= 2**32 - 1, NONE, stream)
+    device = column.get("deviceId", np.full(count, NONE))
+    return table(
+        "flows",
+        {
+            "start_ns": column["start"] - origin,
+            "end_ns": column["end"] - origin,
+            "kind": np.where(waits, FlowKind.EVENT_WAIT, FlowKind.DEVICE_SYNC),
+            "from_correlation": recorded,
+            "to_stream": stream,
+            "device": device,
+        },
+        {
+            "from_correlation": (recorded == NONE) | ~waits,
+            "to_stream": stream == NONE,
+            "device": device == NONE,
+        },
+    )
+
+
+def _records(database: Database, process: ProcessKeys, waits: dict[str, Ints], count: int) -> Ints:
+    """Correlation of the event record that each wait depends on, or -1."""
+    joined = np.full(count, NONE, np.int64)
+    events = database.integers(
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT", ("globalPid", "correlationId", "eventSyncId")
+    )
+    if "eventSyncId" not in waits or not {"correlationId", "eventSyncId"} <= set(events):
+        return joined
+    sync, correlation = events["eventSyncId"].filled(NONE), events["correlationId"].filled(NONE)
+    pid = events["globalPid"].filled(NONE) if "globalPid" in events else np.full(len(sync), NONE)
+    keys = process.keyed(pid_of(pid), sync)
+    order = np.argsort(keys, kind="stable")
+    wait_pid = pid_of(waits.get("globalPid", np.full(count, NONE)))
+    asked = process.keyed(wait_pid, waits["eventSyncId"])
+    place = np.minimum(np.searchsorted(keys[order], asked), max(len(order) - 1, 0))
+    if len(order):
+        hit = (keys[order][place] == asked) & (waits["eventSyncId"] >= 0)
+        joined[hit] = process.keyed(pid_of(pid), correlation)[order][place[hit]]
+    return joined
+
+
+# ------------------------------------------------------------------------------------------------
+# What an export should hold by its own account and does not.
+
+
+MOST_LOST_RATIO = 0.5  # of launches without a device operation: the device side is unusable
+_NEWER_FORM = re.compile(r"(CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS)_V\d+")
+
+
+def unread_tables(database: Database) -> Iterator[Fact]:
+    """Tables whose name says that they are a newer form of one that is read."""
+    unread = sorted(name for name in database.columns if _NEWER_FORM.fullmatch(name))
+    if unread:
+        yield Fact("tables-unread", len(unread), f"tables of an unknown form: {', '.join(unread)}")
+
+
+def lost_launches(calls: Table | None, ops: Table | None, names: Names) -> Iterator[Fact]:
+    """Launches of kernels and graphs without device work, beside those into a captured graph."""
+    if calls is None or not len(calls):
+        return
+    launch = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
+    launch &= ~in_capture(calls, names)
+    answered = np.zeros(len(calls), np.bool_)
+    if ops is not None and len(ops):
+        answered[ops["api_call"][ops.known("api_call")]] = True
+    lost = np.flatnonzero(launch & ~answered)
+    if not len(lost):
+        return
+    what = "launches-lost"
+    if len(lost) > MOST_LOST_RATIO * launch.sum():
+        what = _instead(ops, len(lost))
+    yield Fact(what, len(lost), time_ns=int(calls["start_ns"][lost[0]]))
+
+
+def _instead(ops: Table | None, lost: int) -> str:
+    """What it means that most launches have no device work: by what ran in their place."""
+    if ops is None or not np.isin(ops["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE)).any():
+        return "kernels-not-recorded"
+    unlinked = ~ops.known("api_call")
+    if unlinked.sum() < lost / 2:
+        return "device-activity-lost"
+    alike = len(np.unique(ops.filled("correlation", 0)[unlinked])) == 1
+    return "links-missing" if alike else "device-far-behind"
+
 
 # nsys warns of each kind of event that was asked for and did not occur: graphics, mostly
 _IRRELEVANT = re.compile(r"^No (?!CUDA|NVTX).* events collected")

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from pinchpoint.importers.nsys.database import Column, Database
-from pinchpoint.importers.nsys.processes import pid_of
-from pinchpoint.importers.nsys.strings import Strings, interned
+from pinchpoint.importers.nsys.database import Column, Database, Strings, interned
+from pinchpoint.importers.nsys.host_table import pid_of
 from pinchpoint.trace import DeviceKind, MemoryKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, NameIds
-from pinchpoint.trace.call_names import collective_kind
 from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.kinds import collective_kind
 
 NONE = -1
 _SANE_NS = 2**61  # times beyond it are damage, and would overflow in sums

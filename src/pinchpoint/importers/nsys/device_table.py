@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.importers.nsys.device import NONE, DeviceRows
-from pinchpoint.importers.nsys.host_table import ApiTable, HostTable
-from pinchpoint.importers.nsys.processes import ProcessKeys, ThreadIndex
+from pinchpoint.importers.nsys.host_table import ApiTable, HostTable, ProcessKeys, ThreadIndex
 from pinchpoint.trace import DeviceKind, HostKind, Names, Table, empty_table, table
 from pinchpoint.trace.arrays import Array, Ints
 from pinchpoint.trace.distinct import distinct_rows

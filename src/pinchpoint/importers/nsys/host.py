@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.importers.nsys.database import Column, Database
-from pinchpoint.importers.nsys.strings import Strings, interned
+from pinchpoint.importers.nsys.database import Column, Database, Strings, interned
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, NameIds
-from pinchpoint.trace.call_names import api_kind, without_version
+from pinchpoint.trace.kinds import api_kind, without_version
 
 NONE = -1
 

@@ -4,8 +4,7 @@ import json
 import struct
 from collections.abc import Iterator
 
-from pinchpoint.importers.nsys.database import Database
-from pinchpoint.importers.nsys.strings import Strings
+from pinchpoint.importers.nsys.database import Database, Strings
 
 _HEADER = struct.Struct("<IIIIQQ")  # domain, -, schema, -, payload bytes, all bytes
 

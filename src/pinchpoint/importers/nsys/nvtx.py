@@ -6,8 +6,7 @@ from itertools import compress
 
 import numpy as np
 
-from pinchpoint.importers.nsys.database import Database
-from pinchpoint.importers.nsys.strings import Strings
+from pinchpoint.importers.nsys.database import Database, Strings
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, Mask, NameIds
 

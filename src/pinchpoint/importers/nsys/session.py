@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pinchpoint.importers.nsys.database import Database
-from pinchpoint.importers.nsys.strings import Strings
+from pinchpoint.importers.nsys.database import Database, Strings
 from pinchpoint.trace import Device
 
 # The only settings that are kept: the capture's metadata also holds the whole environment, the

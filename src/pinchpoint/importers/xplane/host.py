@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pinchpoint.importers._rows import Row, table_of_rows
+from pinchpoint.importers._compiled_ops import Row, table_of_rows
 from pinchpoint.importers.xplane.space import Event
 from pinchpoint.trace import HostKind, Names, Table, table
-from pinchpoint.trace.call_names import api_kind
+from pinchpoint.trace.kinds import api_kind
 from pinchpoint.trace.nesting import NO_ROW, innermost, nest, nesting_order
 
 _CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w*")

@@ -6,8 +6,15 @@ from typing import Any
 
 from pinchpoint.bench.ab.result import AbResult, MeasureResult
 from pinchpoint.report.blocks import Table
-from pinchpoint.report.pages.figures import change, change_range, figure
-from pinchpoint.report.pages.result import Case, Outcome, ResultPage, table
+from pinchpoint.report.pages.result import (
+    Case,
+    Outcome,
+    ResultPage,
+    change,
+    change_range,
+    figure,
+    table,
+)
 
 _OUTCOMES: dict[str | None, Outcome] = {
     "regressed": "fail",

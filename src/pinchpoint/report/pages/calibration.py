@@ -1,6 +1,6 @@
 """The page of a calibration: what this machine can see."""
 
-from pinchpoint.bench.ab.calibrate import Calibration
+from pinchpoint.bench.ab.result import Calibration
 from pinchpoint.report.blocks import Table
 from pinchpoint.report.pages.result import ResultPage, table
 

@@ -1,12 +1,10 @@
 """The pages of the regression gate and of a benchmark's history."""
 
 from pinchpoint.bench.baselines import Baseline, Entry
-from pinchpoint.bench.baselines.check import CheckItem, CheckResult
-from pinchpoint.bench.baselines.history import levels
+from pinchpoint.bench.baselines.check import CheckItem, CheckResult, levels
 from pinchpoint.report.blocks import Table
 from pinchpoint.report.pages import ab as ab_page
-from pinchpoint.report.pages.figures import change, figure
-from pinchpoint.report.pages.result import Case, Outcome, ResultPage, table
+from pinchpoint.report.pages.result import Case, Outcome, ResultPage, change, figure, table
 
 _OUTCOMES: dict[str, Outcome] = {
     "regressed": "fail",

@@ -6,9 +6,8 @@ from pinchpoint.compare.changed_rows import ChangedRow
 from pinchpoint.compare.profiles import ChangedPart, ProfileComparison
 from pinchpoint.compare.results import ResultComparison
 from pinchpoint.report.blocks import Table
-from pinchpoint.report.pages.figures import change as percent_change
-from pinchpoint.report.pages.figures import figure, range_of
-from pinchpoint.report.pages.result import ResultPage, table
+from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
+from pinchpoint.report.pages.result import change as percent_change
 from pinchpoint.report.quantity import duration
 
 ROWS = 15

@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pinchpoint.bench.experiments.ledger import Experiment
+from pinchpoint.bench.experiments.experiment import Experiment
 from pinchpoint.report.blocks import Table
-from pinchpoint.report.pages.figures import change, change_range
-from pinchpoint.report.pages.result import ResultPage, table
+from pinchpoint.report.pages.result import ResultPage, change, change_range, table
 
 
 def page(experiments: Sequence[Experiment], title: str) -> ResultPage:

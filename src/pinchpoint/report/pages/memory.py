@@ -20,7 +20,7 @@ from pinchpoint.report.blocks import (
     Text,
     Title,
 )
-from pinchpoint.report.memory_document import (
+from pinchpoint.report.documents.memory import (
     Change,
     DeviceMemory,
     FailureItem,

@@ -19,13 +19,13 @@ from pinchpoint.report.blocks import (
     Text,
     Title,
 )
-from pinchpoint.report.clean import clean
-from pinchpoint.report.document import Report, ResultTable
-from pinchpoint.report.mean_words import mean_sentences
+from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.tables.columns import numeric, shown_value
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.closing import closing_sentence
+from pinchpoint.report.words.mean import mean_sentences
 
 _TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
 

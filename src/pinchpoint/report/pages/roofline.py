@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.roofline import FAR_FROM_BOTH_ROOFS
+from pinchpoint.analysis.limits.roofline import FAR_FROM_BOTH_ROOFS
 from pinchpoint.hardware.ceilings import Ceilings, Measurement, Refused
 from pinchpoint.report.blocks import Block, Fact, Gap, Items, Page, Table, Text, Title
+from pinchpoint.report.documents.roofline import PointInfo, RoofInfo, RooflineDocument
 from pinchpoint.report.quantity import duration, number, percent, rate
-from pinchpoint.report.roofline_document import PointInfo, RoofInfo, RooflineDocument
 from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
 
 _ROWS = 20

@@ -6,8 +6,7 @@ from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
 from pinchpoint.monitor.environment import redacted_command
 from pinchpoint.report.blocks import Table
-from pinchpoint.report.pages.figures import figure, range_of
-from pinchpoint.report.pages.result import ResultPage, table
+from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
 
 
 def page(result: BenchResult) -> ResultPage:

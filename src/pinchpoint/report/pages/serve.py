@@ -3,8 +3,7 @@
 from pinchpoint.bench.metrics import RunMetrics, Summary
 from pinchpoint.bench.result import BenchResult, across_runs
 from pinchpoint.report.blocks import Table
-from pinchpoint.report.pages.figures import figure
-from pinchpoint.report.pages.result import ResultPage, table
+from pinchpoint.report.pages.result import ResultPage, figure, table
 
 _KINDS = {
     "ttft": "first token (TTFT)",

@@ -4,7 +4,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.call_tree import NO_NODE, CallTree
+from pinchpoint.analysis.tables.call_tree import NO_NODE, CallTree
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, percent
 from pinchpoint.trace import Trace

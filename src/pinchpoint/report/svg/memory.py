@@ -5,11 +5,9 @@ from html import escape
 
 import numpy as np
 
-from pinchpoint.analysis.memory.heap import Heap
-from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.owners import Category
-from pinchpoint.analysis.memory.phases import Phase
-from pinchpoint.analysis.memory.timeline import Node, Timeline
+from pinchpoint.analysis.memory.history import Heap, History, Node, Timeline
+from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.phases import Phase
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import size
 from pinchpoint.report.words.memory import CATEGORY_WORDS

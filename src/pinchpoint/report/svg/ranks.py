@@ -2,8 +2,8 @@
 
 from html import escape
 
+from pinchpoint.report.documents.ranks import HeatMap, TimelineItem
 from pinchpoint.report.quantity import duration
-from pinchpoint.report.ranks.document import HeatMap, TimelineItem
 
 WIDTH = 1000
 WIDEST_CELL = 48  # a few steps are not drawn as bands

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10, sqrt
 
+from pinchpoint.report.documents.roofline import PointInfo, RoofInfo, RooflineDocument
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, number, percent, rate
-from pinchpoint.report.roofline_document import PointInfo, RoofInfo, RooflineDocument
 
 WIDTH, HEIGHT = 900, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 104, 24, 40, 56

@@ -1,18 +1,189 @@
 """The tables of the document: what operators, kernels, functions and modules cost."""
 
-from pinchpoint.analysis.kernels import KernelRow, kernels
-from pinchpoint.analysis.module_memory import kept_bytes_per_call
-from pinchpoint.analysis.modules import ModuleRow, modules
-from pinchpoint.analysis.not_recorded import NotRecorded
-from pinchpoint.analysis.operators import OperatorRow, operators
-from pinchpoint.analysis.source_table import SourceRow, source_table
-from pinchpoint.report.document import ResultTable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.device.collectives import Collectives, collectives
+from pinchpoint.analysis.device.short_names import short_kernel_name
+from pinchpoint.analysis.limits.counter_issues import Examined, examined_launches
+from pinchpoint.analysis.run.telemetry import SampledRow, sampled_metrics, sampled_sentences
+from pinchpoint.analysis.steps.in_steps import NotRecorded, judged_steps
+from pinchpoint.analysis.tables.call_tree import SourceRow, source_table
+from pinchpoint.analysis.tables.compiled_programs import (
+    CompiledModule,
+    CompiledOp,
+    compiled_modules,
+    compiled_ops,
+)
+from pinchpoint.analysis.tables.kernels import KernelRow, kernels
+from pinchpoint.analysis.tables.modules import ModuleRow, kept_bytes_per_call, modules
+from pinchpoint.analysis.tables.operators import OperatorRow, operators
+from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.tables import time as time_tables
-from pinchpoint.report.tables.collectives import collective_table
 from pinchpoint.report.tables.columns import Column, result_table
-from pinchpoint.report.tables.compiled import compiled_module_table, compiled_op_table
-from pinchpoint.report.tables.counters import profiled_table, sampled_table
 from pinchpoint.trace import Trace
+
+# ------------------------------------------------------------------------------------------------
+# Tables of compiled programs and their operations.
+
+
+_NOTE = "Whole recording, all devices; an operation that contains others counts them too."
+
+
+def compiled_op_table(trace: Trace) -> ResultTable | None:
+    """Operations by time; None where the recording names none."""
+    rows = compiled_ops(trace)
+    if not rows:
+        return None
+    whole = sum(r.total_ns for r in rows)
+    columns: list[Column[CompiledOp]] = [
+        Column("op", "operation", "", lambda r: r.op),
+        Column("total_ns", "total", "ns", lambda r: r.total_ns),
+        Column("share", "share", "ratio", lambda r: r.total_ns / whole if whole else None),
+        Column("calls", "calls", "count", lambda r: r.calls),
+        Column("category", "kind", "", lambda r: r.category),
+        Column("module", "program", "", lambda r: r.module),
+    ]
+    if any(r.flops_per_s is not None for r in rows):
+        columns.append(Column("flops_per_s", "rate", "flop/s", lambda r: r.flops_per_s))
+    if any(r.bytes_per_s is not None for r in rows):
+        columns.append(Column("bytes_per_s", "traffic", "bytes/s", lambda r: r.bytes_per_s))
+    if any(r.source for r in rows):
+        columns.append(Column("source", "compiled from", "", lambda r: r.source))
+    return result_table("compiled_ops", "Compiled operations", tuple(columns), rows, _NOTE)
+
+
+def compiled_module_table(trace: Trace) -> ResultTable | None:
+    """Programs by time."""
+    rows = compiled_modules(trace)
+    if not rows:
+        return None
+    whole = sum(r.total_ns for r in rows)
+    columns: tuple[Column[CompiledModule], ...] = (
+        Column("module", "program", "", lambda r: r.name or "not named"),
+        Column("total_ns", "total", "ns", lambda r: r.total_ns),
+        Column("share", "share", "ratio", lambda r: r.total_ns / whole if whole else None),
+        Column("ops", "operations", "count", lambda r: r.ops),
+        Column("calls", "runs of them", "count", lambda r: r.calls),
+    )
+    return result_table("compiled_modules", "Compiled programs", columns, rows, _NOTE)
+
+
+# ------------------------------------------------------------------------------------------------
+# The tables of hardware counters and of what was sampled beside the recording.
+
+
+def profiled_table(trace: Trace) -> ResultTable | None:
+    """Profiled launches, longest first; None where nothing was profiled."""
+    if trace.kernel_counters is None or not len(trace.kernel_counters):
+        return None
+    rows = sorted(examined_launches(trace), key=lambda e: -(e.facts.duration_ns or 0.0))
+    columns: tuple[Column[Examined], ...] = (
+        Column("name", "kernel", "", lambda e: short_kernel_name(e.launch.name)),
+        Column("time_ns", "time", "ns", _time_ns),
+        Column("bound", "bound by", "", lambda e: e.point.bound),
+        Column("roof_ratio", "of its roof", "ratio", lambda e: e.point.roof_ratio),
+        Column("issues", "what holds it back", "", lambda e: ", ".join(i.id for i in e.issues)),
+        Column("launch", "launch", "count", lambda e: e.launch.number),
+        Column("full_name", "full name", "", lambda e: e.launch.name),
+    )
+    note = "Times are those of the profiler, which fixes clocks and empties caches before a launch."
+    return result_table("profiled", "Profiled kernels", columns, rows, note)
+
+
+def _time_ns(examined: Examined) -> int | None:
+    lasted = examined.facts.duration_ns
+    return None if lasted is None else round(lasted)
+
+
+def sampled_table(trace: Trace) -> ResultTable | None:
+    """Spreads by device and metric; None without telemetry."""
+    rows = sampled_metrics(trace)
+    if not rows:
+        return None
+    columns: tuple[Column[SampledRow], ...] = (
+        Column("device", "device", "", lambda r: "host" if r.device is None else str(r.device)),
+        Column("metric", "metric", "", lambda r: r.label),
+        Column("median", "median", "", lambda r: _rounded(r.median)),
+        Column("least", "least", "", lambda r: _rounded(r.least)),
+        Column("most", "most", "", lambda r: _rounded(r.most)),
+        Column("unit", "unit", "", lambda r: r.unit),
+        Column("looks", "samples", "count", lambda r: r.looks),
+        Column("id", "name", "", lambda r: r.metric),
+    )
+    said = " ".join(f"{text[:1].upper()}{text[1:]}." for text in sampled_sentences(trace))
+    note = f"The whole time sampled, not only the recorded steps. {said}".strip()
+    return result_table("telemetry", "Telemetry", columns, rows, note)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+# ------------------------------------------------------------------------------------------------
+# The table of collectives: what one rank can tell of its communication.
+
+
+@dataclass(frozen=True)
+class _CollectiveRow:
+    kind: str
+    name: str
+    calls: int
+    total_ns: int
+    exposed_ns: int
+    bytes: int | None
+    group_size: int | None
+    fastest_bus_bytes_per_s: float | None
+
+
+def collective_table(trace: Trace) -> ResultTable | None:
+    """Collectives by kind and kernel, longest first; None where the steps have none."""
+    found = collectives(trace)
+    if found is None or trace.device_ops is None:
+        return None
+    names = trace.device_ops["name"][found.rows]
+    keys = sorted(set(zip(found.kind.tolist(), names.tolist(), strict=True)))
+    rows = [_row(found, (found.kind == k) & (names == n), trace.names[n]) for k, n in keys]
+    columns: tuple[Column[_CollectiveRow], ...] = (
+        Column("kind", "collective", "", lambda r: r.kind or "not recorded"),
+        Column("total_ns", "total", "ns", lambda r: r.total_ns),
+        Column("exposed_ns", "not hidden", "ns", lambda r: r.exposed_ns),
+        Column("calls", "calls", "count", lambda r: r.calls),
+        Column("bytes", "size, all calls", "bytes", lambda r: r.bytes),
+        Column("group_size", "ranks", "count", lambda r: r.group_size),
+        Column("bus_rate", "fastest, bus", "GB/s", _fastest),
+        Column("full_name", "kernel", "", lambda r: r.name),
+    )
+    steps = len(judged_steps(trace))
+    note = (
+        f"Issued by the {steps} step{'' if steps == 1 else 's'} that are judged, on this rank. Its"
+        " time includes waiting for the other ranks, so only the fastest call tells about the link;"
+        " pinchpoint ranks compares them all. Not hidden: nothing was computed meanwhile."
+    )
+    ordered = sorted(rows, key=lambda row: -row.total_ns)
+    return result_table("collectives", "Collectives", columns, ordered, note)
+
+
+def _row(found: Collectives, mine: np.ndarray, name: str) -> _CollectiveRow:
+    rate = found.bus_bytes_per_s()[mine]
+    rate = rate[np.isfinite(rate)]
+    size, group = found.bytes[mine], found.group_size[mine]
+    return _CollectiveRow(
+        kind=str(found.kind[mine][0]),
+        name=name,
+        calls=int(mine.sum()),
+        total_ns=int(found.duration_ns[mine].sum()),
+        exposed_ns=int(found.exposed_ns[mine].sum()),
+        bytes=int(size.sum()) if (size > 0).all() else None,
+        group_size=int(group.max()) if (group > 0).all() else None,
+        fastest_bus_bytes_per_s=float(rate.max()) if len(rate) else None,
+    )
+
+
+def _fastest(row: _CollectiveRow) -> float | None:
+    rate = row.fastest_bus_bytes_per_s
+    return None if rate is None else rate / 1e9
 
 
 def tables(trace: Trace) -> dict[str, ResultTable]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pinchpoint.report.document import ResultTable, TableColumn
+from pinchpoint.report.documents.report import ResultTable, TableColumn
 from pinchpoint.report.quantity import quantity
 
 MOST_ROWS = 200  # of a table in the document; how many are left out is said

@@ -4,13 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.accounting import breakdown
-from pinchpoint.analysis.idle_causes import IdleCause, idle_causes
-from pinchpoint.analysis.launch_statistics import LaunchStatistics, SyncRow, launch_statistics
-from pinchpoint.analysis.spread import Spread
-from pinchpoint.analysis.steps import steps
-from pinchpoint.analysis.transfers import TransferRow, transfers
-from pinchpoint.report.document import ResultTable
+from pinchpoint.analysis.statistics import Spread
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.tables.launch_statistics import (
+    LaunchStatistics,
+    SyncRow,
+    launch_statistics,
+)
+from pinchpoint.analysis.tables.transfers import TransferRow, transfers
+from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.analysis.time.idle_causes import IdleCause, idle_causes
+from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.tables.columns import Column, result_table
 from pinchpoint.trace import MemoryKind, Trace, once_per_trace
 

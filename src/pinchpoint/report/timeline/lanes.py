@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.ancestry import depths, parents
+from pinchpoint.analysis.host.ancestry import depths, parents
 from pinchpoint.trace import Trace
 
 Numbers = NDArray[np.int64]

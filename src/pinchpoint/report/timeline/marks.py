@@ -4,31 +4,147 @@ A mark is what a link of the page leads to: all events of some names, some slice
 time. Keys are stable: ``finding sync-in-loop``, ``part gemm``, ``kernels-1`` (table and row).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.accounting import device_part
-from pinchpoint.analysis.device_activity import device_activity
-from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.gaps import gaps
-from pinchpoint.analysis.steps import steps
+from pinchpoint.analysis.device.activity import device_activity
+from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.replay.changes import (
+    AddHostTime,
+    DropSyncs,
+    RemoveHostTime,
+    RemoveRecordingCost,
+    ScaleHostSpans,
+)
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.tables.modules import MODULE_PREFIX
+from pinchpoint.analysis.time.accounting import device_part
+from pinchpoint.analysis.time.gaps import gaps
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis import engine
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.report.document import Report
+from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.plain import plain
+from pinchpoint.report.tables.columns import LONGEST_NAME
 from pinchpoint.report.tables.time import idle_causes_shown
 from pinchpoint.report.timeline.lanes import NO_LINK, Timeline
-from pinchpoint.report.timeline.occurrences import Occurrences, occurrences
-from pinchpoint.report.timeline.row_names import names_at, names_of_rows
-from pinchpoint.trace import DeviceKind, MemoryKind, Table, Trace
+from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace
+
+# ------------------------------------------------------------------------------------------------
+# Where each finding happens: every row of the trace that its fix would change.
+
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Occurrences:
+    """Rows by table, and stretches of time that are no rows."""
+
+    rows: dict[str, Numbers] = field(default_factory=dict)
+    start_ns: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    end_ns: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __len__(self) -> int:
+        return sum(len(rows) for rows in self.rows.values()) + len(self.start_ns)
+
+
+def occurrences(finding: Found) -> Occurrences:
+    """What the changes of a finding touch; empty where it has none, as those about memory."""
+    rows: dict[str, list[Numbers]] = {}
+    starts: list[Numbers] = []
+    ends: list[Numbers] = []
+    for change in finding.changes:
+        match change:
+            case RemoveRecordingCost() | AddHostTime():  # no place that the fix would change
+                continue
+            case RemoveHostTime(start_ns=start, end_ns=end):
+                starts.append(np.asarray(start, np.int64))
+                ends.append(np.asarray(end, np.int64))
+            case DropSyncs(api_calls=calls):
+                rows.setdefault("api_calls", []).append(np.asarray(calls, np.int64))
+            case ScaleHostSpans(host_ops=spans):
+                rows.setdefault("host_ops", []).append(np.asarray(spans, np.int64))
+            case _:
+                rows.setdefault("device_ops", []).append(np.asarray(change.device_ops, np.int64))
+    found = {table: np.unique(np.concatenate(parts)) for table, parts in rows.items()}
+    if not starts:
+        return Occurrences(found)
+    return Occurrences(found, np.concatenate(starts), np.concatenate(ends))
+
+
+# ------------------------------------------------------------------------------------------------
+# The names in the trace that the rows of a table stand for.
+
+
+NamesOfRows = list[tuple[str, ...]]
+
+
+def names_of_rows(trace: Trace, report: Report) -> Iterator[tuple[str, str, NamesOfRows]]:
+    """Of each table whose rows are sums over names: its id, the kind of lane, names row by row."""
+    for id_, column, kind, own in (
+        ("kernels", "full_name", "device", lambda: _names(trace, trace.device_ops)),
+        ("collectives", "full_name", "device", lambda: _names(trace, trace.device_ops)),
+        ("operators", "name", "host", lambda: _names(trace, trace.host_ops)),
+        ("waits", "call", "host", lambda: _names(trace, trace.api_calls)),
+        ("source", "place", "host", lambda: _functions(trace)),
+        ("modules", "module", "host", lambda: _modules(trace)),
+    ):
+        table = report.tables.get(id_)
+        if table is not None and any(c.id == column for c in table.columns):
+            yield id_, kind, _rows(table, column, own)
+
+
+def _rows(table: ResultTable, column: str, own: Callable[[], dict[str, list[str]]]) -> NamesOfRows:
+    by_text = own()
+    position = [c.id for c in table.columns].index(column)
+    return [tuple(by_text.get(str(row[position]).strip(), ())) for row in table.rows]
+
+
+def _names(trace: Trace, rows: Table | None) -> dict[str, list[str]]:
+    """Names by what a table shows of them: a very long one is cut there."""
+    found: dict[str, list[str]] = {}
+    for text in _distinct(trace, rows):
+        found.setdefault(text[:LONGEST_NAME].strip(), []).append(text)
+    return found
+
+
+def _functions(trace: Trace) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in _distinct(trace, trace.host_ops, HostKind.PYTHON):
+        frame = frame_of(text)
+        if frame is not None:
+            found.setdefault(f"{frame.file}:{frame.line}"[:LONGEST_NAME], []).append(text)
+    return found
+
+
+def _modules(trace: Trace) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in _distinct(trace, trace.host_ops, HostKind.MODULE):
+        found.setdefault(text.removeprefix(MODULE_PREFIX), []).append(text)
+    return found
+
+
+def _distinct(trace: Trace, rows: Table | None, kind: HostKind | None = None) -> list[str]:
+    if rows is None or not len(rows):
+        return []
+    names = rows["name"] if kind is None else rows["name"][rows["kind"] == kind]
+    return [trace.names[i] for i in np.flatnonzero(np.bincount(names, minlength=1)).tolist()]
+
+
+def names_at(trace: Trace, rows: Table | None, at_ns: int | None) -> set[str]:
+    """Names of the events that begin at a time."""
+    if rows is None or at_ns is None:
+        return set()
+    first, end = np.searchsorted(rows["start_ns"], (at_ns, at_ns + 1))
+    return {trace.names[i] for i in rows["name"][first:end].tolist()}
+
 
 MOST_PLACES = 2000  # of one mark; of more, neighbours are drawn as one
 _LABEL_LIMIT = 80
-
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

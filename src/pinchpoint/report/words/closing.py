@@ -1,12 +1,12 @@
 """What it means that there are no findings, or no further ones."""
 
-from pinchpoint.analysis.bound import HELD_UP_RATIO
-from pinchpoint.analysis.device_activity import TURNS_RATIO
-from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.periodicity import FEWEST_LAUNCHES
+from pinchpoint.analysis.device.activity import TURNS_RATIO
+from pinchpoint.analysis.replay.binding import HELD_UP_RATIO
+from pinchpoint.analysis.steps.repetition import FEWEST_LAUNCHES
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
-from pinchpoint.report.document import PartOfStep, Report
-from pinchpoint.report.mean_words import unexplained_exceptions
+from pinchpoint.report.documents.report import PartOfStep, Report
+from pinchpoint.report.words.mean import unexplained_exceptions
 
 _IDLE_KINDS = frozenset(kind.id for kind in GapKind)
 _SILENT = (

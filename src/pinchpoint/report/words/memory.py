@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from pinchpoint.analysis.memory.owners import Category
+from pinchpoint.analysis.memory.owners.owners import Category
 from pinchpoint.diagnosis.finding import Location
-from pinchpoint.report.memory_document import (
+from pinchpoint.report.documents.memory import (
     BatchItem,
     DeviceMemory,
     HolderItem,

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pinchpoint.report.document import PartOfStep
-from pinchpoint.report.quantity import duration, number, percent, quantity
-from pinchpoint.report.ranks.document import (
+from pinchpoint.report.documents.ranks import (
     BucketItem,
     ClockInfo,
     IncidentItem,
@@ -15,6 +13,8 @@ from pinchpoint.report.ranks.document import (
     RanksReport,
     StragglerItem,
 )
+from pinchpoint.report.documents.report import PartOfStep
+from pinchpoint.report.quantity import duration, number, percent, quantity
 from pinchpoint.report.words.report import change
 
 MOST_PARTS = 10

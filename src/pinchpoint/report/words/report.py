@@ -6,7 +6,7 @@ import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
-from pinchpoint.report.document import PartOfStep, Report
+from pinchpoint.report.documents.report import PartOfStep, Report
 from pinchpoint.report.quantity import duration, in_unit, percent, span, time_unit
 
 CANNOT_CONCLUDE = "cannot conclude"

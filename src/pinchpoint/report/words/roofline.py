@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from pinchpoint.report.documents.roofline import PointInfo, RooflineDocument, UtilisationInfo
 from pinchpoint.report.quantity import duration, number, percent, rate
-from pinchpoint.report.roofline_document import PointInfo, RooflineDocument, UtilisationInfo
 
 ABOVE_RATIO = 1.005  # rounds to more than 100 %
 FAR_ABOVE_RATIO = 1.3  # of the roof: more than a cache or a clock explains

@@ -1,8 +1,8 @@
 import pytest
-from pinchpoint.diagnosis.rules.compute.underfilled_kernel import check
 
 from builders import TraceBuilder
 from pinchpoint.diagnosis.rule import NotChecked
+from pinchpoint.diagnosis.rules.compute.underfilled_kernel import check
 
 MS = 1_000_000
 

@@ -7,9 +7,8 @@ import pytest
 import pinchpoint as pp
 from analysis.launches import CLOCK, COMPUTE, MEMORY, add_launches, launch, profiled
 from builders import TraceBuilder
-from pinchpoint.diagnosis.asking import ask
 from pinchpoint.diagnosis.engine import diagnose
-from pinchpoint.diagnosis.registry import page, rules
+from pinchpoint.diagnosis.registry import ask, page, rules
 from pinchpoint.diagnosis.rule import HEADINGS
 
 DATA = Path(__file__).parents[3] / "data/ncu"

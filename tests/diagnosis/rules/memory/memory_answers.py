@@ -1,8 +1,7 @@
 """Asks the memory rules."""
 
-from pinchpoint.diagnosis.asking import ask
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.registry import rules
+from pinchpoint.diagnosis.registry import ask, rules
 from pinchpoint.diagnosis.rule import About
 from pinchpoint.trace import Trace
 

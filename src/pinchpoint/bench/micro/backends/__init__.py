@@ -26,18 +26,18 @@ def backend_named(name: str) -> Backend:
 
 def _made(name: str) -> Backend:
     if name == "cuda":
-        from pinchpoint.bench.micro.backends.torch_cuda import TorchCudaBackend
+        from pinchpoint.bench.micro.backends.events import TorchCudaBackend
 
         return TorchCudaBackend()
     if name == "cupy":
-        from pinchpoint.bench.micro.backends.cupy_cuda import CupyBackend
+        from pinchpoint.bench.micro.backends.events import CupyBackend
 
         return CupyBackend()
     if name == "jax":
-        from pinchpoint.bench.micro.backends.jax_any import JaxBackend
+        from pinchpoint.bench.micro.backends.base import JaxBackend
 
         return JaxBackend()
-    from pinchpoint.bench.micro.backends.cpu import CpuBackend
+    from pinchpoint.bench.micro.backends.base import CpuBackend
 
     return CpuBackend()
 

@@ -8,11 +8,12 @@ last thing is queued, the spin was too short, and it is tried again with a longe
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
-from pinchpoint.bench.micro.backends.base import Block, Call, ClockState
+from pinchpoint.bench.micro.backends.base import Block, Call, ClockState, no_garbage_collection
 
 RESOLUTION_NS = 500.0  # of cudaEventElapsedTime, as its documentation says
 SPIN_FACTOR = 1.5  # over the expected time to queue a block
@@ -161,3 +162,150 @@ class ClockWatch:
             return getattr(self._nvml, name)(self._handle, *arguments)
         except (AttributeError, self._nvml.NVMLError):
             return None
+
+
+# ------------------------------------------------------------------------------------------------
+# Work on a CUDA or ROCm device through PyTorch.
+
+
+_FALLBACK_L2_BYTES = 128 << 20
+_CYCLES_PER_NS = 2.0  # clocks reach 2 GHz; at a lower clock the spin only takes longer
+
+
+class TorchCudaBackend:
+    """Events on the current stream; work that a function puts on other streams is not seen."""
+
+    name = "cuda"
+    clock = "CUDA events"
+    asynchronous = True
+    resolution_ns = RESOLUTION_NS
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch = torch
+        facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+        self.device = str(facts.name)
+        self.cache_bytes: int | None = int(getattr(facts, "L2_cache_size", 0)) or _FALLBACK_L2_BYTES
+        self._watch = ClockWatch(getattr(facts, "uuid", None))
+        self._flusher: Any = None
+        self._events = Device(
+            new_event=lambda: torch.cuda.Event(enable_timing=True),
+            record=lambda event: event.record(),
+            happened=lambda event: bool(event.query()),
+            between_ms=lambda start, stop: float(start.elapsed_time(stop)),
+            spin_ns=lambda ns: torch.cuda._sleep(int(ns * _CYCLES_PER_NS)),
+            flush=self._flush,
+            synchronize=torch.cuda.synchronize,
+        )
+
+    def finish(self, result: Any) -> None:
+        """Wait for the device."""
+        self._torch.cuda.synchronize()
+
+    def block(self, call: Call, calls: int, *, issue_ns: float) -> Block:
+        """Back to back, behind a spin."""
+        return time_block(self._events, call, calls, issue_ns)
+
+    def isolated(self, call: Call, count: int, *, cold: bool, issue_ns: float) -> list[Block]:
+        """One by one; a flush writes exactly the L2's size before the start event."""
+        return time_isolated(self._events, call, count, cold=cold, issue_ns=issue_ns)
+
+    def sustained(self, call: Call, calls: int, *, seconds: float) -> Iterator[Block]:
+        """Events between blocks, and never an empty queue."""
+        return time_sustained(self._events, call, calls, seconds)
+
+    def clock_state(self) -> ClockState | None:
+        """From NVML."""
+        return self._watch.now()
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Garbage collection off."""
+        return no_garbage_collection()
+
+    def _flush(self) -> None:
+        if self._flusher is None:
+            self._flusher = self._torch.empty(
+                self.cache_bytes, dtype=self._torch.uint8, device="cuda"
+            )
+        self._flusher.zero_()
+
+
+# ------------------------------------------------------------------------------------------------
+# Work on a CUDA device through CuPy.
+
+
+_SPIN = """
+extern "C" __global__ void spin(long long cycles) {
+    long long begin = clock64();
+    while (clock64() - begin < cycles) {}
+}
+"""
+
+
+class CupyBackend:
+    """Events on the current stream of CuPy."""
+
+    name = "cupy"
+    clock = "CUDA events"
+    asynchronous = True
+    resolution_ns = RESOLUTION_NS
+
+    def __init__(self) -> None:
+        import cupy
+
+        self._cupy = cupy
+        facts = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
+        name = facts["name"]
+        self.device = name.decode() if isinstance(name, bytes) else str(name)
+        self.cache_bytes: int | None = int(facts.get("l2CacheSize", 0)) or _FALLBACK_L2_BYTES
+        self._watch = ClockWatch(_uuid_text(facts.get("uuid")))
+        self._flusher: Any = None
+        spin = cupy.RawKernel(_SPIN, "spin")
+        self._events = Device(
+            new_event=cupy.cuda.Event,
+            record=lambda event: event.record(),
+            happened=lambda event: bool(event.done),
+            between_ms=lambda start, stop: float(cupy.cuda.get_elapsed_time(start, stop)),
+            spin_ns=lambda ns: spin((1,), (1,), (cupy.int64(ns * _CYCLES_PER_NS),)),
+            flush=self._flush,
+            synchronize=lambda: cupy.cuda.get_current_stream().synchronize(),
+        )
+
+    def finish(self, result: Any) -> None:
+        """Wait for the stream."""
+        self._events.synchronize()
+
+    def block(self, call: Call, calls: int, *, issue_ns: float) -> Block:
+        """Back to back, behind a spin."""
+        return time_block(self._events, call, calls, issue_ns)
+
+    def isolated(self, call: Call, count: int, *, cold: bool, issue_ns: float) -> list[Block]:
+        """One by one; a flush writes exactly the L2's size before the start event."""
+        return time_isolated(self._events, call, count, cold=cold, issue_ns=issue_ns)
+
+    def sustained(self, call: Call, calls: int, *, seconds: float) -> Iterator[Block]:
+        """Events between blocks, and never an empty queue."""
+        return time_sustained(self._events, call, calls, seconds)
+
+    def clock_state(self) -> ClockState | None:
+        """From NVML."""
+        return self._watch.now()
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Garbage collection off."""
+        return no_garbage_collection()
+
+    def _flush(self) -> None:
+        if self._flusher is None:
+            self._flusher = self._cupy.empty(self.cache_bytes, dtype=self._cupy.uint8)
+        self._flusher.data.memset_async(0, self._flusher.nbytes)
+
+
+def _uuid_text(raw: Any) -> str | None:
+    """The runtime gives 16 bytes; NVML writes them as text."""
+    if not isinstance(raw, bytes) or len(raw) < 16:
+        return None
+    digits = raw[:16].hex()
+    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    return "-".join(parts)

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pinchpoint.analysis.ranks.doings import (
+from pinchpoint.analysis.ranks.job import Job
+from pinchpoint.analysis.ranks.late_causes import (
     DEVICE_SUBJECTS,
     MORE_WORK,
     SLOW_DEVICE,
     SLOW_KERNEL,
     Doing,
 )
-from pinchpoint.analysis.ranks.job import Job
-from pinchpoint.analysis.ranks.known import mean
 from pinchpoint.analysis.ranks.stragglers import Straggler
 from pinchpoint.analysis.ranks.what_if import Replay
+from pinchpoint.analysis.statistics import mean
 from pinchpoint.diagnosis.finding import Evidence, Location
 
 MOST_NAMED = 3  # in a sentence; more are counted

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.accounting import breakdown
-from pinchpoint.analysis.collectives import collectives
-from pinchpoint.analysis.in_steps import per_step
-from pinchpoint.analysis.workload import workload
+from pinchpoint.analysis.device.collectives import collectives
+from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.beside_collectives import slowed_by
-from pinchpoint.analysis.collectives import Collectives, collectives
-from pinchpoint.analysis.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.device.collectives import Collectives, collectives
+from pinchpoint.analysis.device.compute_beside_collectives import slowed_by
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import named

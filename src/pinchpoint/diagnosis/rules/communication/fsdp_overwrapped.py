@@ -19,8 +19,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.called_rows import acts
-from pinchpoint.analysis.collectives import collectives
+from pinchpoint.analysis.device.collectives import collectives
+from pinchpoint.analysis.host.frames import acts
 from pinchpoint.analysis.replay import ReduceLaunches, ScaleHostSpans
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.collectives import collectives
+from pinchpoint.analysis.device.collectives import collectives
 from pinchpoint.analysis.ranks.communication import KindOfCall
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.replay import ScaleDeviceOps

@@ -17,7 +17,7 @@ At rare steps.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.collectives import collectives
+from pinchpoint.analysis.device.collectives import collectives
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import ALL_RANKS

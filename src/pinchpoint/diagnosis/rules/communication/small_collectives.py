@@ -19,10 +19,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.called_rows import acts
-from pinchpoint.analysis.collectives import collectives
-from pinchpoint.analysis.in_steps import per_step
+from pinchpoint.analysis.device.collectives import collectives
+from pinchpoint.analysis.host.frames import acts
 from pinchpoint.analysis.replay import AddHostTime, DropDeviceOps, DropSyncs, ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE

@@ -20,7 +20,7 @@ Lateness that changes from rank to rank and averages out.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.collectives import collectives
+from pinchpoint.analysis.device.collectives import collectives
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import ALL_RANKS

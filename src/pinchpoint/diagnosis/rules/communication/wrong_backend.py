@@ -19,9 +19,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.collectives import collectives
-from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.device.collectives import collectives
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleDeviceOps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE

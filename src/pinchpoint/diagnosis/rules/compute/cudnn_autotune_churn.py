@@ -19,9 +19,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.ancestry import nearest, parents
-from pinchpoint.analysis.host_waits import WaitReason, host_waits
+from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleHostSpans
+from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE

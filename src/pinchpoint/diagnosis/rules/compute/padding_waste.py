@@ -19,8 +19,8 @@ Sequences of one length.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.in_steps import device_ops_in_steps
-from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule

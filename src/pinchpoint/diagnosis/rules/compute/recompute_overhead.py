@@ -21,9 +21,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.launched_calls import launched_calls
-from pinchpoint.analysis.recompute import recomputed_rows
+from pinchpoint.analysis.host.attribution import recomputed_rows
 from pinchpoint.analysis.replay import DropDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import outermost

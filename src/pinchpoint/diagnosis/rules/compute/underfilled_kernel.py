@@ -24,11 +24,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
-from pinchpoint.analysis.kernels import blocks_of_device_ops
-from pinchpoint.analysis.launches import own_work
+from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.changes import ScaleDeviceOps
-from pinchpoint.analysis.steps import steps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.tables.kernels import blocks_of_device_ops
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule

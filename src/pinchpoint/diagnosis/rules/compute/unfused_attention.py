@@ -23,7 +23,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps
-from pinchpoint.analysis.stored_scores import StoredScores, stored_scores
+from pinchpoint.analysis.work.stored_scores import StoredScores, stored_scores
 from pinchpoint.diagnosis.attainable import attainable
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found

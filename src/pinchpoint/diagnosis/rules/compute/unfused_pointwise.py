@@ -23,8 +23,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.pointwise_chains import PointwiseChains, pointwise_chains
 from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.analysis.work.pointwise_chains import PointwiseChains, pointwise_chains
 from pinchpoint.diagnosis.attainable import Attainable, attainable
 from pinchpoint.diagnosis.device_work import device_time_per_step, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found

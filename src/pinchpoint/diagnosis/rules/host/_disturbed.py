@@ -7,15 +7,15 @@ what eager operators cost.
 
 import numpy as np
 
-from pinchpoint.analysis.ancestry import parents
-from pinchpoint.analysis.in_steps import device_ops_in_steps, rows_in_steps
-from pinchpoint.analysis.launches import main_thread
+from pinchpoint.analysis.host.ancestry import parents
+from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.replay import Change, ScaleHostSpans
-from pinchpoint.analysis.stalls import Stalls
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, rows_in_steps
+from pinchpoint.analysis.time.stalls import Stalls
 from pinchpoint.diagnosis.host_spans import outermost
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Mask
-from pinchpoint.trace.named import rows_named
+from pinchpoint.trace.names import rows_named
 
 # Host time of a small eager operator with one launch, without the profiler: 8 to 11 µs on the
 # hosts of H100s, by the unprofiled times of programs that do nothing else.

@@ -23,21 +23,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.in_steps import judged_steps, per_step
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.replay.predict import corrected_step_ns
-from pinchpoint.analysis.run_facts import (
+from pinchpoint.analysis.run.facts import (
     data_wait_ns,
     run_facts,
     workers_at_once,
     workers_busy_ratio,
 )
-from pinchpoint.analysis.stalls import busy_python_threads, stalls
-from pinchpoint.analysis.telemetry import host_looks
+from pinchpoint.analysis.run.telemetry import host_looks
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
+from pinchpoint.analysis.time.stalls import busy_python_threads, stalls
+from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.loading import most_won_ns
-from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators

@@ -22,17 +22,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.mean_step import (
+from pinchpoint.analysis.mean.mean_step import (
     ExceptionalCause,
     MeanStep,
     at_the_rate_of_the_run,
     mean_step,
     unrecorded_excess_ns,
 )
+from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS
 from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.step_kinds import FEWEST_STEPS
-from pinchpoint.analysis.steps import IRREGULAR_RATIO
+from pinchpoint.analysis.steps.steps import IRREGULAR_RATIO
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.exceptions import advice, evidence, location, sentence
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.loading import loads

@@ -21,10 +21,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.frames import shows_python
-from pinchpoint.analysis.in_steps import judged_steps, per_step
+from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.stalls import SWITCH_INTERVAL_NS, Stalls, busy_python_threads, lock_waits
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
+from pinchpoint.analysis.time.stalls import (
+    SWITCH_INTERVAL_NS,
+    Stalls,
+    busy_python_threads,
+    lock_waits,
+)
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
 from pinchpoint.diagnosis.rule import Rule

@@ -18,9 +18,8 @@ Where logging happens at rare steps.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.functions import copies_to_host, functions_doing, numeric_on_host
-from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.host_activity import activity
+from pinchpoint.analysis.host.frames import copies_to_host, functions_doing, numeric_on_host
+from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
 from pinchpoint.diagnosis.record import STACKS

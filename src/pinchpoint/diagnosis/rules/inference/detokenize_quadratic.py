@@ -21,10 +21,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.ancestry import parents, subtree_sums
-from pinchpoint.analysis.in_steps import judged_steps
-from pinchpoint.analysis.input_work import InputWork, input_work
-from pinchpoint.analysis.workload import workload
+from pinchpoint.analysis.host.ancestry import InputWork, input_work, parents, subtree_sums
+from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, without
 from pinchpoint.diagnosis.record import STACKS_OVER_TOKENS

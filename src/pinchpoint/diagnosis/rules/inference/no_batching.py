@@ -18,11 +18,11 @@ Where requests are rare, and latency of one is what counts.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.passes import repeated_passes
 from pinchpoint.analysis.replay import MergeDeviceOps, ScaleHostSpans
-from pinchpoint.analysis.workload import workload
+from pinchpoint.analysis.work.repeated_passes import repeated_passes
+from pinchpoint.analysis.work.workload import workload
+from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace

@@ -20,11 +20,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.in_steps import device_ops_in_steps, rows_in_steps
-from pinchpoint.analysis.launched_calls import launched_calls
-from pinchpoint.analysis.launches import main_thread
+from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.replay import AddHostTime, RemoveHostTime, ScaleDeviceOps
-from pinchpoint.analysis.workload import workload
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, rows_in_steps
+from pinchpoint.analysis.work.pointwise_chains import launched_calls
+from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.attainable import attainable, scaled
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import beyond_usual, outermost
@@ -32,7 +32,7 @@ from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Rows
-from pinchpoint.trace.named import rows_named
+from pinchpoint.trace.names import rows_named
 
 RULE = Rule(needs=("host_ops", "device_ops"), record=SHAPES, advice=NO_HINT)
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
-from pinchpoint.analysis.kernel_issues import Examined, Issue, IssueKind, examined_launches
-from pinchpoint.analysis.kernel_join import comparable_name, launch_of_device_ops
-from pinchpoint.analysis.kernel_short_names import short_kernel_name
+from pinchpoint.analysis.device.short_names import short_kernel_name
+from pinchpoint.analysis.limits.counter_issues import Examined, Issue, IssueKind, examined_launches
+from pinchpoint.analysis.limits.counters import comparable_name, launch_of_device_ops
 from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
+from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.record import COUNTERS
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
 from pinchpoint.trace import Trace

@@ -19,7 +19,7 @@ A product at 80 % and more of its pipe is near what the chip can do.
 
 from functools import partial
 
-from pinchpoint.analysis.kernel_issues import IssueKind
+from pinchpoint.analysis.limits.counter_issues import IssueKind
 from pinchpoint.diagnosis.rules.kernels._launches import KERNEL_RULE, Words, kernel_findings
 
 RULE = KERNEL_RULE

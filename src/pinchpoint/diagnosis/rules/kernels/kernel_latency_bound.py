@@ -18,7 +18,7 @@ Kernels of a few microseconds: their start and end are most of their life.
 
 from functools import partial
 
-from pinchpoint.analysis.kernel_issues import IssueKind
+from pinchpoint.analysis.limits.counter_issues import IssueKind
 from pinchpoint.diagnosis.rules.kernels._launches import KERNEL_RULE, Words, kernel_findings
 
 RULE = KERNEL_RULE

@@ -18,7 +18,7 @@ At 80 % and more it is a good kernel for what it does; look at whether it is nee
 
 from functools import partial
 
-from pinchpoint.analysis.kernel_issues import IssueKind
+from pinchpoint.analysis.limits.counter_issues import IssueKind
 from pinchpoint.diagnosis.rules.kernels._launches import TORCH_HINT_RULE, Words, kernel_findings
 
 RULE = TORCH_HINT_RULE

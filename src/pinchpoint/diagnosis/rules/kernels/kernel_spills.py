@@ -16,7 +16,7 @@ A few spills outside the inner loop cost nothing.
 
 from functools import partial
 
-from pinchpoint.analysis.kernel_issues import IssueKind
+from pinchpoint.analysis.limits.counter_issues import IssueKind
 from pinchpoint.diagnosis.rules.kernels._launches import KERNEL_RULE, Words, kernel_findings
 
 RULE = KERNEL_RULE

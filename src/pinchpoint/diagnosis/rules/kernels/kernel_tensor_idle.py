@@ -16,7 +16,7 @@ Where results need full float32 or float64 products.
 
 from functools import partial
 
-from pinchpoint.analysis.kernel_issues import IssueKind
+from pinchpoint.analysis.limits.counter_issues import IssueKind
 from pinchpoint.diagnosis.rules.kernels._launches import TORCH_HINT_RULE, Words, kernel_findings
 
 RULE = TORCH_HINT_RULE

@@ -18,7 +18,7 @@ Gathers over random indices have nothing to coalesce.
 
 from functools import partial
 
-from pinchpoint.analysis.kernel_issues import IssueKind
+from pinchpoint.analysis.limits.counter_issues import IssueKind
 from pinchpoint.diagnosis.rules.kernels._launches import KERNEL_RULE, Words, kernel_findings
 
 RULE = KERNEL_RULE

@@ -19,7 +19,7 @@ A kernel at 80 % of a unit stalls too: it waits for that unit.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.kernel_issues import STALLS, IssueKind, examined_launches
+from pinchpoint.analysis.limits.counter_issues import STALLS, IssueKind, examined_launches
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.rules.kernels._launches import KERNEL_RULE, Words, kernel_findings
 from pinchpoint.trace import Trace

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.called_rows import called_by_program
-from pinchpoint.analysis.host_waits import host_waits
-from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.host.frames import called_by_program
 from pinchpoint.analysis.replay import Change, GraphLaunches
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.time.host_waits import host_waits
+from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Location
-from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.trace import ApiKind, DeviceKind, Table, Trace, once_per_trace
 
 SHORT_KERNEL_NS = 20_000  # an operator costs the host 5 to 20 µs; longer kernels hide that

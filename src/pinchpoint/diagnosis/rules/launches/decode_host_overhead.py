@@ -18,7 +18,7 @@ Where kernels run back to back: then memory bandwidth is the limit.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.workload import workload
+from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import SHAPES_WITH_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule

@@ -19,7 +19,7 @@ Where the batch is small on purpose (latency) and the step is fast enough.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.bound import HELD_UP_RATIO, bound
+from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, bound
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule

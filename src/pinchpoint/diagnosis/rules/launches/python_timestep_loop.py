@@ -20,8 +20,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.ancestry import nearest, parents
-from pinchpoint.analysis.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_AND_MODULES
 from pinchpoint.diagnosis.rule import Rule

@@ -18,8 +18,7 @@ In the first steps.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.host_activity import activity
+from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
 from pinchpoint.diagnosis.record import STACKS_AFTER_WARM_UP

@@ -22,11 +22,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.in_steps import per_step
-from pinchpoint.analysis.kernels import blocks_of_device_ops
 from pinchpoint.analysis.replay.merging import grows_ratio
 from pinchpoint.analysis.replay.predict import corrected_step_ns
-from pinchpoint.analysis.workload import workload
+from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.analysis.tables.kernels import blocks_of_device_ops
+from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule

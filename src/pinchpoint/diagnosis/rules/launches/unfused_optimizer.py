@@ -19,9 +19,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.ancestry import nearest, parents
-from pinchpoint.analysis.in_steps import per_step
+from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.replay import ReduceLaunches, ScaleDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import host_spans, named

@@ -21,7 +21,7 @@ Where the device is busy while the next batch is assembled.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.input_work import InputWork
+from pinchpoint.analysis.host.ancestry import InputWork
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.loading import Loads, loads, work_in_loader
 from pinchpoint.diagnosis.record import STACKS

@@ -19,12 +19,19 @@ Where the wait falls into time in which the device is busy anyway.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.mean_step import at_the_rate_of_the_run
+from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.exceptions import evidence, sentence
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.loading import READY_BATCH_RATIO, Loads, loads
-from pinchpoint.diagnosis.rare_waits import ROUNDS_TO_TELL, RareWaits, queue_of, rare_waits
+from pinchpoint.diagnosis.loading import (
+    READY_BATCH_RATIO,
+    ROUNDS_TO_TELL,
+    Loads,
+    RareWaits,
+    loads,
+    queue_of,
+    rare_waits,
+)
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace

@@ -21,15 +21,18 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.mean_step import at_the_rate_of_the_run
+from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.exceptions import evidence, how_often
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.loading import LEAST_WAIT_NS, READY_BATCH_RATIO, Loads, loads
-from pinchpoint.diagnosis.rare_waits import (
+from pinchpoint.diagnosis.loading import (
+    LEAST_WAIT_NS,
     PREFETCH_FACTOR,
+    READY_BATCH_RATIO,
     SLOW_BATCH_RATIO,
+    Loads,
     RareWaits,
+    loads,
     rare_waits,
 )
 from pinchpoint.diagnosis.record import STACKS_OVER_MANY_STEPS

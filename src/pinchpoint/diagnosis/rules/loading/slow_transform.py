@@ -19,7 +19,7 @@ Where the data can be transformed once and stored.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.shapes import Shape
+from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.loading import loads
 from pinchpoint.diagnosis.record import Record

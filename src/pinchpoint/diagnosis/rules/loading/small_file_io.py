@@ -20,7 +20,7 @@ Where the device is busy while the next batch is read.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.input_work import InputWork
+from pinchpoint.analysis.host.ancestry import InputWork
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.loading import loads, work_in_loader
 from pinchpoint.diagnosis.record import STACKS

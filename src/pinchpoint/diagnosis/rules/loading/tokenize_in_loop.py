@@ -18,7 +18,7 @@ Short prompts in inference.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.input_work import InputWork, input_work
+from pinchpoint.analysis.host.ancestry import InputWork, input_work
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.host_spans import host_spans, without
 from pinchpoint.diagnosis.record import STACKS

@@ -18,8 +18,8 @@ Once per long epoch.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.in_steps import judged_steps
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.record import STACKS_OVER_AN_EPOCH

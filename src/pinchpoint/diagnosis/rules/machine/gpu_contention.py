@@ -21,10 +21,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.analysis.run_facts import ranks_on_device
-from pinchpoint.analysis.telemetry import device_looks
+from pinchpoint.analysis.run.facts import ranks_on_device
+from pinchpoint.analysis.run.telemetry import device_looks
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record

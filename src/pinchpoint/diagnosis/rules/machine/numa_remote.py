@@ -19,10 +19,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.categories import Category, category_of_device_ops
-from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.analysis.run_facts import run_facts
+from pinchpoint.analysis.run.facts import run_facts
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import NotChecked, Rule

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import Category, category_of_device_ops
-from pinchpoint.analysis.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.analysis.telemetry import Looks, device_looks
+from pinchpoint.analysis.run.telemetry import Looks, device_looks
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import TELEMETRY
 from pinchpoint.diagnosis.rule import NotChecked, Rule

@@ -21,12 +21,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.costs import cost_of
-from pinchpoint.analysis.frames import shows_python
-from pinchpoint.analysis.in_steps import device_ops_in_steps
-from pinchpoint.analysis.launched_calls import launched_calls
-from pinchpoint.analysis.stopwatch import stopwatches
+from pinchpoint.analysis.host.frames import shows_python
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.analysis.time.stopwatches import stopwatches
+from pinchpoint.analysis.work.pointwise_chains import launched_calls
+from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule
 from pinchpoint.hardware.specs import find_spec

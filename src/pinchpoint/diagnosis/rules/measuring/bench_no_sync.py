@@ -17,10 +17,10 @@ Where submission time is what is asked for.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.frames import shows_python
-from pinchpoint.analysis.stopwatch import stopwatches
+from pinchpoint.analysis.host.frames import shows_python
+from pinchpoint.analysis.time.stopwatches import stopwatches
+from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, About, NotChecked, Rule
 from pinchpoint.trace import Trace

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.frames import shows_python
-from pinchpoint.analysis.stopwatch import stopwatches
+from pinchpoint.analysis.host.frames import shows_python
+from pinchpoint.analysis.time.stopwatches import stopwatches
+from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.record import STACKS_OF_FIRST_CALLS
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule
 from pinchpoint.trace import Trace

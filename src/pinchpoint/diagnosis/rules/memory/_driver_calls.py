@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.trace import HostKind, Trace
 
 

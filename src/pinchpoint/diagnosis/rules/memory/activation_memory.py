@@ -20,10 +20,8 @@ from collections.abc import Iterator
 from pinchpoint.analysis.memory.checkpointing import checkpointing
 from pinchpoint.analysis.memory.composition import largest_category
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.owners import Category
-from pinchpoint.analysis.memory.pressure import pressure
-from pinchpoint.analysis.memory.shortage import describe
-from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.shortage import describe, place, pressure, size
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule

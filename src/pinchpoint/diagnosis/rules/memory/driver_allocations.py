@@ -24,12 +24,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.ancestry import nearest, parents
-from pinchpoint.analysis.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.replay import DropSyncs
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.diagnosis.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import named
-from pinchpoint.diagnosis.locate import busiest_place
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.diagnosis.rules.memory._driver_calls import called_by_operators

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.replay import DropSyncs
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.diagnosis.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.locate import busiest_place
 from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import Framework, Rule
 from pinchpoint.diagnosis.rules.memory._driver_calls import called_by_operators

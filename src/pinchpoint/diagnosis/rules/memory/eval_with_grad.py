@@ -18,12 +18,16 @@ Where gradients with respect to the input are taken later.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.calls import driver_growth, unused_nodes
+from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
 from pinchpoint.analysis.memory.evaluation import unused_graphs
-from pinchpoint.analysis.memory.pressure import MATERIAL_DEVICE_RATIO, MATERIAL_PEAK_RATIO
-from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.analysis.memory.shortage import (
+    MATERIAL_DEVICE_RATIO,
+    MATERIAL_PEAK_RATIO,
+    place,
+    size,
+)
+from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_EVALUATION
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
 from pinchpoint.diagnosis.rules.memory._histories import judged

@@ -17,9 +17,8 @@ reads them after the step.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.pressure import MATERIAL_PEAK_RATIO
-from pinchpoint.analysis.memory.whatif import what_ifs
-from pinchpoint.analysis.memory.wording import size
+from pinchpoint.analysis.memory.shortage import MATERIAL_PEAK_RATIO, size
+from pinchpoint.analysis.memory.what_if import what_ifs
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_TRAINING
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule

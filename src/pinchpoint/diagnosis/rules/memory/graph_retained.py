@@ -20,12 +20,12 @@ Where the loss of a few bytes a step is all that stays: it would take years to m
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.calls import driver_growth, unused_nodes
+from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
 from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
-from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.analysis.memory.shortage import place, size
 from pinchpoint.analysis.replay import DropSyncs
+from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.locate import location_of
 from pinchpoint.diagnosis.record import MORE_STEPS, SNAPSHOT_OF_FIVE_STEPS
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
 from pinchpoint.diagnosis.rules.memory._histories import judged

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
 from pinchpoint.analysis.memory.history import histories
+from pinchpoint.analysis.memory.shortage import place, size
 from pinchpoint.analysis.memory.traced import HOST
-from pinchpoint.analysis.memory.wording import place, size
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import MORE_STEPS, Need, Record
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule

@@ -17,8 +17,7 @@ Where the peak is elsewhere or nothing else needs the memory.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.composition import loss_blocks
-from pinchpoint.analysis.memory.pressure import pressure
-from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.analysis.memory.shortage import place, pressure, size
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_TWO_STEPS
 from pinchpoint.diagnosis.rule import About, Rule

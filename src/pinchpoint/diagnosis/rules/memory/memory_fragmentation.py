@@ -20,10 +20,10 @@ Where nothing else wants the memory and no request fails.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.calls import driver_retries
+from pinchpoint.analysis.memory.allocations import driver_retries
 from pinchpoint.analysis.memory.failures import failures
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.pressure import pressure
+from pinchpoint.analysis.memory.shortage import pressure, size
 from pinchpoint.analysis.memory.waste import (
     OVERHEAD_RATIO,
     THOUGH_CACHED_RATIO,
@@ -31,7 +31,6 @@ from pinchpoint.analysis.memory.waste import (
     Waste,
     waste,
 )
-from pinchpoint.analysis.memory.wording import size
 from pinchpoint.analysis.replay import DropSyncs
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record

@@ -18,7 +18,7 @@ Where the growth ends by design, such as a replay buffer that fills up.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
-from pinchpoint.analysis.memory.wording import place, size
+from pinchpoint.analysis.memory.shortage import place, size
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import MORE_STEPS, SNAPSHOT_OF_FIVE_STEPS
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule

@@ -18,11 +18,9 @@ Where everything fits and no larger batch is wanted.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.composition import largest_category
-from pinchpoint.analysis.memory.owners import Category
-from pinchpoint.analysis.memory.pressure import pressure
-from pinchpoint.analysis.memory.shortage import describe
-from pinchpoint.analysis.memory.whatif import what_ifs
-from pinchpoint.analysis.memory.wording import size
+from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.shortage import describe, pressure, size
+from pinchpoint.analysis.memory.what_if import what_ifs
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import About, Rule

@@ -23,10 +23,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import Category, category_of_device_ops
-from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
-from pinchpoint.analysis.precision import Precision, precision_of_device_ops
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.device.kernel_precision import Precision, precision_of_device_ops
 from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.attainable import attainable, scaled
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Found

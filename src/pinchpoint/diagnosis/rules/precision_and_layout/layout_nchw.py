@@ -22,9 +22,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
+from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.analysis.replay import Change, ScaleDeviceOps
-from pinchpoint.analysis.shapes import Shape
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -32,7 +32,7 @@ from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import NO_KNOB, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
-from pinchpoint.trace.named import rows_named
+from pinchpoint.trace.names import rows_named
 
 RULE = Rule(needs=("device_ops",), record=DEVICE, knobs=("channels_last",), advice=NO_KNOB)
 

@@ -23,14 +23,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import by_distinct
-from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
-from pinchpoint.analysis.precision import (
+from pinchpoint.analysis.device.categories import by_distinct
+from pinchpoint.analysis.device.kernel_precision import (
     MatrixUnits,
     Precision,
     alignment_of_kernel_name,
     precision_of_device_ops,
 )
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.attainable import Attainable, Estimate, attainable, scaled
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found

@@ -27,12 +27,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import Category, category_of_device_ops
 from pinchpoint.analysis.costs import cost_of
-from pinchpoint.analysis.in_steps import device_ops_in_steps
-from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
-from pinchpoint.analysis.precision import MatrixUnits, Precision, precision_of_device_ops
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.device.kernel_precision import (
+    MatrixUnits,
+    Precision,
+    precision_of_device_ops,
+)
 from pinchpoint.analysis.replay import Change, ScaleDeviceOps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.finding import Found

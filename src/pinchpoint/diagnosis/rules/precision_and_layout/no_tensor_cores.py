@@ -20,8 +20,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import Category, category_of_device_ops
-from pinchpoint.analysis.precision import MatrixUnits, Precision, precision_of_device_ops
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.device.kernel_precision import (
+    MatrixUnits,
+    Precision,
+    precision_of_device_ops,
+)
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.replay.limits import limits_ns
 from pinchpoint.diagnosis.device_work import device_work

@@ -23,10 +23,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.categories import Category, category_of_device_ops
 from pinchpoint.analysis.costs import cost_of
-from pinchpoint.analysis.launched_calls import LaunchedCall, launched_calls
-from pinchpoint.analysis.shapes import Shape
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.host.input_arguments import Shape
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found

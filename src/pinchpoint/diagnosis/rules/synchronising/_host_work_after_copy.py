@@ -4,17 +4,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.ancestry import nearest, parents
-from pinchpoint.analysis.frames import Owner, owners
-from pinchpoint.analysis.functions import copies_to_host, functions_doing, numeric_on_host
-from pinchpoint.analysis.gap_kinds import GapKind
-from pinchpoint.analysis.host_activity import activity
-from pinchpoint.analysis.host_waits import WaitReason, host_waits
-from pinchpoint.analysis.in_steps import per_step
+from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.frames import (
+    Owner,
+    copies_to_host,
+    functions_doing,
+    numeric_on_host,
+    owners,
+)
 from pinchpoint.analysis.replay import Change
+from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
+from pinchpoint.diagnosis.device_work import waiting
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.diagnosis.host_spans import host_spans, without
-from pinchpoint.diagnosis.waiting import waiting
 from pinchpoint.trace import Trace
 
 _OTHER_CAUSES = (GapKind.CHECKPOINT, GapKind.LOGGING)  # which copy for reasons of their own

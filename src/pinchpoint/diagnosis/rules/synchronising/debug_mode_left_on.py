@@ -21,14 +21,14 @@ from operator import eq
 
 import numpy as np
 
-from pinchpoint.analysis.ancestry import nearest, parents
-from pinchpoint.analysis.host_waits import WaitReason, host_waits
-from pinchpoint.analysis.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
+from pinchpoint.diagnosis.device_work import waiting
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import named, without
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.waiting import waiting
 from pinchpoint.trace import HostKind, Trace
 
 RULE = Rule(

@@ -20,12 +20,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host_waits import WaitReason
-from pinchpoint.analysis.steps import steps
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.host_waits import WaitReason
+from pinchpoint.diagnosis.device_work import waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import Rule
-from pinchpoint.diagnosis.waiting import waiting
 from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.arrays import Rows
 

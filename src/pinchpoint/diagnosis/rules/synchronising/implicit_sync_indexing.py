@@ -20,12 +20,12 @@ Data preparation outside the training loop.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.host_waits import WaitReason
 from pinchpoint.analysis.replay import DropSyncs
+from pinchpoint.analysis.time.host_waits import WaitReason
+from pinchpoint.diagnosis.device_work import waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.waiting import waiting
 from pinchpoint.trace import Trace
 
 RULE = Rule(needs=("api_calls", "device_ops", "host_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)

@@ -18,7 +18,7 @@ In evaluation at rare steps.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.host_waits import WaitReason
+from pinchpoint.analysis.time.host_waits import WaitReason
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import STACKS_WITH_DEVICE
 from pinchpoint.diagnosis.rule import Rule

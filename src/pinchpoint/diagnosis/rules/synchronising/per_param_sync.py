@@ -18,12 +18,12 @@ Where it happens at rare steps.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.host_waits import WaitReason
-from pinchpoint.analysis.workload import workload
+from pinchpoint.analysis.time.host_waits import WaitReason
+from pinchpoint.analysis.work.workload import workload
+from pinchpoint.diagnosis.device_work import waiting
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.waiting import waiting
 from pinchpoint.trace import Trace
 
 RULE = Rule(

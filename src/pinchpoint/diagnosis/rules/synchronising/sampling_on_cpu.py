@@ -19,9 +19,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host_waits import WaitReason, host_waits
-from pinchpoint.analysis.shapes import tensor_shapes
-from pinchpoint.analysis.workload import workload
+from pinchpoint.analysis.host.input_arguments import tensor_shapes
+from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
+from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NO_HINT, Rule

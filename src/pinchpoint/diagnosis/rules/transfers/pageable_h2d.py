@@ -20,8 +20,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.in_steps import per_step
 from pinchpoint.analysis.replay import DropSyncs, ScaleDeviceOps
+from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import DEVICE

@@ -1,0 +1,1 @@
+"""What the device ran: kinds of kernels, their precision, collectives, activity."""

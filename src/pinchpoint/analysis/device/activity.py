@@ -1,0 +1,113 @@
+"""When the device was busy, with what, and what ran at the same time.
+
+Busy time is the union of intervals over all streams and devices of the process, never a sum of
+durations. Each instant belongs to one category: compute before memsets before collectives
+before copies, so that a collective or copy counts only where it is exposed, and of two computing
+categories at once the one that stands first in ``ORDER``.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.device.categories import NO_CATEGORY, Category, category_of_device_ops
+from pinchpoint.analysis.host.launches import own_work
+from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+from pinchpoint.trace import intervals as iv
+
+COPIES = (
+    Category.COPY_H2D,
+    Category.COPY_D2H,
+    Category.COPY_P2P,
+    Category.COPY_OTHER,
+)
+# Not compute, and exposed where no compute runs at the same time.
+EXPOSABLE = (Category.COLLECTIVE, *COPIES)
+ORDER = (*(c for c in Category if c not in EXPOSABLE), *EXPOSABLE)
+
+# Two devices that do the same at the same time are each busy for about as long as both together,
+# and two that hand work over for half as long.
+TURNS_RATIO = 0.75
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceActivity:
+    """The device between its first and its last recorded operation.
+
+    ``exclusive`` splits ``busy`` into disjoint flat sets, one a category that occurs.
+    """
+
+    busy: iv.Intervals
+    exclusive: dict[Category, iv.Intervals]
+    span_ns: int
+
+    @property
+    def busy_ns(self) -> int:
+        """Time with any operation."""
+        return self.busy.total
+
+    @property
+    def idle_ratio(self) -> float | None:
+        """Share of the span without any operation; None if nothing ran."""
+        return 1 - self.busy_ns / self.span_ns if self.span_ns else None
+
+
+@dataclass(frozen=True)
+class OneDevice:
+    """One of the devices of the process; its idle share is of the same span for all of them."""
+
+    device: int
+    name: str | None
+    busy_ns: int  # union of its operations
+    idle_ratio: float | None  # of the span of all devices together
+    kernels: int  # collectives included
+
+
+@once_per_trace
+def each_device(trace: Trace) -> tuple[OneDevice, ...]:
+    """The devices that did something, by number."""
+    ops, span_ns = trace.device_ops, device_activity(trace).span_ns
+    if ops is None or not span_ns:
+        return ()
+    own = ops.take(own_work(trace))
+    names = {device.number: device.name for device in trace.devices}
+    kernel = np.isin(own["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE))
+    found = []
+    for number in np.unique(own["device"]).tolist():
+        mine = own["device"] == number
+        busy_ns = iv.flatten(own["start_ns"][mine], own.end_ns[mine]).total
+        kernels = int((mine & kernel).sum())
+        found.append(OneDevice(number, names.get(number), busy_ns, 1 - busy_ns / span_ns, kernels))
+    return tuple(found)
+
+
+def take_turns(trace: Trace) -> bool:
+    """Whether several devices share the work one after the other: even the busiest is busy for
+    clearly less time than all together."""
+    devices, together = each_device(trace), device_activity(trace).busy_ns
+    return len(devices) > 1 and max(d.busy_ns for d in devices) < TURNS_RATIO * together
+
+
+@once_per_trace
+def device_activity(trace: Trace) -> DeviceActivity:
+    """Busy time by category; everything is empty if there is no device."""
+    ops = trace.device_ops
+    if ops is None or not len(ops):
+        return DeviceActivity(iv.NONE, {}, 0)
+    category = np.where(own_work(trace), category_of_device_ops(trace), NO_CATEGORY)
+    own = category != NO_CATEGORY
+    start, end = ops["start_ns"], ops.end_ns
+    of = {}
+    for code in ORDER:
+        mine = np.flatnonzero(category == code)
+        if len(mine):
+            of[code] = iv.flatten(start[mine], end[mine])
+    busy, exclusive = iv.NONE, {}
+    for code, when in of.items():
+        exclusive[code] = iv.subtract(when, busy)
+        busy = iv.union(busy, when)
+    return DeviceActivity(
+        busy=busy,
+        exclusive=exclusive,
+        span_ns=int(end[own].max() - start[own].min()) if own.any() else 0,
+    )

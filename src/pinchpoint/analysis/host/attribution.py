@@ -1,0 +1,140 @@
+"""From device time back to the host rows, and the forward operators, that caused it."""
+
+import re
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import above, nearest, parents
+from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Mask, Rows
+
+# Autograd names its nodes so; recordings of before 2022 lack the prefix and keep the suffix.
+_BACKWARD = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$|AccumulateGrad$")
+
+
+def launched_ns(trace: Trace, ops: Mask | None = None) -> Ints:
+    """Device time that each host row launched itself: the sum of durations, per row.
+
+    Counts rows of ``device_ops`` in the mask ``ops``, or all. What cannot be traced to a host
+    row is left out. Sums count overlapping operations twice, as a cost of each operator must.
+    """
+    return _spread(trace, trace.device_ops["duration_ns"] if trace.device_ops else None, ops)
+
+
+def launched_count(trace: Trace, ops: Mask | None = None) -> Ints:
+    """Device operations that each host row launched itself."""
+    return _spread(
+        trace, np.ones(len(trace.device_ops), np.int64) if trace.device_ops else None, ops
+    )
+
+
+def _spread(trace: Trace, values: Ints | None, ops: Mask | None) -> Ints:
+    total = np.zeros(len(trace.host_ops) if trace.host_ops is not None else 0, np.int64)
+    if values is None or trace.device_ops is None or not len(total):
+        return total
+    linked = trace.device_ops.known("host_op")
+    if ops is not None:
+        linked = linked & ops
+    np.add.at(total, trace.device_ops["host_op"][linked], values[linked])
+    return total
+
+
+@once_per_trace
+def launching_operators(trace: Trace) -> Rows:
+    """The innermost operator around the launch of each row of ``device_ops``.
+
+    ``len(host_ops)`` where there is none. Graph launches and the like come straight from Python.
+    """
+    ops, host = trace.device_ops, trace.host_ops
+    if ops is None:
+        return np.zeros(0, np.int64)
+    if host is None or not len(host):
+        return np.zeros(len(ops), np.int64)
+    operator = nearest(parents(host), host["kind"] == HostKind.OPERATOR)
+    found: Rows = np.append(operator, len(host))[ops.filled("host_op", len(host))]
+    return found
+
+
+@once_per_trace
+def backward_nodes(trace: Trace) -> Mask:
+    """Host rows that are nodes of the backward pass, one a forward operator."""
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(0, np.bool_)
+    nodes: Mask = _named(trace, host, _BACKWARD) & (host["kind"] == HostKind.OPERATOR)
+    return nodes
+
+
+@once_per_trace
+def forward_rows(trace: Trace) -> Rows:
+    """For each host row: itself, or in the backward pass the forward operator it differentiates.
+
+    ``len(host_ops)`` where a backward node has no known forward operator. The two share the
+    autograd sequence number; of several forward operators with that number the innermost made
+    the node. Numbers are counted per thread, so a number that was used on several forward
+    threads is not resolved.
+    """
+    host = trace.host_ops
+    if host is None or not len(host):
+        return np.zeros(0, np.int64)
+    none = len(host)
+    backward = backward_nodes(trace)
+    node = nearest(parents(host), backward)
+    forward = np.append(_matching_forward(host, backward, node == none), none)
+    return np.where(node == none, np.arange(none), forward[node])
+
+
+def _matching_forward(host: Table, backward: Mask, outside: Mask) -> Rows:
+    """The forward row of each backward node, by sequence number."""
+    none = len(host)
+    known = host.known("sequence") & (host["kind"] == HostKind.OPERATOR)
+    givers = np.flatnonzero(known & outside)
+    sequence = host["sequence"]
+    givers = givers[np.argsort(sequence[givers], kind="stable")]  # by number, then by start
+    numbers = sequence[givers]
+    found = np.full(none, none, np.int64)
+    takers = np.flatnonzero(backward & host.known("sequence"))
+    if not len(givers) or not len(takers):
+        return found
+    first = np.searchsorted(numbers, sequence[takers], "left")
+    after = np.searchsorted(numbers, sequence[takers], "right")
+    last = np.maximum(after - 1, 0)
+    threads = host["thread"][givers]
+    changes = np.concatenate(([0], np.cumsum(threads[1:] != threads[:-1])))
+    alone = changes[np.minimum(first, len(givers) - 1)] == changes[last]
+    ok = (after > first) & alone
+    found[takers[ok]] = givers[last[ok]]
+    return found
+
+
+def _named(trace: Trace, host: Table, pattern: re.Pattern[str]) -> Mask:
+    used = np.flatnonzero(np.bincount(host["name"], minlength=len(trace.names)))
+    matches = np.zeros(len(trace.names), np.bool_)
+    matches[used] = [bool(pattern.search(trace.names[i])) for i in used]
+    found: Mask = matches[host["name"]]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------
+# Which work is the forward pass done again inside the backward pass (activation checkpointing).
+#
+# Autograd numbers an operator only while it records gradients. Inside a node of the backward pass
+# it does not, unless a checkpoint runs its part of the forward pass again; so an operator that
+# has a number and runs inside a backward node is recomputed, and so is what it calls. (A backward
+# pass that is itself differentiated looks the same.)
+
+
+@once_per_trace
+def recomputed_rows(trace: Trace) -> Mask:
+    """Rows of ``host_ops`` that are recomputation."""
+    host = trace.host_ops
+    if host is None or not len(host):
+        return np.zeros(0, np.bool_)
+    none, up = len(host), parents(host)
+    backward = backward_nodes(trace)
+    numbered = host.known("sequence") & (host["kind"] == HostKind.OPERATOR) & ~backward
+    inside = above(up, backward) != none
+    forward_again = numbered & inside
+    decides = np.append(nearest(up, backward | forward_again), none)[:-1]
+    answer: Mask = np.append(forward_again, False)[decides]
+    return answer

@@ -1,0 +1,247 @@
+"""Python frames in host rows: where in the program something happened, and whose program it is.
+
+PyTorch's tracer writes a frame as ``file(line): function``; the file is relative to the import path
+it was found on. The line is where the function begins, not that of the call inside it; only frames
+that were running when recording began show the line they were at.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
+from pinchpoint.trace import DeviceKind, HostKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Codes, Floats, Ints, Mask, Rows
+from pinchpoint.trace.names import rows_named
+
+
+class Owner(IntEnum):
+    """Whose code a frame is: nearest to the reader first."""
+
+    USER = 1  # the program itself
+    LIBRARY = 2  # an installed package, such as a model library
+    FRAMEWORK = 3  # torch and the like, numeric packages, Python's own library
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A Python function."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def owner(self) -> Owner:
+        """Whose code it is, judged by the path."""
+        return owner_of(self.file)
+
+
+_FRAME = re.compile(r"(?P<file>[^\n]+?)\((?P<line>\d{1,9})\): (?P<function>[^\n]*)")
+_PACKAGE = re.compile(r"(?:site|dist)-packages/([^/]+)")
+_GENERATED = re.compile(r"/torchinductor_[^/]*/")  # written by a compiler
+_PYTHON_HOME = re.compile(r"(?:^|/)lib(?:64)?/python\d[\d.]*/")
+
+# Of these a reader wants to know what called them, not where inside they were.
+_FRAMEWORKS = frozenset(
+    {"torch", "torchgen", "functorch", "triton", "numpy", "scipy", "pandas", "PIL", "jax", "jaxlib"}
+    | {"flax", "optax", "cupy", "cupyx", "tensorflow", "keras", "lightning", "pytorch_lightning"}
+    | {"lightning_fabric", "accelerate", "deepspeed", "apex", "transformer_engine", "ray", "dask"}
+    | {"tqdm", "wandb", "tensorboard", "pinchpoint"}
+)
+_LIBRARIES = frozenset(
+    {"torchvision", "torchaudio", "transformers", "diffusers", "timm", "vllm", "sglang", "xformers"}
+    | {"flash_attn", "peft", "trl", "datasets", "tokenizers", "sentence_transformers", "megatron"}
+    | {"fairseq", "detectron2", "mmcv", "mmengine", "mmdet", "monai", "torch_geometric", "dgl"}
+    | {"torchrec", "fbgemm_gpu", "torchtune", "torchtitan"}
+)
+# Names in Python's library that people also give to programs of their own.
+_PEOPLES_NAMES = frozenset({"test", "profile", "code", "trace", "this"})
+_STANDARD = frozenset(sys.stdlib_module_names) - _PEOPLES_NAMES
+
+
+@lru_cache(maxsize=1 << 16)
+def frame_of(name: str) -> Frame | None:
+    """The frame that a host row's name spells; None for built-ins, modules and operators."""
+    match = _FRAME.fullmatch(name)
+    if match is None or name.startswith("<built-in"):
+        return None
+    return Frame(match["file"], int(match["line"]), match["function"])
+
+
+@lru_cache(maxsize=1 << 14)
+def owner_of(file: str) -> Owner:
+    """Whose code a file is."""
+    path = file.replace("\\", "/")
+    installed = _PACKAGE.search(path)
+    if installed:
+        package = installed[1].removesuffix(".py")
+        return Owner.FRAMEWORK if package in _FRAMEWORKS else Owner.LIBRARY
+    if path.startswith("<") or _PYTHON_HOME.search(path) or _GENERATED.search(path):
+        return Owner.FRAMEWORK
+    top, _, inside = path.partition("/")
+    package = top.removesuffix(".py")
+    if package in _FRAMEWORKS and inside:
+        return Owner.FRAMEWORK
+    if package in _STANDARD:
+        return Owner.FRAMEWORK
+    return Owner.LIBRARY if package in _LIBRARIES and inside else Owner.USER
+
+
+def shows_python(trace: Trace) -> bool:
+    """Whether the recording has Python frames, so that what is not among them did not run."""
+    host = trace.host_ops
+    return host is not None and bool((host["kind"] == HostKind.PYTHON).any())
+
+
+@once_per_trace
+def owners(trace: Trace) -> Codes:
+    """The Owner of each host row that is a Python frame, 0 for the others; shape ``(rows,)``."""
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(0, np.uint8)
+    # Importers call the compiler's own functions compile work; they are frames all the same.
+    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.COMPILE))
+    by_name = np.zeros(len(trace.names), np.uint8)
+    for position in np.unique(host["name"][python]):
+        frame = frame_of(trace.names[position])
+        by_name[position] = frame.owner if frame else 0
+    found: Codes = np.where(python, by_name[host["name"]], 0)
+    return found
+
+
+@once_per_trace
+def telling_frames(trace: Trace) -> Mask:
+    """Host rows whose frame says something to the reader: their own or a library's code."""
+    owner = owners(trace)
+    found: Mask = (owner == Owner.USER) | (owner == Owner.LIBRARY)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------
+# The whole act that the program asked for, seen from any row inside it.
+#
+# A wait is recorded as a runtime call; what the program wrote is ``x.item()`` or
+# ``torch.cuda.synchronize()``, with framework functions and operators in between. When a fix
+# takes the act away, all of that goes.
+
+
+@once_per_trace
+def called_by_program(trace: Trace) -> Ints:
+    """For each row of ``host_ops`` the outermost row around it that is not the program's own.
+
+    A program's own rows are its functions, modules and annotations. ``len(host_ops)`` for those.
+    One element more than there are rows, so that the position of no row looks up as no row.
+    """
+    host = trace.host_ops
+    if host is None or not len(host):
+        return np.zeros(1, np.int64)
+    none = len(host)
+    chain = parents(host)
+    own = np.isin(host["kind"], (HostKind.MODULE, HostKind.ANNOTATION))
+    own |= telling_frames(trace)
+    under = np.append(own, True)[chain]
+    outermost = nearest(chain, under & ~own)
+    return np.append(np.where(own, none, outermost), none)
+
+
+def acts(trace: Trace, host_ops: Rows) -> Rows:
+    """The distinct acts around these rows; rows that have none are left out."""
+    if trace.host_ops is None:
+        return np.zeros(0, np.intp)
+    around = called_by_program(trace)[host_ops]
+    return np.unique(around[around < len(trace.host_ops)]).astype(np.intp)
+
+
+def idle_acts(trace: Trace, host_ops: Rows) -> Rows:
+    """The same, where acts launch kernels: only the outermost rows inside them that launch none.
+
+    A library's training loop or ``generate`` is one act; the wait in it is not all of it.
+    """
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(0, np.intp)
+    none, chain = len(host), parents(host)
+    inner = host_ops[host_ops < none]
+    around = called_by_program(trace)[inner]
+    inner, around = inner[around < none], around[around < none]
+    free = np.append(subtree_sums(chain, _kernels_launched(trace)) == 0, False)
+    outermost_free = nearest(chain, free[:-1] & ~free[chain])
+    rows = np.where(free[around], around, np.append(outermost_free, none)[inner])
+    return np.unique(rows[free[rows]]).astype(np.intp)
+
+
+def _kernels_launched(trace: Trace) -> Ints:
+    """How many kernels each row of ``host_ops`` launched itself."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    count = np.zeros(len(host) + 1, np.int64)
+    if ops is not None:
+        kernels = ops["kind"] == DeviceKind.KERNEL
+        np.add.at(count, ops.filled("host_op", len(host))[kernels], 1)
+    return count[:-1]
+
+
+# ------------------------------------------------------------------------------------------------
+# Which of the program's functions do little else than a given kind of work.
+#
+# A fix often takes a whole function away (log less often, sample on the device), not only the one
+# call in it that a rule recognises.
+
+
+MOSTLY_RATIO = 0.6  # a function that spends this much of its time on a work does that work
+_NUMERIC_PACKAGES = ("numpy/", "pandas/", "PIL/", "matplotlib/", "scipy/", "sklearn/")
+_NUMERIC_BUILT_INS = (" of numpy.", " of ImagingEncoder")
+_TO_HOST = ("cpu of Tensor", "numpy of Tensor", "tolist of Tensor", "aten::_to_copy", "aten::copy_")
+
+
+def functions_doing(trace: Trace, work: Mask, helping: Mask, least_ratio: float) -> Mask:
+    """The program's functions that spend ``least_ratio`` of their time on ``work``, and
+    MOSTLY_RATIO on it and what is ``helping`` it; masks over ``host_ops``.
+
+    Work counts for the innermost function of the program around it.
+    """
+    host = trace.host_ops
+    if host is None or not work.any():
+        return np.zeros(0 if host is None else len(host), np.bool_)
+    user = owners(trace) == Owner.USER
+    result: Mask = user & (_share(host, user, work | helping) >= MOSTLY_RATIO)
+    result &= _share(host, user, work) >= least_ratio
+    return result
+
+
+def _share(host: Table, user: Mask, wanted: Mask) -> Floats:
+    """Time in outermost wanted rows, as a share of the innermost function around them."""
+    none, chain = len(host), parents(host)
+    above = np.append(nearest(chain, wanted), none)[chain]
+    rows = np.flatnonzero(wanted & (above == none))
+    spent = np.zeros(none + 1)
+    np.add.at(spent, nearest(chain, user)[rows], host["duration_ns"][rows])
+    result: Floats = spent[:-1] / np.maximum(host["duration_ns"], 1)
+    return result
+
+
+@once_per_trace
+def numeric_on_host(trace: Trace) -> Mask:
+    """Rows of ``host_ops`` in which numeric packages compute on the CPU."""
+    if trace.host_ops is None:
+        return np.zeros(0, np.bool_)
+    return rows_named(trace, trace.host_ops, _is_numeric)
+
+
+def _is_numeric(name: str) -> bool:
+    frame = frame_of(name)
+    in_package = frame is not None and frame.file.startswith(_NUMERIC_PACKAGES)
+    return in_package or any(built_in in name for built_in in _NUMERIC_BUILT_INS)
+
+
+@once_per_trace
+def copies_to_host(trace: Trace) -> Mask:
+    """Rows of ``host_ops`` that by their name may copy tensors to the host."""
+    if trace.host_ops is None:
+        return np.zeros(0, np.bool_)
+    return rows_named(trace, trace.host_ops, lambda name: any(to in name for to in _TO_HOST))

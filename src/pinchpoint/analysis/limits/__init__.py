@@ -1,0 +1,1 @@
+"""How far work is from what the machine can do: ceilings, rooflines, hardware counters."""

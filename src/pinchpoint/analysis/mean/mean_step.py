@@ -1,0 +1,162 @@
+"""The mean step: throughput is set by it, not by the typical step.
+
+Over the complete steps, mean = typical part + excess of the exceptional steps, divided by the
+number of steps. Exceptions with the same part and place are one cause.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.host.source_lines import Place
+from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
+from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS, step_kinds
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.statistics import rounded_mean
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.accounting import Part
+from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.trace import Trace, once_per_trace
+
+DIFFERENT_RATIO = 0.03  # mean and typical step apart by more: what a material cause is worth
+
+
+@dataclass(frozen=True, eq=False)
+class ExceptionalCause:
+    """Exceptional steps with one cause."""
+
+    part: Part
+    kind: GapKind | None
+    place: Place
+    steps: tuple[ExceptionalStep, ...]
+    ns_per_step: int  # what the part adds to the mean step
+    every: int | None  # steps from one to the next, where that is always the same
+    starting: bool
+
+
+@dataclass(frozen=True, eq=False)
+class MeanStep:
+    """Nanoseconds as recorded; ``mean_ns`` is ``typical_ns`` plus all excess over ``count``."""
+
+    mean_ns: int
+    typical_ns: int  # the mean with each exceptional step as long as a usual one
+    steady_ns: int  # the mean without what only the beginning of program or recording took
+    count: int  # complete steps
+    causes: tuple[ExceptionalCause, ...]  # most time first
+
+    def without_ns(self, cause: ExceptionalCause) -> int:
+        """The mean if the cause's steps did not have it."""
+        return self.steady_ns - cause.ns_per_step
+
+
+@once_per_trace
+def mean_step(trace: Trace) -> MeanStep | None:
+    """The mean over the complete steps; None without any."""
+    lasting = steps(trace).durations_ns
+    n = len(lasting)
+    if not n or steps(trace).how == "none":
+        return None
+    exceptions = exceptional_steps(trace)
+    total = int(lasting.sum())
+    excess = sum(e.excess_ns for e in exceptions)
+    at_first = sum(e.excess_ns for e in exceptions if e.starting)
+    return MeanStep(
+        mean_ns=rounded_mean(total, n),
+        typical_ns=rounded_mean(total - excess, n),
+        steady_ns=rounded_mean(total - at_first, n),
+        count=n,
+        causes=_causes(exceptions, n),
+    )
+
+
+def _causes(exceptions: Sequence[ExceptionalStep], n: int) -> tuple[ExceptionalCause, ...]:
+    alike: dict[tuple[str, bool, Place], list[ExceptionalStep]] = {}
+    for one in exceptions:
+        where = Place(file=one.place.file, line=one.place.line, function=one.place.function)
+        alike.setdefault((one.part.id, one.starting, where), []).append(one)
+    causes = [_cause(tuple(same), n) for same in alike.values()]
+    return tuple(sorted(causes, key=lambda cause: -cause.ns_per_step))
+
+
+def _cause(same: tuple[ExceptionalStep, ...], n: int) -> ExceptionalCause:
+    longest = max(same, key=lambda one: one.part_ns)
+    return ExceptionalCause(
+        part=longest.part,
+        kind=longest.kind,
+        place=longest.place,
+        steps=same,
+        ns_per_step=rounded_mean(sum(one.part_ns for one in same), n),
+        every=_period([one.step for one in same]),
+        starting=longest.starting,
+    )
+
+
+def _period(at: Sequence[int]) -> int | None:
+    distances = set(np.diff(at).tolist())
+    return distances.pop() if len(distances) == 1 else None
+
+
+def mean_differs(trace: Trace) -> bool:
+    """Whether the steady mean, not the typical step, tells what a step costs.
+
+    Longer by exceptions, or another one because there are several kinds of steps.
+    """
+    mean, typical = mean_step(trace), steps(trace).typical_ns
+    if mean is None or not typical or mean.count < FEWEST_STEPS or not step_kinds(trace).kinds:
+        return False
+    apart = mean.steady_ns / typical - 1
+    if len(step_kinds(trace).kinds) > 1:
+        return abs(apart) > DIFFERENT_RATIO
+    return apart > DIFFERENT_RATIO and any(not cause.starting for cause in mean.causes)
+
+
+@once_per_trace
+def mean_without_profiler_ns(trace: Trace) -> int | None:
+    """The mean step without the profiler where it is not the typical one; None where it is.
+
+    The mean of the steps that the same run timed outranks the recorded window's. Otherwise what
+    recording costs a typical step is taken from the mean: an exception costs it no more events.
+    """
+    usual = corrected_step_ns(trace)
+    if usual is None:
+        return None
+    timed = timed_steps_ns(trace)
+    if len(timed):
+        mean_ns = round(float(np.mean(timed)))
+        return mean_ns if mean_ns > (1 + DIFFERENT_RATIO) * usual else None
+    if not mean_differs(trace):
+        return None
+    mean, typical = mean_step(trace), steps(trace).typical_ns
+    assert mean is not None
+    assert typical is not None
+    return max(mean.steady_ns - max(typical - usual, 0), 1)
+
+
+def timed_steps_ns(trace: Trace) -> NDArray[np.int64]:
+    """Steps that the same run timed without the profiler; empty where it timed none."""
+    return np.array(trace.run.unprofiled_step_ns if trace.run else (), np.int64)
+
+
+def at_the_rate_of_the_run(trace: Trace, ns: int) -> int:
+    """What exceptions add to the mean step, at most what the steps of the whole run show of it."""
+    timed = timed_steps_ns(trace)
+    if not len(timed):
+        return ns
+    return min(ns, max(round(float(np.mean(timed) - np.median(timed))), 0))
+
+
+@once_per_trace
+def unrecorded_excess_ns(trace: Trace) -> int | None:
+    """What the run's mean step takes beyond that of the recorded window; None if it is not much.
+
+    The window's mean is put to the scale of the run: the same ratio to its typical step.
+    """
+    timed, mean, typical = timed_steps_ns(trace), mean_step(trace), steps(trace).typical_ns
+    if not len(timed) or mean is None or not typical:
+        return None
+    run_ns, usual = float(np.mean(timed)), float(np.median(timed))
+    window_ns = usual * max(mean.steady_ns / typical, 1.0)
+    more = run_ns - window_ns
+    return round(more) if more > DIFFERENT_RATIO * run_ns else None

@@ -1,0 +1,212 @@
+"""Kinds of steps, and the steps that are exceptions.
+
+A loop often has several kinds of steps: micro-steps that accumulate gradients and those that end
+with the optimizer, training and evaluation, prefill and decode. And it has exceptions: a step that
+waits for a slow batch, saves or collects garbage. Kinds come often; exceptions are rare.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.host.launches import issued, main_thread
+from pinchpoint.analysis.steps.in_steps import sum_per_window
+from pinchpoint.analysis.steps.steps import (
+    FEWEST_TO_SETTLE,
+    MAD_TO_SIGMA,
+    OUTLIER_DEVIATIONS,
+    OUTLIER_FLOOR_RATIO,
+    SETTLED_RATIO,
+    Steps,
+    steps,
+)
+from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.names import rows_named
+
+Times = NDArray[np.int64]
+Rows = NDArray[np.intp]
+
+FEWEST_STEPS = 4  # of fewer there is no telling the usual one from the exception
+# Between neighbours in order of duration: steps of one kind vary by less, in the regular recordings
+# that this was tried on by up to 1.29.
+OTHER_KIND_RATIO = 1.3
+KIND_SHARE = 0.25  # of all steps: what comes more rarely than every fourth is an exception
+SAME_WORK_RATIO = 1.1  # launches of steps with the same work, where shapes vary
+
+
+@dataclass(frozen=True, eq=False)
+class StepKind:
+    """Steps alike; ``steps`` are positions of its usual ones in ``steps(trace)``."""
+
+    label: str  # what sets it apart, in words; empty where it is the only kind
+    steps: Rows
+    median_ns: int
+    total_ns: int
+    launches: int  # of its median step; without a device operators
+    far_ns: int  # what is further than this from the median is no usual step
+
+
+@dataclass(frozen=True, eq=False)
+class StepKinds:
+    """All kinds, most time first, and the complete steps that belong to none.
+
+    ``like`` has for each exception the position of the kind that it is held against. Without
+    kinds (too few steps, or no two alike) there are no exceptions either.
+    """
+
+    kinds: tuple[StepKind, ...]
+    exceptions: Rows
+    like: Rows
+
+
+@once_per_trace
+def step_kinds(trace: Trace) -> StepKinds:
+    """The kinds among the complete steps."""
+    found = steps(trace)
+    rows = np.flatnonzero(found.complete)
+    lasting, work = found.end_ns - found.start_ns, launches_per_step(trace)
+    if found.how == "none" or len(rows) < FEWEST_STEPS:
+        return _alone(rows, lasting, work) if found.how != "none" and len(rows) else _NONE
+    settled = rows[len(rows) // 2 :] if _settles(found, rows) else rows
+    groups = _by_duration(settled, lasting)
+    large = [g for g in groups if len(g) >= max(2, KIND_SHARE * len(settled))]
+    large = [g for g in large if not _only_the_beginning(g, large, rows, lasting, work)]
+    usual = [_usual(group, lasting) for group in large]
+    if not usual:
+        return _NONE
+    usual.sort(key=lambda group: -int(lasting[group].sum()))
+    taken = np.concatenate(usual)
+    exceptions = rows[~np.isin(rows, taken)]
+    labels = _labels(trace, usual, work)
+    kinds = tuple(
+        _kind(label, group, lasting, work) for label, group in zip(labels, usual, strict=True)
+    )
+    like = np.array([_nearest(kinds, int(work[i])) for i in exceptions], np.intp)
+    return StepKinds(kinds, exceptions, like)
+
+
+_NOWHERE = np.zeros(0, np.intp)
+_NONE = StepKinds((), _NOWHERE, _NOWHERE)
+
+
+def _alone(rows: Rows, lasting: Times, work: Times) -> StepKinds:
+    return StepKinds((_kind("", rows, lasting, work),), _NOWHERE, _NOWHERE)
+
+
+def _kind(label: str, group: Rows, lasting: Times, work: Times) -> StepKind:
+    return StepKind(
+        label=label,
+        steps=group,
+        median_ns=int(np.median(lasting[group])),
+        total_ns=int(lasting[group].sum()),
+        launches=int(np.median(work[group])),
+        far_ns=_far_ns(lasting[group]),
+    )
+
+
+def _far_ns(values: Times) -> int:
+    """How far from the median a step of this kind is an exception; see ``steps._outliers``."""
+    middle = np.median(values)
+    scatter = MAD_TO_SIGMA * np.median(np.abs(values - middle))
+    return int(max(OUTLIER_DEVIATIONS * scatter, OUTLIER_FLOOR_RATIO * middle))
+
+
+@once_per_trace
+def launches_per_step(trace: Trace) -> Times:
+    """Device operations that each step issued; without a device its operators."""
+    found, by = steps(trace), issued(trace)
+    end = np.append(found.host_start_ns[1:], found.end_ns[-1:])
+    if trace.device_ops is not None and len(trace.device_ops):
+        return sum_per_window(by.start_ns, found.host_start_ns, end)
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(len(found), np.int64)
+    mine = (host["kind"] == HostKind.OPERATOR) & (host["thread"] == main_thread(trace))
+    return sum_per_window(host["start_ns"][mine], found.host_start_ns, end)
+
+
+def _settles(found: Steps, rows: Rows) -> bool:
+    """Whether only later steps are typical, as while a profiler warms up."""
+    half = len(rows) // 2
+    if len(rows) < FEWEST_TO_SETTLE or found.typical[rows[:half]].any():
+        return False
+    lasting = found.durations_ns
+    return bool(np.median(lasting[half:]) < SETTLED_RATIO * np.median(lasting[:half]))
+
+
+def _by_duration(rows: Rows, lasting: Times) -> list[Rows]:
+    order = rows[np.argsort(lasting[rows], kind="stable")]
+    ordered = np.maximum(lasting[order], 1)
+    return np.split(order, np.flatnonzero(ordered[1:] > OTHER_KIND_RATIO * ordered[:-1]) + 1)
+
+
+def _only_the_beginning(
+    group: Rows, groups: list[Rows], rows: Rows, lasting: Times, work: Times
+) -> bool:
+    """Whether steps do the same work as a later kind and are just its slow first ones."""
+    first = rows[: len(group)]
+    if not np.array_equal(np.sort(group), first):
+        return False
+    return any(
+        lasting[other].max() < lasting[group].min() and _same_work(work, group, other)
+        for other in groups
+        if other is not group
+    )
+
+
+def _same_work(work: Times, one: Rows, other: Rows) -> bool:
+    low, high = sorted((float(np.median(work[one])), float(np.median(work[other]))))
+    return high <= SAME_WORK_RATIO * low
+
+
+def _usual(group: Rows, lasting: Times) -> Rows:
+    """The group without what is far from its median."""
+    away = np.abs(lasting[group] - np.median(lasting[group]))
+    return np.sort(group[away <= _far_ns(lasting[group])])
+
+
+def _nearest(kinds: tuple[StepKind, ...], launches: int) -> int:
+    """The kind with the most similar amount of work; of several alike the one with most time."""
+    away = [abs(np.log((launches + 1) / (kind.launches + 1))) for kind in kinds]
+    close = np.log(SAME_WORK_RATIO)
+    return next(i for i, a in enumerate(away) if a <= min(away) + close)
+
+
+def _labels(trace: Trace, groups: list[Rows], work: Times) -> list[str]:
+    """What sets each kind apart: a pass or an optimizer that only some have, else its launches."""
+    if len(groups) < 2:
+        return [""] * len(groups)
+    signs = {
+        "a backward pass": backward_per_step(trace),
+        "an optimizer step": _optimizers_per_step(trace),
+    }
+    return [_label(signs, group, groups, work) for group in groups]
+
+
+def _label(signs: dict[str, Times], group: Rows, groups: list[Rows], work: Times) -> str:
+    for what, count in signs.items():
+        has = [bool(np.median(count[g])) for g in (group, *groups)]
+        if any(has) and not all(has):
+            return f"with {what}" if has[0] else f"without {what}"
+    launches = [int(np.median(work[g])) for g in (group, *groups)]
+    return f"{launches[0]:,} launches" if len(set(launches)) > 1 else ""
+
+
+@once_per_trace
+def backward_per_step(trace: Trace) -> Times:
+    """Nodes of the backward pass that each step runs."""
+    return _named_per_step(trace, "autograd::engine::evaluate_function")
+
+
+def _optimizers_per_step(trace: Trace) -> Times:
+    return _named_per_step(trace, "Optimizer.step")
+
+
+def _named_per_step(trace: Trace, beginning: str) -> Times:
+    found, host = steps(trace), trace.host_ops
+    if host is None:
+        return np.zeros(len(found), np.int64)
+    at = host["start_ns"][rows_named(trace, host, lambda name: name.startswith(beginning))]
+    end = np.append(found.host_start_ns[1:], found.end_ns[-1:])
+    return sum_per_window(at, found.host_start_ns, end)

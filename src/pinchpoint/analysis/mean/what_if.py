@@ -1,0 +1,152 @@
+"""What the mean step would be after a change.
+
+Replay runs a window of steps, and an exceptional step may lie outside it. What a change takes away
+of an exception there comes from the accounting: the time in which both overlap.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
+from pinchpoint.analysis.mean.mean_step import (
+    mean_differs,
+    mean_step,
+    mean_without_profiler_ns,
+    timed_steps_ns,
+)
+from pinchpoint.analysis.replay.changes import (
+    Change,
+    DropDeviceOps,
+    DropSyncs,
+    RemoveHostTime,
+    ScaleDeviceOps,
+    ScaleHostSpans,
+)
+from pinchpoint.analysis.replay.predict import (
+    Prediction,
+    after_saving,
+    corrected_step_ns,
+    replayable,
+    what_if,
+)
+from pinchpoint.analysis.replay.ranges import AFTER_A_FIX
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace import intervals as iv
+
+Times = NDArray[np.int64]
+
+
+def step_base_ns(trace: Trace) -> int | None:
+    """The step that gains are counted from, without the profiler: the mean one where it differs
+    from the typical one, else that."""
+    usual, mean = corrected_step_ns(trace), mean_step(trace)
+    if usual is None:
+        return mean.steady_ns if mean is not None and mean_differs(trace) else None
+    different = mean_without_profiler_ns(trace)
+    return usual if different is None else different
+
+
+def what_if_mean(
+    trace: Trace, changes: Sequence[Change], *, every_step: bool = False
+) -> Prediction | None:
+    """As ``replay.what_if``, counted from the mean step where that is not the typical one."""
+    base, again = step_base_ns(trace), _recurring(trace)
+    timed = len(timed_steps_ns(trace)) > 0  # then replay goes by what is usual in the run
+    replays_all = every_step and (timed or _are_replayed(trace, again))
+    replayed = what_if(trace, changes, every_step=replays_all)
+    if replayed is None or base is None or mean_without_profiler_ns(trace) is None:
+        return replayed
+    beyond_ns = 0 if replays_all or timed else taken_ns(trace, changes, again)
+    # Without its exceptions the mean step is a typical one, and no shorter than that.
+    least = replayed.step_ns if base > replayed.base_ns else 0
+    step_ns = max(base - replayed.saving_ns - beyond_ns, least)
+    low, high = (step_ns + edge - replayed.step_ns for edge in replayed.range_ns)
+    bound_ns = replayed.bound_ns or 0
+    least = max(round(low - AFTER_A_FIX.fix[0] * beyond_ns), bound_ns)
+    most = min(round(high + AFTER_A_FIX.fix[1] * beyond_ns), max(base, step_ns))
+    replayed_raw_ns = replayed.step_ns if replayed.raw_ns is None else replayed.raw_ns
+    raw_ns = max(base - (replayed.base_ns - replayed_raw_ns) - beyond_ns, 0)
+    return Prediction(step_ns, (least, most), base, raw_ns, replayed.bound_ns)
+
+
+def saved_mean(
+    trace: Trace, saving_ns: tuple[int, int], leaves_ns: int | None = None
+) -> Prediction | None:
+    """As ``replay.after_saving``, counted from the mean step where that is not the typical one."""
+    return after_saving(trace, saving_ns, leaves_ns, base_ns=step_base_ns(trace))
+
+
+def taken_ns(trace: Trace, changes: Sequence[Change], exceptions: Sequence[ExceptionalStep]) -> int:
+    """What changes take away of these exceptional steps, for each complete step."""
+    if not exceptions:
+        return 0
+    total = 0.0
+    for one in exceptions:
+        stretches = iv.flatten(one.start_ns, one.end_ns)
+        covered = sum(
+            ratio * iv.intersect(stretches, spans).total
+            for ratio, spans in _touched(trace, changes)
+        )
+        total += min(covered, one.part_ns)
+    return round(total / max(len(steps(trace).durations_ns), 1))
+
+
+def covered_ratio(trace: Trace, changes: Sequence[Change], of: Sequence[Change]) -> float:
+    """The share of the time that ``of`` takes away which ``changes`` take away as well."""
+    mine = _union(_touched(trace, of))
+    if not mine.total:
+        return 0.0
+    return iv.intersect(mine, _union(_touched(trace, changes))).total / mine.total
+
+
+def _union(touched: list[tuple[float, iv.Intervals]]) -> iv.Intervals:
+    spans = [span for ratio, span in touched if ratio > 0]
+    if not spans:
+        return iv.NONE
+    return iv.flatten(
+        np.concatenate([span.start for span in spans]), np.concatenate([span.end for span in spans])
+    )
+
+
+def _touched(trace: Trace, changes: Sequence[Change]) -> list[tuple[float, iv.Intervals]]:
+    """The stretches of time that each change takes away, with the share that it takes."""
+    out = []
+    for change in changes:
+        match change:
+            case RemoveHostTime(start, end):
+                out.append((1.0, iv.flatten(start, end)))
+            case ScaleHostSpans(rows, factor):
+                out.append((float(np.mean(1 - factor)), _spans(trace, "host_ops", rows)))
+            case DropSyncs(rows):
+                out.append((1.0, _spans(trace, "api_calls", rows)))
+            case DropDeviceOps(rows):
+                out.append((1.0, _spans(trace, "device_ops", rows)))
+            case ScaleDeviceOps(rows, factor):
+                out.append((float(np.mean(1 - factor)), _spans(trace, "device_ops", rows)))
+            case _:
+                pass
+    return out
+
+
+def _spans(trace: Trace, table: str, rows: NDArray[np.intp]) -> iv.Intervals:
+    of = getattr(trace, table)
+    return iv.flatten(of["start_ns"][rows], of.end_ns[rows])
+
+
+@once_per_trace
+def _recurring(trace: Trace) -> tuple[ExceptionalStep, ...]:
+    """Exceptional steps that are not just the slow beginning."""
+    return tuple(one for one in exceptional_steps(trace) if not one.starting)
+
+
+def _are_replayed(trace: Trace, exceptions: Sequence[ExceptionalStep]) -> bool:
+    """Whether the steps that replay runs include all of these."""
+    base, calls = replayable(trace), trace.api_calls
+    if base is None or calls is None or not exceptions:
+        return True
+    at = calls["start_ns"][base.graph.api_rows[base.graph.api_rows >= 0]]
+    begun = steps(trace).host_start_ns[[one.step for one in exceptions]]
+    return bool(((begun >= at.min()) & (begun <= at.max())).all())

@@ -1,0 +1,1 @@
+"""The caching allocator: lives of blocks, segments, sizes, its replay."""

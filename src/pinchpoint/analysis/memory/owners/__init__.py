@@ -1,0 +1,1 @@
+"""Whose memory it is: parameters, gradients, states, activations, by stack and phase."""

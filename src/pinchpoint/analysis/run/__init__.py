@@ -1,0 +1,1 @@
+"""What a run folder knows besides the trace: machine, telemetry, samples."""

@@ -1,0 +1,1 @@
+"""What a step is, how steps are found, and what falls into them."""

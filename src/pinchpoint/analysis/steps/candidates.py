@@ -1,0 +1,216 @@
+"""Series of boundaries in time that may be those of steps.
+
+Starts and spans of a repeated annotation, of a Python function or module, graph launches, and
+device operations that come once a step.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.host.launches import issued, main_thread, own_work
+from pinchpoint.trace import ApiKind, HostKind, Table, Trace
+from pinchpoint.trace.arrays import Ints
+
+# ------------------------------------------------------------------------------------------------
+# What was issued over and over: the work whose repetition shows steps.
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Times and kinds of launched work, in order; device operations or operators where no
+    launches were recorded."""
+
+    at_ns: Ints
+    key: Ints  # 0..kinds-1
+    kinds: int
+    until_ns: Ints  # when each was issued, or done where there is no device
+    unit: str  # what is counted, for people
+    on_device: bool
+
+
+def repeated_work(trace: Trace) -> Work:
+    """The launches; else the device operations; else the outer operators of the main
+    thread, or its outer annotations."""
+    ops = trace.device_ops
+    if ops is None or not len(ops):
+        return _host_work(trace)
+    by = issued(trace)
+    if not by.linked.any():
+        # One of several devices tells: they do the same, or one after the other its part.
+        mine = ops.take(ops["device"] == np.bincount(np.maximum(ops["device"], 0)).argmax())
+        at, until = mine["start_ns"], mine.end_ns
+        return _numbered(at, mine["name"], until, "device operations", on_device=True)
+    calls = trace.api_calls
+    assert calls is not None
+    graph = by.linked & (calls["kind"][by.call] == ApiKind.GRAPH_LAUNCH)
+    graph &= own_work(trace)
+    alone = by.linked & ~graph & own_work(trace)
+    size = np.bincount(by.call[graph], minlength=len(calls))
+    launched = np.flatnonzero(size)
+    at = np.concatenate((by.start_ns[alone], calls["start_ns"][launched]))
+    # A graph is known by its size: files do not name graphs.
+    key = np.concatenate((ops["name"][alone], len(trace.names) + size[launched]))
+    order = np.argsort(at, kind="stable")
+    until = np.concatenate((by.end_ns[alone], calls.end_ns[launched]))
+    return _numbered(at[order], key[order], until[order], "launches")
+
+
+def _host_work(trace: Trace) -> Work:
+    host = trace.host_ops
+    none = np.zeros(0, np.int64)
+    if host is None or not len(host):
+        return Work(none, none, 0, none, "host operators", False)
+    operator = host["kind"] == HostKind.OPERATOR
+    unit = "host operators"
+    if not operator.any():  # a recording of ranges alone
+        operator, unit = host["kind"] == HostKind.ANNOTATION, "annotated ranges"
+    inside = np.zeros(len(host), np.bool_)
+    known = host.known("parent")
+    inside[known] = operator[host["parent"][known]]
+    outer = operator & ~inside & (host["thread"] == main_thread(trace))
+    until = host.end_ns[outer]
+    return _numbered(host["start_ns"][outer], host["name"][outer], until, unit)
+
+
+def _numbered(
+    at_ns: Ints, key: Ints, until_ns: Ints, unit: str, *, on_device: bool = False
+) -> Work:
+    distinct, numbered = np.unique(key, return_inverse=True)
+    return Work(at_ns, numbered.astype(np.int64), len(distinct), until_ns, unit, on_device)
+
+
+Times = NDArray[np.int64]
+
+MOST_PIECES = 20_000  # more boundaries than any recording has steps
+CANDIDATES_A_KIND = 24  # judging is linear in the launches, so candidates are limited
+OPTIMIZER = "Optimizer.step"  # how torch.optim annotates what ends a training step
+LOADER = "enumerate(Data"  # how torch.utils.data annotates that a batch is fetched
+OPTIMIZERS_A_ROUND = (1, 2, 3)
+LEAST_COVERAGE = 0.5  # share of the launches, or of their time, that the pieces must hold
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Boundaries and what they are made of."""
+
+    kind: str
+    name: str
+    start_ns: Times
+    end_ns: Times | None  # None: up to the next start
+
+
+def candidates(trace: Trace, work: Work) -> Iterator[Candidate]:
+    """All candidates that the trace offers."""
+    host = trace.host_ops
+    if host is not None and len(host) and not work.on_device:
+        main = host.take(host["thread"] == main_thread(trace))
+        annotated = main.take(main["kind"] == HostKind.ANNOTATION)
+        yield from _optimizer_steps(trace.names, main, work)
+        yield from _repeated(trace.names, annotated, "annotation")
+        python = np.isin(main["kind"], (HostKind.PYTHON, HostKind.MODULE))
+        if python.any():
+            called = main.take(python & ~_of_framework(trace.names)[main["name"]])
+            yield from _repeated(trace.names, _lengthy(called, work), "function")
+    marks = trace.device_annotations
+    if work.on_device and marks is not None and len(marks):
+        yield from _repeated(trace.names, marks, "annotation")
+    yield from _graphs(trace, work)
+    yield from _once_a_step(trace, work)
+
+
+def _optimizer_steps(names: tuple[str, ...], main: Table, work: Work) -> Iterator[Candidate]:
+    """Training steps, each up to the end of the optimizer's, from the first recorded work on.
+
+    Of programs that step an optimizer several times a round (two networks against each other, one
+    optimizer a part), every second or third end may be that of the round.
+    """
+    shown = np.isin(main["kind"], (HostKind.OPERATOR, HostKind.ANNOTATION))
+    for name in np.unique(main["name"][shown]).tolist():
+        if not names[name].startswith(OPTIMIZER):
+            continue
+        ends = np.sort(main.end_ns[shown & (main["name"] == name)])
+        first = min(int(main["start_ns"][shown].min()), int(work.at_ns[0]))
+        for every in OPTIMIZERS_A_ROUND:
+            end = ends[(len(ends) - 1) % every :: every]
+            if len(end) >= 2:
+                yield Candidate("optimizer", names[name], np.append(first, end[:-1]), end)
+
+
+def _repeated(names: tuple[str, ...], rows: Table, kind: str) -> Iterator[Candidate]:
+    """One candidate per name, the most time first; numbers in annotations do not tell apart.
+
+    Those in names of modules do: ``Block_0`` to ``Block_11`` are twelve layers.
+    """
+    if not len(rows):
+        return
+    used = np.unique(rows["name"]).tolist()
+    plain = kind != "annotation"
+    text = {p: names[p] if plain else re.sub(r"\d+", "#", names[p]) for p in used}
+    spelt = sorted(set(text.values()))
+    group_of = np.zeros(len(names), np.int64)
+    for position, words in text.items():
+        group_of[position] = spelt.index(words)
+    group = group_of[rows["name"]]
+    count = np.bincount(group, minlength=len(spelt))
+    time = np.bincount(group, weights=rows["duration_ns"], minlength=len(spelt))
+    usable = np.flatnonzero((count >= 2) & (count <= MOST_PIECES))
+    for one in usable[np.argsort(-time[usable], kind="stable")][:CANDIDATES_A_KIND]:
+        mine = rows.take(group == one)
+        start, end = mine["start_ns"], mine.end_ns
+        if np.any(start[1:] < end[:-1]):  # nested in itself or concurrent: no series of steps
+            continue
+        yield from _shaped(kind, spelt[one], start, end)
+
+
+def _shaped(kind: str, name: str, start: Times, end: Times) -> Iterator[Candidate]:
+    """The spans as the steps, and as marks of one moment in each."""
+    if name.startswith(OPTIMIZER):  # a candidate of its own
+        return
+    gaps, covered = int((start[1:] - end[:-1]).sum()), int((end - start)[:-1].sum())
+    if covered > gaps:
+        yield Candidate(kind, name, start, end)
+    if kind == "annotation" or covered <= gaps:
+        yield Candidate(kind, name, start, None)
+
+
+def _of_framework(names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Functions that are never a step: built-in ones and those of the framework itself."""
+    return np.array([name.startswith(("<built-in", "torch/")) for name in names], np.bool_)
+
+
+def _lengthy(rows: Table, work: Work) -> Table:
+    """Rows of functions that together take at least half of the time in which work is launched."""
+    if not len(rows):
+        return rows
+    time = np.bincount(rows["name"], weights=rows["duration_ns"])
+    needed = LEAST_COVERAGE * float(work.at_ns[-1] - work.at_ns[0])
+    return rows.take(time[rows["name"]] >= needed)
+
+
+def _graphs(trace: Trace, work: Work) -> Iterator[Candidate]:
+    calls = trace.api_calls
+    if calls is None or work.on_device:
+        return
+    at = calls["start_ns"][calls["kind"] == ApiKind.GRAPH_LAUNCH]
+    if 2 <= len(at) <= MOST_PIECES:
+        yield Candidate("graph", "graph launches", at, None)
+
+
+def _once_a_step(trace: Trace, work: Work) -> Iterator[Candidate]:
+    """For every count that several kinds of work share, the boundaries at the first such kind."""
+    count = np.bincount(work.key, minlength=work.kinds)
+    _, first = np.unique(work.key, return_index=True)
+    earliest: dict[int, int] = {}
+    for key in np.argsort(first, kind="stable").tolist():
+        earliest.setdefault(int(count[key]), key)
+    sharing = np.bincount(count)
+    usable = [c for c in earliest if 2 <= c <= MOST_PIECES]
+    usable.sort(key=lambda c: -int(sharing[c]))
+    for c in usable[:CANDIDATES_A_KIND]:
+        yield Candidate(
+            "sequence", f"{work.unit} repeat", work.at_ns[work.key == earliest[c]], None
+        )

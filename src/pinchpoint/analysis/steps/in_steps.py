@@ -1,0 +1,126 @@
+"""Which rows belong to the steps that are judged, and how much that is per step."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.host.launches import issued
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Mask
+
+# ------------------------------------------------------------------------------------------------
+# Counting events by the windows they fall into, steps above all.
+
+
+Times = NDArray[np.int64]
+
+
+def window_of(times: Times, start_ns: Times, end_ns: Times) -> NDArray[np.intp]:
+    """The window ``[start, end)`` that holds each time; ``len(start_ns)`` where none does.
+
+    Windows are sorted and do not overlap; shape of ``times``.
+    """
+    which = np.searchsorted(start_ns, times, "right") - 1
+    inside = (which >= 0) & (times < np.append(end_ns, 0)[which])
+    found: NDArray[np.intp] = np.where(inside, which, len(start_ns))
+    return found
+
+
+def inside(times: Times, start_ns: Times, end_ns: Times) -> NDArray[np.bool_]:
+    """Whether each time falls into any window: a mask of rows for the tables of this package."""
+    return window_of(times, start_ns, end_ns) < len(start_ns)
+
+
+def sum_per_window(
+    times: Times, start_ns: Times, end_ns: Times, values: Times | None = None
+) -> Times:
+    """How many of the times, or the sum of their values, fall into each window."""
+    total = np.zeros(len(start_ns) + 1, np.int64)
+    np.add.at(total, window_of(times, start_ns, end_ns), 1 if values is None else values)
+    return total[:-1]
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedSteps:
+    """Host spans of the complete steps; of the longest partial one where none is complete."""
+
+    start_ns: Ints
+    end_ns: Ints  # where the next step begins, so that what lies between belongs to the one before
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def step_of(self, times: Ints) -> Ints:
+        """Position of the step that a time on the host belongs to; -1 outside all of them."""
+        at = np.searchsorted(self.start_ns, times, "right") - 1
+        inside = (at >= 0) & (times < self.end_ns[at]) if len(self) else at >= 0
+        return np.where(inside, at, -1)
+
+
+@once_per_trace
+def judged_steps(trace: Trace) -> JudgedSteps:
+    """The steps that rules count in."""
+    found = steps(trace)
+    chosen = found.complete if found.complete.any() else found.typical
+    end = np.append(found.host_start_ns[1:], found.host_end_ns[-1:])
+    end = np.maximum(end, found.host_end_ns)
+    return JudgedSteps(found.host_start_ns[chosen], end[chosen])
+
+
+def rows_in_steps(trace: Trace, table: Table) -> Mask:
+    """True for rows of a host-side table that start inside a judged step."""
+    inside: Mask = judged_steps(trace).step_of(table["start_ns"]) >= 0
+    return inside
+
+
+@once_per_trace
+def device_ops_in_steps(trace: Trace) -> Mask:
+    """True for device operations that a judged step issued.
+
+    What runs before the first operation with a recorded call, and has none itself, was issued
+    before the recording began.
+    """
+    if trace.device_ops is None:
+        return np.zeros(0, np.bool_)
+    issue = issued(trace)
+    inside: Mask = judged_steps(trace).step_of(issue.start_ns) >= 0
+    if issue.linked.any():
+        start = trace.device_ops["start_ns"]
+        inside &= issue.linked | (start >= start[issue.linked].min())
+    return inside
+
+
+def per_step(trace: Trace, total: float) -> float:
+    """A total over the judged steps as an amount per step."""
+    return total / max(len(judged_steps(trace)), 1)
+
+
+# ------------------------------------------------------------------------------------------------
+# The answer of a question that a recording cannot answer, and recordings that answer none.
+
+
+@dataclass(frozen=True)
+class NotRecorded:
+    """Why there is no answer, and what to record so that there is one."""
+
+    why: str
+    record: str
+
+
+FEWEST_OPERATIONS = 10  # of the device; a single layer of a network has more
+_OF_THE_PROGRAM = (HostKind.OPERATOR, HostKind.PYTHON, HostKind.ANNOTATION)
+
+
+def says_too_little(trace: Trace) -> bool:
+    """Whether timed rows are there, and so few of the program that no share of them tells."""
+    host, ops = trace.host_ops, trace.device_ops
+    rows = sum(len(table) for table in (host, ops, trace.api_calls) if table is not None)
+    if (
+        not rows
+        or steps(trace).how != "none"
+        or (ops is not None and len(ops) >= FEWEST_OPERATIONS)
+    ):
+        return False
+    return host is None or not np.isin(host["kind"], _OF_THE_PROGRAM).any()

@@ -1,0 +1,317 @@
+"""Finds steps in a recording without markers, by what repeats in it.
+
+Every candidate is a series of boundaries in time: starts of a repeated annotation, of a Python
+function or module, graph launches, or a device operation that comes once a step. All are judged
+by one question: cut at these boundaries, does every piece launch the same work? Layers of one
+step repeat as well, but pieces cut at layers differ where a step begins and ends: names that
+occur in few of the pieces count against a candidate.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.analysis.steps.candidates import (
+    LEAST_COVERAGE,
+    LOADER,
+    MOST_PIECES,
+    Candidate,
+    Work,
+    candidates,
+    repeated_work,
+)
+from pinchpoint.analysis.steps.module_nesting import are_layers
+from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.names import rows_named
+
+# ------------------------------------------------------------------------------------------------
+# When all gradients were set to zero, in a recording that does not mark its optimizer.
+#
+# ``torch.optim`` annotates its steps. A program that updates its weights otherwise still has to
+# begin each sum of gradients at zero: ``zero_grad(set_to_none=False)`` calls ``aten::zero_`` once
+# a gradient, and each backward pass ends in one ``AccumulateGrad`` a gradient. Where between two
+# such runs as many whole backward passes lie each time, the passes are micro-steps of one step.
+
+
+FEWEST_RESETS = 3  # two whole steps between them
+FEWEST_GRADIENTS = 2  # a single zero_ is that of some buffer
+_ZERO, _SUM = "aten::zero_", "torch::autograd::AccumulateGrad"
+
+
+def accumulated_steps(trace: Trace) -> Ints | None:
+    """Ends of the runs in which all gradients are set to zero, of steps with several backward
+    passes; None where the recording does not show such steps."""
+    host = trace.host_ops
+    if host is None or not len(host):
+        return None
+    kind = np.array([(name == _ZERO) + 2 * (name == _SUM) for name in trace.names], np.int64)
+    rows = np.flatnonzero(kind[host["name"]] > 0)
+    rows = rows[np.argsort(host["start_ns"][rows], kind="stable")]
+    zero = kind[host["name"][rows]] == 1
+    edges = np.flatnonzero(np.diff(zero, prepend=not zero[:1].any(), append=not zero[-1:].any()))
+    length = np.diff(edges)
+    runs = np.flatnonzero(zero[edges[:-1]])
+    if len(runs) < FEWEST_RESETS:
+        return None
+    gradients = int(length[runs].max())
+    whole = runs[length[runs] == gradients]
+    summed = np.append(0, np.cumsum(~zero))
+    between = np.diff(summed[edges[whole]])
+    passes = between // max(gradients, 1)
+    if len(whole) < FEWEST_RESETS or gradients < FEWEST_GRADIENTS or passes[0] < 2:
+        return None
+    if (between != passes[0] * gradients).any():
+        return None
+    ends: Ints = host.end_ns[rows[edges[whole + 1] - 1]]
+    return ends
+
+
+Times = NDArray[np.int64]
+
+MOST_COUNTS = 5_000_000  # pieces times kinds of work: tens of megabytes
+FEWEST_LAUNCHES = 4  # fewer say nothing about repetition
+FEWEST_A_PIECE = 10  # without other evidence, fewer launches repeating are a loop inside a step
+FEWEST_PIECES = 3  # without other evidence, two alike halves may be chance
+# Spans of one name that hold all work are calls of a step, even where steps differ (a save every
+# few steps, a sequence that grows); layers never hold what comes before and after them.
+NEARLY_ALL = 0.98
+SAME_COUNT_RATIO = 0.1  # a name's count may differ by this much from its median count
+LEAST_SCORE = 0.65  # below this, one window and no steps; chosen on recordings with hidden markers
+NEARLY_AS_GOOD = 0.03  # scores this close are equal; the kind of evidence then decides
+
+# How much each kind of evidence is trusted; a person's annotation outranks a pattern of names.
+TRUST = {"optimizer": 1.0, "annotation": 1.0, "function": 0.97, "graph": 0.95, "sequence": 0.9}
+
+# How sure steps are that were found with each evidence, at LEAST_SCORE and at a score of 1: what
+# benchmarks/step_confidence.py measured where markers were hidden.
+CONFIDENCE = {
+    "optimizer": (0.9, 0.98),
+    "training": (0.85, 0.98),
+    "annotation": (0.85, 0.98),
+    "function": (0.75, 0.88),
+    "graph": (0.85, 0.98),
+    "sequence": (0.4, 0.9),
+    "rounds": (0.25, 0.4),
+}
+# Names in backward passes and of optimizers. A pass without them may be one of several that a
+# step makes: tokens of an answer, batches of an evaluation.
+_OF_TRAINING = re.compile(
+    r"multi_tensor_apply|adam|backward|_bw_|dgrad|wgrad|autograd::engine", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Steps as spans of host time (device time where there is no host), sorted and disjoint."""
+
+    start_ns: Times
+    end_ns: Times
+    number: Times
+    basis: str
+    confidence: float | None
+    partial: NDArray[np.bool_] | None = None  # steps known to be incomplete, or longer than a step
+    evidence: str = ""  # what the confidence was measured for, a key of CONFIDENCE
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """The steps found, or None and the reason."""
+
+    spans: Spans | None
+    reason: str
+
+
+def infer_steps(trace: Trace) -> Inference:
+    """Steps by repetition, with how sure; or why there are none."""
+    work = repeated_work(trace)
+    if len(work.at_ns) < FEWEST_LAUNCHES:
+        return Inference(None, f"no markers, and only {len(work.at_ns)} {work.unit}: no repetition")
+    best: tuple[float, Candidate] | None = None
+    fewest = MOST_PIECES
+    for candidate in candidates(trace, work):
+        if best is not None and best[1].kind == "optimizer" != candidate.kind:
+            break  # what the framework says outranks what merely repeats
+        score = _score(candidate, work)
+        if score < LEAST_SCORE or are_layers(trace, candidate.start_ns):
+            continue
+        if candidate.kind in ("annotation", "function") and candidate.end_ns is not None:
+            fewest = min(fewest, len(candidate.start_ns))
+        if best is None or _better(score, candidate, *best):
+            best = score, candidate
+    best = _of_whole_steps(trace, work, best) or best
+    if best is None:
+        return Inference(None, f"no markers, and nothing repeats regularly in {work.unit}")
+    score, found = best
+    evidence = _evidence(trace, found, longer=2 * fewest <= len(found.start_ns))
+    return Inference(_spans(found, work, evidence, score), "")
+
+
+def _evidence(trace: Trace, found: Candidate, *, longer: bool) -> str:
+    """What speaks for the steps; ``longer`` where rounds of several of them repeat as well."""
+    if found.kind == "optimizer" or _updates_weights(trace):
+        return "optimizer" if found.kind == "optimizer" else "training"
+    return "rounds" if longer else found.kind
+
+
+@once_per_trace
+def _updates_weights(trace: Trace) -> bool:
+    tables = (trace.device_ops, trace.host_ops)
+    used = {n for t in tables if t is not None for n in np.unique(t["name"]).tolist()}
+    return any(_OF_TRAINING.search(trace.names[name]) for name in used)
+
+
+def _confidence(evidence: str, score: float) -> float:
+    least, most = CONFIDENCE[evidence]
+    return round(least + (most - least) * (score - LEAST_SCORE) / (1 - LEAST_SCORE), 2)
+
+
+def _of_whole_steps(
+    trace: Trace, work: Work, best: tuple[float, Candidate] | None
+) -> tuple[float, Candidate] | None:
+    """Steps of several backward passes, where what repeats most regularly is one of these."""
+    ends = accumulated_steps(trace)
+    if ends is None or (best is not None and len(best[1].start_ns) <= len(ends)):
+        return None
+    candidate = Candidate("sequence", "gradients are set to zero", ends, None)
+    score = _score(candidate, work)
+    return (score, candidate) if score >= LEAST_SCORE else None
+
+
+def _better(score: float, one: Candidate, best_score: float, other: Candidate) -> bool:
+    if abs(score - best_score) > NEARLY_AS_GOOD:
+        return score > best_score
+    if TRUST[one.kind] != TRUST[other.kind]:
+        return TRUST[one.kind] > TRUST[other.kind]
+    return _held(one) > _held(other)  # the outer one; of phases of a step the first
+
+
+def _held(candidate: Candidate) -> tuple[int, int]:
+    start, end = candidate.start_ns, candidate.end_ns
+    lasting = start[-1] - start[0] if end is None else (end - start).sum()
+    return int(lasting), -int(start[0])
+
+
+def _score(candidate: Candidate, work: Work) -> float:
+    """0 to 1: sameness of the pieces, times their coverage, times trust in the evidence."""
+    start, end = candidate.start_ns, candidate.end_ns
+    pieces = len(start) if end is not None else len(start) - 1
+    if pieces < 1:
+        return 0.0
+    which = np.searchsorted(start, work.at_ns, "right") - 1
+    inside = (which >= 0) & (which < pieces)
+    if end is not None:
+        inside &= work.at_ns < end[which]
+    same = _sameness(which[inside], work.key[inside], pieces, work.kinds)
+    # What the framework marks need not be alike: the first iteration tries algorithms out.
+    by_framework = candidate.kind == "optimizer" or candidate.name.startswith(LOADER)
+    sameness = same.of_usual if by_framework else same.of_all
+    repeats = len(start)
+    coverage = float(inside.sum()) / len(work.at_ns)
+    if end is None:  # the pieces before the first and after the last boundary are cut, not foreign
+        coverage = min(1.0, coverage * repeats / pieces)
+    if coverage < LEAST_COVERAGE or repeats < 2:
+        return 0.0
+    if candidate.kind == "sequence" and (
+        repeats < FEWEST_PIECES or inside.sum() < FEWEST_A_PIECE * pieces
+    ):
+        return 0.0
+    if end is not None and coverage > NEARLY_ALL:
+        sameness = (1 + sameness) / 2
+    return sameness * coverage * TRUST[candidate.kind] * (1 - 1 / repeats**2)
+
+
+class _Sameness(NamedTuple):
+    """Mean over kinds of work of the share of pieces that have as many of it as the median piece;
+    a kind that the median piece lacks counts as 0, or not at all."""
+
+    of_all: float
+    of_usual: float
+
+
+def _sameness(
+    piece: NDArray[np.int64], key: NDArray[np.int64], pieces: int, kinds: int
+) -> _Sameness:
+    if not len(piece) or pieces * kinds > MOST_COUNTS:
+        return _Sameness(0.0, 0.0)
+    counts = np.bincount(piece * kinds + key, minlength=pieces * kinds).reshape(pieces, kinds)
+    usual = np.median(counts, axis=0)
+    same = (np.abs(counts - usual) <= SAME_COUNT_RATIO * usual).mean(axis=0)[usual > 0]
+    return _Sameness(float(same.sum() / kinds), float(same.mean()) if len(same) else 0.0)
+
+
+def _last_is_whole(start: Times, work: Work) -> bool:
+    """Whether the piece after the last boundary has just what the usual piece has."""
+    which = np.searchsorted(start, work.at_ns, "right") - 1
+    inside, pieces = which >= 0, len(start)
+    if pieces * work.kinds > MOST_COUNTS:
+        return False
+    counts = np.bincount(
+        which[inside] * work.kinds + work.key[inside], minlength=pieces * work.kinds
+    )
+    counts = counts.reshape(pieces, work.kinds)
+    return bool(np.array_equal(counts[-1], np.median(counts[:-1], axis=0)))
+
+
+def _end_of_work(start: Times, work: Work) -> Times:
+    """When the host was done with each piece: the time from then to the next mark is no work."""
+    after = np.append(start[1:], np.iinfo(np.int64).max)
+    last = np.maximum(np.searchsorted(work.at_ns, after, "left") - 1, 0)
+    end: Times = np.minimum(np.maximum(work.until_ns[last], start + 1), after)
+    return end
+
+
+def _spans(candidate: Candidate, work: Work, evidence: str, score: float) -> Spans:
+    start, end = candidate.start_ns, candidate.end_ns
+    open_end = end is None and not _last_is_whole(start, work)
+    if end is None:
+        end = _end_of_work(start, work)
+    words = {
+        "optimizer": f"the ends of {candidate.name!r}",
+        "annotation": f"the annotation {candidate.name!r}",
+        "function": f"the calls of {candidate.name!r}",
+    }.get(candidate.kind, candidate.name)
+    basis = f"no markers; {words}, {len(start)} times"
+    number = np.arange(len(start), dtype=np.int64)
+    partial = np.zeros(len(start), np.bool_)
+    partial[-1] = open_end
+    confidence = _confidence(evidence, score)
+    return Spans(start, end, number, basis, confidence, partial, evidence)
+
+
+# ------------------------------------------------------------------------------------------------
+# A recording without repetition that is one training step, by its only optimizer step.
+#
+# ``torch.optim`` annotates ``Optimizer.step``, which ends a training step. A recording with
+# exactly one, and hardly any work after it, ends where the step ends. Where the step began,
+# nothing says.
+
+
+CONFIDENCE_ALONE = 0.5  # the end of the step is seen; its beginning may be missing
+NEARLY_ALL_LAUNCHES = (
+    0.9  # of the launches come before the optimizer is done; some logging may follow
+)
+
+
+def single_step(trace: Trace) -> Spans | None:
+    """From the first operator or annotation to the end of the only optimizer step; None if there is
+    no such end."""
+    host, work = trace.host_ops, repeated_work(trace)
+    if host is None or not len(host) or not len(work.at_ns) or work.on_device:
+        return None
+    rows = rows_named(trace, host, lambda name: name.startswith("Optimizer.step"))
+    main = host["thread"] == main_thread(trace)
+    at = np.flatnonzero(rows & main & (host["kind"] == HostKind.ANNOTATION))
+    if len(at) != 1:
+        return None
+    shown = main & np.isin(host["kind"], (HostKind.OPERATOR, HostKind.ANNOTATION))
+    start, end = host["start_ns"][shown].min(keepdims=True), host.end_ns[at]
+    before = np.count_nonzero(work.at_ns < end[0])
+    if before < NEARLY_ALL_LAUNCHES * len(work.at_ns):
+        return None
+    basis = "no markers; one optimizer step, at the end: a step whose beginning may be missing"
+    return Spans(start, end, np.zeros(1, np.int64), basis, CONFIDENCE_ALONE)

@@ -1,0 +1,140 @@
+"""Where the launching thread stood still: work that usually takes microseconds took milliseconds.
+
+A thread that has lost its core or the interpreter's lock leaves no event. What shows is an operator
+or call, or the way from one to the next, that took a thousand times longer than the same one
+elsewhere, while the thread waited for nothing on the device.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.frames import telling_frames
+from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.analysis.host.timeline import NO_ROW, host_rows, look_up, timelines
+from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.names import rows_named
+
+# A scheduler's slice is 1 to 4 ms, the interpreter's switch interval 5 ms: work between two events
+# of a launching thread takes microseconds.
+LEAST_STALL_NS = 1_000_000
+FAR_LONGER = 50  # times the quickest tenth; 10 to 200 find the same in labelled recordings
+SWITCH_INTERVAL_NS = 5_100_000  # sys.getswitchinterval() is 5 ms; 0.1 ms to wake up was seen
+# fitted: a program on too few cores beside one whose threads fight for the lock. A twentieth loses
+# stalls of the first, a half takes lock waits of the second for stalls.
+RARE_RATIO = 0.1
+FEWEST_ALIKE = 10  # so that a single odd one can be rare
+# fitted: the same two; a fifth takes stalls of the first for lock waits.
+NEAR_RATIO = 0.12
+MOSTLY_RATIO = 0.6  # a clear majority; 0.3 to 0.9 answer alike in labelled recordings
+_OWN_WORK = (GapKind.DISPATCH, GapKind.PYTHON, GapKind.UNRECORDED, GapKind.GRAPH_LAUNCH)
+_WAITS = re.compile(
+    r"method (acquire|poll|select|recv\w*|read\w*|wait|join|accept|get) of |function (sleep|select"
+    r"|read|waitpid|poll)|(threading|queues?|selectors|connection|subprocess|popen_\w+)\.py"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Stalls:
+    """Pieces of the launching thread's time that took too long, in the judged steps."""
+
+    rows: Rows  # of host_ops: the row that was open
+    end_ns: Ints
+    excess_ns: Ints  # how much longer than usual, up to ``end_ns``
+
+
+@once_per_trace
+def stalls(trace: Trace) -> Stalls:
+    """Stalls of the launching thread: its own work took far longer than the same elsewhere."""
+    row, end, length = _own_work(trace)
+    if not len(row):
+        return Stalls(row, end, length)
+    usual = _usual(row, length, trace)
+    odd = (length >= LEAST_STALL_NS) & (length > FAR_LONGER * usual) & _known_work(trace)[row]
+    stalled = np.flatnonzero(odd & _rare(row, odd, trace))
+    return Stalls(row[stalled], end[stalled], length[stalled] - usual[stalled])
+
+
+@once_per_trace
+def lock_waits(trace: Trace) -> Stalls:
+    """Stalls that last one interpreter switch interval or a few, as the lock's waiters do.
+
+    All of the thread's long pieces, if most are near a multiple of the interval; else none.
+    """
+    row, end, length = _own_work(trace)
+    long = np.flatnonzero(length >= (1 - NEAR_RATIO) * SWITCH_INTERVAL_NS)
+    turns = length[long] / SWITCH_INTERVAL_NS
+    near = np.abs(turns - np.round(turns)) <= NEAR_RATIO * np.maximum(turns / 3, 1)
+    if not len(long) or near.mean() < MOSTLY_RATIO:
+        long = long[:0]
+    return Stalls(row[long], end[long], length[long])
+
+
+def _own_work(trace: Trace) -> tuple[Rows, Ints, Ints]:
+    """Pieces of the launching thread's dispatching and Python: row, end, and length."""
+    steps = judged_steps(trace)
+    line = timelines(trace).get(main_thread(trace))
+    pieces = look_up(line, steps.start_ns, steps.end_ns)
+    own = np.isin(activity(trace)[pieces.row], _OWN_WORK)
+    own &= (pieces.row != NO_ROW) & (pieces.row < host_rows(trace).operators)
+    length = (pieces.end_ns - pieces.start_ns)[own]
+    return pieces.row[own].astype(np.intp), pieces.end_ns[own], length
+
+
+def _known_work(trace: Trace) -> Mask:
+    """Rows whose length says something: operators and built-ins, not the program's own code."""
+    host = trace.host_ops
+    assert host is not None
+    built_in = rows_named(trace, host, lambda name: name.startswith("<built-in"))
+    known: Mask = (host["kind"] == HostKind.OPERATOR) | built_in
+    return known
+
+
+def _rare(row: Rows, odd: Mask, trace: Trace) -> Mask:
+    """Whether few pieces of rows with the same name are odd; else they differ by nature."""
+    name = host_rows(trace).name[row]
+    count = np.bincount(name)
+    share = np.bincount(name, weights=odd) / np.maximum(count, 1)
+    rare: Mask = (share <= RARE_RATIO)[name] & (count >= FEWEST_ALIKE)[name]
+    return rare
+
+
+def _usual(row: Rows, length: Ints, trace: Trace) -> Ints:
+    """What the quickest tenth of the pieces of rows with the same name take."""
+    names = host_rows(trace).name
+    name = names[row]
+    order = np.lexsort((length, name))
+    first = np.flatnonzero(np.append(True, name[order][1:] != name[order][:-1]))
+    count = np.diff(np.append(first, len(order)))
+    quick = length[order][first + (count - 1) // 10]
+    out = np.empty(len(length), np.int64)
+    out[order] = np.repeat(quick, count)
+    return out
+
+
+def busy_python_threads(trace: Trace, least_ratio: float) -> list[int]:
+    """Other threads that run the program's own Python for this share of the judged steps.
+
+    Threads that a framework runs for itself (feeders, pinning) wait nearly all the time, and where
+    they do not show that, they were stalled themselves.
+    """
+    host, steps = trace.host_ops, judged_steps(trace)
+    if host is None or not len(steps):
+        return []
+    inside = nearest(parents(host), telling_frames(trace)) < len(host)
+    waits = rows_named(trace, host, lambda name: _WAITS.search(name) is not None)
+    runs = np.append(inside & ~waits, False)
+    window = int((steps.end_ns - steps.start_ns).sum())
+    busy = []
+    for thread, line in timelines(trace).items():
+        pieces = look_up(line, steps.start_ns, steps.end_ns)
+        row = np.where(pieces.row == NO_ROW, len(host), np.minimum(pieces.row, len(host)))
+        running = int((pieces.end_ns - pieces.start_ns)[runs[row]].sum())
+        if thread != main_thread(trace) and running >= least_ratio * window:
+            busy.append(thread)
+    return busy

@@ -1,0 +1,1 @@
+"""What is computed: operators with their costs, chains, repeats, and what a step processes."""

@@ -1,0 +1,75 @@
+"""What XLA's profiles say of a compiled operation, in a protocol buffer or as JSON alike."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pinchpoint.trace import TABLES, Names, Table, empty_table, table
+
+# ------------------------------------------------------------------------------------------------
+# Tables from rows, for formats whose events are few enough to be looked at one by one.
+
+
+Row = dict[str, Any]
+
+
+def table_of_rows(name: str, rows: list[Row], names: Names) -> Table:
+    """The rows, put in order, as the declared table; what a row lacks is null."""
+    if not rows:
+        return empty_table(name)
+    if "time_ns" in TABLES[name]:
+        rows.sort(key=lambda r: r["time_ns"])
+    else:
+        rows.sort(key=lambda r: (r["start_ns"], -r["duration_ns"]))
+    columns, masks = {}, {}
+    for column, spec in TABLES[name].items():
+        values: Sequence[Any] = [row.get(column) for row in rows]
+        if spec.nullable and all(value is None for value in values):
+            continue
+        masks[column] = np.array([value is None for value in values])
+        if spec.refers_to == "names":
+            values = [None if v is None else names.id_of(v) for v in values]
+        columns[column] = np.array([0 if v is None else v for v in values], spec.dtype)
+    return table(name, columns, masks)
+
+
+SIGN = "hlo_op"
+_LARGEST = 1 << 62
+
+
+def compiled_row(
+    facts: Mapping[str, Any], start_ns: int, duration_ns: int, device: int | None, op: str = ""
+) -> dict[str, Any] | None:
+    """A row of ``compiled_ops``; None for an event that is no compiled operation.
+
+    ``op`` names operations that are such by their place: lines of a TPU give no ``hlo_op``.
+    """
+    name = _text(facts.get(SIGN)) or op
+    if not name:
+        return None
+    return {
+        "start_ns": start_ns,
+        "duration_ns": duration_ns,
+        "op": name,
+        "module": _text(facts.get("hlo_module")),
+        "category": _text(facts.get("hlo_category")),
+        "source": _text(facts.get("tf_op")) or _text(facts.get("source")),
+        "device": device,
+        "flops": _count(facts.get("flops")) or _count(facts.get("model_flops")),
+        "bytes": _count(facts.get("bytes_accessed")),
+    }
+
+
+def _text(value: Any) -> str | None:
+    """Frameworks write ``XlaModule:`` and the like where they know nothing more."""
+    text = str(value).rstrip(":") if value else ""
+    return None if text in ("", "XlaModule") else text
+
+
+def _count(value: Any) -> int | None:
+    text = str(value)
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        return None
+    number = int(text)
+    return number if 0 < number < _LARGEST else None

@@ -1,0 +1,178 @@
+"""Which scanner reads a file, and which code finds the nesting of its rows."""
+
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Literal
+
+from pinchpoint.errors import UsageError
+from pinchpoint.importers.kineto.reading import nesting
+from pinchpoint.importers.kineto.reading.document import Block, Blocks, Frame, open_events, value_of
+from pinchpoint.importers.kineto.reading.fields import ARGUMENTS
+from pinchpoint.importers.kineto.reading.lenient import event_at
+from pinchpoint.importers.kineto.reading.plain import PlainScanner
+from pinchpoint.importers.kineto.reading.scan import (
+    Early,
+    Joiner,
+    Scanned,
+    Scanner,
+    refuse_emptiness,
+    scan_in_order,
+    walk,
+)
+from pinchpoint.importers.kineto.reading.text import Text
+from pinchpoint.importers.open import as_plain_file
+from pinchpoint.trace import Trace
+
+# ------------------------------------------------------------------------------------------------
+# Scanning with the compiled scanner on two threads, while this one unpacks the file.
+
+
+# Imported by name: tools that read imports know no compiled modules.
+NativeScanner: Any = import_module("pinchpoint.importers.kineto._scan").NativeScanner
+
+THREADS = 2  # unpacking takes a third of a core, so more of them would wait for text
+BLOCKS_AHEAD = 3  # text that is held at a time
+
+
+class _Team:
+    """Scanners that take turns."""
+
+    def __init__(self) -> None:
+        self.scanners = [NativeScanner() for _ in range(THREADS)]
+        self._free: SimpleQueue[int] = SimpleQueue()
+        for position in range(THREADS):
+            self._free.put(position)
+
+    def scan(self, block: Block, limit: int) -> Early:
+        position = self._free.get()
+        scanner = self.scanners[position]
+        try:
+            return Early(walk(scanner, block, limit), scanner.flush(), position, limit)
+        finally:
+            self._free.put(position)
+
+
+def scan_in_parallel(text: Text, rest: bytes, block_bytes: int) -> Scanned:
+    """Scan a whole file."""
+    team = _Team()
+    repair = NativeScanner()  # for blocks that were scanned too early
+    joiner = Joiner(repair, THREADS)
+    blocks = Blocks(text, rest, block_bytes)
+    ahead: deque[tuple[Block, Future[Early]]] = deque()
+    with ThreadPoolExecutor(THREADS) as pool:
+        try:
+            for block in blocks:
+                ahead.append((block, pool.submit(team.scan, block, joiner.limit)))
+                if len(ahead) > BLOCKS_AHEAD:
+                    _join(joiner, ahead, blocks)
+                    refuse_emptiness(text, joiner.scanned)
+                if joiner.scanned.ended:
+                    break
+            while ahead and not joiner.scanned.ended:
+                _join(joiner, ahead, blocks)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+    return joiner.finish([block for block, _ in ahead], (*team.scanners, repair))
+
+
+def _join(joiner: Joiner, ahead: deque[tuple[Block, Future[Early]]], blocks: Blocks) -> None:
+    block, early = ahead.popleft()
+    if joiner.add(block, early.result()):
+        blocks.give_back(block)
+
+
+compiled_scanner: Any = None
+compiled_nesting: Any = None
+try:
+    compiled_scanner = import_module("pinchpoint.importers.kineto._scan")
+    compiled_nesting = import_module("pinchpoint.importers.kineto._nest")
+
+except ImportError:  # installed without a compiler
+    pass
+
+ScannerName = Literal["native", "plain"]
+"""``native`` is compiled; ``plain`` gives the same tables, several times more slowly."""
+
+# Large enough that work by block costs nothing; for the plain scanner small, since text that is
+# not strict JSON makes it read the whole block slowly.
+BLOCK_BYTES: dict[ScannerName, int] = {"native": 4 << 20, "plain": 256 << 10}
+
+
+def available() -> ScannerName:
+    """The fastest scanner of this installation."""
+    return "plain" if compiled_nesting is None else "native"
+
+
+def make_scanner(scanner: ScannerName, wanted: Iterable[int] = ()) -> Scanner:
+    """A scanner that also keeps the text of the wanted events."""
+    if scanner == "native":
+        made: Scanner = compiled_scanner.NativeScanner(wanted)
+        return made
+    return PlainScanner(wanted)
+
+
+def scan_events(
+    text: Text, rest: bytes, scanner: ScannerName, block_bytes: int | None = None
+) -> Scanned:
+    """Scan the events of a file."""
+    block_bytes = block_bytes or BLOCK_BYTES[scanner]
+    if scanner == "native":
+        if compiled_nesting is None:
+            raise UsageError("this installation has no compiled scanner", hint="use 'plain'")
+        return scan_in_parallel(text, rest, block_bytes)
+    return scan_in_order(PlainScanner(), text, rest, block_bytes)
+
+
+def nest(
+    rows: nesting.Rows, calls: nesting.Calls, threads: int, scanner: ScannerName
+) -> nesting.Nesting:
+    """See :func:`pinchpoint.importers.kineto.reading.nesting.nest`."""
+    if scanner == "native":
+        found: nesting.Nesting = compiled_nesting.nest(rows, calls, threads)
+        return found
+    return nesting.nest(rows, calls, threads)
+
+
+# ------------------------------------------------------------------------------------------------
+# The raw arguments of chosen events, read from the file when they are asked for.
+
+
+def read_arguments(
+    trace: Trace, events: Iterable[int], scanner: ScannerName | None = None
+) -> list[dict[str, Any]]:
+    """The ``args`` of events, by their position (``event`` column), in the order given.
+
+    Reads the file again, as far as the last of the events. An event without arguments has an
+    empty dictionary. Raises UnreadableFile if the file is gone.
+    """
+    asked = [int(event) for event in events]
+    if not asked:
+        return []
+    found: dict[int, bytes] = {}
+    scanner = scanner or available()
+    with as_plain_file(Path(trace.source.path)) as path, Text(path) as text:
+        joiner = Joiner(make_scanner(scanner, asked))
+        blocks = Blocks(text, open_events(text, Frame()), BLOCK_BYTES[scanner])
+        before, last = 0, max(asked)
+        for block in blocks:
+            more = joiner.add(block)
+            for chunk, _ in joiner.scanned.chunks:
+                found |= {before + event: raw for event, raw in chunk.raw}
+                before += chunk.events
+            joiner.scanned.chunks.clear()
+            if not more or before > last:
+                break
+            blocks.give_back(block)
+    return [_arguments(found.get(event)) for event in asked]
+
+
+def _arguments(event: bytes | None) -> dict[str, Any]:
+    if event is None:
+        return {}
+    members, _ = event_at(event, 0, len(event))
+    arguments = value_of(members.get(ARGUMENTS, b"{}"))
+    return arguments if isinstance(arguments, dict) else {}

@@ -1,0 +1,1 @@
+"""The documents that renderers draw and ``--json`` prints, and how each is built from analyses."""

@@ -1,0 +1,220 @@
+"""From a trace to the one document: every analysis asked once, every rule run."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pinchpoint.analysis.device.activity import device_activity, each_device
+from pinchpoint.analysis.ranks.accounting import one_of_many
+from pinchpoint.analysis.replay.binding import too_few_operations
+from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
+from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
+from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
+from pinchpoint.analysis.steps.in_steps import says_too_little
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.diagnosis import engine
+from pinchpoint.diagnosis.verdict import verdict
+from pinchpoint.importers.health import FACTS
+from pinchpoint.importers.rank_files import command_for_all_ranks
+from pinchpoint.report.documents.findings import answers
+from pinchpoint.report.documents.mean import mean_fields
+from pinchpoint.report.documents.report import (
+    DeviceInfo,
+    Health,
+    HealthFact,
+    OneDeviceInfo,
+    PartOfStep,
+    Report,
+    SourceInfo,
+    StepsInfo,
+)
+from pinchpoint.report.documents.roofline import RooflineDocument, roofline_document
+from pinchpoint.report.tables.build import tables
+from pinchpoint.report.words.report import CANNOT_CONCLUDE, NOT_CORRECTED
+from pinchpoint.trace import DeviceKind, Severity, Trace
+
+_RECORD_AGAIN = "export after the profiler has stopped"
+
+
+def diagnose(trace: Trace) -> Report:
+    """Everything that Pinchpoint has to say about one recording.
+
+    Where the file's health forbids conclusions about time there is no breakdown and no finding:
+    ``health`` says why and how to record again.
+    """
+    health = _health(trace)
+    if health.verdict == CANNOT_CONCLUDE:
+        why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
+        return _facts(trace, health, verdict=f"Cannot conclude: {why}.")
+    said = answers(engine.diagnose(trace))
+    best = said["findings"][0].id if said["findings"] else None
+    return _facts(
+        trace,
+        health,
+        breakdown=_breakdown(trace),
+        verdict=verdict(trace),
+        next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
+        **said,
+    )
+
+
+def _all_ranks(trace: Trace) -> str | None:
+    """What to ask next about one rank in which nothing is found; None where there are no others."""
+    if one_of_many(trace) is None:
+        return None
+    path = Path(trace.source.path)
+    return command_for_all_ranks(path) if trace.source.path and path.exists() else None
+
+
+def _facts(trace: Trace, health: Health, **conclusions: Any) -> Report:
+    return Report(
+        source=_source(trace),
+        health=health,
+        steps=_steps(trace),
+        device=_device(trace),
+        devices=tuple(OneDeviceInfo(**asdict(device)) for device in each_device(trace)),
+        tables=tables(trace),
+        roofline=_roofline(trace),
+        **conclusions,
+    )
+
+
+_MOST_POINTS = 60  # of the roofline, in a report about everything
+
+
+def _roofline(trace: Trace) -> RooflineDocument | None:
+    """None where nothing ran whose FLOPs or bytes are known."""
+    document = roofline_document(trace, _MOST_POINTS)
+    known = any(point.bound is not None for point in document.points)
+    return document if known or document.utilisation is not None else None
+
+
+def _source(trace: Trace) -> SourceInfo:
+    tables = (trace.host_ops, trace.api_calls, trace.device_ops)
+    return SourceInfo(
+        path=_text(trace.source.path),
+        format=trace.source.format,
+        recorder=trace.source.recorder,
+        recorder_version=trace.source.recorder_version,
+        producer=trace.source.producer,
+        devices=_devices(trace),
+        events=sum(len(table) for table in tables if table is not None),
+        rank=trace.rank,
+        world_size=trace.world_size,
+        one_of=one_of_many(trace),
+    )
+
+
+def _devices(trace: Trace) -> tuple[str, ...]:
+    """The devices that did something; files often list every device of the machine."""
+    if trace.device_ops is None:
+        sampled = trace.counters is not None and trace.host_ops is None
+        profiled = trace.devices if trace.kernel_counters is not None or sampled else ()
+        return tuple(device.name or f"device {device.number}" for device in profiled)
+    names = {device.number: device.name for device in trace.devices}
+    used = np.unique(trace.device_ops["device"]).tolist()
+    return tuple(names.get(number) or f"device {number}" for number in used)
+
+
+def _device(trace: Trace) -> DeviceInfo | None:
+    ops = trace.device_ops
+    if ops is None or not len(ops):
+        return None
+    did = device_activity(trace)
+    count = {kind: int(np.count_nonzero(ops["kind"] == kind)) for kind in DeviceKind}
+    return DeviceInfo(
+        span_ns=did.span_ns,
+        busy_ns=did.busy_ns,
+        idle_ratio=did.idle_ratio,
+        kernels=count[DeviceKind.KERNEL] + count[DeviceKind.COLLECTIVE],
+        collectives=count[DeviceKind.COLLECTIVE],
+        copies=count[DeviceKind.COPY],
+        memsets=count[DeviceKind.MEMSET],
+    )
+
+
+def _text(path: str | Path) -> str:
+    """A path as valid Unicode; a file's name may be any bytes."""
+    return str(path).encode("utf-8", "replace").decode("utf-8")
+
+
+def _health(trace: Trace) -> Health:
+    table = trace.health
+    facts = []
+    for row in range(0 if table is None else len(table)):
+        assert table is not None
+        at_ns = table.value("time_ns", row)
+        facts.append(
+            HealthFact(
+                id=trace.text(table, "fact", row) or "",
+                severity=Severity(int(table["severity"][row])).name.lower(),
+                count=int(table["count"][row]),
+                detail=trace.text(table, "detail", row) or "",
+                at_ns=None if at_ns is None else int(at_ns),
+            )
+        )
+    if says_too_little(trace):
+        kind = FACTS["too-little"]
+        facts.append(HealthFact(id="too-little", severity="fatal", count=1, detail=kind.sentence))
+    elif few := too_few_operations(trace):
+        detail = f"only {few} device operation{'s' if few > 1 else ''}: too little for a verdict"
+        facts.append(HealthFact(id="too-little", severity="warning", count=few, detail=detail))
+    severities = {fact.severity for fact in facts}
+    if "fatal" in severities:
+        return Health(verdict=CANNOT_CONCLUDE, facts=tuple(facts), record=_record(facts))
+    return Health(verdict="limited" if "warning" in severities else "good", facts=tuple(facts))
+
+
+def _record(facts: list[HealthFact]) -> str:
+    fatal = (FACTS[f.id].record for f in facts if f.severity == "fatal" and f.id in FACTS)
+    return "; ".join(dict.fromkeys(filter(None, fatal))) or _RECORD_AGAIN
+
+
+def _steps(trace: Trace) -> StepsInfo:
+    found = steps(trace)
+    lasting = found.end_ns - found.start_ns
+    timed = trace.run.unprofiled_step_ns if trace.run else ()
+    unknown = None if timed else why_uncalibrated(trace)
+    known = unknown is None
+    predicted = corrected_step_ns(trace) if known else None
+    return StepsInfo(
+        how=found.how,
+        basis=found.basis,
+        confidence=found.confidence,
+        count=0 if found.how == "none" else len(found),
+        duration_ns=tuple(found.durations_ns.tolist()),
+        typical_ns=found.typical_ns,
+        spread_ns=found.spread_ns,
+        outliers=tuple(
+            {"step": int(found.number[i]), "duration_ns": int(lasting[i])} for i in found.outliers
+        ),
+        unprofiled_ns_predicted=predicted,
+        unprofiled_ns_range=corrected_range_ns(trace) if known else None,
+        unprofiled_how=_how(timed)
+        if predicted is not None
+        else unknown and NOT_CORRECTED + unknown,
+        **mean_fields(trace),
+    )
+
+
+def _how(timed: tuple[int, ...]) -> str:
+    return "measured in the same run" if timed else "estimated: the cost of recording taken out"
+
+
+def _breakdown(trace: Trace) -> tuple[PartOfStep, ...]:
+    found, without = breakdown(trace), unprofiled_breakdown(trace)
+    recorded = found.ns_per_step.tolist()
+    unprofiled = [None] * len(recorded) if without is None else without.ns_per_step.tolist()
+    return tuple(
+        PartOfStep(
+            part=part.id,
+            label=part.label,
+            group=part.group,
+            ns_per_step=ns,
+            unprofiled_ns_per_step=corrected,
+        )
+        for part, ns, corrected in zip(found.parts, recorded, unprofiled, strict=True)
+    )

@@ -1,0 +1,104 @@
+"""What the rules said, as parts of the document."""
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
+from pinchpoint.diagnosis.engine import Diagnosis, Ranked
+from pinchpoint.diagnosis.finding import Finding, NotShown, RowsItem, Unanswered
+from pinchpoint.diagnosis.rule import Outcome
+from pinchpoint.errors import UsageError
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.timeline.marks import occurrences
+
+MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason
+MOST_ROWS = 20  # named one by one in the document; the timeline of the report has all of them
+
+
+class Answers(TypedDict):
+    """The fields of the document that rules fill."""
+
+    findings: tuple[Finding, ...]
+    together_ns: int | None
+    together_range_ns: tuple[int, int] | None
+    not_checked: tuple[Unanswered, ...]
+    not_shown: tuple[NotShown, ...]
+    clear: tuple[str, ...]
+    crashed: tuple[Unanswered, ...]
+
+
+def answers(diagnosis: Diagnosis) -> Answers:
+    """Findings, in the order in which to fix them, and every other answer: no rule is silent."""
+    outcomes, together = diagnosis.outcomes, diagnosis.together
+    return Answers(
+        findings=tuple(finding_item(ranked) for ranked in diagnosis.found),
+        together_ns=together.step_ns if together else None,
+        together_range_ns=together.range_ns if together else None,
+        not_checked=unanswered(outcomes, "not checked"),
+        not_shown=tuple(
+            NotShown(id=o.id, why=o.why, covered_by=o.covered_by)
+            for o in outcomes
+            if o.answer in ("smaller", "covered")
+        ),
+        clear=tuple(o.id for o in outcomes if o.answer == "clear"),
+        crashed=unanswered(outcomes, "crashed"),
+    )
+
+
+def unanswered(outcomes: Iterable[Outcome], answer: str) -> tuple[Unanswered, ...]:
+    """The rules that gave an answer without a finding, why, and what to record."""
+    return tuple(
+        Unanswered(id=o.id, why=o.why, record=o.record, needs=o.needs)
+        for o in outcomes
+        if o.answer == answer
+    )
+
+
+def chosen(report: Report, finding: str) -> Finding:
+    """The finding by id or number; UsageError that says why there is none."""
+    for number, item in enumerate(report.findings, 1):
+        if finding in (item.id, str(number)):
+            return item
+    for silent in (*report.not_checked, *report.crashed):
+        if silent.id == finding:
+            raise UsageError(f"{finding} was not checked: {silent.why}", hint=silent.record)
+    for dropped in report.not_shown:
+        if dropped.id == finding:
+            raise UsageError(f"{finding} was found, and is {dropped.why}", hint="nothing to do")
+    if finding in report.clear:
+        raise UsageError(f"{finding} was looked for and not found", hint="nothing to do")
+    ids = ", ".join(item.id for item in report.findings)
+    raise UsageError(
+        f"no finding {finding!r} in this recording",
+        hint=f"findings: {ids or 'none in this recording'}",
+    )
+
+
+def finding_item(ranked: Ranked) -> Finding:
+    """One finding as the document has it."""
+    found, predicted = ranked.finding, ranked.predicted
+    return found.shown(
+        id=ranked.id,
+        predicted_step_ns=predicted.step_ns if predicted else None,
+        predicted_range_ns=predicted.range_ns if predicted else None,
+        given=ranked.given,
+        given_step_ns=predicted.step_ns + ranked.saving_ns if predicted and ranked.given else None,
+        hidden_ns=_hidden_ns(ranked),
+        rows=tuple(
+            RowsItem(table=table, rows=tuple(rows[:MOST_ROWS].tolist()), count=len(rows))
+            for table, rows in occurrences(found).rows.items()
+        ),
+    )
+
+
+def _hidden_ns(ranked: Ranked) -> int | None:
+    """Host time that the cause takes and that its fix does not win, where that is much of it.
+
+    The device works through it, or the host would wait for the device in its place.
+    """
+    finding, saving = ranked.finding, ranked.saving_ns
+    of_the_host = (DropSyncs, RemoveHostTime, ScaleHostSpans)
+    if ranked.given or not all(isinstance(change, of_the_host) for change in finding.changes):
+        return None
+    cost = finding.cost_ns_per_step or 0
+    return cost - saving if finding.changes and 0 < saving < MOST_HIDES_RATIO * cost else None

@@ -1,0 +1,70 @@
+"""The document cut to a size, for readers that take only so much: assistants, chat, logs.
+
+What goes first is what can be asked for again: roofline points, rows of tables, then what to record
+for causes that were not checked, then evidence. Findings, verdict and breakdown stay. What was cut
+from a table is counted in its ``rows_left_out``; ``pinchpoint show FILE FINDING`` gives a finding
+whole.
+"""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from pinchpoint.errors import UsageError
+from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.report import Report, ResultTable
+
+_ROWS = (20, 5, 1)  # of each table, one after the other until it fits
+
+
+def fitted(report: Report, most_chars: int) -> str:
+    """Compact JSON of at most ``most_chars`` characters; UsageError where that is too few."""
+    text = ""
+    for smaller in _ever_smaller(clean(report)):
+        text = msgspec.json.encode(smaller).decode()
+        if len(text) <= most_chars:
+            return text
+    raise UsageError(
+        f"the least that can be said takes {len(text):,} characters",
+        hint=f"--max-chars {len(text)}",
+    )
+
+
+def _ever_smaller(report: Report) -> Iterator[Report]:
+    yield report
+    report = msgspec.structs.replace(report, roofline=None)
+    yield report
+    for rows in _ROWS:
+        tables = {id_: _shortened(table, rows) for id_, table in report.tables.items()}
+        report = msgspec.structs.replace(report, tables=tables)
+        yield report
+    cuts: tuple[Callable[[Report], Report], ...] = (_no_tables, _short_answers, _no_evidence)
+    for cut in cuts:
+        report = cut(report)
+        yield report
+
+
+def _shortened(table: ResultTable, most: int) -> ResultTable:
+    left_out = table.rows_left_out + max(len(table.rows) - most, 0)
+    return msgspec.structs.replace(table, rows=table.rows[:most], rows_left_out=left_out)
+
+
+def _no_tables(report: Report) -> Report:
+    return msgspec.structs.replace(report, tables={})
+
+
+def _short_answers(report: Report) -> Report:
+    not_checked = tuple(msgspec.structs.replace(i, record="") for i in report.not_checked)
+    steps = msgspec.structs.replace(
+        report.steps, duration_ns=(), outliers=(), exceptional=(), kinds=()
+    )
+    return msgspec.structs.replace(report, not_checked=not_checked, steps=steps)
+
+
+def _no_evidence(report: Report) -> Report:
+    findings = tuple(
+        msgspec.structs.replace(f, evidence=(), rows=(), confirm="") for f in report.findings
+    )
+    return msgspec.structs.replace(
+        report, findings=findings, not_checked=(), not_shown=(), clear=()
+    )

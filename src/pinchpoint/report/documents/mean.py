@@ -1,0 +1,89 @@
+"""The mean step, the kinds of steps and the exceptional ones, as fields of the document."""
+
+from typing import Any
+
+import numpy as np
+
+from pinchpoint.analysis.host.source_lines import Place
+from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep
+from pinchpoint.analysis.mean.mean_step import (
+    ExceptionalCause,
+    mean_differs,
+    mean_step,
+    mean_without_profiler_ns,
+    timed_steps_ns,
+    unrecorded_excess_ns,
+)
+from pinchpoint.analysis.mean.step_kinds import step_kinds
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.diagnosis.finding import Location
+from pinchpoint.report.documents.report import ExceptionalStepInfo, StepKindInfo
+from pinchpoint.trace import Trace
+
+
+def mean_fields(trace: Trace) -> dict[str, Any]:
+    """Fields of ``StepsInfo``; none where no step is complete."""
+    mean, timed = mean_step(trace), timed_steps_ns(trace)
+    if mean is None:
+        return {}
+    told = [(cause, one) for cause in mean.causes for one in cause.steps]
+    return {
+        "mean_ns": mean.mean_ns,
+        "kinds": _kinds(trace),
+        "exceptional": tuple(
+            _exceptional(trace, cause, one)
+            for cause, one in sorted(told, key=lambda pair: pair[1].step)
+        ),
+        "base_ns": _base_ns(trace, mean.steady_ns),
+        "run_mean_ns": round(float(np.mean(timed))) if len(timed) else None,
+        "run_excess_ns": unrecorded_excess_ns(trace),
+    }
+
+
+def _base_ns(trace: Trace, steady_ns: int) -> int | None:
+    known = len(timed_steps_ns(trace)) or why_uncalibrated(trace) is None
+    if known and corrected_step_ns(trace) is not None:
+        return mean_without_profiler_ns(trace)
+    return steady_ns if mean_differs(trace) else None
+
+
+def _kinds(trace: Trace) -> tuple[StepKindInfo, ...]:
+    whole = max(int(steps(trace).durations_ns.sum()), 1)
+    return tuple(
+        StepKindInfo(
+            label=kind.label,
+            count=len(kind.steps),
+            median_ns=kind.median_ns,
+            time_ratio=round(kind.total_ns / whole, 4),
+        )
+        for kind in step_kinds(trace).kinds
+    )
+
+
+def _exceptional(
+    trace: Trace, cause: ExceptionalCause, one: ExceptionalStep
+) -> ExceptionalStepInfo:
+    found = steps(trace)
+    return ExceptionalStepInfo(
+        step=int(found.number[one.step]),
+        duration_ns=int(found.end_ns[one.step] - found.start_ns[one.step]),
+        excess_ns=one.excess_ns,
+        part=one.part.id,
+        label=one.part.label,
+        part_ns=one.part_ns,
+        location=_location(one.place),
+        name=one.name,
+        at_ns=one.at_ns,
+        every=cause.every,
+        starting=one.starting,
+    )
+
+
+def _location(at: Place) -> Location | None:
+    if at == Place():
+        return None
+    return Location(
+        file=at.file, line=at.line, function=at.function, module=at.module, operator=at.operator
+    )

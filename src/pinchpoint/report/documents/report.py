@@ -1,0 +1,214 @@
+"""The one document that every renderer draws and ``--json`` prints: ``pinchpoint.report/1``.
+
+Renderers add layout only. Times are integer nanoseconds; null means not known, with a reason
+close by. The document round-trips through JSON: ``decode(encode(report)) == report``.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
+from pinchpoint.report.documents.roofline import RooflineDocument
+
+SCHEMA = "pinchpoint.report/1"
+SCHEMA_OF_SEVERAL = "pinchpoint.reports/1"
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the parts: frozen, keyword-only, strict about unknown fields on reading."""
+
+
+class SourceInfo(_Part, frozen=True, kw_only=True):
+    """What was read."""
+
+    path: str  # as it was given
+    format: str  # kineto, nsys, xplane, …: the importer that read it
+    recorder: str | None = (
+        None  # what recorded: torch.profiler, nsys, …; null: the file has no sign
+    )
+    recorder_version: str | None = None  # as far as the file says
+    producer: str | None = None  # what wrote the file, as far as it says
+    devices: tuple[str, ...] = ()  # names as the driver reports them
+    events: int = 0  # read from the file
+    rank: int | None = None  # of this process in its job
+    world_size: int | None = None  # processes of the job
+    one_of: int | None = None  # ranks of the job; null: a program alone, or not known
+
+
+class HealthFact(_Part, frozen=True, kw_only=True):
+    """One thing that is wrong with, missing from, or special about the file."""
+
+    id: str  # stable, kebab case
+    severity: str  # note, warning, fatal
+    count: int  # events that it concerns
+    detail: str  # one sentence
+    at_ns: int | None = None  # where in the recording, if at one place
+
+
+class Health(_Part, frozen=True, kw_only=True):
+    """``good``, ``limited`` or ``cannot conclude``, with the facts, and how to record better."""
+
+    verdict: str  # good, limited, cannot conclude
+    facts: tuple[HealthFact, ...] = ()  # worst first
+    record: str | None = None  # what to record instead, where nothing can be concluded
+
+
+class StepKindInfo(_Part, frozen=True, kw_only=True):
+    """Steps alike: micro-steps that accumulate, evaluation, prefill, decode."""
+
+    label: str  # what sets it apart; empty where nothing recorded does
+    count: int  # complete steps of it
+    median_ns: int
+    time_ratio: float  # of the time of all complete steps
+
+
+class ExceptionalStepInfo(_Part, frozen=True, kw_only=True):
+    """A step that is much longer than the usual ones of its kind, and what fills the excess."""
+
+    step: int  # its number
+    duration_ns: int
+    excess_ns: int  # beyond a usual step; all of them over the complete steps make up the mean
+    part: str  # id of the part of the step that grew most, as in ``breakdown``
+    label: str  # of that part, for people
+    part_ns: int  # of the excess
+    location: "Location | None" = None  # null: not recorded (stacks) or of no one place
+    name: str | None = None  # of the call, operator, function or kernel there
+    at_ns: int | None = None  # where in the recording
+    every: int | None = None  # steps from one to the next with the same cause, if regular
+    starting: bool = False  # slow because program or recording had just begun; not in base_ns
+
+
+class StepsInfo(_Part, frozen=True, kw_only=True):
+    """The steps. ``duration_ns`` are complete steps in order; ``typical_ns`` is what the breakdown
+    adds up to."""
+
+    how: str  # marker, inferred, none
+    basis: str = ""  # what they were found by, in words
+    confidence: float | None = None  # 0 to 1, for inferred steps
+    count: int = 0  # 0 where no steps were found
+    duration_ns: tuple[int, ...] = ()  # complete steps only
+    typical_ns: int | None = None  # the middle of the complete steps
+    spread_ns: tuple[int, int] | None = None  # 10th and 90th percentile
+    outliers: tuple[dict[str, int], ...] = ()  # {"step": number, "duration_ns": …}
+    unprofiled_ns_predicted: int | None = None  # the step without the profiler
+    unprofiled_ns_range: tuple[int, int] | None = None  # least and most
+    unprofiled_how: str | None = None  # "measured in the same run", "estimated from …"
+    mean_ns: int | None = None  # of the complete steps: typical part plus excess
+    kinds: tuple[StepKindInfo, ...] = ()  # most time first; empty where no two steps are alike
+    exceptional: tuple[ExceptionalStepInfo, ...] = ()  # in order
+    base_ns: int | None = None  # the mean that gains count from; null: the typical step, above
+    run_mean_ns: int | None = None  # of the steps that the same run timed without the profiler
+    run_excess_ns: int | None = None  # of run_mean_ns, that the recorded steps do not show
+
+
+class DeviceInfo(_Part, frozen=True, kw_only=True):
+    """All devices of the recording together, from their first operation to their last.
+
+    Busy is the union of intervals, so that operations at the same time count once.
+    """
+
+    span_ns: int  # from the first operation to the last
+    busy_ns: int  # with at least one operation
+    idle_ratio: float | None  # of the span
+    kernels: int  # collectives included
+    collectives: int
+    copies: int  # between memories
+    memsets: int  # fills of memory
+
+
+class OneDeviceInfo(_Part, frozen=True, kw_only=True):
+    """One device, over the span of all of them together."""
+
+    device: int  # its number
+    name: str | None = None  # as the driver reports it
+    busy_ns: int  # with at least one operation
+    idle_ratio: float | None  # of the span
+    kernels: int  # collectives included
+
+
+class PartOfStep(_Part, frozen=True, kw_only=True):
+    """One part of the breakdown; the parts of a list add up to the step exactly.
+
+    ``ns_per_step`` adds up to ``steps.typical_ns``, ``unprofiled_ns_per_step`` (null where not
+    known) to ``steps.unprofiled_ns_predicted``: recording cost comes out of idle and host time.
+    """
+
+    part: str  # stable id, kebab case: gemm, elementwise, exposed-copy, idle-sync, …
+    label: str  # for people
+    group: str  # device, exposed, idle, host
+    ns_per_step: int  # as recorded
+    unprofiled_ns_per_step: int | None = None  # without the profiler
+
+
+class TableColumn(_Part, frozen=True, kw_only=True):
+    """A column of a result table."""
+
+    id: str  # stable
+    label: str  # for people
+    unit: str = ""  # ns, bytes, ratio, count, or empty for text
+
+
+class ResultTable(_Part, frozen=True, kw_only=True):
+    """Rows of plain values under declared columns, most important first."""
+
+    id: str  # stable: operators, kernels, idle, …
+    title: str  # for people
+    columns: tuple[TableColumn, ...]  # in the order of the values of a row
+    rows: tuple[tuple[Any, ...], ...]  # null where a value is not known
+    note: str = ""  # what the rows cover
+    rows_left_out: int = 0  # smaller than those listed
+
+
+class Report(_Part, frozen=True, kw_only=True):
+    """Everything that Pinchpoint has to say about one recording."""
+
+    schema: str = SCHEMA  # this name and version
+    source: SourceInfo  # the file
+    health: Health  # how far to trust it
+    steps: StepsInfo
+    device: DeviceInfo | None = None  # null: nothing ran on a device
+    devices: tuple[OneDeviceInfo, ...] = ()  # that did something, by number
+    breakdown: tuple[PartOfStep, ...] = ()  # where a step goes
+    verdict: str = ""  # what bounds the step, in one sentence
+    findings: tuple[Finding, ...] = ()  # best first
+    together_ns: int | None = None  # the step if all findings were fixed, replayed together
+    together_range_ns: tuple[int, int] | None = None  # least and most
+    not_checked: tuple[Unanswered, ...] = ()  # causes that this recording cannot show
+    not_shown: tuple[NotShown, ...] = ()  # causes that were found and are small, or covered
+    clear: tuple[str, ...] = ()  # ids of rules that looked and found nothing
+    crashed: tuple[Unanswered, ...] = ()  # rules that failed: please report them
+    tables: dict[str, ResultTable] = {}  # by id
+    roofline: RooflineDocument | None = None  # null: no work that could be placed on it
+    next_command: str | None = None  # what to do next
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from pinchpoint.report.html_page import notebook
+
+        return notebook.render(self)
+
+
+class Reports(_Part, frozen=True, kw_only=True):
+    """The reports of several recordings, in the order they were given."""
+
+    schema: str = SCHEMA_OF_SEVERAL  # this name and version
+    reports: tuple[Report, ...]  # in the order of the files
+    job: msgspec.Raw | None = None  # pinchpoint.ranks/1, where they are ranks of one job
+
+
+def encode(report: Report) -> bytes:
+    """The report as JSON."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1)
+
+
+def encode_many(reports: Sequence[Report], job: bytes | None = None) -> bytes:
+    """Several reports as one JSON document, with the one about their job where there is one."""
+    several = Reports(reports=tuple(reports), job=None if job is None else msgspec.Raw(job))
+    return msgspec.json.format(msgspec.json.encode(several), indent=1)
+
+
+def decode(text: bytes) -> Report:
+    """A report from its JSON; msgspec.ValidationError if it is none."""
+    return msgspec.json.decode(text, type=Report)

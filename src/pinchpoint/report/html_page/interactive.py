@@ -1,0 +1,163 @@
+"""The full report as one HTML file: what ``html`` renders, and a timeline, flame graphs and more.
+
+Nothing is fetched. The page states by hash which scripts may run: those of this package. Without
+scripts the tables, the graphs and a still timeline are there all the same.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from markupsafe import Markup
+
+from pinchpoint.analysis.tables.call_tree import call_tree
+from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.ranks import RanksReport
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.html import fragment, source, template
+from pinchpoint.report.html_page.memory import memory_view
+from pinchpoint.report.html_page.static import shown
+from pinchpoint.report.pages.ranks import ranks_page
+from pinchpoint.report.plain import plain
+from pinchpoint.report.svg.flame import flame_svg
+from pinchpoint.report.svg.timeline import timeline_svg
+from pinchpoint.report.timeline.lanes import timeline
+from pinchpoint.report.timeline.marks import marks
+from pinchpoint.report.timeline.pack import pack
+from pinchpoint.trace import Trace
+
+MOST_FACTS = 200  # of the environment
+
+_SCRIPTS = (
+    "tables.js",
+    "timeline_data.js",
+    "timeline_marks.js",
+    "timeline_view.js",
+    "timeline.js",
+)
+
+
+def render(
+    trace: Trace, report: Report, snapshot: Trace | None = None, job: RanksReport | None = None
+) -> str:
+    """The whole page as text.
+
+    ``snapshot`` is one of memory that was taken beside the trace, ``job`` what all ranks of the
+    run say together.
+    """
+    safe = clean(report)
+    memory = memory_view(trace, report, snapshot)
+    drawn = timeline(trace)
+    marked = marks(trace, drawn, report) if drawn else {}
+    flames = _flames(trace)
+    environment = list(_environment(trace))[:MOST_FACTS]
+    facts = shown(safe)
+    if memory is not None and memory.alone:
+        facts["about_memory"] = memory.verdict
+    return template("page.html").render(
+        facts,
+        interactive=True,
+        marked=marked,
+        packed=Markup(pack(trace, drawn, report, marked)) if drawn else None,
+        still=timeline_svg(drawn) if drawn else None,
+        left_out=drawn.left_out if drawn else (),
+        flames=flames,
+        memory=memory,
+        ranks=None if job is None else fragment(ranks_page(job, verbose=True, full=True).blocks),
+        environment=environment,
+        contents=_contents(
+            safe,
+            facts,
+            drawn is not None,
+            flames,
+            bool(environment),
+            memory is not None,
+            job is not None,
+        ),
+        scripts=[Markup(script) for script in _scripts()],
+        script_sources=Markup(" ".join(_hashes())),
+    )
+
+
+@cache
+def _scripts() -> tuple[str, ...]:
+    """The files of this package as two scripts, so that one that fails leaves the other."""
+    tables, *timeline_parts = map(source, _SCRIPTS)
+    return tables, "".join(timeline_parts)
+
+
+@cache
+def _hashes() -> tuple[str, ...]:
+    digests = (hashlib.sha256(script.encode()).digest() for script in _scripts())
+    return tuple(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+
+
+def _flames(trace: Trace) -> list[tuple[str, str, str, Markup]]:
+    tree = call_tree(trace)
+    if not len(tree):
+        return []
+    kinds = (
+        (
+            "flame-host",
+            "Host time by stack",
+            tree.host_ns,
+            "Whole recording, all threads. Time that the host spent, waiting included.",
+        ),
+        (
+            "flame-device",
+            "Device time by stack",
+            tree.device_ns,
+            "Whole recording. Device time below what launched it; operations at the same time "
+            "count each.",
+        ),
+    )
+    drawn = (
+        (id_, title, note, flame_svg(trace, tree, ns, title)) for id_, title, ns, note in kinds
+    )
+    return [(id_, title, note, svg) for id_, title, note, svg in drawn if svg is not None]
+
+
+def _contents(
+    safe: Report,
+    facts: Mapping[str, Any],
+    has_timeline: bool,
+    flames: list[tuple[str, str, str, Markup]],
+    has_environment: bool,
+    has_memory: bool,
+    has_ranks: bool,
+) -> list[tuple[str, str]]:
+    """Anchor and label of each view that the page has."""
+    candidates = [
+        ("overview", "Overview", True),
+        ("breakdown", "Breakdown", bool(facts["parts"])),
+        ("findings", "Findings", bool(facts["findings"])),
+        ("ranks", "Ranks", has_ranks),
+        ("timeline", "Timeline", has_timeline),
+        *((id_, title, True) for id_, title, _, _ in flames),
+        ("memory", "Memory", has_memory),
+        ("roofline", "Roofline", facts["roofline"] is not None),
+        *((f"table-{table.id}", table.title, True) for table in safe.tables.values()),
+        ("environment", "Environment", has_environment),
+        ("health", "How far to trust this", True),
+    ]
+    return [(id_, label) for id_, label, there in candidates if there]
+
+
+def _environment(trace: Trace) -> Iterator[tuple[str, str]]:
+    """Facts of the run folder, nested names joined with dots."""
+    if trace.run is None:
+        return
+    if trace.run.command:
+        yield "command", plain(" ".join(trace.run.command), 500)
+    yield from _flat("", trace.run.documents)
+
+
+def _flat(prefix: str, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in facts.items():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        if isinstance(value, Mapping):
+            yield from _flat(name, value)
+        elif value is not None:
+            yield plain(name, 100), plain(str(value), 300)

@@ -1,0 +1,64 @@
+"""Memory with its pictures: a page of its own, or a view of the big report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from pinchpoint.analysis.memory.history import History, heap, histories, stack_tree, timeline
+from pinchpoint.report import html
+from pinchpoint.report.documents.memory import MemoryReport
+from pinchpoint.report.documents.memory_build import memory_report
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.pages.memory import Pictures, memory_blocks, memory_page
+from pinchpoint.report.plain import plain
+from pinchpoint.report.svg.memory import curves, flame, heap_map
+from pinchpoint.trace import Trace
+
+_SENTENCE_LIMIT = 600  # characters
+
+
+@dataclass(frozen=True)
+class MemoryView:
+    """What the page shows of memory; ``alone`` where the recording is about nothing else."""
+
+    verdict: str
+    body: Markup
+    source: str
+    alone: bool
+
+
+def render_page(trace: Trace, report: MemoryReport) -> str:
+    """One self-contained page: no network, no script, every name escaped."""
+    return html.render(memory_page(report, verbose=True, pictures=_pictures(trace)))
+
+
+def memory_view(trace: Trace, report: Report, snapshot: Trace | None = None) -> MemoryView | None:
+    """The view of a snapshot beside the recording, or of the recording; None without either."""
+    recorded = trace if snapshot is None else snapshot
+    if not histories(recorded):
+        return None
+    found = memory_report(recorded)
+    alone = snapshot is None and not report.source.events
+    said = {finding.id for finding in report.findings} if snapshot is None else set()
+    drawn = _pictures(recorded)
+    blocks = memory_blocks(found, verbose=True, pictures=drawn, said=said, verdict=not alone)
+    return MemoryView(
+        verdict=plain(found.verdict, _SENTENCE_LIMIT),
+        body=html.fragment(blocks),
+        source="" if snapshot is None else plain(recorded.source.path.rpartition("/")[2]),
+        alone=alone,
+    )
+
+
+def _pictures(trace: Trace) -> Sequence[Pictures]:
+    return tuple(map(_of_device, histories(trace)))
+
+
+def _of_device(history: History) -> Pictures:
+    peak = history.peak_event
+    return Pictures(
+        curves=(lambda: curves(history, timeline(history))) if len(history.replay) else None,
+        flame=lambda: flame(stack_tree(history, peak)),
+        heap=(lambda: heap_map(history, heap(history, peak))) if history.has_layout else None,
+    )

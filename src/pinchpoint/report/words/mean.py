@@ -1,0 +1,104 @@
+"""The sentences about the mean step, the kinds of steps and the exceptional ones."""
+
+from collections.abc import Iterator
+
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
+from pinchpoint.report.documents.report import ExceptionalStepInfo, Report
+from pinchpoint.report.quantity import duration, in_unit, time_unit
+
+_MOST_CAUSES = 3  # of exceptional steps, in one sentence
+
+
+def mean_sentences(report: Report) -> Iterator[str]:
+    """What a step costs on average, where the typical step does not tell it."""
+    if kinds := _kinds(report):
+        yield kinds
+    if mean := _mean(report):
+        yield mean
+    if run := _run(report):
+        yield run
+
+
+def _kinds(report: Report) -> str | None:
+    kinds = report.steps.kinds
+    if len(kinds) < 2:
+        return None
+    said = [
+        f"{duration(kind.median_ns)} × {kind.count}" + (f" ({kind.label})" if kind.label else "")
+        for kind in kinds
+    ]
+    return f"{_NUMBERS.get(len(kinds), str(len(kinds)))} kinds of steps: {', '.join(said)}"
+
+
+_NUMBERS = {2: "Two", 3: "Three", 4: "Four"}
+
+
+def _mean(report: Report) -> str | None:
+    """``Mean 36.8 ms: typical 27.0, and one step of 294 ms adds 9.9 a step``."""
+    mean_ns, count = report.steps.mean_ns, len(report.steps.duration_ns)
+    if mean_ns is None or not count:
+        return None
+    causes = _by_cause(report)
+    added = sum(one.excess_ns for cause in causes for one in cause) / count
+    if added < MATERIAL_STEP_RATIO * mean_ns:
+        return None
+    unit = time_unit(mean_ns)
+    said = [_adds(cause, count, unit) for cause in causes[:_MOST_CAUSES]]
+    rest = sum(one.excess_ns for cause in causes[_MOST_CAUSES:] for one in cause)
+    said += [f"others {in_unit(rest / count, unit)}"] if rest else []
+    return (
+        f"Mean {in_unit(mean_ns, unit)} {unit} in the trace: typical"
+        f" {in_unit(mean_ns - added, unit)}, and {'; '.join(said)}"
+    )
+
+
+def _by_cause(report: Report) -> list[list[ExceptionalStepInfo]]:
+    alike: dict[tuple[object, ...], list[ExceptionalStepInfo]] = {}
+    for one in report.steps.exceptional:
+        at = one.location
+        where = (at.file, at.line, at.function) if at else ()
+        alike.setdefault((one.starting, one.part, where), []).append(one)
+    return sorted(alike.values(), key=lambda same: -sum(one.excess_ns for one in same))
+
+
+def _adds(
+    same: list[ExceptionalStepInfo], count: int, unit: str, *, with_unit: bool = False
+) -> str:
+    """What exceptional steps with one cause add to the mean."""
+    longest = max(same, key=lambda one: one.duration_ns)
+    spelt = f" {unit}" if with_unit else ""
+    adds = f"{in_unit(sum(one.excess_ns for one in same) / count, unit)}{spelt} a step"
+    why = longest.label.removeprefix("idle: ")
+    many = len(same)
+    if longest.starting:
+        first = "the first complete step adds" if many == 1 else f"the first {many} steps add"
+        return f"{first} {adds} while program or recording settles ({why})"
+    if many == 1:
+        return f"one step of {duration(longest.duration_ns)} adds {adds} ({why})"
+    often = f"one every {longest.every}" if (longest.every or 0) > 1 else f"{many} of {count}"
+    return f"steps of up to {duration(longest.duration_ns)}, {often}, add {adds} ({why})"
+
+
+def _run(report: Report) -> str | None:
+    """Where the run was slower than what was recorded of it."""
+    run_ns, more_ns = report.steps.run_mean_ns, report.steps.run_excess_ns
+    if run_ns is None or more_ns is None:
+        return None
+    return (
+        f"The run's mean is {duration(run_ns)}, the recorded steps' {duration(run_ns - more_ns)},"
+        " without the profiler: what makes the difference was not recorded. More steps would"
+        " show it (pinchpoint run --steps 60 --stacks)"
+    )
+
+
+def unexplained_exceptions(report: Report) -> str | None:
+    """What exceptional steps add to the mean without a finding; None if that is not material."""
+    mean_ns, count = report.steps.mean_ns, len(report.steps.duration_ns)
+    again = [cause for cause in _by_cause(report) if not cause[0].starting]
+    if mean_ns is None or not again:
+        return None
+    excess = sum(one.excess_ns for one in again[0])
+    if excess / count < MATERIAL_STEP_RATIO * mean_ns:
+        return None
+    what = _adds(again[0], count, time_unit(mean_ns), with_unit=True)
+    return f"{what}. Whether that comes again, more steps would show"

@@ -1,0 +1,142 @@
+from dataclasses import replace
+
+import pytest
+
+from exceptional_programs import now_and_then, two_kinds
+from pinchpoint.analysis.mean.exceptional_steps import exceptional_steps
+from pinchpoint.analysis.mean.mean_step import (
+    at_the_rate_of_the_run,
+    mean_differs,
+    mean_step,
+    mean_without_profiler_ns,
+    unrecorded_excess_ns,
+)
+from pinchpoint.analysis.mean.step_kinds import step_kinds
+from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.trace import RunFacts
+
+MS = 1e6
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "function", "part_ms"),
+    [
+        ("late batch", GapKind.DATA, "step", 100),
+        ("checkpoint", GapKind.CHECKPOINT, "every_so_often", 100),
+        ("garbage", GapKind.GC, "every_so_often", 100),
+        ("compiler", GapKind.COMPILE, "every_so_often", 100),
+        # Of a host's own work the accounting gives 10 ms to the synchronisation before it.
+        ("python", GapKind.PYTHON, "rebuild_index", 90),
+        ("allocator", GapKind.MALLOC, "every_so_often", 100),
+    ],
+)
+def test_what_the_device_waited_for_fills_the_excess(more, kind, function, part_ms):
+    (one,) = exceptional_steps(now_and_then(more, (4,)))
+    assert one.step == 4
+    assert one.kind == kind
+    assert one.excess_ns == pytest.approx(100 * MS, rel=0.01)
+    assert one.part_ns == pytest.approx(part_ms * MS, rel=0.01)
+    assert one.place.function == function
+    assert not one.starting
+
+
+def test_mean_is_the_typical_part_and_the_excess():
+    mean = mean_step(now_and_then("checkpoint", (4,)))
+    assert mean.count == 10
+    assert mean.typical_ns == pytest.approx(10 * MS, rel=0.01)
+    assert mean.mean_ns == pytest.approx(20 * MS, rel=0.01)
+    excess = sum(one.excess_ns for cause in mean.causes for one in cause.steps)
+    assert mean.mean_ns * 10 == pytest.approx(mean.typical_ns * 10 + excess, abs=20)
+    assert mean.without_ns(mean.causes[0]) == pytest.approx(10 * MS, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("at", "steps", "every"),
+    [((3, 8, 13), 16, 5), ((3, 8, 15), 16, None), ((6,), 11, None)],
+    ids=["regular", "irregular", "once"],
+)
+def test_how_often_it_comes(at, steps, every):
+    (cause,) = mean_step(now_and_then("checkpoint", at, steps=steps)).causes
+    assert [one.step for one in cause.steps] == list(at)
+    assert cause.every == every
+
+
+def test_more_work_without_a_backward_pass_is_an_evaluation():
+    (one,) = exceptional_steps(now_and_then("evaluation", (5,)))
+    assert one.kind is None
+    assert one.part.group == "device"
+    assert one.forward_only
+    assert one.place.function == "every_so_often"
+    assert one.excess_ns == pytest.approx(100 * MS, rel=0.01)
+
+
+def test_slow_device_work_is_no_evaluation():
+    (one,) = exceptional_steps(now_and_then("slow kernel", (5,)))
+    assert one.kind is None
+    assert one.name == "gemm"
+    assert not one.forward_only
+
+
+def test_a_slow_first_step_is_a_beginning_and_not_what_a_step_costs():
+    trace = now_and_then("compiler", (0, 1))
+    (one,) = exceptional_steps(trace)  # step 0 is partial
+    assert one.starting
+    mean = mean_step(trace)
+    assert mean.mean_ns == pytest.approx(20 * MS, rel=0.01)
+    assert mean.steady_ns == pytest.approx(10 * MS, rel=0.01)
+    assert not mean_differs(trace)
+
+
+def test_a_save_in_the_first_step_is_no_beginning():
+    (one,) = exceptional_steps(now_and_then("checkpoint", (0, 1)))
+    assert not one.starting
+
+
+def test_kinds_of_steps_are_no_exceptions():
+    trace = two_kinds()
+    kinds = step_kinds(trace)
+    assert exceptional_steps(trace) == ()
+    assert [(len(k.steps), round(k.median_ns / MS)) for k in kinds.kinds] == [(2, 50), (6, 10)]
+
+
+def test_micro_steps_are_named_by_the_optimizer_that_they_lack():
+    labels = {len(k.steps): k.label for k in step_kinds(two_kinds()).kinds}
+    assert labels[6] == "without an optimizer step"
+
+
+def test_the_mean_of_several_kinds_is_what_a_step_costs():
+    trace = two_kinds()
+    assert mean_step(trace).mean_ns == pytest.approx((2 * 50 + 6 * 10) / 8 * MS, rel=0.01)
+    assert mean_differs(trace)
+
+
+def test_steps_alike_have_one_kind_and_no_exceptions():
+    trace = now_and_then("python", ())
+    assert len(step_kinds(trace).kinds) == 1
+    assert exceptional_steps(trace) == ()
+    assert not mean_differs(trace)
+    assert mean_without_profiler_ns(trace) is None
+
+
+def test_three_steps_show_no_exception():
+    trace = now_and_then("checkpoint", (2,), steps=4)
+    assert exceptional_steps(trace) == ()
+    assert not mean_differs(trace)
+
+
+def timed(trace, *ms):
+    return replace(trace, run=RunFacts(unprofiled_step_ns=tuple(round(m * MS) for m in ms)))
+
+
+def test_the_mean_of_the_run_outranks_that_of_the_recording():
+    trace = timed(now_and_then("python", (4,)), *[10] * 99, 110)
+    assert mean_without_profiler_ns(trace) == round(11 * MS)
+    assert at_the_rate_of_the_run(trace, round(10 * MS)) == round(MS)
+
+
+def test_what_the_recording_does_not_show_of_the_run_is_told():
+    quiet, shown = now_and_then("python", ()), now_and_then("python", (4,))
+    run = [10.0] * 9 + [110.0]
+    assert unrecorded_excess_ns(timed(quiet, *run)) == pytest.approx(10 * MS, rel=0.02)
+    assert unrecorded_excess_ns(timed(shown, *run)) is None
+    assert unrecorded_excess_ns(quiet) is None

@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.replay.recording_cost import (
+    COSTS,
+    MOST_OF_A_GAP,
+    cost_in_windows,
+    profiler_steps,
+    why_uncalibrated,
+)
+from pinchpoint.trace import ApiKind, HostKind, Source
+
+US = 1_000
+MAIN = np.array([0])
+
+
+def cost(trace, start_us, end_us, threads=MAIN):
+    start, end = np.array([start_us * US]), np.array([end_us * US])
+    return int(cost_in_windows(trace, threads, start, end)[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "whole_ns"),
+    [
+        (HostKind.OPERATOR, COSTS.operator_ns),
+        (HostKind.ANNOTATION, COSTS.operator_ns),
+        (HostKind.PYTHON, COSTS.python_ns),
+        (HostKind.MODULE, COSTS.python_ns),
+        (HostKind.OVERHEAD, 0),
+    ],
+)
+def test_an_event_costs_half_at_each_end(kind, whole_ns):
+    b = TraceBuilder()
+    b.op("row", 100 * US, 100 * US, kind=kind)
+    trace = b.trace()
+    assert cost(trace, 0, 300) == whole_ns
+    assert cost(trace, 0, 150) == whole_ns / 2
+    assert cost(trace, 150, 300) == whole_ns / 2
+    assert cost(trace, 110, 190) == 0
+
+
+def test_a_call_costs_at_its_end():
+    b = TraceBuilder()
+    b.api("cudaLaunchKernel", 100 * US, 10 * US, kind=ApiKind.LAUNCH)
+    trace = b.trace()
+    assert cost(trace, 0, 105) == 0
+    assert cost(trace, 105, 200) == COSTS.call_ns
+
+
+def test_no_more_than_a_share_of_the_window():
+    b = TraceBuilder()
+    for i in range(50):
+        b.op("row", i * US, US)
+    assert cost(b.trace(), 0, 50) == MOST_OF_A_GAP * 50 * US
+
+
+def test_other_threads_do_not_count():
+    b = TraceBuilder()
+    other = b.thread("other")
+    b.op("row", 100 * US, 100 * US, thread=other)
+    trace = b.trace()
+    assert cost(trace, 0, 300) == 0
+    assert cost(trace, 0, 300, np.array([other])) == COSTS.operator_ns
+
+
+def two_steps(name="ProfilerStep#{}"):
+    b = TraceBuilder()
+    for i in range(2):
+        b.add("steps", name=name.format(i), number=i, start_ns=i * 300 * US,
+              duration_ns=200 * US, thread=0)  # fmt: skip
+    b.op("row", 220 * US, 50 * US)
+    return b.trace()
+
+
+def test_between_markers_of_the_profiler_all_time_is_its_own():
+    trace = two_steps()
+    assert profiler_steps(trace).start.tolist() == [200 * US]
+    assert cost(trace, 100, 400) == 100 * US  # the row in between costs nothing more
+
+
+def test_between_marks_of_a_person_it_is_the_programs():
+    trace = two_steps("epoch {}")
+    assert not len(profiler_steps(trace).start)
+    assert cost(trace, 100, 400) == COSTS.operator_ns
+
+
+def test_a_window_that_ends_before_it_begins_costs_nothing():
+    assert cost(two_steps(), 400, 100) == 0
+
+
+@pytest.mark.parametrize(
+    ("recorder", "why"),
+    [
+        ("torch.profiler", None),
+        ("nsys", "no calibration for this recorder"),
+        ("jax", "no calibration for this recorder"),
+        ("rocprof", "no calibration for this recorder"),
+        (None, "the file does not show what recorded it"),
+    ],
+)
+def test_only_recorders_that_were_measured_are_corrected(recorder, why):
+    b = TraceBuilder()
+    b.op("row", 100 * US, 100 * US)
+    trace = b.trace(source=Source("a", "kineto", recorder=recorder))
+    assert why_uncalibrated(trace) == why
+    assert (cost(trace, 0, 300) > 0) == (why is None)
+
+
+def test_where_nothing_was_timed_there_is_nothing_to_correct():
+    assert why_uncalibrated(TraceBuilder().trace(source=Source("a", "ncu", recorder="ncu"))) is None

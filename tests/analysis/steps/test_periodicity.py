@@ -1,0 +1,263 @@
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind
+
+LAYER = ["norm", "gemm", "gemm", "softmax", "gemm", "add"]
+
+
+def run(builder, kernels, at, *, spacing=10):
+    """Launch kernels one after the other; returns when the next may start."""
+    for kernel in kernels:
+        builder.launch(at, 2, kernel, at + 3, 5)
+        at += spacing
+    return at
+
+
+def forward(layers):
+    return ["embed", *LAYER * layers, "head", "argmax"]
+
+
+def test_repeated_annotations_are_steps():
+    b = TraceBuilder()
+    for i in range(4):
+        b.annotation(f"train iteration {i}", i * 1000, 900)
+        run(b, LAYER, i * 1000 + 10)
+    found = steps(b.trace())
+    assert found.how == "inferred"
+    assert "train iteration #" in found.basis
+    assert found.durations_ns.tolist() == [1000] * 3
+    assert found.confidence == pytest.approx(0.96, abs=0.01)
+
+
+def test_the_end_of_the_optimizer_ends_a_training_step():
+    b = TraceBuilder()
+    for i in range(5):
+        run(b, ["gemm", "relu", "gemm", "loss"], i * 1000)
+        b.annotation("Optimizer.step#SGD.step", i * 1000 + 500, 100)
+        run(b, ["sgd"], i * 1000 + 510)
+    found = steps(b.trace())
+    assert "Optimizer.step#SGD.step" in found.basis
+    assert found.host_start_ns.tolist() == [0, *(600 + 1000 * i for i in range(4))]
+    assert found.durations_ns.tolist() == [1000] * 4
+
+
+def test_annotations_inside_a_step_lose_to_what_covers_it():
+    b = TraceBuilder()
+    for i in range(3):
+        b.annotation("step", i * 1000, 990)
+        at = run(b, ["embed"], i * 1000 + 10)
+        for _ in range(4):
+            b.annotation("layer", at, 60)
+            at = run(b, LAYER, at)
+        run(b, ["head"], at)
+    found = steps(b.trace())
+    assert len(found) == 3
+    assert "'step'" in found.basis
+
+
+def test_python_calls_are_steps_when_nothing_is_annotated():
+    b = TraceBuilder()
+    b.python("train.py(3): main", 0, 10_000)
+    for i in range(4):
+        b.python("train.py(9): one_batch", i * 1000, 950)
+        run(b, forward(3), i * 1000 + 5)
+    assert "train.py(9): one_batch" in steps(b.trace()).basis
+
+
+def test_calls_that_hold_all_work_are_steps_though_they_differ():
+    b = TraceBuilder()
+    for i in range(4):
+        b.python("train.py(9): one_batch", i * 1000, 950)
+        run(b, [*forward(2), *(["copy", "copy2", "copy3"] if i == 2 else [])], i * 1000 + 5)
+    assert len(steps(b.trace())) == 4
+
+
+def test_modules_of_one_pass_are_no_steps():
+    b = TraceBuilder()
+    at = run(b, ["embed", "dropout"], 0)
+    for i in range(6):
+        b.op(f"nn.Module: Block_{i}", at, 55, kind=HostKind.MODULE)
+        at = run(b, LAYER, at)
+    run(b, ["norm_out", "head", "log"], at)
+    assert steps(b.trace()).how == "none"
+
+
+def test_decode_steps_by_graph_launches():
+    b = TraceBuilder()
+    for i in range(6):
+        call = b.api("cudaGraphLaunch", i * 100, 5, kind=ApiKind.GRAPH_LAUNCH)
+        for k in range(3):
+            b.add(
+                "device_ops",
+                name=f"kernel{k}",
+                kind=DeviceKind.KERNEL,
+                start_ns=i * 100 + 10 + k * 20,
+                duration_ns=20,
+                device=0,
+                stream=7,
+                correlation=call["correlation"],
+            )
+    found = steps(b.trace())
+    assert "graph launches" in found.basis
+    assert found.durations_ns.tolist() == [100] * 5
+
+
+def test_a_last_step_that_was_cut_off_is_not_complete():
+    b = TraceBuilder()
+    at = 0
+    for _ in range(4):
+        at = run(b, forward(4), at) + 50
+    run(b, forward(1), at)
+    found = steps(b.trace())
+    assert found.complete.tolist() == [False, True, True, True, False]
+
+
+def test_periodicity_of_launches_finds_steps_and_not_layers():
+    b = TraceBuilder()
+    at = 0
+    for _ in range(5):
+        at = run(b, forward(4), at) + 50
+    found = steps(b.trace())
+    assert found.how == "inferred"
+    assert len(found) == 5
+    assert set(found.durations_ns.tolist()) == {27 * 10 + 50}
+
+
+def test_layers_of_one_pass_are_no_steps():
+    b = TraceBuilder()
+    run(b, ["embed", "position", "dropout", *LAYER * 12, "norm_out", "head", "log", "gather"], 0)
+    found = steps(b.trace())
+    assert found.how == "none"
+    assert "nothing repeats" in found.basis
+
+
+def test_a_short_loop_of_one_kernel_is_no_series_of_steps():
+    b = TraceBuilder()
+    run(b, ["gemm"] * 50, 0)
+    assert steps(b.trace()).how == "none"
+
+
+def test_steps_on_the_device_where_no_host_was_recorded():
+    b = TraceBuilder()
+    at = 0
+    for _ in range(4):
+        for kernel in forward(3):
+            b.add(
+                "device_ops",
+                name=kernel,
+                kind=DeviceKind.KERNEL,
+                start_ns=at,
+                duration_ns=5,
+                device=0,
+                stream=7,
+            )
+            at += 10
+    found = steps(b.trace())
+    assert "device operations repeat" in found.basis
+    assert len(found) == 4
+    assert set(found.durations_ns.tolist()) == {210}
+
+
+def test_steps_of_a_host_only_recording():
+    b = TraceBuilder()
+    for i in range(4):
+        b.annotation("batch", i * 100, 100)
+        for k in range(5):
+            b.op(f"aten::op{k}", i * 100 + k * 10, 8)
+    found = steps(b.trace())
+    assert found.durations_ns.tolist() == [100] * 3
+
+
+def test_blocks_inside_one_call_of_a_model_are_no_steps():
+    b = TraceBuilder()
+    b.op("nn.Module: Model_0", 0, 5000, kind=HostKind.MODULE)
+    at = run(b, ["embed"], 10)
+    for i in range(10):
+        b.op(f"nn.Module: Block_{i}", at, 180, kind=HostKind.MODULE)
+        at = run(b, LAYER * 3, at)
+    found = steps(b.trace())
+    assert found.how == "none"
+    assert "one call of 'nn.Module: Model_0'" in found.basis
+
+
+def test_passes_inside_one_call_of_a_model_are_steps():
+    b = TraceBuilder()
+    b.op("nn.Module: Generate_0", 0, 5000, kind=HostKind.MODULE)
+    at = 10
+    for _ in range(10):
+        b.op("nn.Module: Decoder_0", at, 180, kind=HostKind.MODULE)
+        at = run(b, LAYER * 3, at)
+    assert len(steps(b.trace())) == 10
+
+
+def test_optimizer_steps_are_steps_though_the_first_iteration_is_cold():
+    b = TraceBuilder()
+    at = 0
+    for i in range(6):
+        b.annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at, 20)
+        tried = [f"algorithm {k}" for k in range(30)] if i == 0 else []
+        at = run(b, [*tried, *LAYER * 2], at + 30)
+        b.annotation("Optimizer.step#SGD.step", at, 50)
+        at = run(b, ["sgd"], at) + 60
+    found = steps(b.trace())
+    assert "Optimizer.step#SGD.step" in found.basis
+    assert len(found) == 6
+    assert len(set(found.durations_ns.tolist())) == 1
+
+
+def test_two_optimizers_a_round_are_one_step():
+    b = TraceBuilder()
+    at = 0
+    for _ in range(6):
+        for kernels in (["disc", "loss", "disc_back"], ["gen", "disc", "gen_back", "noise"]):
+            at = run(b, kernels, at)
+            b.annotation("Optimizer.step#Adam.step", at, 50)
+            at = run(b, [f"adam of {kernels[0]}"], at) + 60
+    assert len(steps(b.trace())) == 6
+
+
+def test_ranges_alone_show_steps():
+    b = TraceBuilder()
+    for i in range(20):
+        b.annotation("data_loading", i * 40, 10)
+        b.annotation("forward_pass", i * 40 + 10, 10)
+        b.annotation("backward_pass", i * 40 + 20, 19)
+    found = steps(b.trace())
+    assert "'data_loading', 20 times" in found.basis
+    assert set(found.durations_ns.tolist()) == {40}
+
+
+def test_devices_that_do_the_same_show_the_steps_of_one():
+    b = TraceBuilder()
+    for i in range(10):
+        for k in range(10):
+            for device in (0, 1):
+                b.add("device_ops", name=f"gemm {k}", kind=DeviceKind.KERNEL, device=device,
+                      start_ns=i * 1000 + k * 50, duration_ns=50, stream=7)  # fmt: skip
+    found = steps(b.trace())
+    assert len(found) == 10
+    assert set(found.durations_ns.tolist()) == {1000}
+
+
+def test_passes_that_may_be_a_part_of_a_step_are_less_sure_than_training():
+    def found(last):
+        b = TraceBuilder()
+        at = 0
+        for _ in range(5):
+            at = run(b, [*LAYER * 3, last], at) + 50
+        return steps(b.trace()).confidence
+
+    assert found("argmax") == pytest.approx(0.75, abs=0.05)
+    assert found("multi_tensor_apply_kernel") == pytest.approx(0.94, abs=0.03)
+
+
+def test_a_loader_alone_shows_steps_though_the_first_is_cold():
+    b = TraceBuilder()
+    at = 0
+    for i in range(6):
+        b.annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at, 20)
+        tried = [f"algorithm {k}" for k in range(30)] if i == 0 else []
+        at = run(b, [*tried, *LAYER * 2], at + 30)
+    assert "enumerate(DataLoader)" in steps(b.trace()).basis

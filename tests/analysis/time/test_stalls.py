@@ -1,0 +1,69 @@
+import pytest
+
+from pinchpoint.analysis.time.stalls import (
+    SWITCH_INTERVAL_NS,
+    busy_python_threads,
+    lock_waits,
+    stalls,
+)
+from pinchpoint.trace import HostKind
+from program import Program
+
+SWITCH_US = SWITCH_INTERVAL_NS / 1e3
+
+
+def working(lengths_us, name="aten::add", steps=6):
+    """Steps in which the launching thread's operators take these times."""
+    p = Program()
+    for _ in p.steps(steps):
+        for us in lengths_us:
+            p.host(name, us, kind=HostKind.OPERATOR)
+            p.kernel("work", 1)
+    return p
+
+
+def test_one_operator_far_longer_than_its_like_is_a_stall():
+    found = stalls(working([*[20] * 30, 2_000]).trace())
+    assert len(found.rows) == 5  # of six steps the first is not judged
+    assert found.excess_ns == pytest.approx(1_980_000, rel=0.01)
+
+
+@pytest.mark.parametrize("lengths", [[20] * 30, [*[20] * 30, 500], [2_000] * 10, [20, 2_000] * 10])
+def test_work_that_differs_by_nature_is_none(lengths):
+    assert not len(stalls(working(lengths).trace()).rows)
+
+
+def test_waits_for_the_lock_last_switch_intervals():
+    found = lock_waits(working([20, SWITCH_US, 20, 2 * SWITCH_US]).trace())
+    assert len(found.rows) == 10
+    assert found.excess_ns.sum() == pytest.approx(5 * 3 * SWITCH_INTERVAL_NS, rel=0.01)
+
+
+def test_other_long_work_is_no_wait_for_the_lock():
+    assert not len(lock_waits(working([20, 1.5 * SWITCH_US]).trace()).rows)
+
+
+def with_thread(frames):
+    p = working([100] * 10)
+    thread = p.builder.thread("other")
+    for depth, name in enumerate(frames):
+        p.builder.python(name, depth, p.at - 2 * depth, thread=thread)
+    return p.trace()
+
+
+@pytest.mark.parametrize(
+    ("frames", "busy"),
+    [
+        (["helper.py(1): run"], [1]),
+        (["helper.py(1): run", "<built-in function sleep>"], []),
+        (["helper.py(1): run", "threading.py(300): wait"], []),
+        (["torch/utils/data/_utils/pin_memory.py(18): _pin_memory_loop"], []),
+    ],
+    ids=["runs", "sleeps", "waits", "framework"],
+)
+def test_threads_that_run_python_of_the_program(frames, busy):
+    assert busy_python_threads(with_thread(frames), 0.5) == busy
+
+
+def test_the_launching_thread_is_no_rival():
+    assert busy_python_threads(working([100] * 10).trace(), 0.0) == []

@@ -1,0 +1,37 @@
+"""A document of a size: still a document, and the findings go last."""
+
+import pytest
+
+from pinchpoint.errors import UsageError
+from pinchpoint.report import decode
+from pinchpoint.report.documents.fit import fitted
+from report_sample import full_report, hostile_report
+
+WHOLE = len(fitted(full_report(), 10**9))
+
+
+@pytest.mark.parametrize("most", range(3700, WHOLE + 500, 250))
+def test_it_fits_and_is_a_report_with_all_findings(most):
+    text = fitted(full_report(), most)
+    assert len(text) <= most
+    report = decode(text.encode())
+    assert [f.id for f in report.findings] == [f.id for f in full_report().findings]
+    assert report.verdict == full_report().verdict
+
+
+def test_what_is_cut_from_a_table_is_counted():
+    report = decode(fitted(full_report(), WHOLE - 10).encode())
+    table = report.tables["kernels"]
+    assert len(table.rows) + table.rows_left_out == 2 + 17
+    assert len(table.rows) < 2
+
+
+def test_too_small_says_how_much_it_takes():
+    with pytest.raises(UsageError, match="the least that can be said takes") as caught:
+        fitted(full_report(), 100)
+    least = int(caught.value.hint.removeprefix("--max-chars "))
+    assert len(fitted(full_report(), least)) == least
+
+
+def test_names_of_a_million_characters_fit():
+    assert len(fitted(hostile_report(), 20_000)) <= 20_000

@@ -1,0 +1,69 @@
+from dataclasses import replace
+
+from exceptional_programs import now_and_then, two_kinds
+from loader_steps import loading
+from pinchpoint.report import markdown, terminal
+from pinchpoint.report.documents.build import diagnose
+from pinchpoint.report.html_page import static
+from pinchpoint.report.pages.report import report_page
+from pinchpoint.report.words.closing import closing_sentence
+from pinchpoint.report.words.mean import mean_sentences
+from pinchpoint.report.words.report import base_ns
+from pinchpoint.trace import RunFacts
+
+
+def test_kinds_of_steps_are_said_apart():
+    said = diagnose(two_kinds())
+    assert list(mean_sentences(said)) == [
+        "Two kinds of steps: 50.0 ms × 2 (with an optimizer step), 10.0 ms × 6 (without an"
+        " optimizer step)"
+    ]
+    assert [(kind.count, round(kind.time_ratio, 2)) for kind in said.steps.kinds] == [
+        (2, 0.62),
+        (6, 0.38),
+    ]
+
+
+def test_regular_exceptions_say_how_often():
+    (sentence,) = mean_sentences(diagnose(now_and_then("checkpoint", (3, 8, 13), steps=16)))
+    assert sentence == (
+        "Mean 30.0 ms in the trace: typical 10.0, and steps of up to 110 ms, one every 5, add 20.0"
+        " a step (saving or loading a checkpoint)"
+    )
+
+
+def test_a_slow_beginning_is_said_and_does_not_count():
+    said = diagnose(now_and_then("python", (0, 1)))
+    (sentence,) = mean_sentences(said)
+    assert "the first complete step adds 10.0 a step while program or recording settles" in sentence
+    assert said.steps.base_ns is None
+    assert base_ns(said) < 11e6
+    assert "typical step" not in said.verdict
+
+
+def test_steps_alike_need_no_sentence():
+    assert list(mean_sentences(diagnose(now_and_then("python", ())))) == []
+
+
+def test_nothing_worth_fixing_is_not_said_of_a_long_step_without_a_finding():
+    said = diagnose(loading([0.1] * 7 + [100.0], workers=4))
+    assert said.findings == ()
+    assert "yet one step of 102 ms adds 14.3 ms a step" in closing_sentence(said)
+
+
+def test_the_run_speaks_where_the_recording_is_quicker():
+    timed = (10_000_000,) * 9 + (110_000_000,)
+    quiet = now_and_then("python", ())
+    said = diagnose(replace(quiet, run=RunFacts(unprofiled_step_ns=timed)))
+    assert said.steps.run_mean_ns == base_ns(said) == 20_000_000
+    assert said.steps.run_excess_ns == 10_000_000
+
+
+def test_every_format_says_it():
+    said = diagnose(now_and_then("python", (4,)))
+    for text in (
+        terminal.render(report_page(said)),
+        markdown.render(report_page(said)),
+        static.render(said),
+    ):
+        assert "Mean 20.0 ms in the trace" in " ".join(text.split())
