@@ -6,7 +6,7 @@ import pinchpoint as pp
 from pinchpoint.analysis.limits.counter_facts import kernel_facts
 from pinchpoint.analysis.limits.counters import kernel_launches, scale_of
 
-DATA = Path(__file__).parents[1] / "data/ncu"
+DATA = Path(__file__).parents[2] / "data/ncu"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from analysis.launches import (
 from pinchpoint.analysis.limits.counter_issues import examined_launches
 from pinchpoint.analysis.limits.counter_marks import marks
 
-DATA = Path(__file__).parents[1] / "data/ncu"
+DATA = Path(__file__).parents[2] / "data/ncu"
 
 
 def issues(**metrics):

@@ -10,7 +10,7 @@ from pinchpoint.analysis.limits.roofs import roofs, with_ceilings
 from pinchpoint.hardware.ceilings import Ceilings, Measurement
 from pinchpoint.trace import Device
 
-DATA = Path(__file__).parents[1] / "data/ncu"
+DATA = Path(__file__).parents[2] / "data/ncu"
 N = 4096
 GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
 ADD = "void at::native::vectorized_elementwise_kernel<4>(x)"
