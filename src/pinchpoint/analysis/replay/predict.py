@@ -223,9 +223,8 @@ def what_if(
     raw = apply(trace, clean.graph, changes)
     graph = floored(trace, clean.graph, raw, changes)
     periods = base.periods_ns(graph, every_step=every_step)
-    known = _before_and_after(trace, base, clean, float(periods.mean()), every_step)
-    replayed = base.mean_ns(raw, every_step=every_step)
-    unbound = _before_and_after(trace, base, clean, replayed, every_step)
+    known = _before_and_after(trace, base, clean, graph, every_step)
+    unbound = _before_and_after(trace, base, clean, raw, every_step)
     if known is None or unbound is None:
         return None
     before, after = known
@@ -264,19 +263,25 @@ def after_saving(
 
 
 def _before_and_after(
-    trace: Trace, base: Replayable, clean: _Clean, replayed_ns: float, every_step: bool
+    trace: Trace, base: Replayable, clean: _Clean, after: Graph, every_step: bool
 ) -> tuple[float, float] | None:
-    """The step without recording cost, and the one that replays in ``replayed_ns``."""
+    """The step without recording cost, and the one that replays as ``after``.
+
+    The mean of all steps is no shorter than the typical one is after the same changes: what they
+    take away of rare long steps is not taken from the others.
+    """
     usual = corrected_step_ns(trace)
     if usual is None:
         return None
+    periods = base.periods_ns(after, every_step=True)
+    typical = usual * min(float(periods[base.counted].mean()) / clean.mean_ns, 1.0)
     if not every_step:
-        return usual, usual * min(replayed_ns / clean.mean_ns, 1.0)
-    mean = _mean_step_ns(trace, base, clean)
+        return usual, typical
+    mean, replayed = _mean_step_ns(trace, base, clean), float(periods.mean())
     timed = _timed(trace)
     if timed and not _in_bursts(timed):  # the recorded steps may have had the cause more often
-        return mean, min(usual * replayed_ns / clean.mean_ns, mean)
-    return mean, mean * min(replayed_ns / clean.every_ns, 1.0)
+        return mean, min(usual * replayed / clean.mean_ns, mean)
+    return mean, min(max(mean * min(replayed / clean.every_ns, 1.0), typical), mean)
 
 
 def _timed(trace: Trace) -> tuple[int, ...]:
