@@ -1,7 +1,6 @@
 """Collectives of one rank, summed by kind and kernel."""
 
-from analysis.test_collectives import ALL_REDUCE, reducing
-
+from analysis.device.test_collectives import ALL_REDUCE, reducing
 from pinchpoint.report.tables.build import collective_table
 
 
