@@ -17,7 +17,7 @@ from pinchpoint.capture.identity import identity
 from pinchpoint.capture.memory import MemoryHistory
 from pinchpoint.capture.process_end import end_as_interrupted, leave_before_static_destructors
 from pinchpoint.capture.quiet_watch import QuietWatch
-from pinchpoint.capture.session import Session
+from pinchpoint.capture.session import CaptureSession
 from pinchpoint.capture.settings import Settings, from_environment
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.all_threads import watch_captures
@@ -49,7 +49,7 @@ class Program:
         self.pid = os.getpid()
         self.loaders: dict[tuple[Any, ...], dict[str, Any]] = {}
         me = identity()
-        self.session = Session(settings, me, self._window, self._save)
+        self.session = CaptureSession(settings, me, self._window, self._save)
         self._nvtx = NvtxRanges() if settings.nvtx else None
         self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
         self._primed = False
@@ -106,7 +106,7 @@ class Program:
     def _window(self) -> Window | None:
         return new_window(self.settings, self.folder / TRACES, self.session.identity.stem)
 
-    def _save(self, session: Session) -> None:
+    def _save(self, session: CaptureSession) -> None:
         if os.getpid() != self.pid:
             return
         try:

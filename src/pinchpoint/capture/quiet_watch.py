@@ -15,7 +15,7 @@ from pathlib import Path
 from pinchpoint.capture.memory import resident_bytes
 from pinchpoint.capture.policy import CompileWatch, imports, optimizer_exists
 from pinchpoint.capture.ranks import begin_together
-from pinchpoint.capture.session import Session, Stage
+from pinchpoint.capture.session import CaptureSession, Stage
 from pinchpoint.capture.settings import chosen
 from pinchpoint.capture.step_clock import StepClock, median
 from pinchpoint.capture.windows import new_window
@@ -40,7 +40,7 @@ STALLED_STEPS = 20  # usual steps, for programs whose steps take long
 class QuietWatch:
     """The thread; it ends as soon as the program shows steps."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CaptureSession) -> None:
         self._session, self._settings = session, session.settings
         self._traces = Path(session.settings.folder) / TRACES
         self._end = threading.Event()

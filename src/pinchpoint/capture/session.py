@@ -47,7 +47,7 @@ class Stage(Enum):
     DONE = auto()
 
 
-class Session:
+class CaptureSession:
     """Hears of steps and batches; opens and closes the window. Its methods never raise."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Session:
         settings: Settings,
         identity: Identity,
         make_window: MakeWindow,
-        save: Callable[["Session"], None],
+        save: Callable[["CaptureSession"], None],
         policy: Policy | None = None,
     ) -> None:
         self.policy: Policy = policy or AtSteadyState(settings.after_steps)

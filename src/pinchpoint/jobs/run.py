@@ -14,6 +14,7 @@ from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.importers.rank_files import RankFile, RankFiles, find_rank_files
 from pinchpoint.jobs.engines import ATTEMPTS, IN_FLIGHT_PER_WORKER, Work, read_rank, run
 from pinchpoint.jobs.parts import read_parts, write_part
+from pinchpoint.report.assemble.ranks import report_on
 from pinchpoint.report.documents.rank_records import (
     LeftOutFile,
     PartHeader,
@@ -21,7 +22,6 @@ from pinchpoint.report.documents.rank_records import (
     encode_record,
 )
 from pinchpoint.report.documents.ranks import RanksReport
-from pinchpoint.report.documents.ranks_build import report_on
 
 Progress = Callable[[int, int], None]  # files that are done, files in all
 

@@ -28,7 +28,7 @@ class Owner(IntEnum):
 
 
 @dataclass(frozen=True)
-class Frame:
+class PythonFrame:
     """A Python function."""
 
     file: str
@@ -65,12 +65,12 @@ _STANDARD = frozenset(sys.stdlib_module_names) - _PEOPLES_NAMES
 
 
 @lru_cache(maxsize=1 << 16)
-def frame_of(name: str) -> Frame | None:
+def frame_of(name: str) -> PythonFrame | None:
     """The frame that a host row's name spells; None for built-ins, modules and operators."""
     match = _FRAME.fullmatch(name)
     if match is None or name.startswith("<built-in"):
         return None
-    return Frame(match["file"], int(match["line"]), match["function"])
+    return PythonFrame(match["file"], int(match["line"]), match["function"])
 
 
 @lru_cache(maxsize=1 << 14)

@@ -20,7 +20,7 @@ from pinchpoint.analysis.steps.candidates import (
     LOADER,
     MOST_PIECES,
     Candidate,
-    Work,
+    LaunchedWork,
     candidates,
     repeated_work,
 )
@@ -171,7 +171,7 @@ def _confidence(evidence: str, score: float) -> float:
 
 
 def _of_whole_steps(
-    trace: Trace, work: Work, best: tuple[float, Candidate] | None
+    trace: Trace, work: LaunchedWork, best: tuple[float, Candidate] | None
 ) -> tuple[float, Candidate] | None:
     """Steps of several backward passes, where what repeats most regularly is one of these."""
     ends = accumulated_steps(trace)
@@ -196,7 +196,7 @@ def _held(candidate: Candidate) -> tuple[int, int]:
     return int(lasting), -int(start[0])
 
 
-def _score(candidate: Candidate, work: Work) -> float:
+def _score(candidate: Candidate, work: LaunchedWork) -> float:
     """0 to 1: sameness of the pieces, times their coverage, times trust in the evidence."""
     start, end = candidate.start_ns, candidate.end_ns
     pieces = len(start) if end is not None else len(start) - 1
@@ -244,7 +244,7 @@ def _sameness(
     return _Sameness(float(same.sum() / kinds), float(same.mean()) if len(same) else 0.0)
 
 
-def _last_is_whole(start: Times, work: Work) -> bool:
+def _last_is_whole(start: Times, work: LaunchedWork) -> bool:
     """Whether the piece after the last boundary has just what the usual piece has."""
     which = np.searchsorted(start, work.at_ns, "right") - 1
     inside, pieces = which >= 0, len(start)
@@ -257,7 +257,7 @@ def _last_is_whole(start: Times, work: Work) -> bool:
     return bool(np.array_equal(counts[-1], np.median(counts[:-1], axis=0)))
 
 
-def _end_of_work(start: Times, work: Work) -> Times:
+def _end_of_work(start: Times, work: LaunchedWork) -> Times:
     """When the host was done with each piece: the time from then to the next mark is no work."""
     after = np.append(start[1:], np.iinfo(np.int64).max)
     last = np.maximum(np.searchsorted(work.at_ns, after, "left") - 1, 0)
@@ -265,7 +265,7 @@ def _end_of_work(start: Times, work: Work) -> Times:
     return end
 
 
-def _spans(candidate: Candidate, work: Work, evidence: str, score: float) -> Spans:
+def _spans(candidate: Candidate, work: LaunchedWork, evidence: str, score: float) -> Spans:
     start, end = candidate.start_ns, candidate.end_ns
     open_end = end is None and not _last_is_whole(start, work)
     if end is None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.ancestry import above, depths, nearest, outermost, parents
 from pinchpoint.analysis.host.attribution import backward_nodes, forward_rows, launched_ns
-from pinchpoint.analysis.host.frames import Frame, Owner, frame_of, owners, telling_frames
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, owners, telling_frames
 from pinchpoint.analysis.steps.in_steps import NotRecorded
 from pinchpoint.trace import Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
@@ -28,7 +28,7 @@ from pinchpoint.trace.arrays import Ints, Mask, Rows
 class SourceRow:
     """One function. The line is where it begins."""
 
-    frame: Frame
+    frame: PythonFrame
     owner: Owner
     calls: int
     host_total_ns: int

@@ -12,8 +12,7 @@ from pinchpoint.analysis.host.input_arguments import Shape, input_dtypes, input_
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows, distinct_rows
 
 # ------------------------------------------------------------------------------------------------
 # What the operator behind each device operation was given: shapes, types, values, strides.

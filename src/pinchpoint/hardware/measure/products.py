@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinchpoint.hardware.ceilings import Measurement
-from pinchpoint.hardware.measure.clocks import Clocks
+from pinchpoint.hardware.measure.clocks import ClockRates
 from pinchpoint.hardware.measure.timing import Machine, Timed
 
 Shape = tuple[int, int, int]  # m, n, k
@@ -79,7 +79,7 @@ def _bytes(*tensors: Any) -> int:
 
 
 def best_product(
-    machine: Machine, clocks: Clocks, dtype: str, shapes: tuple[Shape, ...] | None = None
+    machine: Machine, clocks: ClockRates, dtype: str, shapes: tuple[Shape, ...] | None = None
 ) -> tuple[Measurement, Shape]:
     """The burst rate of the best shape. Raises NotSupported where there is no such product."""
     with _precision(machine, dtype):
@@ -102,7 +102,7 @@ def _precision(machine: Machine, dtype: str) -> Iterator[None]:
 
 
 def _rates(
-    machine: Machine, clocks: Clocks, dtype: str, shapes: tuple[Shape, ...] | None
+    machine: Machine, clocks: ClockRates, dtype: str, shapes: tuple[Shape, ...] | None
 ) -> Iterator[tuple[Measurement, Shape]]:
     probe = _PROBE if machine.on_gpu else _CPU_PROBE
     try:
@@ -129,7 +129,7 @@ def _rates(
 
 
 def sustained_product(
-    machine: Machine, clocks: Clocks, dtype: str, shape: Shape, seconds: float
+    machine: Machine, clocks: ClockRates, dtype: str, shape: Shape, seconds: float
 ) -> Measurement:
     """The rate of a shape after it has run for a while."""
     with _precision(machine, dtype):

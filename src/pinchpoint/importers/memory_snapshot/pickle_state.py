@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pinchpoint.errors import HostileFile
-from pinchpoint.importers.memory_snapshot.lane import Lane
+from pinchpoint.importers.memory_snapshot.dict_pattern import DictPattern
 
 CHUNK_BYTES = 1 << 20
 MAX_TEXT_BYTES = 1 << 16  # the longest C++ symbol seen has 12 KB
@@ -82,8 +82,8 @@ class PickleState:
         self.runs: dict[bytes, Any] = {}
         self.texts: dict[bytes, str] = {}
         self.positions: dict[str, list[int]] = {}  # where the memo has short texts
-        self.lane: Lane | None = None
-        self.lanes: dict[tuple[str, ...], Lane | None] = {}
+        self.lane: DictPattern | None = None
+        self.lanes: dict[tuple[str, ...], DictPattern | None] = {}
 
     def refill(self, position: int) -> tuple[bytes, int]:
         """The bytes from ``position`` on, and the last position where an opcode may start."""
@@ -189,7 +189,9 @@ class PickleState:
         if keys not in self.lanes and len(self.lanes) < MAX_LANES:
             known = [self.positions.get(key, []) for key in keys]
             finished_list = self.reducer.finished_list
-            self.lanes[keys] = Lane(keys, known, self.memo, finished_list) if all(known) else None
+            self.lanes[keys] = (
+                DictPattern(keys, known, self.memo, finished_list) if all(known) else None
+            )
         self.lane = self.lanes.get(keys)
 
     def _share_empty_lists(self, taken: dict[Any, Any]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._wire import FIXED32, FIXED64, VARINT, Field, Malformed, fields
+from pinchpoint.importers._wire import FIXED32, FIXED64, VARINT, Field, MalformedMessage, fields
 from pinchpoint.importers.ncu.launch import Launch, Launches, RuleResult, unit_of
 
 MAGIC = b"NVR\x00"
@@ -56,7 +56,7 @@ def _read(content: memoryview, shown: Path) -> Launches:
     try:
         header, at = _message(content, len(MAGIC))
         version = next((f.integer for f in fields(header) if f.number == _FILE_VERSION), None)
-    except Malformed as error:
+    except MalformedMessage as error:
         raise _damaged(shown, error) from None
     if version != _VERSION:
         raise UnreadableFile(
@@ -67,7 +67,7 @@ def _read(content: memoryview, shown: Path) -> Launches:
     try:
         for block in _blocks(content, at, state):
             launches += [_launch(result, state) for result in block]
-    except Malformed as error:
+    except MalformedMessage as error:
         if not launches:
             raise _damaged(shown, error) from None
         cut = 1
@@ -76,7 +76,7 @@ def _read(content: memoryview, shown: Path) -> Launches:
     return Launches(tuple(launches), cut, state.version)
 
 
-def _damaged(shown: Path, error: Malformed) -> UnreadableFile:
+def _damaged(shown: Path, error: MalformedMessage) -> UnreadableFile:
     return UnreadableFile(
         f"{shown}: damaged or cut-off report of Nsight Compute ({error})",
         hint="copy it again, or export it: ncu --import FILE --page raw --csv > FILE.csv",
@@ -85,11 +85,11 @@ def _damaged(shown: Path, error: Malformed) -> UnreadableFile:
 
 def _message(content: memoryview, at: int) -> tuple[memoryview, int]:
     if at + _SIZE.size > len(content):
-        raise Malformed("cut off")
+        raise MalformedMessage("cut off")
     (size,) = _SIZE.unpack_from(content, at)
     start = at + _SIZE.size
     if size > len(content) - start:
-        raise Malformed("cut off")
+        raise MalformedMessage("cut off")
     return content[start : start + size], start + size
 
 
@@ -105,7 +105,7 @@ def _blocks(content: memoryview, at: int, state: _State) -> Iterator[list[memory
                 _take_header(part, state)
         end = at + counts.get(_PAYLOAD_BYTES, 0)
         if end > len(content):
-            raise Malformed("cut off")
+            raise MalformedMessage("cut off")
         results = []
         sources, wanted = counts.get(_SOURCES, 0), counts.get(_RESULTS, 0)
         for place in range(sources + wanted):

@@ -22,7 +22,7 @@ from pinchpoint.importers.nsys.host import (
 from pinchpoint.importers.nsys.host_table import ProcessKeys, ThreadIndex, pid_of
 from pinchpoint.importers.nsys.nccl import read_payloads
 from pinchpoint.importers.nsys.nvtx import Ranges, find_steps, read_ranges
-from pinchpoint.importers.nsys.session import Session, read_session, thread_labels
+from pinchpoint.importers.nsys.session import NsysSession, read_session, thread_labels
 from pinchpoint.trace import (
     ApiKind,
     Device,
@@ -34,8 +34,7 @@ from pinchpoint.trace import (
     Trace,
     table,
 )
-from pinchpoint.trace.arrays import Ints
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import Ints, distinct_rows
 
 # ------------------------------------------------------------------------------------------------
 # Samples of GPU metrics, taken with ``--gpu-metrics-devices``.
@@ -303,7 +302,7 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _devices(session: Session, ops: Table | None) -> tuple[Device, ...]:
+def _devices(session: NsysSession, ops: Table | None) -> tuple[Device, ...]:
     """The devices that the file describes, and those that only their work shows."""
     described = {d.number: d for d in session.devices}
     seen = [] if ops is None else np.unique(ops["device"]).tolist()
@@ -311,7 +310,7 @@ def _devices(session: Session, ops: Table | None) -> tuple[Device, ...]:
     return tuple(found[n] for n in sorted(found))
 
 
-def _source(database: Database, session: Session, bytes_on_disk: int) -> Source:
+def _source(database: Database, session: NsysSession, bytes_on_disk: int) -> Source:
     graph_mode = session.settings.get("CUDA_GRAPH_TRACE_OPTIONS:MODE", ())
     options = {"schema": session.schema, "graph_mode": next(iter(graph_mode), None)}
     return Source(
@@ -326,7 +325,7 @@ def _source(database: Database, session: Session, bytes_on_disk: int) -> Source:
 
 
 def _facts(
-    session: Session,
+    session: NsysSession,
     device: tuple[DeviceRows, ...],
     ops: device_table.DeviceTable | None,
     ranges: Ranges | None,

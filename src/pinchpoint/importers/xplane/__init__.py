@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers._archives import unpacked
-from pinchpoint.importers._wire import Malformed
+from pinchpoint.importers._wire import MalformedMessage
 from pinchpoint.importers.xplane.assemble import FORMAT, assemble
 from pinchpoint.importers.xplane.space import read_planes
 from pinchpoint.trace import Trace
@@ -35,7 +35,7 @@ def read(path: Path) -> Trace:
         content = plain.read_bytes()
     try:
         planes = read_planes(memoryview(content))
-    except Malformed as error:
+    except MalformedMessage as error:
         raise UnreadableFile(
             f"{path}: a damaged XPlane file ({error})",
             hint="copy it again, or record it again; the .trace.json.gz beside it may be whole",

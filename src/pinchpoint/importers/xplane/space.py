@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinchpoint.importers._wire import BYTES, FIXED64, VARINT, Field, Malformed, fields
+from pinchpoint.importers._wire import BYTES, FIXED64, VARINT, Field, MalformedMessage, fields
 from pinchpoint.trace import Device, DeviceKind, MemoryKind
 from pinchpoint.trace.kinds import collective_kind
 
@@ -166,7 +166,7 @@ def _value(entry: Field, names: _Names) -> Value | None:
 def _signed(number: int) -> int:
     """The signed number that a varint of 64 bits stands for."""
     if number >= 1 << 64:
-        raise Malformed("a number of more than 64 bits")
+        raise MalformedMessage("a number of more than 64 bits")
     return number - (1 << 64) if number >= 1 << 63 else number
 
 

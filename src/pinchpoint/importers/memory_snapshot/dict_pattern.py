@@ -33,7 +33,7 @@ _NUMBERS = {0x4A: True, 0x4B: False, 0x4D: False}  # BININT is signed, BININT1 a
 _NUMERIC = {*_NUMBERS, _LONG1}
 
 
-class Lane:
+class DictPattern:
     """A pattern for dictionaries with given keys; ``positions`` are where the memo has each key."""
 
     def __init__(
