@@ -20,10 +20,12 @@ from pinchpoint.bench.serve.load import Load, Prompt, Request, body, cycled, run
 # ------------------------------------------------------------------------------------------------
 # From requests to TTFT, TPOT, ITL, end-to-end latency, and goodput.
 #
-# - TTFT: from the intended send to the first text. - TPOT: (end - first text) / (tokens - 1), one
-# value a request. - ITL: gaps between chunks, pooled over requests. With speculative decoding or
-# chunked streaming a chunk has several tokens, and ITL is not TPOT; both are given. - e2e: from
-# the intended send to the last text. - goodput: requests a second that meet every objective.
+# - TTFT: from the intended send to the first text.
+# - TPOT: (end - first text) / (tokens - 1), one value a request.
+# - ITL: gaps between chunks, pooled over requests. With speculative decoding or chunked streaming
+#   a chunk has several tokens, and ITL is not TPOT; both are given.
+# - e2e: from the intended send to the last text.
+# - goodput: requests a second that meet every objective.
 
 
 Values = NDArray[np.float64]
