@@ -13,44 +13,6 @@ import pinchpoint
 
 HOME = Path(pinchpoint.__file__).parent
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
-# Without a reason today; this list only gets shorter.
-MISSING = {
-    "analysis/device/kernels_during_collectives.py:BESIDE_RATIO",
-    "analysis/tables/call_tree.py:NO_NODE",
-    "analysis/costs/convolution.py:_ALWAYS_TRANSPOSED",
-    "analysis/costs/optimizers.py:_STATE_BYTES",
-    "analysis/costs/optimizers.py:_ADAGRAD",
-    "analysis/host/timeline.py:NO_ROW",
-    "analysis/time/idle_causes.py:MOST_KEYS",
-    "analysis/limits/counter_facts.py:_SECTOR_BYTES",
-    "analysis/limits/counter_issues.py:TAIL_NVIDIA_RATIO",
-    "analysis/limits/counter_issues.py:TENSOR_IDLE_PERCENT",
-    "analysis/limits/counters.py:NOT_PROFILED",
-    "analysis/memory/checkpointing.py:MIN_LAYERS",
-    "analysis/memory/owners/lasting.py:LT_WORKSPACE_BYTES",
-    "analysis/ranks/clocks.py:ROUNDS",
-    "analysis/ranks/clocks.py:FEWEST_FOR_DRIFT",
-    "analysis/ranks/late_causes.py:MOST_NAMED",
-    "analysis/ranks/lost_time.py:CAUSES_KEPT",
-    "analysis/ranks/rendezvous.py:NO_STEP",
-    "analysis/ranks/rendezvous.py:_NEVER",
-    "analysis/ranks/matching.py:_MASK",
-    "analysis/ranks/what_if.py:PASSES",
-    "analysis/ranks/what_if.py:LIKE_ITSELF",
-    "analysis/ranks/stragglers.py:MOST_NAMED",
-    "analysis/ranks/stragglers.py:MOST_INCIDENTS",
-    "analysis/ranks/summarise.py:KERNELS_KEPT",
-    "analysis/ranks/timeline.py:MOST_LANES",
-    "analysis/ranks/waits.py:NOBODY",
-    "analysis/ranks/waits.py:_FAR",
-    "analysis/replay/simulate.py:PASSES",
-    "analysis/time/stalls.py:FAR_LONGER",
-    "analysis/time/stalls.py:RARE_RATIO",
-    "analysis/time/stalls.py:FEWEST_ALIKE",
-    "analysis/time/stalls.py:NEAR_RATIO",
-    "analysis/time/stalls.py:MOSTLY_RATIO",
-    "analysis/work/operator_work.py:NOT_KNOWN",
-}
 
 
 def without_a_reason(text: str) -> Iterator[str]:
@@ -109,6 +71,4 @@ def test_numbers_that_decide_have_reasons(package):
         for path in (HOME / package).rglob("*.py")
         for name in without_a_reason(path.read_text())
     }
-    expected = {entry for entry in MISSING if entry.startswith(package)}
-    assert missing - expected == set(), "say on or above its line why it has this value"
-    assert expected - missing == set(), "take it off the list"
+    assert missing == set(), "say on or above its line why it has this value"

@@ -60,7 +60,9 @@ def test_the_rooms_are_those_that_are_checked_in_their_order(container, heading)
     (layers,) = (c["layers"] for c in settings["contracts"] if c.get("containers") == [container])
     level = {room: i for i, row in enumerate(reversed(layers)) for room in row.split(" | ")}
     text = (ROOT / "docs/architecture.md").read_text("utf-8")
-    rows = re.findall(r"^\| (`.*?) \|", text.partition(f"## {heading}")[2].partition("\n## ")[0], re.M)
+    rows = re.findall(
+        r"^\| (`.*?) \|", text.partition(f"## {heading}")[2].partition("\n## ")[0], re.M
+    )
     shown = [name for row in rows for name in re.findall(r"`(\w+)(?:\.py)?`", row)]
     assert sorted(shown) == sorted(level)
     assert [level[name] for name in shown] == sorted(level.values())

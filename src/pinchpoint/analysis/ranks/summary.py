@@ -94,7 +94,7 @@ class StepColumns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the step's breakdown, as in ``analysis.accounting``."""
+    """A part of the step's breakdown, as in ``analysis.time.accounting``."""
 
     id: str
     label: str

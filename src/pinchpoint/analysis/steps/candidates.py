@@ -89,7 +89,7 @@ MOST_PIECES = 20_000  # more boundaries than any recording has steps
 CANDIDATES_A_KIND = 24  # judging is linear in the launches, so candidates are limited
 OPTIMIZER = "Optimizer.step"  # how torch.optim annotates what ends a training step
 LOADER = "enumerate(Data"  # how torch.utils.data annotates that a batch is fetched
-OPTIMIZERS_A_ROUND = (1, 2, 3)
+OPTIMIZERS_A_ROUND = (1, 2, 3)  # that step in turn: one, two in adversarial training, three at most
 LEAST_COVERAGE = 0.5  # share of the launches, or of their time, that the pieces must hold
 
 
