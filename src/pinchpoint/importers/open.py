@@ -26,6 +26,7 @@ class Importer(Protocol):
     """The shape of an importer module."""
 
     FORMAT: str
+    FILES: tuple[str, str]  # usual names of the files, and what writes them
 
     def claims(self, path: Path, head: bytes) -> bool:
         """Whether the file looks like this format; ``head`` is empty for a folder."""
@@ -54,6 +55,11 @@ def _importers() -> Iterator[Importer]:
 def formats() -> tuple[str, ...]:
     """The formats that can be read."""
     return tuple(importer.FORMAT for importer in _importers())
+
+
+def files() -> dict[str, tuple[str, str]]:
+    """Of each format: usual names of its files (content decides), and what writes them."""
+    return {importer.FORMAT: importer.FILES for importer in _importers()}
 
 
 def load(path: str | Path, progress: Progress | None = None) -> Trace:

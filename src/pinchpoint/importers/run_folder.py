@@ -105,6 +105,7 @@ def _quota(text: str | None) -> float | None:
 
 
 FORMAT = "run folder"
+FILES = ("a folder with run.json", "pinchpoint run")
 
 _MOST_PROCESSES = 100_000
 _MOST_WORKERS = 4096

@@ -12,6 +12,7 @@ from pinchpoint.importers._samples import Samples, lines, number, small_number
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "DCGM exporter text"
+FILES = (".prom .txt", "scrapes of the DCGM exporter")
 
 _MIB = 1024.0**2
 _FIELDS: dict[str, tuple[str, float]] = {

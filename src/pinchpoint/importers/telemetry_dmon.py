@@ -13,6 +13,7 @@ from pinchpoint.importers._samples import Samples, lines, number, small_number
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "nvidia-smi dmon"
+FILES = (".log .txt", "nvidia-smi dmon")
 
 _MIB, _MB = 1024.0**2, 1e6
 _DAY_NS = 86_400 * 10**9

@@ -14,6 +14,7 @@ from pinchpoint.importers._samples import Samples, lines, number, small_number
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "nvidia-smi CSV"
+FILES = (".csv", "nvidia-smi --query-gpu=... --format=csv")
 
 _MIB = 1024.0**2
 # field of nvidia-smi -> (our name, factor)

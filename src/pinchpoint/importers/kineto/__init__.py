@@ -21,7 +21,9 @@ from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.importers.open import Progress
 from pinchpoint.trace import Trace
 
-__all__ = ["FORMAT", "claims", "read", "read_arguments"]
+__all__ = ["FILES", "FORMAT", "claims", "read", "read_arguments"]
+
+FILES = (".json .json.gz .trace", "torch.profiler, Kineto, jax.profiler (.trace.json.gz)")
 
 _SIGNS = (
     b'"traceEvents"',

@@ -12,7 +12,9 @@ from pinchpoint.importers.xplane.assemble import FORMAT, assemble
 from pinchpoint.importers.xplane.space import read_planes
 from pinchpoint.trace import Trace
 
-__all__ = ["FORMAT", "claims", "read"]
+__all__ = ["FILES", "FORMAT", "claims", "read"]
+
+FILES = (".xplane.pb .xplane.pb.gz", "JAX and XLA")
 
 _PLANE, _ID, _NAME = 0x0A, 0x08, 0x12  # first bytes of fields: a plane, and inside its id or name
 _LONGEST_LENGTH = 10  # bytes of a varint
