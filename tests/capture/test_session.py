@@ -216,7 +216,7 @@ def test_ending_in_the_middle_keeps_the_recording(session, clock):
 
 def test_another_profiler_ends_ours(session, clock):
     run(session, clock, *[10] * 18)
-    session.stand_aside("somebody else records")
+    session.yield_to_other_profiler("somebody else records")
     assert len(session.recordings) == 1
     assert session.problems == ["somebody else records"]
     run(session, clock, *[10] * 60)

@@ -57,7 +57,7 @@ class Program:
 
     def start(self) -> None:
         """Put the hooks on."""
-        for event, heard in self._heard().items():
+        for event, heard in self._handlers().items():
             self._take_back.append(event.listen(heard, self._hook_failed))
         for module, action in self._actions().items():
             self._take_back.append(after_import(module, action, self._hook_failed))
@@ -81,7 +81,7 @@ class Program:
         if getattr(sys, "last_type", None) is KeyboardInterrupt:
             end_as_interrupted()
 
-    def _heard(self) -> dict[Event, Callable[..., None]]:
+    def _handlers(self) -> dict[Event, Callable[..., None]]:
         return {
             EAGER_OPTIMIZER_STEPPED: self._optimizer_stepped,
             BATCH_FETCHED: self._fetched,
@@ -155,7 +155,7 @@ class Program:
 
         def __init__(made: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             if not OWN.building and os.getpid() == self.pid:
-                self.session.stand_aside(OWN_PROFILER)
+                self.session.yield_to_other_profiler(OWN_PROFILER)
             construct(made, *args, **kwargs)
 
         profiler.__init__ = __init__

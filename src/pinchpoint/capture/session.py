@@ -126,7 +126,7 @@ class CaptureSession:
         except Exception as error:  # the user's program comes first
             self._give_up(error)
 
-    def stand_aside(self, why: str) -> None:
+    def yield_to_other_profiler(self, why: str) -> None:
         """Somebody else records: end our recording and open none."""
         if why not in self.problems:
             self.problems.append(why)

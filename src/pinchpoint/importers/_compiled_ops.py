@@ -35,7 +35,7 @@ def table_of_rows(name: str, rows: list[Row], names: Names) -> Table:
 
 
 SIGN = "hlo_op"
-_LARGEST = 1 << 62
+_LARGEST = 1 << 62  # sums of two fit into 64 bits
 
 
 def compiled_row(

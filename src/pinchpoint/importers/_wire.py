@@ -4,8 +4,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-_LONGEST_VARINT = 10
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
+_LONGEST_VARINT = 10  # bytes of 7 bits for 64 bits
 
 
 class Field(NamedTuple):

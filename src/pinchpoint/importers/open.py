@@ -16,7 +16,7 @@ from pinchpoint.errors import PinchpointError, UnreadableFile
 from pinchpoint.importers._archives import ZIP_MAGIC, unzipped
 from pinchpoint.trace import Trace
 
-HEAD_BYTES = 4096
+HEAD_BYTES = 4096  # a page of a disk: every format shows itself in less
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b'{\x00"\x00', b"{\x00\n\x00", b"[\x00{\x00")
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
 _NOT_IMPORTERS = {"open", "health", "rank_files"}

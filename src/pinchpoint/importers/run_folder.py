@@ -107,8 +107,8 @@ def _quota(text: str | None) -> float | None:
 FORMAT = "run folder"
 FILES = ("a folder with run.json", "pinchpoint run")
 
-_MOST_PROCESSES = 100_000
-_MOST_WORKERS = 4096
+_MOST_PROCESSES = 100_000  # of a job; bounds what a hostile folder costs
+_MOST_WORKERS = 4096  # of loaders in a process; bounds what a hostile document costs
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 # The distinct combinations of integer columns, for what is worked out once for each.
 
 
-_MOST_COMBINATIONS = 2**62
+_MOST_COMBINATIONS = 2**62  # packed rows stay below 63 bits
 
 
 def distinct_rows(*columns: Ints) -> tuple[Ints, Rows]:

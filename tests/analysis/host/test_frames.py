@@ -1,7 +1,7 @@
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, owners, telling_frames
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, frames_for_readers, owners
 from pinchpoint.trace import HostKind
 
 
@@ -52,5 +52,5 @@ def test_only_python_rows_are_frames():
     b.op("train.py(9): annotation", 40, 5, kind=HostKind.ANNOTATION)
     trace = b.trace()
     assert owners(trace).tolist() == [Owner.USER, Owner.FRAMEWORK, 0, 0]
-    assert telling_frames(trace).tolist() == [True, False, False, False]
+    assert frames_for_readers(trace).tolist() == [True, False, False, False]
     assert owners(b.trace(host_ops=None)).tolist() == []

@@ -115,7 +115,7 @@ def owners(trace: Trace) -> Codes:
 
 
 @once_per_trace
-def telling_frames(trace: Trace) -> Mask:
+def frames_for_readers(trace: Trace) -> Mask:
     """Host rows whose frame says something to the reader: their own or a library's code."""
     owner = owners(trace)
     found: Mask = (owner == Owner.USER) | (owner == Owner.LIBRARY)
@@ -143,7 +143,7 @@ def called_by_program(trace: Trace) -> Ints:
     none = len(host)
     chain = parents(host)
     own = np.isin(host["kind"], (HostKind.MODULE, HostKind.ANNOTATION))
-    own |= telling_frames(trace)
+    own |= frames_for_readers(trace)
     under = np.append(own, True)[chain]
     outermost = nearest(chain, under & ~own)
     return np.append(np.where(own, none, outermost), none)

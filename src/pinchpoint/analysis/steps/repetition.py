@@ -206,7 +206,7 @@ def _score(candidate: Candidate, work: LaunchedWork) -> float:
     inside = (which >= 0) & (which < pieces)
     if end is not None:
         inside &= work.at_ns < end[which]
-    same = _sameness(which[inside], work.key[inside], pieces, work.kinds)
+    same = _similarity(which[inside], work.key[inside], pieces, work.kinds)
     # What the framework marks need not be alike: the first iteration tries algorithms out.
     by_framework = candidate.kind == "optimizer" or candidate.name.startswith(LOADER)
     sameness = same.of_usual if by_framework else same.of_all
@@ -225,7 +225,7 @@ def _score(candidate: Candidate, work: LaunchedWork) -> float:
     return sameness * coverage * TRUST[candidate.kind] * (1 - 1 / repeats**2)
 
 
-class _Sameness(NamedTuple):
+class _Similarity(NamedTuple):
     """Mean over kinds of work of the share of pieces that have as many of it as the median piece;
     a kind that the median piece lacks counts as 0, or not at all."""
 
@@ -233,15 +233,15 @@ class _Sameness(NamedTuple):
     of_usual: float
 
 
-def _sameness(
+def _similarity(
     piece: NDArray[np.int64], key: NDArray[np.int64], pieces: int, kinds: int
-) -> _Sameness:
+) -> _Similarity:
     if not len(piece) or pieces * kinds > MOST_COUNTS:
-        return _Sameness(0.0, 0.0)
+        return _Similarity(0.0, 0.0)
     counts = np.bincount(piece * kinds + key, minlength=pieces * kinds).reshape(pieces, kinds)
     usual = np.median(counts, axis=0)
     same = (np.abs(counts - usual) <= SAME_COUNT_RATIO * usual).mean(axis=0)[usual > 0]
-    return _Sameness(float(same.sum() / kinds), float(same.mean()) if len(same) else 0.0)
+    return _Similarity(float(same.sum() / kinds), float(same.mean()) if len(same) else 0.0)
 
 
 def _last_is_whole(start: Times, work: LaunchedWork) -> bool:

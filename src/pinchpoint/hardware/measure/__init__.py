@@ -21,7 +21,7 @@ from pinchpoint.hardware.specs import DeviceSpec, derived_spec, find_spec
 
 Progress = Callable[[str], None]
 
-SUSTAINED_S = 8.0
+SUSTAINED_S = 8.0  # the last third counts: until then heat and power control settle
 
 
 def measure(

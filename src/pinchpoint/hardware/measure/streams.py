@@ -12,10 +12,10 @@ from pinchpoint.hardware.measure.clocks import ClockRates
 from pinchpoint.hardware.measure.timing import Machine
 
 _L2_TIMES = 4  # an array is at least this many times L2
-_GPU_ARRAY_BYTES = 1 << 30
-_CPU_ARRAY_BYTES = 1 << 27
+_GPU_ARRAY_BYTES = 1 << 30  # many times any L2; a copy takes about a millisecond
+_CPU_ARRAY_BYTES = 1 << 27  # larger than most last-level caches
 _MEMORY_SHARE = 0.2  # of free memory, for each of three arrays
-_SAMPLES = 20
+_SAMPLES = 20  # the best counts; together less than a second
 
 
 def bandwidths(machine: Machine, clocks: ClockRates) -> Iterator[Measurement]:

@@ -22,7 +22,7 @@ OVERHEAD_RATIO = 0.01  # of the recording: below this, nobody needs to know
 PARTIAL_STEP_RATIO = 0.5  # of the median launches of a step
 WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
 CLOCK_SLACK_NS = 10_000  # CUPTI converts device clocks to within a few microseconds
-MANY_BEFORE_LAUNCH_RATIO = 0.01
+MANY_BEFORE_LAUNCH_RATIO = 0.01  # of the operations: fewer are the clock's
 AFTER_WINDOW_NS = 10**9  # buffers are flushed and kernels end within a second
 ENCLOSED_OPERATIONS = 10  # on its own stream, inside one operation: that one is malformed
 LONGEST_RATIO = 2  # of the recording: no operation lasts longer than it was recorded
@@ -210,10 +210,10 @@ def _streams(recording: ScannedRecording) -> Iterator[Fact]:
     if not count:
         return
     yield Fact("streams-overlap", count, time_ns=int(start[1:][overlapping].min()))
-    yield from _absurd(operations, order, np.cumsum(np.append(0, ~same)))
+    yield from _dominant_operation(operations, order, np.cumsum(np.append(0, ~same)))
 
 
-def _absurd(operations: Table, order: Array, place: Array) -> Iterator[Fact]:
+def _dominant_operation(operations: Table, order: Array, place: Array) -> Iterator[Fact]:
     """An operation that encloses many others of its stream and most of the device's time."""
     duration = operations["duration_ns"][order]
     longest = int(duration.argmax())

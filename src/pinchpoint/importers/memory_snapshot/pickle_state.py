@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from pinchpoint.errors import HostileFile
 from pinchpoint.importers.memory_snapshot.dict_pattern import DictPattern
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20  # read at a time
 MAX_TEXT_BYTES = 1 << 16  # the longest C++ symbol seen has 12 KB
 LOOKAHEAD_BYTES = MAX_TEXT_BYTES + 16  # longer than any opcode with its argument
-MAX_INTEGER_BYTES = 16
+MAX_INTEGER_BYTES = 16  # addresses and sizes take 8
 MAX_STACK = 4_000_000  # values not yet put into a list or dictionary
 MAX_KEPT = 4_000_000  # texts, lists and dictionaries that no reducer took away
-MAX_KEPT_TEXT_BYTES = 1 << 28
+MAX_KEPT_TEXT_BYTES = 1 << 28  # bounds memory, as MAX_KEPT does
 MAX_NAMES_A_ROW = 8  # memo entries for each structure taken away; real files: 2
 MAX_KEY, MAX_POSITIONS, MAX_LANES = 32, 4, 16  # of keys that a lane may look for
 MAX_IDLE_BYTES = 1 << 28  # read since a reducer last took something away

@@ -16,15 +16,16 @@ from pinchpoint.importers._wire import FIXED32, FIXED64, VARINT, Field, Malforme
 from pinchpoint.importers.ncu.launch import Launch, Launches, RuleResult, unit_of
 
 MAGIC = b"NVR\x00"
-_VERSION = 7
+_VERSION = 7  # the one whose .proto files are known
 _SIZE = struct.Struct("<I")
 
 # Field numbers of the published .proto files.
 _FILE_VERSION = 1
+# of a file.
 _SOURCES, _RESULTS, _SESSION, _STRINGS, _PAYLOAD_BYTES, _PROCESS = 1, 2, 3, 4, 5, 6
-_FUNCTION, _DEMANGLED, _GRID, _BLOCK, _METRIC = 6, 7, 10, 11, 13
-_RULE, _CONTEXT, _STREAM = 19, 22, 23
-_SESSION_DEVICE, _SESSION_VERSION = 6, 8
+_FUNCTION, _DEMANGLED, _GRID, _BLOCK, _METRIC = 6, 7, 10, 11, 13  # of a result
+_RULE, _CONTEXT, _STREAM = 19, 22, 23  # of a result
+_SESSION_DEVICE, _SESSION_VERSION = 6, 8  # of a session
 _WRITER = "Nsight Compute Target"
 _RULE_KINDS = {0: "INF", 1: "INF", 2: "WRN", 3: "ERR", 4: "OPT"}
 

@@ -40,7 +40,7 @@ from pinchpoint.trace.arrays import Ints, distinct_rows
 # Samples of GPU metrics, taken with ``--gpu-metrics-devices``.
 
 
-_SANE_NS = 2**61
+_SANE_NS = 2**61  # times beyond it are damage, and would overflow in sums
 
 
 def read_counters(database: Database, names: Names, origin: int) -> Table | None:
@@ -78,7 +78,7 @@ def read_counters(database: Database, names: Names, origin: int) -> Table | None
 # Waits between streams and of the host, as CUPTI reports them.
 
 
-NONE = -1
+NONE = -1  # no position of a row
 _STREAM_WAIT = 2  # syncType: a stream waits for an event; the host does not
 
 

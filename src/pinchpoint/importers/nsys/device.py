@@ -13,7 +13,7 @@ from pinchpoint.trace import DeviceKind, MemoryKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, NameIds, distinct_rows
 from pinchpoint.trace.kinds import collective_kind
 
-NONE = -1
+NONE = -1  # no position of a row
 _SANE_NS = 2**61  # times beyond it are damage, and would overflow in sums
 
 _KERNEL = (

@@ -15,13 +15,15 @@ from pinchpoint.trace import Device, DeviceKind, MemoryKind
 from pinchpoint.trace.kinds import collective_kind
 
 Value = int | float | str
+# Field numbers of xplane.proto.
 _SPACE_PLANE = 1
+# of a plane.
 _PLANE_NAME, _PLANE_LINE, _PLANE_EVENT_NAME, _PLANE_STAT_NAME, _PLANE_STAT = 2, 3, 4, 5, 6
-_LINE_ID, _LINE_NAME, _LINE_START, _LINE_EVENT, _LINE_SHOWN = 1, 2, 3, 4, 11
-_EVENT_NAME, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STAT = 1, 2, 3, 4
-_STAT_NAME, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _REFERENCE = 1, 2, 3, 4, 5, 7
+_LINE_ID, _LINE_NAME, _LINE_START, _LINE_EVENT, _LINE_SHOWN = 1, 2, 3, 4, 11  # of a line
+_EVENT_NAME, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STAT = 1, 2, 3, 4  # of an event
+_STAT_NAME, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _REFERENCE = 1, 2, 3, 4, 5, 7  # of a statistic
 _KEY, _MESSAGE = 1, 2  # of an entry of a map
-_META_NAME, _META_STAT = 2, 5
+_META_NAME, _META_STAT = 2, 5  # of the description of an event or statistic
 
 
 @dataclass(frozen=True)
