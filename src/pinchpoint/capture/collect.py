@@ -114,6 +114,10 @@ def _of(metrics: Mapping[str, Any], name: str, which: str) -> float | None:
     return spread[which] if isinstance(spread, Mapping) else None
 
 
+# ------------------------------------------------------------------------------------------------
+# Puts together what the processes of a run wrote: ``run.json``, ``metrics.json``, and notes.
+
+
 _NS_PER_MS = 1e6
 
 

@@ -62,6 +62,10 @@ def _gunzip(path: Path, plain: Path) -> None:
         ) from None
 
 
+# ------------------------------------------------------------------------------------------------
+# The one recording in a zip archive, as a temporary file for as long as it is read.
+
+
 ZIP_MAGIC = b"PK\x03\x04"
 MOST_DIRECTORY_BYTES = 4 << 20  # some 50,000 names; all of them are read at once
 MOST_MEMBERS = 1000  # that are looked into

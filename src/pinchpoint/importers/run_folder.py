@@ -104,6 +104,10 @@ def _quota(text: str | None) -> float | None:
     return int(parts[0]) / max(int(parts[1]), 1)
 
 
+# ------------------------------------------------------------------------------------------------
+# A folder that ``pinchpoint run`` wrote: its recording, with everything else the run knows.
+
+
 FORMAT = "run folder"
 FILES = ("a folder with run.json", "pinchpoint run")
 

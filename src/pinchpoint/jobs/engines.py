@@ -78,6 +78,10 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
     )
 
 
+# ------------------------------------------------------------------------------------------------
+# Runs the map over all ranks: in this process, in a pool of processes, or through any Executor.
+
+
 Work = Callable[[RankFile], bytes]
 
 ATTEMPTS = 3

@@ -52,6 +52,10 @@ class PageCache:
         return sum(map(len, self._texts.values()))
 
 
+# ------------------------------------------------------------------------------------------------
+# The application: four pages, each made when it is asked for. Needs Starlette.
+
+
 _STATED = re.compile(rb'http-equiv="Content-Security-Policy" content="([^"]*)"')
 _HEAD_BYTES = 4096
 

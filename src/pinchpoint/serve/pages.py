@@ -113,6 +113,10 @@ def _state(file: Path) -> tuple[str, int, int]:
     return file.name, facts.st_mtime_ns, facts.st_size
 
 
+# ------------------------------------------------------------------------------------------------
+# The pages as text. Names are of files and programs: every one is escaped and bounded.
+
+
 REFRESH_S = 2  # of the page of a run in progress
 STALE_S = 30  # without a sample; five a second are normal
 _NAME_LIMIT = 300

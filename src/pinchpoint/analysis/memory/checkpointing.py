@@ -136,6 +136,10 @@ def _layers(history: History, line: Frame, rows: Ints, starts: list[int], end: i
     return Layers(line, len(starts), of_block, first, min(last + 1, end))
 
 
+# ------------------------------------------------------------------------------------------------
+# What activation checkpointing would save: lives of activations edited, the curve added up anew.
+
+
 MOST_PASSES = 200  # that differ, and may each be the peak
 
 

@@ -228,6 +228,10 @@ def _call(kind: tuple[GroupName, str, int | None, str | None]) -> str:
     return " ".join(str(part) for part in (verb, size and f"{size} bytes", dtype) if part)
 
 
+# ------------------------------------------------------------------------------------------------
+# The reduce: from the summaries of all ranks to one answer about the job.
+
+
 @dataclass(frozen=True)
 class LateRank:
     """What one rank (its position) did in the steps in which it held up the others."""

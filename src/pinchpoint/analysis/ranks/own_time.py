@@ -118,6 +118,10 @@ def _fitting(value: int) -> int:
     return min(max(value, _NONE + 1), -_NONE)
 
 
+# ------------------------------------------------------------------------------------------------
+# What each rank says on its own, side by side: steps, and how long each rank's own part was.
+
+
 MOST_STEPS = 100  # of the job; the last ones
 # Of ranks × steps: a dozen matrices of 8 bytes are kept, so that more ranks have fewer steps.
 MOST_CELLS = 500_000

@@ -210,6 +210,10 @@ class JobReplay:
                 yield members
 
 
+# ------------------------------------------------------------------------------------------------
+# What the job's step would be: without its stragglers, with a faster link, with overlap.
+
+
 @dataclass(frozen=True, eq=False)
 class Own:
     """Own time of each rank and step of the job, and whose course it follows meanwhile."""

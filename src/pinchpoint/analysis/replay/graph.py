@@ -72,6 +72,10 @@ class HostLeft:
         return HostLeft(tuple((piece, share) for share, piece in found.items() if len(piece.start)))
 
 
+# ------------------------------------------------------------------------------------------------
+# The dependency graph that replay runs: calls in lane order, device work in stream order.
+
+
 LEAST_BATCH_WAIT_NS = 500_000  # taking a ready batch from a queue costs less, profiled
 LEAST_WAITING_RATIO = 0.03  # of all time; less is what taking large batches that are ready costs
 _WORKER_WAIT = re.compile(r"enumerate\(Data\w+\)#.*MultiProcessing.*__next__")

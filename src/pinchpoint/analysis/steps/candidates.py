@@ -83,6 +83,10 @@ def _numbered(
     return LaunchedWork(at_ns, numbered.astype(np.int64), len(distinct), until_ns, unit, on_device)
 
 
+# ------------------------------------------------------------------------------------------------
+# Series of boundaries in time that may be those of steps.
+
+
 Times = NDArray[np.int64]
 
 MOST_PIECES = 20_000  # more boundaries than any recording has steps

@@ -43,6 +43,10 @@ def sum_per_window(
     return total[:-1]
 
 
+# ------------------------------------------------------------------------------------------------
+# Which rows belong to the steps that are judged, and how much that is per step.
+
+
 @dataclass(frozen=True, eq=False)
 class JudgedSteps:
     """Host spans of the complete steps; of the longest partial one where none is complete."""

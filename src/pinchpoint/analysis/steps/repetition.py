@@ -71,6 +71,10 @@ def accumulated_steps(trace: Trace) -> Ints | None:
     return ends
 
 
+# ------------------------------------------------------------------------------------------------
+# Finds steps in a recording without markers, by what repeats in it.
+
+
 Times = NDArray[np.int64]
 
 MOST_COUNTS = 5_000_000  # pieces times kinds of work: tens of megabytes

@@ -132,6 +132,10 @@ def _row(name: str, sums: dict[str, Ints], position: int) -> SourceRow:
     return SourceRow(frame, frame.owner, **{c: int(v[position]) for c, v in sums.items()})
 
 
+# ------------------------------------------------------------------------------------------------
+# Host calls merged by stack: what flame graphs, collapsed stacks and speedscope files show.
+
+
 NO_NODE = -1  # in ``parent``: a root
 THREAD = -1  # in ``name``: the node is a thread, not a call
 STEP = -2  # in ``name``: a step marker; their numbers would keep every step apart

@@ -224,6 +224,10 @@ def _credits(found: WaitingCalls, wanted: Ints) -> tuple[Ints, Rows]:
     return np.array(credit, np.int64), np.array(owner, np.int64)
 
 
+# ------------------------------------------------------------------------------------------------
+# Device-idle time of the steps, cut into pieces that each have one cause.
+
+
 @dataclass(frozen=True, eq=False)
 class Gaps:
     """Pieces of idle time, in order of time; arrays of one length.

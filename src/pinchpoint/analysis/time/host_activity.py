@@ -91,6 +91,10 @@ CATCHES_UP = (
 )
 
 
+# ------------------------------------------------------------------------------------------------
+# What kind of work a host row is, as far as it explains a late launch.
+
+
 # Rows that stand for everything inside them. Python frames are spelt "file.py(LINE): function".
 _FRAMES: tuple[tuple[GapKind, str], ...] = (
     # Iterating a loader, of torch and of the libraries that replace it; starting its workers.

@@ -106,6 +106,10 @@ def _flat(entry: Shape | tuple[Shape, ...] | None) -> Shape | None:
     return entry
 
 
+# ------------------------------------------------------------------------------------------------
+# Runs of large elementwise kernels on tensors of one size, with nothing else between them.
+
+
 LARGE_BYTES = 8 << 20  # moved by one kernel: 3 µs of an H100; less is a matter of latency
 TINY_NS = 3_000  # work that short does not part two kernels of one chain
 

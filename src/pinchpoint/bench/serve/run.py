@@ -120,6 +120,10 @@ def _meets(r: Request, objectives_ms: Mapping[str, float]) -> bool:
     return all(measured[kind] <= limit for kind, limit in objectives_ms.items())
 
 
+# ------------------------------------------------------------------------------------------------
+# One run of load as ``metrics.json``.
+
+
 LATE_LIMIT_MS = 50.0  # the generator itself was late: its own load is measured
 _NOT_FROM_SERVING = dict.fromkeys(
     ("steps", "warmup", "memory", "gpu", "exit_code", "arm", "pair_index"), "a serving run"

@@ -173,6 +173,10 @@ def _synchronisations(sources: Sources) -> dict[str, Array]:
     }
 
 
+# ------------------------------------------------------------------------------------------------
+# From scanned columns and the frame to a Trace.
+
+
 FORMAT = "kineto"
 UNNAMED = "unnamed"  # events without a name; the first of the trace's names
 

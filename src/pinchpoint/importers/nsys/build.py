@@ -188,6 +188,10 @@ def _instead(ops: Table | None, lost: int) -> str:
     return "links-missing" if alike else "device-far-behind"
 
 
+# ------------------------------------------------------------------------------------------------
+# From the tables of an export to a Trace: one clock, one numbering, every row linked.
+
+
 # nsys warns of each kind of event that was asked for and did not occur: graphics, mostly
 _IRRELEVANT = re.compile(r"^No (?!CUDA|NVTX).* events collected")
 

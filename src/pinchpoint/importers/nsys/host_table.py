@@ -74,6 +74,10 @@ class ThreadIndex:
         return rank, rank == NONE
 
 
+# ------------------------------------------------------------------------------------------------
+# The host side of the trace: ranges and calls on threads, nested and linked.
+
+
 @dataclass(frozen=True)
 class HostTable:
     """``host_ops`` and what later steps need to link to it."""

@@ -49,6 +49,10 @@ def _whole(event: Event, stat: str) -> int | None:
     return value if isinstance(value, int) and 0 <= value < _MOST_BYTES else None
 
 
+# ------------------------------------------------------------------------------------------------
+# From planes to a trace: host lines become threads, streams of devices become device operations.
+
+
 FORMAT = "xplane"
 
 _DEVICE_PLANE = re.compile(r"/device:(\w+):(\d{1,5})$")

@@ -114,6 +114,10 @@ def encode_roofline(document: RooflineDocument) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=1)
 
 
+# ------------------------------------------------------------------------------------------------
+# From a trace to the document of its roofline.
+
+
 MOST_POINTS = 200  # longest first; the rest is a tail that nobody reads
 _MOST_SHAPES = 6
 

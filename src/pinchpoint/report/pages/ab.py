@@ -70,6 +70,10 @@ def _alarms(done: Calibration) -> list[str]:
     ]
 
 
+# ------------------------------------------------------------------------------------------------
+# The page of a comparison of A with B.
+
+
 _OUTCOMES: dict[str | None, Outcome] = {
     "regressed": "fail",
     "pass": "pass",

@@ -84,6 +84,10 @@ def _next_division(size: int, divisions: int) -> int:
     return -(-size // step) * step
 
 
+# ------------------------------------------------------------------------------------------------
+# How large each block really is: the allocator's rounding and splitting, replayed.
+
+
 MOST_SEARCHED = 50_000_000  # free blocks, to find where an unmapped range lies; real: hundreds
 CHUNK_EVENTS = 1_000_000  # turned into Python numbers at a time
 

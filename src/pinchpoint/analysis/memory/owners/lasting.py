@@ -74,6 +74,10 @@ def block_view(replay: AllocatorReplay, found: Phases, signs: StackSigns) -> Blo
     )
 
 
+# ------------------------------------------------------------------------------------------------
+# Blocks that outlive a pass: optimizer state, gradients, parameters, buffers, scratch.
+
+
 # Scratch memory that cuBLAS keeps for each handle and stream: getChosenWorkspaceSize of
 # aten/src/ATen/cuda/CublasHandlePool.cpp (32 MiB on Hopper, 8.125 MiB before) and cuBLASLt's 1 MiB.
 WORKSPACE_BYTES = (33_554_432, 8_519_680)

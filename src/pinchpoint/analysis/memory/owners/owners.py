@@ -121,6 +121,10 @@ class MemoryCategory(IntEnum):
     UNKNOWN = 9
 
 
+# ------------------------------------------------------------------------------------------------
+# What each block is: parameter, gradient, optimizer state, activation, …
+
+
 class Confidence(IntEnum):
     """What a category rests on."""
 

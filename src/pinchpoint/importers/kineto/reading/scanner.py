@@ -91,6 +91,10 @@ def _join(joiner: Joiner, ahead: deque[tuple[Block, Future[Early]]], blocks: Blo
         blocks.give_back(block)
 
 
+# ------------------------------------------------------------------------------------------------
+# Which scanner reads a file, and which code finds the nesting of its rows.
+
+
 compiled_scanner: Any = None
 compiled_nesting: Any = None
 try:
