@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.importers.kineto.assemble import assemble
-from pinchpoint.importers.kineto.reading.document import Frame, close_events, open_events
+from pinchpoint.importers.kineto.reading.document import DocumentFrame, close_events, open_events
 from pinchpoint.importers.kineto.reading.scanner import available, scan_events
 from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.trace import TABLES, Trace
@@ -68,7 +68,7 @@ def written(folder: Path, text: str | bytes, name: str = "trace.json") -> Path:
 
 def read_with(path: Path, scanner: Any, block_bytes: int | None = None) -> Trace:
     """Read like ``kineto.read``, but with blocks of a chosen size, and empty traces as well."""
-    frame = Frame()
+    frame = DocumentFrame()
     with Text(path) as text:
         scanned = scan_events(text, open_events(text, frame), scanner, block_bytes)
         if scanned.ended:

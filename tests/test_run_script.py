@@ -69,7 +69,7 @@ def test_arguments_reach_pytest(run, monkeypatch):
     monkeypatch.setattr(run, "install_real_libraries", lambda: seen.append("torch"))
     monkeypatch.setattr(run, "sections", lambda parts: seen.append(parts[-1][1]))
     run.test(["--with-torch", "-k", "cli"])
-    assert seen == ["torch", ["pytest", "-k", "cli"]]
+    assert seen == ["torch", ["pytest", "-n", "2", "--dist", "loadfile", "-k", "cli"]]
 
 
 def test_an_old_python_can_read_the_script_and_so_be_refused():

@@ -16,7 +16,7 @@ from pinchpoint.analysis.device.kernel_precision import (
     alignment_of_kernel_name,
     precision_of_device_ops,
 )
-from pinchpoint.analysis.host.frames import Frame
+from pinchpoint.analysis.host.frames import PythonFrame
 from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
 from pinchpoint.analysis.tables.kernels import kernels
 from pinchpoint.analysis.tables.launch_statistics import launch_statistics
@@ -119,10 +119,10 @@ def test_the_function_with_the_item_call_bears_its_wait():
     trace = load("own/traces/item_sync")
     table = source_table(trace)
     assert isinstance(table, SourceTable)
-    assert table.rows[0].frame == Frame("record_gpu.py", 65, "forward")
+    assert table.rows[0].frame == PythonFrame("record_gpu.py", 65, "forward")
     first = launch_statistics(trace).syncs[0]
     assert (first.operator, first.calls) == ("aten::_local_scalar_dense", 100)
-    assert first.frame == Frame("record_gpu.py", 65, "forward")
+    assert first.frame == PythonFrame("record_gpu.py", 65, "forward")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from pinchpoint.capture.collect import company
+from pinchpoint.capture.collect import other_programs
 
 
 def spread(value):
@@ -21,7 +21,7 @@ def host(busy, ours):
     ],
 )
 def test_cores_that_others_use(busy, ours, others, said):
-    found = company([], host(busy, ours), cores=8)
+    found = other_programs([], host(busy, ours), cores=8)
     assert found["cpu"]["cores_used_by_others"] == pytest.approx(others)
     assert bool(found["sentences"]) is said
 
@@ -34,7 +34,7 @@ def test_a_shared_device_is_said_with_what_others_hold():
         "other_memory_bytes": spread(3 * 2**30),
     }
     alone = {"device": "0", "other_process_count": spread(0)}
-    found = company([alone, shared], {})
+    found = other_programs([alone, shared], {})
     assert found["sentences"] == [
         "GPU 1 was shared: up to 2 process(es) of others were on it, holding 3.0 GiB; "
         "steps may be longer than alone"
@@ -43,16 +43,16 @@ def test_a_shared_device_is_said_with_what_others_hold():
 
 def test_a_device_that_the_run_does_not_use_is_no_matter():
     elsewhere = {"device": "0", "process_count": spread(1), "other_process_count": spread(1)}
-    assert company([elsewhere], {})["sentences"] == []
+    assert other_programs([elsewhere], {})["sentences"] == []
 
 
-def test_a_program_that_was_just_leaving_the_device_is_no_company():
+def test_a_program_that_was_just_leaving_the_device_is_not_counted():
     leaving = {"device": "0", "other_process_count": {"mean": 0.05, "min": 0, "max": 1}}
-    assert company([leaving], {})["sentences"] == []
+    assert other_programs([leaving], {})["sentences"] == []
 
 
 def test_what_was_not_sampled_is_unknown_and_not_zero():
-    found = company([{"device": "0"}], {})
+    found = other_programs([{"device": "0"}], {})
     assert found["gpu"][0]["most_processes"] is None
     assert found["cpu"]["cores_used_by_others"] is None
     assert found["sentences"] == []

@@ -8,7 +8,7 @@ import pytest
 from pinchpoint.capture import policy, quiet_watch
 from pinchpoint.capture.identity import Identity
 from pinchpoint.capture.quiet_watch import QuietWatch
-from pinchpoint.capture.session import Session, Stage
+from pinchpoint.capture.session import CaptureSession, Stage
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows.recording import Recording, TraceFile
 
@@ -28,7 +28,7 @@ def watch(tmp_path, monkeypatch):
     made = []
 
     def make(*contents, after_s=None):
-        session = Session(
+        session = CaptureSession(
             Settings(str(tmp_path), seconds=0.0, after_s=after_s),
             Identity(0, 1, 0, "host", 1, False),
             lambda: None,

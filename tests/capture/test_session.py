@@ -9,7 +9,7 @@ import pytest
 
 from pinchpoint.capture import loaders, process_facts
 from pinchpoint.capture.identity import Identity
-from pinchpoint.capture.session import Session, Stage
+from pinchpoint.capture.session import CaptureSession, Stage
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.step_clock import StepClock
 from pinchpoint.capture.windows.recording import Recording, TraceFile
@@ -58,7 +58,7 @@ def session(tmp_path, clock):
 
 def make(folder, clock, *, rank=0, world_size=1, **settings):
     saved = []
-    session = Session(
+    session = CaptureSession(
         Settings(str(folder), **settings),
         Identity(rank, world_size, rank, "host", 1, world_size > 1),
         CountingWindow,
@@ -216,7 +216,7 @@ def test_ending_in_the_middle_keeps_the_recording(session, clock):
 
 def test_another_profiler_ends_ours(session, clock):
     run(session, clock, *[10] * 18)
-    session.stand_aside("somebody else records")
+    session.yield_to_other_profiler("somebody else records")
     assert len(session.recordings) == 1
     assert session.problems == ["somebody else records"]
     run(session, clock, *[10] * 60)

@@ -11,7 +11,6 @@ import pytest
 from pinchpoint.cli import dispatch
 from pinchpoint.cli import main as cli
 from pinchpoint.cli.examples import EXAMPLES
-from pinchpoint.cli.formats import FILES
 from pinchpoint.cli.listing import commands
 from pinchpoint.diagnosis.registry import related
 from pinchpoint.importers import formats
@@ -58,9 +57,10 @@ def test_help_of_subcommands(capsys):
 
 
 def test_formats_name_their_files(capsys):
-    assert set(FILES) == set(formats())
     assert cli(["formats"]) == 0
-    assert ".ncu-rep" in capsys.readouterr().out
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.partition("  ")[0] for line in listed] == list(formats())
+    assert any(".ncu-rep" in line for line in listed)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pinchpoint.diagnosis.registry import Known
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.errors import UsageError
 from pinchpoint.report import diagnose
-from pinchpoint.report.documents.findings import chosen
+from pinchpoint.report.assemble.findings import chosen
 from program import Program
 
 KERNELS_US = {"A": 200, "B": 150, "C": 200, "D": 150, "E": 10, "F": 290}  # 1 ms a step

@@ -8,7 +8,7 @@ import pytest
 
 import pinchpoint as pp
 from analysis.memory.recordings import FOLDER
-from pinchpoint.report.documents.memory_build import memory_report
+from pinchpoint.report.assemble.memory import memory_report
 from pinchpoint.report.html_page.memory import render_page
 from pinchpoint.report.pages.memory import memory_page
 from pinchpoint.report.terminal import render

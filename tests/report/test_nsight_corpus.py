@@ -7,7 +7,7 @@ import pytest
 
 import pinchpoint as pp
 from pinchpoint.report import decode, encode, terminal
-from pinchpoint.report.documents.kernels import kernels_document
+from pinchpoint.report.assemble.kernels import kernels_document
 from pinchpoint.report.documents.roofline import roofline_document
 from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.kernels import kernels_page

@@ -1,6 +1,6 @@
 import pytest
 
-from pinchpoint.serve.cache import PageCache
+from pinchpoint.serve.app import PageCache
 
 
 def counted():

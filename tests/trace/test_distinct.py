@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import distinct_rows
 
 SMALL = st.integers(-3, 3)
 LARGE = st.sampled_from((-(2**63), -1, 0, 7, 2**63 - 1))

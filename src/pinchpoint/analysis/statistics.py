@@ -53,6 +53,10 @@ def spread(values: Ints) -> Spread | None:
     return Spread(n, *(int(ordered[i]) for i in at))
 
 
+# ------------------------------------------------------------------------------------------------
+# Means and medians over the values that are known; nan where none is.
+
+
 def median_of_ranks(values: Floats) -> Floats:
     """Median of each column of a matrix (ranks, steps)."""
     out = np.full(values.shape[1:], np.nan)

@@ -20,8 +20,8 @@ from pinchpoint.errors import MissingExtra, PinchpointError, UsageError, install
 from pinchpoint.export.database import Limits, query, tables_of
 from pinchpoint.importers import load
 from pinchpoint.report import Report, diagnose, terminal
+from pinchpoint.report.assemble.findings import chosen
 from pinchpoint.report.documents.clean import clean
-from pinchpoint.report.documents.findings import chosen
 from pinchpoint.report.documents.fit import fitted
 from pinchpoint.report.pages import compare as compare_page
 from pinchpoint.report.pages.result import blocks

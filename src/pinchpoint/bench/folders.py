@@ -61,14 +61,14 @@ def utc_now() -> str:
 
 
 @dataclass(frozen=True)
-class Session:
+class BenchSession:
     """A folder that this process owns; as a context, it notes how a failure ended it."""
 
     folder: Path
     session_id: str
     about: Mapping[str, Any]
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> "BenchSession":
         return self
 
     def __exit__(
@@ -90,7 +90,7 @@ class Session:
         write_json(self.folder / SESSION_FILE, dict(self.about) | {"status": status} | facts)
 
 
-def start_session(kind: str, asked: Mapping[str, Any], folder: Path | None = None) -> Session:
+def start_session(kind: str, asked: Mapping[str, Any], folder: Path | None = None) -> BenchSession:
     """A new folder for one measurement; UsageError if ``folder`` holds anything already."""
     where = folder or DEFAULT_PARENT / f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{_token()}"
     try:
@@ -115,7 +115,7 @@ def start_session(kind: str, asked: Mapping[str, Any], folder: Path | None = Non
         "process_started": _started(os.getpid()),
         "asked": dict(asked),
     }
-    session = Session(where, session_id, about)
+    session = BenchSession(where, session_id, about)
     session._write("running")
     return session
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pinchpoint.bench.folders import Session, start_session, write_atomic, write_json
+from pinchpoint.bench.folders import BenchSession, start_session, write_atomic, write_json
 from pinchpoint.bench.metrics import encode
 from pinchpoint.bench.result import RESULT_FILE
 from pinchpoint.bench.run import RunOptions
@@ -27,7 +27,7 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP)
 class Measurement:
     """A session in progress."""
 
-    session: Session
+    session: BenchSession
     environment: Mapping[str, Any]
     warnings: tuple[str, ...]
 

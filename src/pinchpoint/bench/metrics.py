@@ -18,11 +18,7 @@ SCHEMA = "bench.metrics/1"
 MAX_BYTES = 64 << 20  # a metrics.json holds summaries; more is not one of ours
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the parts: frozen and keyword-only."""
-
-
-class WarmUpInfo(_Part, frozen=True, kw_only=True):
+class WarmUpInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What was left out at the start, and whether the rest was steady."""
 
     policy: str  # steady_state, fixed, none
@@ -31,7 +27,7 @@ class WarmUpInfo(_Part, frozen=True, kw_only=True):
     converged: bool | None = None
 
 
-class Summary(_Part, frozen=True, kw_only=True):
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Order statistics of durations; a percentile without an interval is null."""
 
     count: int
@@ -48,7 +44,7 @@ class Summary(_Part, frozen=True, kw_only=True):
     p99_ci95: tuple[float, float] | None = None
 
 
-class Steps(_Part, frozen=True, kw_only=True):
+class TimedSteps(msgspec.Struct, frozen=True, kw_only=True):
     """The timed steps of a run."""
 
     count: int
@@ -66,7 +62,7 @@ class Steps(_Part, frozen=True, kw_only=True):
     data_wait_ratio: float | None = None  # share of the timed window spent waiting for data
 
 
-class Throughput(_Part, frozen=True, kw_only=True):
+class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     """Work over the whole timed window: the mean, so that spikes count."""
 
     value: float
@@ -76,7 +72,7 @@ class Throughput(_Part, frozen=True, kw_only=True):
     window_s: float
 
 
-class Memory(_Part, frozen=True, kw_only=True):
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Peaks."""
 
     torch_peak_allocated_bytes: int | None = None
@@ -85,7 +81,7 @@ class Memory(_Part, frozen=True, kw_only=True):
     host_peak_rss_bytes: int | None = None
 
 
-class Gpu(_Part, frozen=True, kw_only=True):
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One device over the timed window."""
 
     device: str
@@ -101,7 +97,7 @@ class Gpu(_Part, frozen=True, kw_only=True):
     other_process_count: int | None = None
 
 
-class RunMetrics(_Part, frozen=True, kw_only=True):
+class RunMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one run gave."""
 
     schema: str = SCHEMA
@@ -121,7 +117,7 @@ class RunMetrics(_Part, frozen=True, kw_only=True):
     exit_code: int | None = None
     invalid_reasons: tuple[str, ...] = ()
     warmup: WarmUpInfo | None = None
-    steps: Steps | None = None
+    steps: TimedSteps | None = None
     throughput: Throughput | None = None
     latency_ms: dict[str, Summary] | None = None  # ttft, tpot, itl, e2e
     goodput_req_per_s: float | None = None

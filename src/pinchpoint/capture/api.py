@@ -21,7 +21,7 @@ from pinchpoint.capture.identity import identity
 from pinchpoint.capture.launcher import Ended
 from pinchpoint.capture.policy import AtSteadyState, Policy, WhenSlower
 from pinchpoint.capture.process_facts import save_facts
-from pinchpoint.capture.session import Session
+from pinchpoint.capture.session import CaptureSession
 from pinchpoint.capture.settings import FOLDER_VARIABLE, STEPS, Settings
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.inside.hooks import BATCH_FETCHED, ITERATOR_BUILT
@@ -42,7 +42,7 @@ class Capture:
 
     def __init__(self, settings: Settings, out: Path | None, policy: Policy) -> None:
         self._settings, self._out, self._policy = settings, out, policy
-        self._session: Session | None = None
+        self._session: CaptureSession | None = None
         self._telemetry: Telemetry | None = None
         self._loaders: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._stop_listening: list[Callable[[], None]] = []
@@ -58,7 +58,7 @@ class Capture:
         me = identity()
         self.folder = new_run_folder(self._out, "capture", shared=me.world_size > 1)
         self._settings = replace(self._settings, folder=str(self.folder))
-        self._session = Session(self._settings, me, self._window, self._save, self._policy)
+        self._session = CaptureSession(self._settings, me, self._window, self._save, self._policy)
         if me.rank == 0:
             collect.begin(self.folder, sys.argv, self._settings)
             write_json(self.folder / ENVIRONMENT_FILE, environment())
@@ -126,7 +126,7 @@ class Capture:
     def _traces(self) -> Path:
         return Path(self._settings.folder) / TRACES
 
-    def _save(self, session: Session) -> None:
+    def _save(self, session: CaptureSession) -> None:
         save_facts(session, list(self._loaders.values()))
 
     def _fetched(self, start_ns: int, end_ns: int, iterator: Any, got: bool) -> None:

@@ -50,7 +50,7 @@ PRESENT_RATIO = 0.25  # of the looks, on average; the last program may still be 
 GIB = 1024.0**3
 
 
-def company(
+def other_programs(
     devices: Sequence[Mapping[str, Any]], host: Mapping[str, Any], cores: int | None = None
 ) -> dict[str, Any]:
     """For ``metrics.json``: figures of others, and ``sentences`` for people where they matter.
@@ -114,6 +114,10 @@ def _of(metrics: Mapping[str, Any], name: str, which: str) -> float | None:
     return spread[which] if isinstance(spread, Mapping) else None
 
 
+# ------------------------------------------------------------------------------------------------
+# Puts together what the processes of a run wrote: ``run.json``, ``metrics.json``, and notes.
+
+
 _NS_PER_MS = 1e6
 
 
@@ -174,7 +178,7 @@ def metrics(
         memory=_memory(processes),
         gpu=tuple(devices),
         host=host,
-        others=msgspec.convert(company(devices, host), Others),
+        others=msgspec.convert(other_programs(devices, host), Others),
         profiled=any(p.files for p in processes),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pinchpoint.capture.identity import identity
 from pinchpoint.capture.memory import peak_resident_bytes, torch_peak_bytes
-from pinchpoint.capture.session import Session
+from pinchpoint.capture.session import CaptureSession
 from pinchpoint.capture.step_clock import StepClock
 from pinchpoint.capture.windows.recording import Recording
 from pinchpoint.monitor.environment.software import switches
@@ -16,7 +16,7 @@ from pinchpoint.monitor.environment.variables import variables
 from pinchpoint.run_folder.layout import PROCESS_SCHEMA, PROCESSES, write_json
 
 
-def save_facts(session: Session, loaders: list[dict[str, Any]]) -> None:
+def save_facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> None:
     """Write the file; a full disk becomes one of the session's problems."""
     if not session.clock.edges and not session.recordings and not session.problems:
         return
@@ -27,7 +27,7 @@ def save_facts(session: Session, loaders: list[dict[str, Any]]) -> None:
         session.problems.append(f"{path.name}: {error.strerror or error}")
 
 
-def facts(session: Session, loaders: list[dict[str, Any]]) -> dict[str, Any]:
+def facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> dict[str, Any]:
     """The document."""
     me = identity()
     peak = torch_peak_bytes()
@@ -59,7 +59,7 @@ def facts(session: Session, loaders: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _steps(session: Session) -> dict[str, Any]:
+def _steps(session: CaptureSession) -> dict[str, Any]:
     clock = session.clock
     before, on_device = _unprofiled(session, session.before)
     after, still_on_device = _unprofiled(session, session.after)
@@ -78,7 +78,7 @@ def _steps(session: Session) -> dict[str, Any]:
     }
 
 
-def _unprofiled(session: Session, chosen: range) -> tuple[list[int], bool]:
+def _unprofiled(session: CaptureSession, chosen: range) -> tuple[list[int], bool]:
     """Times of the steps in a range: on the device if all of them are known there."""
     rows = session.clock.undisturbed(chosen.start, chosen.stop)
     device = [session.completion.period_ns(row + 1) for row in rows]

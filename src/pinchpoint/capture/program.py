@@ -17,7 +17,7 @@ from pinchpoint.capture.identity import identity
 from pinchpoint.capture.memory import MemoryHistory
 from pinchpoint.capture.process_end import end_as_interrupted, leave_before_static_destructors
 from pinchpoint.capture.quiet_watch import QuietWatch
-from pinchpoint.capture.session import Session
+from pinchpoint.capture.session import CaptureSession
 from pinchpoint.capture.settings import Settings, from_environment
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.all_threads import watch_captures
@@ -49,7 +49,7 @@ class Program:
         self.pid = os.getpid()
         self.loaders: dict[tuple[Any, ...], dict[str, Any]] = {}
         me = identity()
-        self.session = Session(settings, me, self._window, self._save)
+        self.session = CaptureSession(settings, me, self._window, self._save)
         self._nvtx = NvtxRanges() if settings.nvtx else None
         self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
         self._primed = False
@@ -57,7 +57,7 @@ class Program:
 
     def start(self) -> None:
         """Put the hooks on."""
-        for event, heard in self._heard().items():
+        for event, heard in self._handlers().items():
             self._take_back.append(event.listen(heard, self._hook_failed))
         for module, action in self._actions().items():
             self._take_back.append(after_import(module, action, self._hook_failed))
@@ -81,7 +81,7 @@ class Program:
         if getattr(sys, "last_type", None) is KeyboardInterrupt:
             end_as_interrupted()
 
-    def _heard(self) -> dict[Event, Callable[..., None]]:
+    def _handlers(self) -> dict[Event, Callable[..., None]]:
         return {
             EAGER_OPTIMIZER_STEPPED: self._optimizer_stepped,
             BATCH_FETCHED: self._fetched,
@@ -106,7 +106,7 @@ class Program:
     def _window(self) -> Window | None:
         return new_window(self.settings, self.folder / TRACES, self.session.identity.stem)
 
-    def _save(self, session: Session) -> None:
+    def _save(self, session: CaptureSession) -> None:
         if os.getpid() != self.pid:
             return
         try:
@@ -155,7 +155,7 @@ class Program:
 
         def __init__(made: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             if not OWN.building and os.getpid() == self.pid:
-                self.session.stand_aside(OWN_PROFILER)
+                self.session.yield_to_other_profiler(OWN_PROFILER)
             construct(made, *args, **kwargs)
 
         profiler.__init__ = __init__

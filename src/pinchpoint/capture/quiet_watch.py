@@ -15,7 +15,7 @@ from pathlib import Path
 from pinchpoint.capture.memory import resident_bytes
 from pinchpoint.capture.policy import CompileWatch, imports, optimizer_exists
 from pinchpoint.capture.ranks import begin_together
-from pinchpoint.capture.session import Session, Stage
+from pinchpoint.capture.session import CaptureSession, Stage
 from pinchpoint.capture.settings import chosen
 from pinchpoint.capture.step_clock import StepClock, median
 from pinchpoint.capture.windows import new_window
@@ -40,7 +40,7 @@ STALLED_STEPS = 20  # usual steps, for programs whose steps take long
 class QuietWatch:
     """The thread; it ends as soon as the program shows steps."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CaptureSession) -> None:
         self._session, self._settings = session, session.settings
         self._traces = Path(session.settings.folder) / TRACES
         self._end = threading.Event()
@@ -78,7 +78,7 @@ class QuietWatch:
                 began = None  # not yet: the time starts anew
                 continue
             began = began if began is not None else self._work_began()
-            if began is None or time.monotonic() - began < self._patience_s() * 2**tries:
+            if began is None or time.monotonic() - began < self._longest_wait_s() * 2**tries:
                 continue
             recording = self._record()
             tries += 1
@@ -116,7 +116,7 @@ class QuietWatch:
         tired = time.monotonic() - self._started > COMPILED_WITHIN_S
         return self._compiling.busy() and not told_when and not tired
 
-    def _patience_s(self) -> float:
+    def _longest_wait_s(self) -> float:
         if self._settings.after_s is not None:
             return self._settings.after_s
         expected = optimizer_exists() and not self._session.clock.edges
@@ -185,7 +185,7 @@ class QuietWatch:
     def _keep(self, recording: Recording, *, last: bool) -> bool:
         """Keep a recording that holds something, and is not overtaken by steps."""
         overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
-        why = None if overtaken else self._why_worthless(recording)
+        why = None if overtaken else self._why_rejected(recording)
         if not overtaken and (why is None or (last and recording.file is not None)):
             self._dropped = None
             self._session.keep(recording)
@@ -196,7 +196,7 @@ class QuietWatch:
             (self._traces / recording.file.name).unlink(missing_ok=True)
         return False
 
-    def _why_worthless(self, recording: Recording) -> str | None:
+    def _why_rejected(self, recording: Recording) -> str | None:
         file = recording.file
         if self._still_compiles():
             return "something was compiled"

@@ -47,7 +47,7 @@ class Stage(Enum):
     DONE = auto()
 
 
-class Session:
+class CaptureSession:
     """Hears of steps and batches; opens and closes the window. Its methods never raise."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Session:
         settings: Settings,
         identity: Identity,
         make_window: MakeWindow,
-        save: Callable[["Session"], None],
+        save: Callable[["CaptureSession"], None],
         policy: Policy | None = None,
     ) -> None:
         self.policy: Policy = policy or AtSteadyState(settings.after_steps)
@@ -126,7 +126,7 @@ class Session:
         except Exception as error:  # the user's program comes first
             self._give_up(error)
 
-    def stand_aside(self, why: str) -> None:
+    def yield_to_other_profiler(self, why: str) -> None:
         """Somebody else records: end our recording and open none."""
         if why not in self.problems:
             self.problems.append(why)

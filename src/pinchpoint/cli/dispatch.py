@@ -43,7 +43,7 @@ def main(words: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except PinchpointError as error:
-        return _complain(error)
+        return _report_error(error)
     except KeyboardInterrupt as error:
         return _interrupted(error)
     except BrokenPipeError:
@@ -52,7 +52,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:
         _forget_stdout()
         where = error.filename or "the output"
-        return _complain(UsageError(f"{where}: {error.strerror}", hint="free space, or look there"))
+        return _report_error(
+            UsageError(f"{where}: {error.strerror}", hint="free space, or look there")
+        )
     except Exception as error:
         return _own_up(error)
 
@@ -156,7 +158,7 @@ def _interrupted(error: KeyboardInterrupt) -> int:
     return EXIT_INTERRUPTED
 
 
-def _complain(error: PinchpointError) -> int:
+def _report_error(error: PinchpointError) -> int:
     from pinchpoint.report.plain import plain
 
     print(f"error: {plain(error.message)}", file=sys.stderr)

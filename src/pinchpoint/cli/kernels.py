@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from pinchpoint.cli.output import look, show, show_json
 from pinchpoint.cli.roofline import joined, measured_against
 from pinchpoint.report import terminal
-from pinchpoint.report.documents.kernels import encode_kernels, kernels_document
+from pinchpoint.report.assemble.kernels import encode_kernels, kernels_document
 from pinchpoint.report.pages.kernels import kernels_page
 
 Switch = Parameter(negative="")

@@ -11,9 +11,9 @@ from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
 from pinchpoint.report import terminal
+from pinchpoint.report.assemble.memory import Questions, memory_report
+from pinchpoint.report.assemble.memory_compare import compare_memory
 from pinchpoint.report.documents.memory import MemoryReport, encode_memory
-from pinchpoint.report.documents.memory_build import Questions, memory_report
-from pinchpoint.report.documents.memory_compare import compare_memory
 from pinchpoint.report.pages.memory import comparison_page, memory_page
 from pinchpoint.trace import Trace
 

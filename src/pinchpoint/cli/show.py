@@ -13,8 +13,8 @@ from pinchpoint.cli.progress import reading
 from pinchpoint.diagnosis.finding import Finding, RowsItem
 from pinchpoint.importers import load
 from pinchpoint.report import Report, diagnose
+from pinchpoint.report.assemble.findings import chosen
 from pinchpoint.report.documents.clean import clean
-from pinchpoint.report.documents.findings import chosen
 from pinchpoint.report.quantity import quantity
 from pinchpoint.report.words import report as wording
 

@@ -49,6 +49,10 @@ def noise_ns(a: Ints, b: Ints) -> int | None:
     return round(t_quantile(0.975, df) * sqrt(total))
 
 
+# ------------------------------------------------------------------------------------------------
+# Operation by operation and cause by cause: what appeared, what went, what got slower.
+
+
 KERNELS_SHOWN = 3  # of a row, those with most time: they say which implementation ran
 UNSURE_WEIGHT = 0.5  # in the order of rows: what may be noise does not lead over what is not
 

@@ -105,7 +105,7 @@ def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
         parts=_parts(a, b),
         rows=rows,
         matched=matched,
-        warnings=(*_strangers(matched), *_warnings(a, b, first, second)),
+        warnings=(*_doubt_of_one_program(matched), *_warnings(a, b, first, second)),
         unknown=unknown,
     )
 
@@ -188,7 +188,7 @@ def _column(side: Breakdown, part_id: str) -> "np.ndarray[Any, np.dtype[np.int64
     return np.zeros(len(side.by_step), np.int64)
 
 
-def _strangers(matched: Matched | None) -> tuple[str, ...]:
+def _doubt_of_one_program(matched: Matched | None) -> tuple[str, ...]:
     """A doubt whether the two are one program, from how few operations have a partner."""
     if matched is None or matched.matched >= ONE_PROGRAM_RATIO * max(matched.a, matched.b):
         return ()

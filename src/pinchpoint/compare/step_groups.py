@@ -99,6 +99,10 @@ def _of_category(
     )
 
 
+# ------------------------------------------------------------------------------------------------
+# The pieces of the steps summed by what they are: operation by operation, cause by cause.
+
+
 NOBODY = ""
 
 

@@ -51,6 +51,10 @@ def _location(place: Place) -> Location:
     return Location(place.file, place.line, place.function, place.module, place.operator)
 
 
+# ------------------------------------------------------------------------------------------------
+# What rules about device work say alike: how much of it, the longest operation, and where.
+
+
 @dataclass(frozen=True, eq=False)
 class DeviceWork:
     """Device operations that the judged steps issued."""

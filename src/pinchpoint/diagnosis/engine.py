@@ -122,7 +122,7 @@ def _on_top(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | Non
     both = _beside(trace, timed, candidate) if timed else None
     if both is None:
         return candidate if _material(trace, candidate) else None
-    if not _pays(both):
+    if not _is_material(both):
         return None
     if _material(trace, candidate):
         return candidate
@@ -139,7 +139,7 @@ def _beside(trace: Trace, timed: list[Ranked], candidate: Ranked) -> Ranked | No
     return replace(candidate, predicted=both, saving_ns=first.step_ns - both.step_ns)
 
 
-def _pays(ranked: Ranked) -> bool:
+def _is_material(ranked: Ranked) -> bool:
     assert ranked.predicted is not None
     return ranked.saving_ns >= SURELY_MATERIAL_RATIO * ranked.predicted.base_ns
 
@@ -149,7 +149,7 @@ def _covering(trace: Trace, kept: list[Ranked], candidate: Ranked) -> tuple[str,
     timed = [r for r in kept if r.finding.changes]
     for one in timed if len(timed) > 1 else ():
         both = _beside(trace, [one], candidate)
-        if both is not None and not _pays(both):
+        if both is not None and not _is_material(both):
             return (one.id,)
     return tuple(dict.fromkeys(r.id for r in timed))
 

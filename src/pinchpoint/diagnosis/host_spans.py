@@ -15,7 +15,7 @@ from pinchpoint.analysis.replay import (
     RemoveHostTime,
     ScaleHostSpans,
 )
-from pinchpoint.analysis.replay.limits import products
+from pinchpoint.analysis.replay.least_durations import products
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.device_work import busiest_place

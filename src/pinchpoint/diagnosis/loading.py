@@ -201,7 +201,7 @@ class RareWaits:
 
 
 @dataclass(frozen=True)
-class Queue:
+class LoaderQueue:
     """What the recording takes from the loader's queue."""
 
     taken: int  # batches in the recording
@@ -213,12 +213,12 @@ class Queue:
         return self.depth is not None and self.taken > self.depth
 
 
-def queue_of(trace: Trace, found: Loads) -> Queue:
+def queue_of(trace: Trace, found: Loads) -> LoaderQueue:
     """How many batches the recording takes, and how many may have been ready before it."""
     taken = len(_takes(trace))
     if not found.in_workers:
-        return Queue(taken, 0)
-    return Queue(taken, None if found.workers is None else found.workers * PREFETCH_FACTOR)
+        return LoaderQueue(taken, 0)
+    return LoaderQueue(taken, None if found.workers is None else found.workers * PREFETCH_FACTOR)
 
 
 def rare_waits(trace: Trace, found: Loads) -> RareWaits | None:

@@ -7,7 +7,7 @@ from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, Binding, Bound, bo
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.run.telemetry import device_looks, sampled_sentences
-from pinchpoint.analysis.steps.phases import phases
+from pinchpoint.analysis.steps.in_steps import phases
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.exceptions import on_the_mean

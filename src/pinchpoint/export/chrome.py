@@ -136,6 +136,10 @@ def _counters(trace: Trace, rows: Table, part: Excerpt) -> Iterator[Event]:
             }
 
 
+# ------------------------------------------------------------------------------------------------
+# The recording in the Trace Event format that Perfetto and ``chrome://tracing`` open.
+
+
 NAME_LIMIT = 1000  # characters
 _CHUNK = 20_000
 

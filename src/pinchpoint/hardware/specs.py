@@ -14,7 +14,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-MIB = 1024**2
+MIB = 1024**2  # bytes
 
 
 @dataclass(frozen=True, eq=False)

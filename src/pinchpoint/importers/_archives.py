@@ -24,9 +24,9 @@ from pinchpoint.errors import HostileFile, UnreadableFile
 
 
 IsalError = cast(type[Exception], _IsalError)  # the package's stubs take it for an instance
-_CHUNK_BYTES = 1024**2
+_CHUNK_BYTES = 1024**2  # unpacked at a time
 _MOST_TIMES_LARGER = 100  # SQLite shrinks 4 to 20 times; gzip can reach 1000 times on nothing
-_ALWAYS_ALLOWED_BYTES = 64 * 1024**2
+_ALWAYS_ALLOWED_BYTES = 64 * 1024**2  # harmless, however well it was packed
 
 
 @contextmanager
@@ -62,13 +62,17 @@ def _gunzip(path: Path, plain: Path) -> None:
         ) from None
 
 
+# ------------------------------------------------------------------------------------------------
+# The one recording in a zip archive, as a temporary file for as long as it is read.
+
+
 ZIP_MAGIC = b"PK\x03\x04"
 MOST_DIRECTORY_BYTES = 4 << 20  # some 50,000 names; all of them are read at once
 MOST_MEMBERS = 1000  # that are looked into
-_ZIP_ALWAYS_ALLOWED_BYTES = 64 << 20
-_ZIP_CHUNK_BYTES = 1 << 20
-_HEAD_BYTES = 4096
-_SHOWN = 3
+_ZIP_ALWAYS_ALLOWED_BYTES = 64 << 20  # harmless, however well it was packed
+_ZIP_CHUNK_BYTES = 1 << 20  # unpacked at a time
+_HEAD_BYTES = 4096  # as open.py reads
+_SHOWN = 3  # members that an error names
 _END, _END_64 = b"PK\x05\x06", b"PK\x06\x06"
 _END_REACH_BYTES = (1 << 16) + 128  # a comment of at most 64 KB follows
 

@@ -34,8 +34,12 @@ def table_of_rows(name: str, rows: list[Row], names: Names) -> Table:
     return table(name, columns, masks)
 
 
+# ------------------------------------------------------------------------------------------------
+# What XLA's profiles say of a compiled operation, in a protocol buffer or as JSON alike.
+
+
 SIGN = "hlo_op"
-_LARGEST = 1 << 62
+_LARGEST = 1 << 62  # sums of two fit into 64 bits
 
 
 def compiled_row(

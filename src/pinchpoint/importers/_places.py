@@ -27,7 +27,7 @@ _NOT_RECORDINGS = (RUN_FILE, METRICS_FILE, ENVIRONMENT_FILE, "provenance.json", 
 _BENCH_SESSION, _BENCH_PROFILE = "session.json", "profile"  # see bench_folder.py
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _HEAD_BYTES = 1 << 16  # eight devices are described before what says the rank
-_LONGEST_LIST_BYTES = 16 << 20
+_LONGEST_LIST_BYTES = 16 << 20  # a document of a run folder takes kilobytes
 
 
 def listed(places: list[str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pinchpoint.importers.health import FACTS
 from pinchpoint.trace import Device, Names, Source, Table, Trace, table
 
 MOST_SAMPLES = 50_000_000  # a week of eight devices at 1 Hz; more is no telemetry log
-LONGEST_LINE = 1 << 16
+LONGEST_LINE = 1 << 16  # characters; a row of many metrics has some hundred
 _LATEST_NS = 1 << 62  # in 2116; the difference of two earlier times fits into 64 bits
 _DEVICES = 1 << 20  # numbers that a machine may have
 

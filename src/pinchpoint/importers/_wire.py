@@ -4,8 +4,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-_LONGEST_VARINT = 10
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
+_LONGEST_VARINT = 10  # bytes of 7 bits for 64 bits
 
 
 class Field(NamedTuple):
@@ -38,7 +38,7 @@ class Field(NamedTuple):
         return float(struct.unpack("<f", self.bytes)[0]) if self.kind == FIXED32 else None
 
 
-class Malformed(ValueError):
+class MalformedMessage(ValueError):
     """The bytes are no message."""
 
 
@@ -57,9 +57,9 @@ def fields(message: memoryview) -> Iterator[Field]:
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
         else:
-            raise Malformed(f"wire type {kind}")
+            raise MalformedMessage(f"wire type {kind}")
         if size > end - at:
-            raise Malformed("cut off")
+            raise MalformedMessage("cut off")
         yield Field(number, kind, message[at : at + size])
         at += size
 
@@ -68,10 +68,10 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
     result = 0
     for shift in range(_LONGEST_VARINT):
         if at >= len(message):
-            raise Malformed("cut off")
+            raise MalformedMessage("cut off")
         byte = message[at]
         at += 1
         result |= (byte & 0x7F) << (7 * shift)
         if byte < 0x80:
             return result, at
-    raise Malformed("a number without end")
+    raise MalformedMessage("a number without end")

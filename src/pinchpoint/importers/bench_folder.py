@@ -10,6 +10,7 @@ from pinchpoint.importers import run_folder
 from pinchpoint.trace import Trace
 
 FORMAT = "bench folder"
+FILES = ("a folder with session.json", "pinchpoint bench run --profile")
 SESSION_FILE = "session.json"  # bench/folders.py writes it first of all
 PROFILES = "profile*"  # profile; of a comparison profile-A and profile-B
 

@@ -16,7 +16,7 @@ from pinchpoint.errors import PinchpointError, UnreadableFile
 from pinchpoint.importers._archives import ZIP_MAGIC, unzipped
 from pinchpoint.trace import Trace
 
-HEAD_BYTES = 4096
+HEAD_BYTES = 4096  # a page of a disk: every format shows itself in less
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b'{\x00"\x00', b"{\x00\n\x00", b"[\x00{\x00")
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
 _NOT_IMPORTERS = {"open", "health", "rank_files"}
@@ -26,6 +26,7 @@ class Importer(Protocol):
     """The shape of an importer module."""
 
     FORMAT: str
+    FILES: tuple[str, str]  # usual names of the files, and what writes them
 
     def claims(self, path: Path, head: bytes) -> bool:
         """Whether the file looks like this format; ``head`` is empty for a folder."""
@@ -54,6 +55,11 @@ def _importers() -> Iterator[Importer]:
 def formats() -> tuple[str, ...]:
     """The formats that can be read."""
     return tuple(importer.FORMAT for importer in _importers())
+
+
+def files() -> dict[str, tuple[str, str]]:
+    """Of each format: usual names of its files (content decides), and what writes them."""
+    return {importer.FORMAT: importer.FILES for importer in _importers()}
 
 
 def load(path: str | Path, progress: Progress | None = None) -> Trace:

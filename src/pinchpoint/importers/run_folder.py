@@ -19,9 +19,9 @@ from pinchpoint.importers.open import load
 from pinchpoint.importers.telemetry_log import collect
 from pinchpoint.run_folder.documents import (
     EnvironmentDocument,
-    Found,
     GpuRecord,
     ProcessDocument,
+    ReadDocument,
     RecordingNote,
     RunDocument,
     WorkerDocument,
@@ -104,26 +104,31 @@ def _quota(text: str | None) -> float | None:
     return int(parts[0]) / max(int(parts[1]), 1)
 
 
-FORMAT = "run folder"
+# ------------------------------------------------------------------------------------------------
+# A folder that ``pinchpoint run`` wrote: its recording, with everything else the run knows.
 
-_MOST_PROCESSES = 100_000
-_MOST_WORKERS = 4096
+
+FORMAT = "run folder"
+FILES = ("a folder with run.json", "pinchpoint run")
+
+_MOST_PROCESSES = 100_000  # of a job; bounds what a hostile folder costs
+_MOST_WORKERS = 4096  # of loaders in a process; bounds what a hostile document costs
 
 
 @dataclass(frozen=True)
 class _Documents:
     """Everything that the folder says in words."""
 
-    run: Found[RunDocument]
-    processes: tuple[Found[ProcessDocument], ...]
-    environment: Found[EnvironmentDocument]
-    workers: tuple[Found[WorkerDocument], ...]
-    metrics: Found[MetricsDocument]
+    run: ReadDocument[RunDocument]
+    processes: tuple[ReadDocument[ProcessDocument], ...]
+    environment: ReadDocument[EnvironmentDocument]
+    workers: tuple[ReadDocument[WorkerDocument], ...]
+    metrics: ReadDocument[MetricsDocument]
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What went wrong in the run, and then what is wrong with its documents."""
-        found: list[Found[Any]] = [self.run, self.environment, self.metrics]
+        found: list[ReadDocument[Any]] = [self.run, self.environment, self.metrics]
         found += [*self.processes, *self.workers]
         return (*self.run.document.problems, *(p for each in found for p in each.problems))
 
@@ -186,7 +191,7 @@ def _documents(path: Path) -> _Documents:
 
 
 def _for_display(
-    found: _Documents, process: Found[ProcessDocument]
+    found: _Documents, process: ReadDocument[ProcessDocument]
 ) -> MappingProxyType[str, object]:
     """env.json as it stands, with the process, the loader's workers and the metrics beside."""
     return MappingProxyType(
@@ -199,12 +204,12 @@ def _for_display(
     )
 
 
-def _first_recording(found: _Documents) -> tuple[Found[ProcessDocument], RecordingNote]:
+def _first_recording(found: _Documents) -> tuple[ReadDocument[ProcessDocument], RecordingNote]:
     """The lowest rank with a file, and the newest of its files; else the first, and no file."""
     for process in sorted(found.processes, key=lambda p: p.document.rank or 0):
         if files := process.document.files:
             return process, files[-1]
-    return next(iter(found.processes), Found(ProcessDocument())), RecordingNote()
+    return next(iter(found.processes), ReadDocument(ProcessDocument())), RecordingNote()
 
 
 def _why_nothing(found: _Documents) -> str:

@@ -12,8 +12,9 @@ from pinchpoint.importers._samples import Samples, lines, number, small_number
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "DCGM exporter text"
+FILES = (".prom .txt", "scrapes of the DCGM exporter")
 
-_MIB = 1024.0**2
+_MIB = 1024.0**2  # bytes
 _FIELDS: dict[str, tuple[str, float]] = {
     "DEV_GPU_UTIL": ("any_kernel_ratio", 0.01),
     "DEV_MEM_COPY_UTIL": ("memory_time_ratio", 0.01),

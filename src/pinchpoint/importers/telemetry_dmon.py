@@ -13,9 +13,10 @@ from pinchpoint.importers._samples import Samples, lines, number, small_number
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "nvidia-smi dmon"
+FILES = (".log .txt", "nvidia-smi dmon")
 
-_MIB, _MB = 1024.0**2, 1e6
-_DAY_NS = 86_400 * 10**9
+_MIB, _MB = 1024.0**2, 1e6  # bytes
+_DAY_NS = 86_400 * 10**9  # rows with the time of day alone
 _EPOCH = 719_163  # ordinal of 1970-01-01
 _FIELDS: dict[str, tuple[str, float]] = {
     "pwr": ("power_w", 1),

@@ -8,6 +8,7 @@ from pinchpoint.monitor.sample import METRICS
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "pinchpoint telemetry"
+FILES = (".csv", "pinchpoint run, pinchpoint monitor --log")
 
 _TIME = re.compile(r"[0-9]{1,18}|[0-8][0-9]{18}")  # fits in 63 bits
 _START = b"unix_ns,device,"

@@ -14,8 +14,9 @@ from pinchpoint.importers._samples import Samples, lines, number, small_number
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "nvidia-smi CSV"
+FILES = (".csv", "nvidia-smi --query-gpu=... --format=csv")
 
-_MIB = 1024.0**2
+_MIB = 1024.0**2  # bytes
 # field of nvidia-smi -> (our name, factor)
 _FIELDS: dict[str, tuple[str, float]] = {
     "utilization.gpu": ("any_kernel_ratio", 0.01),

@@ -28,7 +28,7 @@ from pinchpoint.diagnosis import engine
 from pinchpoint.errors import PinchpointError
 from pinchpoint.importers import load
 from pinchpoint.importers.rank_files import RankFile, local_copy
-from pinchpoint.report.documents.findings import answers
+from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.documents.rank_records import FoundOnRank, RankRecord, encode_record
 from pinchpoint.trace import Trace
 
@@ -76,6 +76,10 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
         not_checked=tuple(item.id for item in items["not_checked"]),
         crashed=tuple(item.id for item in items["crashed"]),
     )
+
+
+# ------------------------------------------------------------------------------------------------
+# Runs the map over all ranks: in this process, in a pool of processes, or through any Executor.
 
 
 Work = Callable[[RankFile], bytes]

@@ -21,6 +21,7 @@ from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers.rank_files import UNIX_LEAST_NS, at_one_time
 from pinchpoint.jobs.engines import MOST_FINDINGS
 from pinchpoint.replacing import replacing
+from pinchpoint.report.assemble.ranks import report_on
 from pinchpoint.report.documents.rank_records import (
     LONGEST_LINE,
     PART_SCHEMA,
@@ -35,7 +36,6 @@ from pinchpoint.report.documents.rank_records import (
     plausible,
 )
 from pinchpoint.report.documents.ranks import RanksReport
-from pinchpoint.report.documents.ranks_build import report_on
 from pinchpoint.report.documents.report import Report
 from pinchpoint.trace import Trace
 

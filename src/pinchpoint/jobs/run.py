@@ -14,6 +14,7 @@ from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.importers.rank_files import RankFile, RankFiles, find_rank_files
 from pinchpoint.jobs.engines import ATTEMPTS, IN_FLIGHT_PER_WORKER, Work, read_rank, run
 from pinchpoint.jobs.parts import read_parts, write_part
+from pinchpoint.report.assemble.ranks import report_on
 from pinchpoint.report.documents.rank_records import (
     LeftOutFile,
     PartHeader,
@@ -21,7 +22,6 @@ from pinchpoint.report.documents.rank_records import (
     encode_record,
 )
 from pinchpoint.report.documents.ranks import RanksReport
-from pinchpoint.report.documents.ranks_build import report_on
 
 Progress = Callable[[int, int], None]  # files that are done, files in all
 
@@ -131,7 +131,7 @@ def _counted(records: Iterable[bytes], total: int, progress: Progress | None) ->
 # are taken out of Ray's store as they come.
 
 
-KNOCK_SECONDS = 5.0
+REACHABLE_WITHIN_S = 5.0
 _HINT = "ray start --head starts a cluster; --ray-address auto uses a running one"
 
 
@@ -165,7 +165,7 @@ def _ray() -> Any:
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    _knock(address)
+    _check_reachable(address)
     try:
         ray.init(
             address=address or "local",
@@ -181,13 +181,13 @@ def _connect(ray: Any, address: str | None) -> None:
         ) from None
 
 
-def _knock(address: str | None) -> None:
+def _check_reachable(address: str | None) -> None:
     """Ray tries for minutes to reach a head that is not there."""
     place = re.fullmatch(r"(?:ray://)?([^:/]+):(\d{1,5})", address or "")
     if place is None:
         return
     try:
-        socket.create_connection((place[1], int(place[2])), KNOCK_SECONDS).close()
+        socket.create_connection((place[1], int(place[2])), REACHABLE_WITHIN_S).close()
     except (OSError, OverflowError) as error:
         raise UsageError(f"Ray at {address}: {error}", hint=_HINT) from None
 

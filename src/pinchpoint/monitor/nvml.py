@@ -86,6 +86,10 @@ class Gpm:
         }
 
 
+# ------------------------------------------------------------------------------------------------
+# NVIDIA devices through NVML: stable calls only, each one guarded and timed.
+
+
 CALL_LIMIT_NS = 100_000_000  # PCIe throughput, the slowest we make, blocks 2 x 21 ms by design
 SLOW_CALLS = 3  # one slow answer is chance; then the metric is no longer asked for
 _PROCESSES_EVERY_NS = 1_000_000_000  # reads the process table; processes come seldom

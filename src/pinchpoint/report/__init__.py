@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pinchpoint.report.documents.build import diagnose as diagnose
+    from pinchpoint.report.assemble.report import diagnose as diagnose
     from pinchpoint.report.documents.report import Report as Report
     from pinchpoint.report.documents.report import decode as decode
     from pinchpoint.report.documents.report import encode as encode
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Report": "pinchpoint.report.documents.report",
     "decode": "pinchpoint.report.documents.report",
-    "diagnose": "pinchpoint.report.documents.build",
+    "diagnose": "pinchpoint.report.assemble.report",
     "encode": "pinchpoint.report.documents.report",
 }
 

@@ -118,6 +118,10 @@ def _cell(text: str, width: int, number: bool, dense: bool) -> str:
     return (plain(text, width) if dense else middle_cut(plain(text), width)).ljust(width)
 
 
+# ------------------------------------------------------------------------------------------------
+# Any page as text for a terminal or a log: 80 columns, readable without colour.
+
+
 _LABEL_AND_FIGURE = 56  # columns, so that 80 also hold a share and a bar
 _LEAST_FIGURE = 7  # columns of a figure
 _BAR_WIDTH = 15  # columns of a bar for the whole

@@ -23,11 +23,7 @@ Bytes = Annotated[int, msgspec.Meta(ge=0, lt=_FITS)]
 Signed = Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all: frozen, fields by name."""
-
-
-class RunDocument(Part, frozen=True, kw_only=True):
+class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     """``run.json``: what was run and asked for, how it ended, what went wrong."""
 
     schema: str = SCHEMA
@@ -50,7 +46,7 @@ class RunDocument(Part, frozen=True, kw_only=True):
     )  # reasons by device ("host") and metric
 
 
-class RecordingNote(Part, frozen=True, kw_only=True):
+class RecordingNote(msgspec.Struct, frozen=True, kw_only=True):
     """One recording of a process: a file, or the problem that prevented it."""
 
     file: str | None = None
@@ -63,7 +59,7 @@ class RecordingNote(Part, frozen=True, kw_only=True):
     steps: Count | None = None
 
 
-class RunSteps(Part, frozen=True, kw_only=True):
+class RunSteps(msgspec.Struct, frozen=True, kw_only=True):
     """All ordinary steps of the run, as the host saw them."""
 
     p50: Ns | None = None
@@ -77,7 +73,7 @@ class RunSteps(Part, frozen=True, kw_only=True):
     wait_total_ns: Ns = 0
 
 
-class StepTimes(Part, frozen=True, kw_only=True):
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a process: each unprofiled one around the recording, and the run in short."""
 
     by: str | None = None  # optimizer, loader, annotation, call
@@ -96,7 +92,7 @@ class StepTimes(Part, frozen=True, kw_only=True):
         return self.before_ns + self.after_ns
 
 
-class LoaderNote(Part, frozen=True, kw_only=True):
+class LoaderNote(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the loaders that are alike, and how often one was started."""
 
     num_workers: Any = None  # as the program gave it
@@ -108,7 +104,7 @@ class LoaderNote(Part, frozen=True, kw_only=True):
     start_ns: Ns = 0  # all of them together
 
 
-class MemoryPeaks(Part, frozen=True, kw_only=True):
+class MemoryPeaks(msgspec.Struct, frozen=True, kw_only=True):
     """The most memory that a process held."""
 
     host_peak_bytes: Bytes | None = None
@@ -116,7 +112,7 @@ class MemoryPeaks(Part, frozen=True, kw_only=True):
     torch_peak_reserved_bytes: Bytes | None = None
 
 
-class ProcessDevice(Part, frozen=True, kw_only=True):
+class ProcessDevice(msgspec.Struct, frozen=True, kw_only=True):
     """The device that a process used."""
 
     number: Count | None = None  # as the process counts them
@@ -126,13 +122,13 @@ class ProcessDevice(Part, frozen=True, kw_only=True):
     torch_reserved_bytes: Bytes | None = None
 
 
-class Switches(Part, frozen=True, kw_only=True):
+class Switches(msgspec.Struct, frozen=True, kw_only=True):
     """Of the framework's switches, those that are read again."""
 
     torch_num_threads: Count | None = None
 
 
-class ProcessDocument(Part, frozen=True, kw_only=True):
+class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     """``processes/rank….json``: what one process of the program saw of itself."""
 
     schema: str = PROCESS_SCHEMA
@@ -162,7 +158,7 @@ class ProcessDocument(Part, frozen=True, kw_only=True):
         return tuple(r for r in self.recordings if r.file)
 
 
-class WorkerDocument(Part, frozen=True, kw_only=True):
+class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
     """``loader/worker….json``: what one worker process of a data loader did."""
 
     pid: Count | None = None
@@ -179,7 +175,7 @@ class WorkerDocument(Part, frozen=True, kw_only=True):
     cores_allowed: Count | None = None
 
 
-class GpuRecord(Part, frozen=True, kw_only=True):
+class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of the environment's record of a device, what is read again."""
 
     uuid: str | None = None
@@ -187,27 +183,27 @@ class GpuRecord(Part, frozen=True, kw_only=True):
     power_limit_default_w: float | None = None
 
 
-class GpuSection(Part, frozen=True, kw_only=True):
+class GpuSection(msgspec.Struct, frozen=True, kw_only=True):
     """The devices of the machine."""
 
     count: Count | None = None
     devices: tuple[GpuRecord, ...] | None = None
 
 
-class HostSection(Part, frozen=True, kw_only=True):
+class HostSection(msgspec.Struct, frozen=True, kw_only=True):
     """The machine around them."""
 
     cpus_logical: Count | None = None
     cgroup_cpu_max: str | None = None  # quota and period in µs: "200000 100000"
 
 
-class VariablesSection(Part, frozen=True, kw_only=True):
+class VariablesSection(msgspec.Struct, frozen=True, kw_only=True):
     """Environment variables as the program was started."""
 
     values: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class EnvironmentDocument(Part, frozen=True, kw_only=True):
+class EnvironmentDocument(msgspec.Struct, frozen=True, kw_only=True):
     """``env.json``: of the environment record, what is read again."""
 
     gpu: GpuSection = GpuSection()
@@ -225,11 +221,11 @@ class EnvironmentDocument(Part, frozen=True, kw_only=True):
 
 _LARGEST_DOCUMENT_BYTES = 32 << 20  # a run of a week with thousands of steps has a tenth of it
 
-Document = TypeVar("Document", bound=Part)
+Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True)
-class Found(Generic[Document]):
+class ReadDocument(Generic[Document]):
     """A document, the text that it was made from as plain data, and what is wrong with it."""
 
     document: Document
@@ -237,24 +233,24 @@ class Found(Generic[Document]):
     problems: tuple[str, ...] = ()
 
 
-def write(path: Path, document: Part) -> None:
+def write(path: Path, document: msgspec.Struct) -> None:
     """Write the whole document or nothing: a reader never sees half of it. Raises OSError."""
     with replacing(path) as beside:
         beside.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
 
 
-def read(path: Path, kind: type[Document]) -> Found[Document]:
+def read(path: Path, kind: type[Document]) -> ReadDocument[Document]:
     """The document; UnreadableFile if the file is missing, too large, or no JSON object."""
     plain = _plain(path)
     try:
-        return Found(msgspec.convert(plain, kind), plain)
+        return ReadDocument(msgspec.convert(plain, kind), plain)
     except msgspec.ValidationError:
         return _without_wrong_fields(path, plain, kind)
 
 
-def read_if_there(path: Path, kind: type[Document]) -> Found[Document]:
+def read_if_there(path: Path, kind: type[Document]) -> ReadDocument[Document]:
     """The same, but all defaults where there is no such file."""
-    return read(path, kind) if path.exists() else Found(kind())
+    return read(path, kind) if path.exists() else ReadDocument(kind())
 
 
 def _plain(path: Path) -> dict[str, Any]:
@@ -277,7 +273,7 @@ def _plain(path: Path) -> dict[str, Any]:
 
 def _without_wrong_fields(
     path: Path, plain: Mapping[str, Any], kind: type[Document]
-) -> Found[Document]:
+) -> ReadDocument[Document]:
     kept, problems = {}, []
     for one in msgspec.structs.fields(kind):
         if one.name not in plain:
@@ -286,4 +282,4 @@ def _without_wrong_fields(
             kept[one.name] = msgspec.convert(plain[one.name], one.type)
         except msgspec.ValidationError as error:
             problems.append(f"{path.name}: {one.name} was left out: {error}")
-    return Found(kind(**kept), plain, tuple(problems))
+    return ReadDocument(kind(**kept), plain, tuple(problems))

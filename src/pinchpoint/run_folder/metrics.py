@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from pinchpoint.run_folder.documents import Count, MemoryPeaks, Part, Signed
+from pinchpoint.run_folder.documents import Count, MemoryPeaks, Signed
 from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_SCHEMA, TELEMETRY_FILE, TRACES
 
 
-class UnprofiledSteps(Part, frozen=True, kw_only=True):
+class UnprofiledSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps before and after the recording, with only the hooks on, in milliseconds."""
 
     clock: str = "host"  # device: timed by events on the device
@@ -19,7 +19,7 @@ class UnprofiledSteps(Part, frozen=True, kw_only=True):
     after_median: float | None = None
 
 
-class StepPercentiles(Part, frozen=True, kw_only=True):
+class StepPercentiles(msgspec.Struct, frozen=True, kw_only=True):
     """All steps of the run as the host saw them, in milliseconds."""
 
     p50: float | None = None
@@ -30,7 +30,7 @@ class StepPercentiles(Part, frozen=True, kw_only=True):
     most: float | None = None
 
 
-class StepMetrics(Part, frozen=True, kw_only=True):
+class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of the first rank."""
 
     found_by: str | None = None
@@ -42,14 +42,14 @@ class StepMetrics(Part, frozen=True, kw_only=True):
     batches_per_step: float | None = None
 
 
-class DataWait(Part, frozen=True, kw_only=True):
+class DataWait(msgspec.Struct, frozen=True, kw_only=True):
     """What the first rank waited for batches."""
 
     median_ms: float | None = None
     of_run_ratio: float | None = None
 
 
-class RankMetrics(Part, frozen=True, kw_only=True):
+class RankMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """One process of the program."""
 
     rank: Count | None = None
@@ -58,7 +58,7 @@ class RankMetrics(Part, frozen=True, kw_only=True):
     recordings: tuple[str, ...] = ()
 
 
-class WorkerMetrics(Part, frozen=True, kw_only=True):
+class WorkerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """The loader's worker processes together."""
 
     processes: Count = 0
@@ -68,7 +68,7 @@ class WorkerMetrics(Part, frozen=True, kw_only=True):
     torch_threads: Count = 0
 
 
-class Others(Part, frozen=True, kw_only=True):
+class Others(msgspec.Struct, frozen=True, kw_only=True):
     """What other programs did meanwhile."""
 
     gpu: tuple[dict[str, Any], ...] = ()
@@ -76,7 +76,7 @@ class Others(Part, frozen=True, kw_only=True):
     sentences: tuple[str, ...] = ()  # for people, where it makes steps longer
 
 
-class Artifacts(Part, frozen=True, kw_only=True):
+class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
     """Names of what lies beside."""
 
     telemetry: str = TELEMETRY_FILE
@@ -84,7 +84,7 @@ class Artifacts(Part, frozen=True, kw_only=True):
     traces: str = TRACES
 
 
-class MetricsDocument(Part, frozen=True, kw_only=True):
+class MetricsDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document."""
 
     schema: str = METRICS_SCHEMA

@@ -1,20 +1,60 @@
 """The application: four pages, each made when it is asked for. Needs Starlette."""
 
 import re
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from html import unescape
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from pinchpoint.errors import PinchpointError, UnreadableFile
 from pinchpoint.serve import pages
-from pinchpoint.serve.cache import PageCache
 from pinchpoint.serve.guard import Application, guarded
 from pinchpoint.serve.pages import fingerprint, place
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+
+# ------------------------------------------------------------------------------------------------
+# Made pages, kept while there is room.
+
+
+MOST_BYTES = 256 << 20
+
+
+class PageCache:
+    """Texts by key, least recently used out first; each is made once, one at a time.
+
+    One at a time also bounds memory: a recording of gigabytes is never read twice at once.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._texts: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._making = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], str]) -> bytes:
+        """The text as UTF-8; what ``make`` raises is not remembered."""
+        with self._making:
+            if key not in self._texts:
+                self._texts[key] = make().encode("utf-8", "replace")
+            self._texts.move_to_end(key)
+            text = self._texts[key]
+            while len(self._texts) > 1 and self.bytes > self._most_bytes:
+                self._texts.popitem(last=False)
+            return text
+
+    @property
+    def bytes(self) -> int:
+        """What the kept texts take."""
+        return sum(map(len, self._texts.values()))
+
+
+# ------------------------------------------------------------------------------------------------
+# The application: four pages, each made when it is asked for. Needs Starlette.
+
 
 _STATED = re.compile(rb'http-equiv="Content-Security-Policy" content="([^"]*)"')
 _HEAD_BYTES = 4096

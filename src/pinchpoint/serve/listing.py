@@ -20,7 +20,7 @@ _SUFFIXES = (
 
 
 @dataclass(frozen=True)
-class Recording:
+class ListedRecording:
     """One line of the list. ``name`` is relative to the root, and empty if that is the run."""
 
     name: str
@@ -38,7 +38,7 @@ class Recording:
 class Listing:
     """What was found; ``complete`` is False where a bound ended the search."""
 
-    recordings: tuple[Recording, ...]
+    recordings: tuple[ListedRecording, ...]
     complete: bool
 
 
@@ -47,7 +47,7 @@ def recordings(root: Path) -> Listing:
 
     Hidden names and symbolic links are left out.
     """
-    found: list[Recording] = []
+    found: list[ListedRecording] = []
     complete = True
     if (root / RUN_FILE).is_file() and (itself := _recording(root, root)):
         found.append(itself)
@@ -61,7 +61,7 @@ def recordings(root: Path) -> Listing:
     return Listing(tuple(found), complete)
 
 
-def inside_run(root: Path, run: Path) -> tuple[Recording, ...]:
+def inside_run(root: Path, run: Path) -> tuple[ListedRecording, ...]:
     """The recordings that a run folder keeps, in order of their names."""
     inside = (_recording(root, place) for place in _walk(run) if place is not None)
     return tuple(sorted((r for r in inside if r), key=lambda r: r.name))
@@ -97,7 +97,7 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
         return []
 
 
-def _recording(root: Path, path: Path) -> Recording | None:
+def _recording(root: Path, path: Path) -> ListedRecording | None:
     try:
         facts = path.stat()
     except OSError:
@@ -106,7 +106,9 @@ def _recording(root: Path, path: Path) -> Recording | None:
     if format_ is None:
         return None
     name = "" if path == root else path.relative_to(root).as_posix()
-    return Recording(name, format_, facts.st_mtime_ns, None if format_ == RUN else facts.st_size)
+    return ListedRecording(
+        name, format_, facts.st_mtime_ns, None if format_ == RUN else facts.st_size
+    )
 
 
 @lru_cache(maxsize=4 * MOST_RECORDINGS)

@@ -18,7 +18,7 @@ from pinchpoint.compare.profiles import with_findings
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
-from pinchpoint.report.documents.memory_build import memory_report
+from pinchpoint.report.assemble.memory import memory_report
 from pinchpoint.report.html import fragment, template
 from pinchpoint.report.html_page import interactive
 from pinchpoint.report.html_page.memory import render_page
@@ -27,7 +27,7 @@ from pinchpoint.report.pages.result import blocks
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, quantity, rate, size
 from pinchpoint.run_folder.layout import RUN_FILE
-from pinchpoint.serve.listing import Recording, inside_run, recordings
+from pinchpoint.serve.listing import ListedRecording, inside_run, recordings
 from pinchpoint.serve.live import RunState, Series, run_state
 
 # ------------------------------------------------------------------------------------------------
@@ -111,6 +111,10 @@ def _state(file: Path) -> tuple[str, int, int]:
     except OSError:
         return file.name, 0, 0
     return file.name, facts.st_mtime_ns, facts.st_size
+
+
+# ------------------------------------------------------------------------------------------------
+# The pages as text. Names are of files and programs: every one is escaped and bounded.
 
 
 REFRESH_S = 2  # of the page of a run in progress
@@ -199,7 +203,7 @@ def _page(name: str, title: str, **shown: object) -> str:
     return template(name, "pinchpoint.serve").render(title=title, style=Markup(style()), **shown)
 
 
-def _row(recording: Recording, base: str) -> dict[str, str]:
+def _row(recording: ListedRecording, base: str) -> dict[str, str]:
     changed = datetime.fromtimestamp(recording.modified_ns / 1e9, UTC).astimezone()
     kind = "run" if recording.is_run else "report"
     return {

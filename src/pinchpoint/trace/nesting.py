@@ -6,7 +6,7 @@ import numpy as np
 
 from pinchpoint.trace.arrays import Ints
 
-NO_ROW = -1
+NO_ROW = -1  # no position of a row
 
 
 class Nested(NamedTuple):

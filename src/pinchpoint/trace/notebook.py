@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pinchpoint.trace.trace import Trace
 
 LONGEST = 200  # characters of a text from the file; more breaks the layout and says no more
-MOST_DEVICES = 8
+MOST_DEVICES = 8  # as many as a host usually has
 
 
 def render(trace: "Trace") -> str:

@@ -1,5 +1,5 @@
 from builders import TraceBuilder
-from pinchpoint.analysis.host.code_loading import loading_calls
+from pinchpoint.analysis.host.launches import loading_calls
 from pinchpoint.analysis.time.accounting import breakdown
 
 MS = 1_000_000

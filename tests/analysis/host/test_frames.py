@@ -1,16 +1,16 @@
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.analysis.host.frames import Frame, Owner, frame_of, owners, telling_frames
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, frames_for_readers, owners
 from pinchpoint.trace import HostKind
 
 
 @pytest.mark.parametrize(
     ("name", "frame"),
     [
-        ("train.py(41): forward", Frame("train.py", 41, "forward")),
-        ("/home/me/a (b).py(7): <lambda>", Frame("/home/me/a (b).py", 7, "<lambda>")),
-        ("<frozen runpy>(286): run_path", Frame("<frozen runpy>", 286, "run_path")),
+        ("train.py(41): forward", PythonFrame("train.py", 41, "forward")),
+        ("/home/me/a (b).py(7): <lambda>", PythonFrame("/home/me/a (b).py", 7, "<lambda>")),
+        ("<frozen runpy>(286): run_path", PythonFrame("<frozen runpy>", 286, "run_path")),
         ("<built-in method item of Tensor object at 0x7f(3): x>", None),
         ("nn.Module: Linear_0", None),
         ("aten::mm", None),
@@ -41,7 +41,7 @@ def test_a_frame_is_read_from_its_name(name, frame):
     ],
 )
 def test_the_path_says_whose_code_it_is(owner, file):
-    assert Frame(file, 1, "f").owner is owner
+    assert PythonFrame(file, 1, "f").owner is owner
 
 
 def test_only_python_rows_are_frames():
@@ -52,5 +52,5 @@ def test_only_python_rows_are_frames():
     b.op("train.py(9): annotation", 40, 5, kind=HostKind.ANNOTATION)
     trace = b.trace()
     assert owners(trace).tolist() == [Owner.USER, Owner.FRAMEWORK, 0, 0]
-    assert telling_frames(trace).tolist() == [True, False, False, False]
+    assert frames_for_readers(trace).tolist() == [True, False, False, False]
     assert owners(b.trace(host_ops=None)).tolist() == []

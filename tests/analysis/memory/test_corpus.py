@@ -9,8 +9,8 @@ import pytest
 
 import pinchpoint as pp
 from pinchpoint.analysis.memory.history import histories
-from pinchpoint.analysis.memory.owners.owners import Category
-from pinchpoint.report.documents.memory_findings import findings
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory
+from pinchpoint.report.assemble.memory_findings import findings
 
 CORPUS = Path(os.environ.get("PINCHPOINT_CORPUS", "/nonexistent"))
 FILES = sorted((CORPUS / "own" / "memory").glob("*.truth.json"))
@@ -36,9 +36,9 @@ def test_peaks_and_categories(path):
             continue
         event = int(np.searchsorted(times, mark["time_us"], "right")) - 1
         held = history.bytes_of(event)
-        assert held[Category.PARAMETER] == mark["params"], mark["label"]
-        assert held[Category.GRADIENT] == mark["grads"], mark["label"]
-        assert held[Category.OPTIMIZER_STATE] == mark["optim"], mark["label"]
+        assert held[MemoryCategory.PARAMETER] == mark["params"], mark["label"]
+        assert held[MemoryCategory.GRADIENT] == mark["grads"], mark["label"]
+        assert held[MemoryCategory.OPTIMIZER_STATE] == mark["optim"], mark["label"]
 
 
 def test_causes_in_traces_without_memory_events():

@@ -3,7 +3,7 @@
 from builders import TraceBuilder
 from pinchpoint.analysis.memory.growth import growth
 from pinchpoint.analysis.memory.history import histories
-from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase
 
 MIB = 1 << 20
@@ -77,9 +77,9 @@ def test_a_step_in_phases_with_owners():
     phases = [run.phase for run in history.phases.runs if run.phase != Phase.OUTSIDE]
     assert phases == 2 * [Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER]
     held = history.bytes_of(history.peak_event)
-    assert held[Category.ACTIVATION] == 8 * MIB
-    assert held[Category.GRADIENT] == 4 * MIB
-    assert held[Category.UNKNOWN] == BASE
+    assert held[MemoryCategory.ACTIVATION] == 8 * MIB
+    assert held[MemoryCategory.GRADIENT] == 4 * MIB
+    assert held[MemoryCategory.UNKNOWN] == BASE
     assert history.replay.peak("requested").bytes == BASE + 12 * MIB
     assert history.replay.peak("reserved").bytes == 2 * BASE
     assert len(history.steps) == 2

@@ -1,5 +1,5 @@
 from builders import TraceBuilder
-from pinchpoint.analysis.host.frames import Frame
+from pinchpoint.analysis.host.frames import PythonFrame
 from pinchpoint.analysis.tables.launch_statistics import launch_statistics
 from pinchpoint.trace import ApiKind, DeviceKind
 
@@ -72,7 +72,7 @@ def test_synchronisations_are_listed_with_their_place():
     assert (first.kind, first.calls, first.total_ns) == (ApiKind.SYNC_DEVICE, 1, 500)
     assert (first.operator, first.frame) == (None, None)
     assert (second.name, second.calls, second.total_ns) == ("cudaStreamSynchronize", 2, 130)
-    assert (second.operator, second.frame) == ("aten::item", Frame("train.py", 3, "step"))
+    assert (second.operator, second.frame) == ("aten::item", PythonFrame("train.py", 3, "step"))
 
 
 def test_a_mask_restricts_calls_and_what_they_started():

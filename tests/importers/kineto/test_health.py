@@ -85,8 +85,8 @@ def test_an_absurd_duration(tmp_path):
 
 
 def test_longer_than_the_recording(tmp_path):
-    spoken = event("PyTorch Profiler (0)", "Trace", 0, 100, place=("Spans", "PyTorch Profiler"))
-    found = facts(tmp_path, *GOOD, spoken, *launched("k", 30, 33, 5000, 3))
+    stated = event("PyTorch Profiler (0)", "Trace", 0, 100, place=("Spans", "PyTorch Profiler"))
+    found = facts(tmp_path, *GOOD, stated, *launched("k", 30, 33, 5000, 3))
     assert found == {"duration-absurd": 1}
 
 

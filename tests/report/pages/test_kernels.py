@@ -9,7 +9,7 @@ import pinchpoint as pp
 from builders import TraceBuilder
 from pinchpoint.hardware.ceilings import Ceilings, Measurement, Refused
 from pinchpoint.report import terminal
-from pinchpoint.report.documents.kernels import KernelsDocument, encode_kernels, kernels_document
+from pinchpoint.report.assemble.kernels import KernelsDocument, encode_kernels, kernels_document
 from pinchpoint.report.pages.kernels import kernels_page
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.pages.roofline import ceilings_page

@@ -8,8 +8,8 @@ import pytest
 
 from analysis.memory import recordings
 from analysis.memory.programs import MIB, Program
+from pinchpoint.report.assemble.memory import memory_report
 from pinchpoint.report.documents.memory import decode_memory, encode_memory
-from pinchpoint.report.documents.memory_build import memory_report
 from pinchpoint.report.html_page.memory import render_page
 from pinchpoint.report.pages.memory import memory_page
 from pinchpoint.report.terminal import Look, render

@@ -10,7 +10,7 @@ import pytest
 import pinchpoint as pp
 from analysis.launches import COMPUTE, launch, profiled
 from builders import TraceBuilder
-from pinchpoint.report.documents.build import diagnose
+from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.report.documents.roofline import (
     RooflineDocument,
     encode_roofline,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pinchpoint.errors import UsageError
-from pinchpoint.report.documents.findings import chosen
+from pinchpoint.report.assemble.findings import chosen
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.run_folder.documents import RunDocument
 from pinchpoint.serve import live

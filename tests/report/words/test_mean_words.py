@@ -3,7 +3,7 @@ from dataclasses import replace
 from exceptional_programs import now_and_then, two_kinds
 from loader_steps import loading
 from pinchpoint.report import markdown, terminal
-from pinchpoint.report.documents.build import diagnose
+from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.words.closing import closing_sentence

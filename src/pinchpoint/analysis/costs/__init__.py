@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from pinchpoint.analysis.costs import (
     attention,
-    compiled,
     convolution,
     optimizers,
     pointwise,
@@ -125,6 +124,8 @@ def _modelled(call: OperatorCall) -> Cost | None:
         return model(call)
     if call.name.startswith("aten::_foreach_"):
         return optimizers.foreach(call)
-    if call.name.startswith(compiled.PREFIX) and not call.name.startswith(compiled.TEMPLATE):
-        return compiled.compiled(call)
+    if call.name.startswith(pointwise.COMPILED_PREFIX) and not call.name.startswith(
+        pointwise.COMPILED_TEMPLATE
+    ):
+        return pointwise.compiled(call)
     return None

@@ -191,3 +191,21 @@ def pooling(call: OperatorCall) -> Cost | None:
     """Pooling and resampling: once through the input; outputs are smaller or unknown."""
     x = call.shape(0)
     return None if x is None else Cost(elements(x), call.bytes(0))
+
+
+# ------------------------------------------------------------------------------------------------
+# Kernels that Inductor writes: their arguments are recorded, their arithmetic is not.
+
+COMPILED_PREFIX = "triton_"
+COMPILED_TEMPLATE = (
+    "triton_tem_"  # a product from a template; its sizes are not among the arguments
+)
+
+
+def compiled(call: OperatorCall) -> Cost | None:
+    """A generated Triton kernel: each tensor argument is an input or an output and moves once.
+
+    Bytes are known to within what is updated in place; FLOPs are not known, and None.
+    """
+    moved = sum(call.bytes(i) for i in range(len(call.shapes)))
+    return Cost(None, moved) if moved else None

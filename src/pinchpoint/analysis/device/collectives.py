@@ -128,6 +128,10 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+# ------------------------------------------------------------------------------------------------
+# Collectives of one rank: how much each moved, how fast, and how much of it nothing hid.
+
+
 @dataclass(frozen=True, eq=False)
 class Collectives:
     """Collectives that the judged steps issued; arrays have one element each, in time order."""

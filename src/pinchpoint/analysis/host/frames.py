@@ -28,7 +28,7 @@ class Owner(IntEnum):
 
 
 @dataclass(frozen=True)
-class Frame:
+class PythonFrame:
     """A Python function."""
 
     file: str
@@ -65,12 +65,12 @@ _STANDARD = frozenset(sys.stdlib_module_names) - _PEOPLES_NAMES
 
 
 @lru_cache(maxsize=1 << 16)
-def frame_of(name: str) -> Frame | None:
+def frame_of(name: str) -> PythonFrame | None:
     """The frame that a host row's name spells; None for built-ins, modules and operators."""
     match = _FRAME.fullmatch(name)
     if match is None or name.startswith("<built-in"):
         return None
-    return Frame(match["file"], int(match["line"]), match["function"])
+    return PythonFrame(match["file"], int(match["line"]), match["function"])
 
 
 @lru_cache(maxsize=1 << 14)
@@ -115,7 +115,7 @@ def owners(trace: Trace) -> Codes:
 
 
 @once_per_trace
-def telling_frames(trace: Trace) -> Mask:
+def frames_for_readers(trace: Trace) -> Mask:
     """Host rows whose frame says something to the reader: their own or a library's code."""
     owner = owners(trace)
     found: Mask = (owner == Owner.USER) | (owner == Owner.LIBRARY)
@@ -143,7 +143,7 @@ def called_by_program(trace: Trace) -> Ints:
     none = len(host)
     chain = parents(host)
     own = np.isin(host["kind"], (HostKind.MODULE, HostKind.ANNOTATION))
-    own |= telling_frames(trace)
+    own |= frames_for_readers(trace)
     under = np.append(own, True)[chain]
     outermost = nearest(chain, under & ~own)
     return np.append(np.where(own, none, outermost), none)

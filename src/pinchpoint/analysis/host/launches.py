@@ -155,7 +155,7 @@ RETURNS_WITHIN_NS = 20_000  # of the end of its own operation: it waited for it
 
 
 @dataclass(frozen=True, eq=False)
-class Waits:
+class WaitingCalls:
     """Calls that waited for the device, in order of their ends."""
 
     row: Ints  # of host_rows
@@ -165,12 +165,12 @@ class Waits:
 
 
 @once_per_trace
-def waits(trace: Trace) -> Waits:
+def waits(trace: Trace) -> WaitingCalls:
     """Every call in which the host waited for a working device, and how long."""
     calls, ops = trace.api_calls, trace.device_ops
     if calls is None or ops is None or not len(calls) or not len(ops):
         none = np.zeros(0, np.int64)
-        return Waits(none, none, none, none)
+        return WaitingCalls(none, none, none, none)
     waiting = np.isin(calls["kind"], SYNCHRONISING) | _waits_for_its_own(trace)
     waiting &= of_own_process(trace)[calls["thread"]]
     row = np.flatnonzero(waiting)
@@ -181,7 +181,7 @@ def waits(trace: Trace) -> Waits:
     order = np.argsort(end, kind="stable")
     order = order[lost[order] > 0]
     first = host_rows(trace).operators
-    return Waits(row[order] + first, start[order], end[order], lost[order])
+    return WaitingCalls(row[order] + first, start[order], end[order], lost[order])
 
 
 def _waits_for_its_own(trace: Trace) -> Mask:
@@ -194,3 +194,31 @@ def _waits_for_its_own(trace: Trace) -> Mask:
     late = (done > calls["start_ns"]) & (done <= calls.end_ns + RETURNS_WITHIN_NS)
     result: Mask = late & (calls["duration_ns"] > SHORT_CALL_NS)
     return result
+
+
+# ------------------------------------------------------------------------------------------------
+# Launches that loaded the code of their kernel.
+#
+# Drivers load a kernel's code when it is first launched (CUDA does since 11.7, unless
+# ``CUDA_MODULE_LOADING`` says otherwise; HIP always did). A program that runs once spends most of
+# its time on that.
+
+
+# A launch takes 2 to 20 µs on every host in the corpus, and loading code reads a file: the quickest
+# loads there take 4 ms, and a host that is merely descheduled is back within a millisecond or so.
+SHORTEST_LOAD_NS = 2_000_000
+
+
+@once_per_trace
+def loading_calls(trace: Trace) -> NDArray[np.bool_]:
+    """The rows of ``api_calls`` that first launched a kernel, and took far longer than a launch."""
+    calls, ops, by = trace.api_calls, trace.device_ops, issued(trace)
+    found = np.zeros(0 if calls is None else len(calls), np.bool_)
+    if calls is None or ops is None or not by.linked.any():
+        return found
+    linked = np.flatnonzero(by.linked)
+    order = linked[np.argsort(by.start_ns[linked], kind="stable")]
+    _, first = np.unique(ops["name"][order], return_index=True)
+    found[by.call[order[first]]] = True
+    found &= (calls["kind"] == ApiKind.LAUNCH) & (calls["duration_ns"] >= SHORTEST_LOAD_NS)
+    return found

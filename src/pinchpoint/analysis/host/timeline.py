@@ -34,7 +34,7 @@ class HostRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline:
+class HostTimeline:
     """A thread's pieces: from ``at_ns[i]`` to ``at_ns[i + 1]`` the innermost row is ``row[i]``.
 
     The last row is NO_ROW: after the last event nothing is open.
@@ -82,7 +82,7 @@ def _columns(rows: Table | None, owner: str) -> tuple[NDArray[np.generic], ...]:
 
 
 @once_per_trace
-def timelines(trace: Trace) -> dict[int, Timeline]:
+def timelines(trace: Trace) -> dict[int, HostTimeline]:
     """The timeline of every thread that has rows."""
     rows = host_rows(trace)
     usable = rows.end_ns > rows.start_ns
@@ -96,7 +96,7 @@ def timelines(trace: Trace) -> dict[int, Timeline]:
     }
 
 
-def _timeline(rows: HostRows, mine: Rows) -> Timeline:
+def _timeline(rows: HostRows, mine: Rows) -> HostTimeline:
     """Of several changes at one instant the last counts: the innermost start, else the outermost
     end. Later rows are the inner ones."""
     start, end = rows.start_ns[mine], rows.end_ns[mine]
@@ -112,10 +112,10 @@ def _timeline(rows: HostRows, mine: Rows) -> Timeline:
     counts = np.append(at[1:] != at[:-1], True)  # a start after an end
     at, row = at[counts], row[counts]
     changed = np.append(True, row[1:] != row[:-1])
-    return Timeline(at[changed], row[changed])
+    return HostTimeline(at[changed], row[changed])
 
 
-def look_up(timeline: Timeline | None, start_ns: Ints, end_ns: Ints) -> HostPieces:
+def look_up(timeline: HostTimeline | None, start_ns: Ints, end_ns: Ints) -> HostPieces:
     """The pieces of a timeline inside each of the given spans, in order; they fill the spans."""
     asked = np.arange(len(start_ns), dtype=np.int64)
     if timeline is None or not len(timeline):

@@ -12,7 +12,7 @@ from pinchpoint.analysis.limits.counter_issues import MEMORY_STALLS, SYNC_STALLS
 
 
 @dataclass(frozen=True)
-class Mark:
+class MetricMark:
     """One metric of one launch."""
 
     metric: str
@@ -23,7 +23,7 @@ class Mark:
     poor: str = ""
 
 
-def marks(examined: Examined) -> tuple[Mark, ...]:
+def marks(examined: Examined) -> tuple[MetricMark, ...]:
     """The metrics that people look at first, with marks."""
     facts, bound = examined.facts, examined.point.bound
     memory = facts.memory_percent if bound == "memory" else None
@@ -41,9 +41,9 @@ def marks(examined: Examined) -> tuple[Mark, ...]:
         _low("memory stalls", _percent(facts, MEMORY_STALLS), 30, 50),
         _low("synchronisation stalls", _percent(facts, SYNC_STALLS), 10, 20),
         _high("instructions a cycle", facts.ipc, 1.0, 0.5, unit="inst/cycle"),
-        Mark("tensor pipe", facts.tensor_percent, "%", None),
-        Mark("not selected (enough warps)", _percent(facts, ("not_selected",)), "%", None),
-        Mark("registers", facts.registers, "a thread", None),
+        MetricMark("tensor pipe", facts.tensor_percent, "%", None),
+        MetricMark("not selected (enough warps)", _percent(facts, ("not_selected",)), "%", None),
+        MetricMark("registers", facts.registers, "a thread", None),
     )
 
 
@@ -59,23 +59,23 @@ def _high(
     poor: float,
     value: float | None = None,
     unit: str = "%",
-) -> Mark:
+) -> MetricMark:
     """More is better. ``judged`` None: the value is shown without a mark."""
     shown = judged if value is None else value
     words = (f"> {good:g} {unit}", f"< {poor:g} {unit}")
     if judged is None:
-        return Mark(metric, shown, unit, None, *words)
+        return MetricMark(metric, shown, unit, None, *words)
     mark: Literal["good", "fair", "poor"] = (
         "good" if judged > good else "poor" if judged < poor else "fair"
     )
-    return Mark(metric, shown, unit, mark, *words)
+    return MetricMark(metric, shown, unit, mark, *words)
 
 
-def _low(metric: str, value: float | None, good: float, poor: float) -> Mark:
+def _low(metric: str, value: float | None, good: float, poor: float) -> MetricMark:
     words = (f"< {good:g} %", f"> {poor:g} %")
     if value is None:
-        return Mark(metric, None, "%", None, *words)
+        return MetricMark(metric, None, "%", None, *words)
     mark: Literal["good", "fair", "poor"] = (
         "good" if value < good else "poor" if value > poor else "fair"
     )
-    return Mark(metric, value, "%", mark, *words)
+    return MetricMark(metric, value, "%", mark, *words)

@@ -129,6 +129,10 @@ def _prefix(word: str) -> float:
     return 1.0
 
 
+# ------------------------------------------------------------------------------------------------
+# Profiled launches (ncu) joined with the kernels of a timeline (Kineto, nsys).
+
+
 NOT_PROFILED = -1  # no launch's number
 
 _QUALIFIER = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|\w+)::")

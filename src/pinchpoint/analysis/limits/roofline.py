@@ -14,10 +14,10 @@ import numpy as np
 from pinchpoint.analysis.limits.counter_facts import KernelFacts, kernel_facts
 from pinchpoint.analysis.limits.counters import KernelLaunch, kernel_launches
 from pinchpoint.analysis.limits.roofs import Roofs, at_clock, roofs, spec_of
-from pinchpoint.analysis.work.operator_work import NOT_KNOWN, Work, operator_work, peak_type
+from pinchpoint.analysis.work.operator_work import NOT_KNOWN, OperatorWork, operator_work, peak_type
 from pinchpoint.hardware import find_spec
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import distinct_rows
 
 Bound = Literal["memory", "compute"]
 
@@ -101,7 +101,7 @@ def operator_roofline(trace: Trace) -> Roofline:
     return Roofline(tuple(points), known, total, placed)
 
 
-def _operator_points(trace: Trace, work: Work, known: Roofs | None) -> list[Point]:
+def _operator_points(trace: Trace, work: OperatorWork, known: Roofs | None) -> list[Point]:
     host = trace.host_ops
     assert host is not None
     distinct, which = distinct_rows(

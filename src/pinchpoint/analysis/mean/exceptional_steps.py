@@ -21,7 +21,7 @@ from pinchpoint.analysis.mean.step_kinds import (
     step_kinds,
 )
 from pinchpoint.analysis.steps.steps import OUTLIER_FLOOR_RATIO, steps
-from pinchpoint.analysis.time.accounting import Part, breakdown
+from pinchpoint.analysis.time.accounting import StepPart, breakdown
 from pinchpoint.analysis.time.gaps import gaps, host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.trace import Trace, once_per_trace
@@ -57,7 +57,7 @@ class ExceptionalStep:
 
     step: int  # position in ``steps(trace)``
     excess_ns: int  # beyond a usual step of its kind
-    part: Part
+    part: StepPart
     part_ns: int
     kind: GapKind | None  # of idle or host time; None where device work grew
     place: Place
@@ -154,7 +154,7 @@ def _explained(
     )
 
 
-def _gap_kind(part: Part) -> GapKind | None:
+def _gap_kind(part: StepPart) -> GapKind | None:
     """The kind of idle or host time that a part is; operators on the host are dispatching."""
     if part.group not in ("idle", "host"):
         return None

@@ -16,7 +16,7 @@ from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS, step_kinds
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.statistics import rounded_mean
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.time.accounting import Part
+from pinchpoint.analysis.time.accounting import StepPart
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.trace import Trace, once_per_trace
 
@@ -27,7 +27,7 @@ DIFFERENT_RATIO = 0.03  # mean and typical step apart by more: what a material c
 class ExceptionalCause:
     """Exceptional steps with one cause."""
 
-    part: Part
+    part: StepPart
     kind: GapKind | None
     place: Place
     steps: tuple[ExceptionalStep, ...]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.allocator.lives import Lives
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase, Run
 from pinchpoint.analysis.memory.owners.stacks import Sign, is_python
 from pinchpoint.trace import Frame
@@ -72,7 +72,7 @@ def layers(history: History, window: tuple[int, int]) -> Layers | None:
     rows = blocks.born_within(*window)
     rows = rows[blocks.has_stack[rows]]
     rows = rows[history.signs.has(Sign.MODULE_CALL)[blocks.stack[rows]]]
-    activations = history.owners.category[rows] == Category.ACTIVATION
+    activations = history.owners.category[rows] == MemoryCategory.ACTIVATION
     kept = np.where(activations, blocks.requested[rows], 0)
     total = int(kept.sum())
     paths = {s: _path(history, s) for s in np.unique(blocks.stack[rows]).tolist()}
@@ -136,6 +136,10 @@ def _layers(history: History, line: Frame, rows: Ints, starts: list[int], end: i
     return Layers(line, len(starts), of_block, first, min(last + 1, end))
 
 
+# ------------------------------------------------------------------------------------------------
+# What activation checkpointing would save: lives of activations edited, the curve added up anew.
+
+
 MOST_PASSES = 200  # that differ, and may each be the peak
 
 
@@ -166,7 +170,7 @@ def checkpointing(history: History) -> Checkpointing | None:
     found = layers(history, window) if window else None
     if window is None or found is None:
         return None
-    kept = (found.of_block >= 0) & history.owners.is_(Category.ACTIVATION)
+    kept = (found.of_block >= 0) & history.owners.is_(MemoryCategory.ACTIVATION)
     sizes = history.blocks.requested
     per_layer = tuple(
         LayerBytes(
@@ -176,7 +180,7 @@ def checkpointing(history: History) -> Checkpointing | None:
         for number in range(found.count)
     )
     mine = (history.blocks.birth >= window[0]) & (history.blocks.birth < window[1])
-    total = int(sizes[mine & history.owners.is_(Category.ACTIVATION)].sum())
+    total = int(sizes[mine & history.owners.is_(MemoryCategory.ACTIVATION)].sum())
     peak = history.replay.peak("requested").bytes
     with_it = _edited_peak(history, found)
     return Checkpointing(
@@ -234,7 +238,7 @@ def _edited_pass(history: History, window: tuple[int, int], until: int, like: La
     change = np.zeros(until - first + 2, np.int64)
     found = layers(history, window)
     if found is not None and found.line == like.line:
-        kept = (found.of_block >= 0) & history.owners.is_(Category.ACTIVATION)
+        kept = (found.of_block >= 0) & history.owners.is_(MemoryCategory.ACTIVATION)
         dropped = kept & ~_outputs(found, kept)
         for rows, gone, again in _gaps(history, found, dropped):
             total = int(history.blocks.requested[rows].sum())
@@ -253,7 +257,7 @@ def _gaps(history: History, found: Layers, dropped: Mask) -> list[tuple[Ints, in
     again = len(history.replay)
     if backward is not None:
         later = (blocks.birth >= found.end) & (blocks.birth < backward.first)
-        later &= history.owners.is_(Category.ACTIVATION) & (blocks.death < backward.end)
+        later &= history.owners.is_(MemoryCategory.ACTIVATION) & (blocks.death < backward.end)
         again = int(blocks.death[later].max(initial=backward.first))
     out = []
     for number in reversed(range(found.count)):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.owners.owners import Category, Confidence
+from pinchpoint.analysis.memory.owners.owners import Confidence, MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase
 from pinchpoint.analysis.memory.owners.stacks import Sign
 from pinchpoint.trace import Frame
@@ -17,7 +17,7 @@ MADE_BEFORE_LOSS = 4  # blocks: the last product, its bias, a cast, a reshape
 class Holder:
     """Blocks of one category that one stack allocated."""
 
-    category: Category
+    category: MemoryCategory
     confidence: Confidence
     bytes: int
     blocks: int
@@ -38,7 +38,7 @@ class LossBlocks:
     place: Frame | None
 
 
-def largest_category(history: History, event: int) -> Category:
+def largest_category(history: History, event: int) -> MemoryCategory:
     """The category that holds most right after an event."""
     held = history.bytes_of(event)
     return max(held, key=lambda category: held[category])
@@ -58,7 +58,7 @@ def loss_blocks(history: History, event: int) -> LossBlocks | None:
     largest = int(blocks.requested[of_loss].max())
     first = max(int(np.flatnonzero(of_loss)[0]) - MADE_BEFORE_LOSS, 0)
     mine = blocks.alive(event) & in_pass & (np.arange(len(blocks)) >= first)
-    mine &= ~history.owners.is_(Category.GRADIENT, Category.WORKSPACE)
+    mine &= ~history.owners.is_(MemoryCategory.GRADIENT, MemoryCategory.WORKSPACE)
     mine &= np.isin(blocks.requested, (largest, largest // 2, largest * 2))
     if not mine.any():
         return None
@@ -94,7 +94,7 @@ def holders(history: History, event: int) -> tuple[Holder, ...]:
         which, one, phase = (int(v) for v in kinds[i])
         out.append(
             Holder(
-                category=Category(which),
+                category=MemoryCategory(which),
                 confidence=Confidence(int(sure[i])),
                 bytes=int(total[i]),
                 blocks=int(count[i]),

@@ -6,7 +6,7 @@ import numpy as np
 
 from pinchpoint.analysis.memory.growth import growth
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase, Run
 from pinchpoint.trace import Frame
 from pinchpoint.trace.arrays import Ints
@@ -59,7 +59,7 @@ def _kept(history: History, run: Run, leaking: set[int]) -> Ints:
     blocks = history.blocks
     mine = blocks.born_within(run.first, run.end)
     in_backward = np.append(history.phases.of_event, 0)[blocks.death[mine]] == Phase.BACKWARD
-    held = history.owners.is_(Category.ACTIVATION)[mine] & ~in_backward
+    held = history.owners.is_(MemoryCategory.ACTIVATION)[mine] & ~in_backward
     if held.sum() < MIN_KEPT_BLOCKS or held.mean() < GRAPH_RATIO or in_backward.any():
         return mine[:0]
     rows = mine[held]

@@ -8,7 +8,7 @@ import numpy as np
 from pinchpoint.analysis.memory.allocator.replay import curve
 from pinchpoint.analysis.memory.growth import step_of
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.trace import Trace
 
@@ -53,13 +53,13 @@ def _beginning(history: History) -> Iterator[MemoryFact]:
 
 
 def _optimizer_state(history: History) -> Iterator[MemoryFact]:
-    state = history.owners.is_(Category.OPTIMIZER_STATE) & ~history.blocks.before
+    state = history.owners.is_(MemoryCategory.OPTIMIZER_STATE) & ~history.blocks.before
     total = int(history.blocks.requested[state].sum())
     if not total or not len(history.steps):
         return
     step = step_of(history, history.blocks.birth[state])
     born = sorted({int(s) for s in step if s >= 0})
-    parameters = int(history.blocks.requested[history.owners.is_(Category.PARAMETER)].sum())
+    parameters = int(history.blocks.requested[history.owners.is_(MemoryCategory.PARAMETER)].sum())
     ratio = f", {total / parameters:.1f} × the parameters" if parameters else ""
     if born:
         where = f"step {born[0]}" if len(born) == 1 else f"steps {born[0]} to {born[-1]}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase
 from pinchpoint.trace import Frame
 from pinchpoint.trace.arrays import Ints, Mask
@@ -20,7 +20,12 @@ MATERIAL_BYTES_PER_STEP = (1 << 30) // 100_000
 MIN_STEPS = 3  # fewer do not tell growth from warm-up
 INPUT_RATIO = 0.05  # of a graph; more is kept for its own sake
 GRAPH_BLOCK_RATIO = 0.3  # a kept graph keeps most of a pass's blocks; kept results one of many
-_OWNED = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.WORKSPACE)
+_OWNED = (
+    MemoryCategory.PARAMETER,
+    MemoryCategory.BUFFER,
+    MemoryCategory.OPTIMIZER_STATE,
+    MemoryCategory.WORKSPACE,
+)
 
 
 @dataclass(frozen=True)

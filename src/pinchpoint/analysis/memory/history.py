@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.allocator.lives import Lives
-from pinchpoint.analysis.memory.allocator.replay import Replay, devices, replay
+from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay, devices, replay
 from pinchpoint.analysis.memory.allocator.segments import Range
-from pinchpoint.analysis.memory.owners.owners import Category, Owners, owners
-from pinchpoint.analysis.memory.owners.phases import Phases, Steps, phases, steps
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory, Owners, owners
+from pinchpoint.analysis.memory.owners.phases import EventSteps, Phases, phases, steps
 from pinchpoint.analysis.memory.owners.stacks import StackSigns, is_python, stack_signs
 from pinchpoint.analysis.memory.traced import HOST, traced, traced_devices, traced_replay
 from pinchpoint.trace import MemorySnapshot, Trace, once_per_trace
@@ -27,10 +27,10 @@ class History:
     """One device: its allocator replayed, its events in phases and steps, its blocks owned."""
 
     device: int
-    replay: Replay
+    replay: AllocatorReplay
     signs: StackSigns
     phases: Phases
-    steps: Steps
+    steps: EventSteps
     owners: Owners
     snapshot: MemorySnapshot
 
@@ -54,18 +54,18 @@ class History:
         """The event after which most is requested."""
         return self.replay.peak("requested").event
 
-    def bytes_of(self, event: int) -> dict[Category, int]:
+    def bytes_of(self, event: int) -> dict[MemoryCategory, int]:
         """Requested bytes of each category right after an event."""
         return self.sum_by_category(self.blocks.alive(event))
 
-    def sum_by_category(self, rows: np.ndarray) -> dict[Category, int]:
+    def sum_by_category(self, rows: np.ndarray) -> dict[MemoryCategory, int]:
         """Requested bytes of some blocks by category."""
         total = np.bincount(
             self.owners.category[rows],
             self.blocks.requested[rows],
-            minlength=len(Category) + 1,
+            minlength=len(MemoryCategory) + 1,
         )
-        return {category: int(total[category]) for category in Category}
+        return {category: int(total[category]) for category in MemoryCategory}
 
     def stack_of(self, block: int) -> int | None:
         """The stack that allocated a block, where known."""
@@ -88,7 +88,7 @@ def once_per_history(question: Callable[[History], Answer]) -> Callable[[History
 HOST_NOTICEABLE_BYTES = 64 << 20  # tensors of the host that are worth a section
 
 
-def _noticeable(done: Replay) -> bool:
+def _noticeable(done: AllocatorReplay) -> bool:
     return done.peak("requested").bytes >= HOST_NOTICEABLE_BYTES
 
 
@@ -116,7 +116,7 @@ def recorded_histories(trace: Trace) -> tuple[History, ...]:
     return tuple(h for h in histories(trace) if len(h.replay))
 
 
-def _history(done: Replay, signs: StackSigns, snapshot: MemorySnapshot) -> History:
+def _history(done: AllocatorReplay, signs: StackSigns, snapshot: MemorySnapshot) -> History:
     in_phases = phases(done, signs, snapshot)
     return History(
         device=done.device,
@@ -239,17 +239,17 @@ POINTS = 900  # of a curve: more than a screen has columns to tell apart
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline:
+class MemoryTimeline:
     """Requested bytes of each category, and reserved bytes, after chosen events: of each stretch of
     events the one where most is requested, so that every peak is kept."""
 
     event: Ints
-    by_category: dict[Category, Ints]
+    by_category: dict[MemoryCategory, Ints]
     reserved: Ints
     phase: Ints
 
 
-def timeline(history: History, points: int = POINTS) -> Timeline:
+def timeline(history: History, points: int = POINTS) -> MemoryTimeline:
     """Curves of at most ``points`` points."""
     count = len(history.replay)
     edges = np.unique(np.linspace(0, count, min(points, count) + 1).astype(np.int64))
@@ -261,13 +261,13 @@ def timeline(history: History, points: int = POINTS) -> Timeline:
         np.int64,
     )
     by_category = {}
-    for category in Category:
+    for category in MemoryCategory:
         rows = np.flatnonzero(history.owners.is_(category))
         change = np.zeros(count + 2, np.int64)
         np.add.at(change, history.blocks.birth[rows] + 1, history.blocks.requested[rows])
         np.add.at(change, history.blocks.death[rows] + 1, -history.blocks.requested[rows])
         by_category[category] = np.cumsum(change)[1:][chosen]
-    return Timeline(
+    return MemoryTimeline(
         event=chosen,
         by_category=by_category,
         reserved=history.replay.reserved[chosen],

@@ -180,6 +180,10 @@ def place(frame: Frame | None, operation: str | None = None) -> str:
     return f"{where} ({operation})" if operation and operation != frame.function else where
 
 
+# ------------------------------------------------------------------------------------------------
+# A shortage of memory in words: what happened, and what would have been enough.
+
+
 def describe(history: History, signs: Pressure) -> tuple[str, str]:
     """The shortage in a phrase, and its consequence with the smallest change that would do."""
     failure = signs.failure

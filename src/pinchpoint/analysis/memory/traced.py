@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.allocator.lives import BEFORE, Lives, chained, lives
-from pinchpoint.analysis.memory.allocator.replay import Replay, curve
+from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay, curve
 from pinchpoint.analysis.memory.owners.stacks import OPERATOR_FILE
 from pinchpoint.trace import (
     AllocatorAction,
@@ -179,7 +179,7 @@ def traced_devices(found: Traced) -> tuple[int, ...]:
     return tuple(int(d) for d in np.unique(found.snapshot.events["device"]))
 
 
-def traced_replay(found: Traced, device: int) -> Replay:
+def traced_replay(found: Traced, device: int) -> AllocatorReplay:
     """The history of one device; the totals of the trace say what was there before."""
     mine = found.snapshot.events["device"] == device
     events = found.snapshot.events.take(mine)
@@ -193,7 +193,7 @@ def traced_replay(found: Traced, device: int) -> Replay:
         blocks = _with_unknown(blocks, base, len(events))
     requested = own + base
     none = np.zeros(len(events), np.int64)
-    return Replay(
+    return AllocatorReplay(
         device=device,
         events=events,
         time_us=events["time_us"],

@@ -12,7 +12,7 @@ import numpy as np
 from pinchpoint.analysis.memory.checkpointing import checkpointing
 from pinchpoint.analysis.memory.growth import growth
 from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase, Run
 from pinchpoint.analysis.memory.waste import waste
 from pinchpoint.trace.arrays import Ints, Mask
@@ -110,9 +110,11 @@ def _curve(history: History, wanted: Mask) -> Ints:
     return np.cumsum(delta)[1 : count + 1]
 
 
-def scaled_peak(history: History, factors: Mapping[Category, float], extra_bytes: int = 0) -> int:
+def scaled_peak(
+    history: History, factors: Mapping[MemoryCategory, float], extra_bytes: int = 0
+) -> int:
     """The requested peak if blocks of some categories were larger or smaller."""
-    by_category = np.ones(max(Category) + 1)
+    by_category = np.ones(max(MemoryCategory) + 1)
     for category, factor in factors.items():
         by_category[category] = factor
     sizes = history.blocks.requested
@@ -172,7 +174,7 @@ def gradients_kept(history: History) -> Ints:
     blocks, count = history.blocks, len(history.replay)
     change = np.zeros(count + 2, np.int64)
     ends = np.array([r.end for r in history.phases.of(Phase.OPTIMIZER)], np.int64)
-    rows = np.flatnonzero(history.owners.is_(Category.GRADIENT))
+    rows = np.flatnonzero(history.owners.is_(MemoryCategory.GRADIENT))
     next_end = np.append(ends, count + 1)[np.searchsorted(ends, blocks.birth[rows], "right")]
     rows = rows[blocks.death[rows] > next_end]  # nearly always none
     runs = history.phases.runs if len(rows) else ()
@@ -208,8 +210,8 @@ def _made_again(history: History, wanted: Ints, backward: Run) -> Ints:
 
 
 def _precision(history: History) -> list[WhatIf]:
-    half = {Category.PARAMETER: 0.5, Category.GRADIENT: 0.5}
-    all_half = half | {Category.OPTIMIZER_STATE: 0.5}
+    half = {MemoryCategory.PARAMETER: 0.5, MemoryCategory.GRADIENT: 0.5}
+    all_half = half | {MemoryCategory.OPTIMIZER_STATE: 0.5}
     return [
         _answer(
             history,
@@ -232,7 +234,7 @@ def _precision(history: History) -> list[WhatIf]:
 
 def _optimizers(history: History) -> list[WhatIf]:
     def state(factor: float) -> int:
-        return scaled_peak(history, {Category.OPTIMIZER_STATE: factor})
+        return scaled_peak(history, {MemoryCategory.OPTIMIZER_STATE: factor})
 
     return [
         _answer(
@@ -263,10 +265,10 @@ def _optimizers(history: History) -> list[WhatIf]:
 
 def _sharding(history: History, ranks: int) -> list[WhatIf]:
     """ZeRO: each rank keeps its share; with stage 3 one layer is gathered at a time."""
-    one = {Category.OPTIMIZER_STATE: 1 / ranks}
-    two = one | {Category.GRADIENT: 1 / ranks}
-    three = two | {Category.PARAMETER: 1 / ranks}
-    parameters = history.blocks.requested[history.owners.is_(Category.PARAMETER)]
+    one = {MemoryCategory.OPTIMIZER_STATE: 1 / ranks}
+    two = one | {MemoryCategory.GRADIENT: 1 / ranks}
+    three = two | {MemoryCategory.PARAMETER: 1 / ranks}
+    parameters = history.blocks.requested[history.owners.is_(MemoryCategory.PARAMETER)]
     gathered = 2 * int(parameters.max(initial=0))
     return [
         _answer(
@@ -311,9 +313,9 @@ def _expandable(history: History) -> list[WhatIf]:
 
 def _scales_with_batch(history: History) -> Mask:
     owners = history.owners
-    varying = owners.is_(Category.ACTIVATION, Category.INPUT)
-    parameters = history.blocks.requested[owners.is_(Category.PARAMETER)]
+    varying = owners.is_(MemoryCategory.ACTIVATION, MemoryCategory.INPUT)
+    parameters = history.blocks.requested[owners.is_(MemoryCategory.PARAMETER)]
     as_parameter = np.isin(history.blocks.requested, parameters)
     in_pass = np.append(history.phases.of_event, 0)[history.blocks.birth] != Phase.OPTIMIZER
-    result: Mask = varying | (owners.is_(Category.TEMPORARY) & in_pass & ~as_parameter)
+    result: Mask = varying | (owners.is_(MemoryCategory.TEMPORARY) & in_pass & ~as_parameter)
     return result

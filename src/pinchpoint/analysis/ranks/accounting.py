@@ -7,15 +7,17 @@ import numpy as np
 from pinchpoint.analysis.device.collectives import collective_arguments
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS
-from pinchpoint.analysis.ranks.summary import Part
+from pinchpoint.analysis.ranks.summary import RankPart
 from pinchpoint.analysis.statistics import mean as mean_of_all
 from pinchpoint.analysis.time.accounting import Breakdown
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints
 
-WAITING = Part(id="waiting-for-ranks", label="waiting for the last rank", group="exposed")
-TRANSFER = Part(id="exposed-transfer", label="transfer between ranks, not hidden", group="exposed")
-UNSPLIT = Part(
+WAITING = RankPart(id="waiting-for-ranks", label="waiting for the last rank", group="exposed")
+TRANSFER = RankPart(
+    id="exposed-transfer", label="transfer between ranks, not hidden", group="exposed"
+)
+UNSPLIT = RankPart(
     id="between-ranks", label="between ranks: waiting or transfer", group="exposed"
 )  # where no call of one rank could be matched with one of another
 
@@ -24,7 +26,7 @@ UNSPLIT = Part(
 class Share:
     """A part of the job's step, mean over ranks and steps."""
 
-    part: Part
+    part: RankPart
     ns_per_step: int
 
 
@@ -58,7 +60,7 @@ def breakdown(job: Job) -> tuple[Share, ...]:
     return _shares((*parts, WAITING, TRANSFER), values)
 
 
-def _shares(parts: tuple[Part, ...], values: Floats) -> tuple[Share, ...]:
+def _shares(parts: tuple[RankPart, ...], values: Floats) -> tuple[Share, ...]:
     shares = zip(parts, _whole(values).tolist(), strict=True)
     kept = [Share(part, ns) for part, ns in shares if ns]
     return tuple(sorted(kept, key=lambda s: -s.ns_per_step))

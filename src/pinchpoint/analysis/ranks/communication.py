@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.device.collectives import bus_factor
 from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, meets
-from pinchpoint.analysis.ranks.own_time import Facts
+from pinchpoint.analysis.ranks.own_time import JobFacts
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
-from pinchpoint.analysis.ranks.waits import Occurrences, Rendezvous, Split, split
+from pinchpoint.analysis.ranks.waits import GroupCollectives, Rendezvous, Split, split
 from pinchpoint.trace.arrays import Floats, Ints
 from pinchpoint.trace.intervals import covered_before, flatten
 
@@ -56,7 +56,7 @@ class Communication:
 
 
 def communication(
-    source: Source, facts: Facts, matching: Matching, found: Rendezvous
+    source: Source, facts: JobFacts, matching: Matching, found: Rendezvous
 ) -> Communication:
     """All exposed time between ranks; reads every summary once."""
     shape = (len(facts.ranks), len(facts.step_numbers))
@@ -145,7 +145,7 @@ class _Alike:
     groups: set[GroupName]
 
 
-def _kinds(facts: Facts, found: Rendezvous, sums: Floats) -> tuple[KindOfCall, ...]:
+def _kinds(facts: JobFacts, found: Rendezvous, sums: Floats) -> tuple[KindOfCall, ...]:
     rows: dict[tuple[str, str, int | None, str | None, int], _Alike] = {}
     for (group, kind, size, dtype), number in found.kinds.known.items():
         ranks = group.size or len(found.members[group])
@@ -161,7 +161,7 @@ def _kinds(facts: Facts, found: Rendezvous, sums: Floats) -> tuple[KindOfCall, .
 
 
 def _row(
-    facts: Facts,
+    facts: JobFacts,
     found: Rendezvous,
     sums: Floats,
     key: tuple[str, str, int | None, str | None, int],
@@ -198,7 +198,7 @@ def _row(
     )
 
 
-def _of_kinds(calls: Occurrences, numbers: list[int]) -> tuple[NDArray[np.int32], Ints]:
+def _of_kinds(calls: GroupCollectives, numbers: list[int]) -> tuple[NDArray[np.int32], Ints]:
     mine = np.isin(calls.kind, numbers)
     return calls.ranks[mine], calls.shortest_ns[mine]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pinchpoint.analysis.ranks.clocks import Anchors, Clocks, align, anchors_a_rank
 from pinchpoint.analysis.ranks.communication import Communication, KindOfCall, communication
-from pinchpoint.analysis.ranks.late_causes import Doing, doings
+from pinchpoint.analysis.ranks.late_causes import LateCause, late_causes
 from pinchpoint.analysis.ranks.matching import (
     STEP_SHIFT,
     GroupCalls,
@@ -22,12 +22,17 @@ from pinchpoint.analysis.ranks.matching import (
     renumbered,
     step_shifts,
 )
-from pinchpoint.analysis.ranks.own_time import Facts, FactsOf, complete_steps, without_host_waiting
+from pinchpoint.analysis.ranks.own_time import (
+    FactsOf,
+    JobFacts,
+    complete_steps,
+    without_host_waiting,
+)
 from pinchpoint.analysis.ranks.rendezvous import marks, replayed_steps
 from pinchpoint.analysis.ranks.stragglers import Excess, Lateness, excess, lateness
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import NOBODY, Rendezvous, gather
-from pinchpoint.analysis.ranks.what_if import Replay, replay
+from pinchpoint.analysis.ranks.what_if import JobReplay, replay
 from pinchpoint.analysis.statistics import mean, median_of_ranks
 from pinchpoint.hardware.specs import find_spec
 from pinchpoint.trace.arrays import Floats, Ints
@@ -136,7 +141,7 @@ class Mismatch:
 
 
 @dataclass
-class Missing:
+class MissingRank:
     """Gathers what each rank misses; one rank at a time, after all calls are known."""
 
     found: dict[tuple[GroupName, int], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -166,7 +171,7 @@ def _until(summary: RankSummary, matching: Matching, calls: GroupCalls, keys: In
     return max(((int(complete[-1]) + 1) << STEP_SHIFT) - 1, int(keys.max()))
 
 
-def mismatches(missing: Missing, matching: Matching, found: Rendezvous) -> tuple[Mismatch, ...]:
+def mismatches(missing: MissingRank, matching: Matching, found: Rendezvous) -> tuple[Mismatch, ...]:
     """What does not fit, in order; the first of each group is where it began."""
     out = []
     names = {number: key for key, number in found.kinds.known.items()}
@@ -223,19 +228,23 @@ def _call(kind: tuple[GroupName, str, int | None, str | None]) -> str:
     return " ".join(str(part) for part in (verb, size and f"{size} bytes", dtype) if part)
 
 
+# ------------------------------------------------------------------------------------------------
+# The reduce: from the summaries of all ranks to one answer about the job.
+
+
 @dataclass(frozen=True)
 class LateRank:
     """What one rank (its position) did in the steps in which it held up the others."""
 
     rank: int
-    doing: tuple[Doing, ...]
+    doing: tuple[LateCause, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
     """Everything that is known about the ranks together."""
 
-    facts: Facts
+    facts: JobFacts
     clocks: Clocks
     matching: Matching
     found: Rendezvous
@@ -246,7 +255,7 @@ class Job:
     late_ranks: tuple[LateRank, ...]  # stragglers; or, where they change, those of the incidents
     buckets: tuple[Buckets, ...]
     mismatches: tuple[Mismatch, ...]
-    replay: Replay | None
+    replay: JobReplay | None
     step_shifts: Ints  # what the numbers of the steps are beyond each rank's own; empty: nothing
 
     @property
@@ -322,30 +331,30 @@ def reduce(source: Source) -> Job:
 
 def _look_again(
     source: Source,
-    facts: Facts,
+    facts: JobFacts,
     over: Excess,
     late: Lateness,
     matching: Matching,
     found: Rendezvous,
-) -> tuple[tuple[LateRank, ...], Missing]:
+) -> tuple[tuple[LateRank, ...], MissingRank]:
     """What late ranks did in the steps in which they were late, and what ranks did not call."""
     wanted = {s.rank: list(s.late) for s in late.stragglers}
     if not wanted:
         for incident in late.incidents:
             wanted.setdefault(incident.rank, []).append(incident.step)
-    explained, missing = {}, Missing()
+    explained, missing = {}, MissingRank()
     for rank, summary in enumerate(source()):
         missing.look_at(rank, summary, matching, found)
         if rank in wanted:
             same = (over.peer_of == over.peer_of[rank]) & facts.usable
             same[rank] = False
             parts = _parts_in(summary, facts, facts.step_numbers[wanted[rank]])
-            did = doings(facts, rank, summary, parts, np.flatnonzero(same))
+            did = late_causes(facts, rank, summary, parts, np.flatnonzero(same))
             explained[rank] = LateRank(rank, did)
     return tuple(explained[rank] for rank in wanted if rank in explained), missing
 
 
-def _parts_in(summary: RankSummary, facts: Facts, numbers: Ints) -> Floats:
+def _parts_in(summary: RankSummary, facts: JobFacts, numbers: Ints) -> Floats:
     """The rank's parts, mean of some steps, in the job's order of parts."""
     rows = np.isin(unpack(summary.steps.number), numbers)
     ns_of = summary.parts_by_step()[rows].mean(axis=0).tolist()
@@ -355,13 +364,13 @@ def _parts_in(summary: RankSummary, facts: Facts, numbers: Ints) -> Floats:
 
 def _replay(
     source: Source,
-    facts: Facts,
+    facts: JobFacts,
     over: Excess,
     matching: Matching,
     clocks: Clocks,
     found: Rendezvous,
     late: Lateness,
-) -> Replay | None:
+) -> JobReplay | None:
     if int((over.peer_of >= 0).sum()) < 2:  # nobody is known to have met anybody
         return None
     chosen = replayed_steps(facts, found, [i.step for i in late.incidents])

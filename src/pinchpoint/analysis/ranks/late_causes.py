@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS, Facts
+from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS, JobFacts
 from pinchpoint.analysis.ranks.summary import Cause, Kernel, RankSummary
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.trace.arrays import Floats, Ints
@@ -41,7 +41,7 @@ OTHER = "other"
 
 
 @dataclass(frozen=True)
-class Doing:
+class LateCause:
     """One reason for a rank's lateness."""
 
     subject: str  # data, sync, more work, slow device, …
@@ -51,7 +51,7 @@ class Doing:
 
 
 @dataclass(frozen=True)
-class DeviceWork:
+class PeerComparison:
     """A rank's kernels beside those of its peers; None where they cannot be compared."""
 
     kernels_ratio: float | None  # kernels a step
@@ -61,9 +61,9 @@ class DeviceWork:
     slowest: str | None  # the kernel that lost most
 
 
-def doings(
-    facts: Facts, rank: int, summary: RankSummary, late: Floats, peers: Ints
-) -> tuple[Doing, ...]:
+def late_causes(
+    facts: JobFacts, rank: int, summary: RankSummary, late: Floats, peers: Ints
+) -> tuple[LateCause, ...]:
     """Reasons, most time first. ``late`` are the rank's parts in the steps in which it was late."""
     usual = np.median(facts.parts_ns[peers], axis=0)
     more = {p.id: m for p, m in zip(facts.parts, (late - usual).tolist(), strict=True)}
@@ -73,7 +73,7 @@ def doings(
     if on_device > 0:
         work = device_work(facts, rank, summary.kernels, peers)
         subject, what = _on_device(work)
-        found.append(Doing(subject, what, round(on_device)))
+        found.append(LateCause(subject, what, round(on_device)))
     causes = summary.causes
     for part_id, part in groups.items():
         if part.group != "device" and more[part_id] > 0:
@@ -84,10 +84,10 @@ def doings(
     return tuple(d for d in found if d.ns_per_step >= enough)[:MOST_NAMED]
 
 
-def _off_device(part_id: str, label: str, ns: float, place: Cause | None) -> Doing:
+def _off_device(part_id: str, label: str, ns: float, place: Cause | None) -> LateCause:
     kind = next((k for k in GapKind if part_id.split("-", 1)[-1] == k.id.split("-", 1)[-1]), None)
     after_sync = kind == GapKind.AFTER_SYNC
-    return Doing(
+    return LateCause(
         subject=SUBJECTS.get(kind, OTHER) if kind is not None else OTHER,
         what="host work after a synchronisation" if after_sync else label.removeprefix("idle: "),
         ns_per_step=round(ns),
@@ -95,7 +95,7 @@ def _off_device(part_id: str, label: str, ns: float, place: Cause | None) -> Doi
     )
 
 
-def _on_device(work: DeviceWork) -> tuple[str, str]:
+def _on_device(work: PeerComparison) -> tuple[str, str]:
     if work.kernels_ratio is not None and _is_more(work.kernels_ratio, work):
         return MORE_WORK, f"{work.kernels_ratio:.2f} times as many kernels as its peers"
     if work.blocks_ratio is not None and _is_more(work.blocks_ratio, work):
@@ -108,13 +108,15 @@ def _on_device(work: DeviceWork) -> tuple[str, str]:
     return SLOW_KERNEL, f"kernels that are slower here, most of all {work.slowest}"
 
 
-def _is_more(ratio: float, work: DeviceWork) -> bool:
+def _is_more(ratio: float, work: PeerComparison) -> bool:
     """Whether a rank's work explains its device time better than its kernels' speed does."""
     speed = max(work.slower_ratio or 1.0, 1.0)
     return ratio >= MORE_RATIO or ratio - 1 > max(speed - 1, LEAST_MORE_RATIO - 1)
 
 
-def device_work(facts: Facts, rank: int, kernels: tuple[Kernel, ...], peers: Ints) -> DeviceWork:
+def device_work(
+    facts: JobFacts, rank: int, kernels: tuple[Kernel, ...], peers: Ints
+) -> PeerComparison:
     """Number, size and speed of the rank's kernels against the median of its peers."""
     count = _typical(facts.kernels[rank])
     counts = [c for c in (_typical(facts.kernels[p]) for p in peers.tolist()) if c]
@@ -134,14 +136,14 @@ def device_work(facts: Facts, rank: int, kernels: tuple[Kernel, ...], peers: Int
             longer = kernel.total_ns / kernel.count / max(mean, 1)
             rows.append((kernel.total_ns, longer, (kernel.blocks or np.nan) / usual, kernel.name))
     if not rows:
-        return DeviceWork(kernels_ratio, None, None, None, None)
+        return PeerComparison(kernels_ratio, None, None, None, None)
     total = np.array([row[0] for row in rows], float)
     time = np.array([row[1] for row in rows], float)
     size = np.array([row[2] for row in rows], float)
     known = ~np.isnan(size)
     alike = ~known | (np.abs(size - 1) < MORE_RATIO - 1)
     lost = total * (1 - 1 / np.maximum(time, 1e-9))
-    return DeviceWork(
+    return PeerComparison(
         kernels_ratio=kernels_ratio,
         blocks_ratio=float(np.average(size[known], weights=total[known])) if known.any() else None,
         slower_ratio=float(np.average(time[alike], weights=total[alike])) if alike.any() else None,

@@ -53,6 +53,10 @@ def _for_room_in_the_queue(trace: Trace, found: Steps, issue_end: Ints) -> tuple
     return calls["start_ns"][long] + USUAL_LAUNCH_NS, calls.end_ns[long]
 
 
+# ------------------------------------------------------------------------------------------------
+# Where a rank's device was idle, and what its host did meanwhile: the few largest reasons.
+
+
 CAUSES_KEPT = 16  # a summary is to stay small, and a reader looks at the first few
 
 

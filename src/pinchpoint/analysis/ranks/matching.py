@@ -17,7 +17,7 @@ from pinchpoint.analysis.ranks.collective_calls import PAIR
 from pinchpoint.analysis.ranks.summary import (
     UNKNOWN,
     CallKind,
-    Group,
+    ProcessGroup,
     RankSummary,
     pack,
     unpack,
@@ -55,7 +55,7 @@ class GroupName:
     by_the_host: bool = False
 
     @staticmethod
-    def of(group: Group, kind: str) -> "GroupName":
+    def of(group: ProcessGroup, kind: str) -> "GroupName":
         """The group of a call; without a name all ranks are taken to be in one."""
         host = ":" in kind
         return GroupName(

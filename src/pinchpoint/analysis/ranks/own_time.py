@@ -13,7 +13,7 @@ from typing import overload
 
 import numpy as np
 
-from pinchpoint.analysis.ranks.summary import Kernel, Part, RankSummary, unpack
+from pinchpoint.analysis.ranks.summary import Kernel, RankPart, RankSummary, unpack
 from pinchpoint.analysis.statistics import mean_of_steps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.trace.arrays import Floats, Ints, Mask
@@ -118,6 +118,10 @@ def _fitting(value: int) -> int:
     return min(max(value, _NONE + 1), -_NONE)
 
 
+# ------------------------------------------------------------------------------------------------
+# What each rank says on its own, side by side: steps, and how long each rank's own part was.
+
+
 MOST_STEPS = 100  # of the job; the last ones
 # Of ranks × steps: a dozen matrices of 8 bytes are kept, so that more ranks have fewer steps.
 MOST_CELLS = 500_000
@@ -151,7 +155,7 @@ RECORDED_PARTS = _GROWS_WITH_RECORDING | {
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
+class JobFacts:
     """All ranks; matrices have shape (ranks, steps), nan where a rank did not complete a step."""
 
     ranks: Sequence[RankFacts]
@@ -161,7 +165,7 @@ class Facts:
     host_ns: Floats  # what its host needed to issue the step
     recording_ns: Floats
     kernels: Floats
-    parts: tuple[Part, ...]
+    parts: tuple[RankPart, ...]
     parts_ns: Floats  # (ranks, parts): mean of the rank's complete steps
     kernel_samples: Mapping[int, tuple[Kernel, ...]]  # by position, of ranks that stand for all
 
@@ -199,7 +203,7 @@ class FactsOf:
     with_steps: int = 0
     numbers: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     matrices: Floats = field(default_factory=lambda: np.zeros((5, 0, 0)))
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, RankPart] = field(default_factory=dict)
     means: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     samples: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
     sample_every: int = 1
@@ -247,10 +251,10 @@ class FactsOf:
         most = min(max(MOST_CELLS // max(self.seen, 1), FEWEST_STEPS), MOST_STEPS)
         return np.array(sorted(n for n, c in count.items() if c >= least)[-most:], np.int64)
 
-    def done(self) -> Facts:
+    def done(self) -> JobFacts:
         """Everything side by side."""
         window, device, host, recording, kernels = self.matrices
-        return Facts(
+        return JobFacts(
             ranks=self.ranks,
             step_numbers=self.numbers,
             window_ns=window,
@@ -290,14 +294,14 @@ def _means(summary: RankSummary) -> dict[str, float]:
     return {part.id: ns for part, ns in zip(summary.parts, mean, strict=True)}
 
 
-HOST_WAITING = Part(
+HOST_WAITING = RankPart(
     id=GapKind.HOST_COLLECTIVE.id.replace("idle-", "host-"),
     label=GapKind.HOST_COLLECTIVE.label,
     group="host",
 )
 
 
-def without_host_waiting(facts: Facts, late_ns: Floats) -> Facts:
+def without_host_waiting(facts: JobFacts, late_ns: Floats) -> JobFacts:
     """Take waiting for other ranks out of the own time of ranks without a device.
 
     Their threads wait inside whatever they were doing, which looks like work of its own.
@@ -318,7 +322,7 @@ def without_host_waiting(facts: Facts, late_ns: Floats) -> Facts:
     return replace(facts, device_ns=facts.device_ns - waited, parts=parts, parts_ns=table)
 
 
-def _with_part(facts: Facts, part: Part) -> tuple[tuple[Part, ...], Floats]:
+def _with_part(facts: JobFacts, part: RankPart) -> tuple[tuple[RankPart, ...], Floats]:
     if any(p.id == part.id for p in facts.parts):
         return facts.parts, facts.parts_ns.copy()
     return (*facts.parts, part), np.column_stack((facts.parts_ns, np.zeros(len(facts.ranks))))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.ranks.clocks import Clocks
 from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, by_group, meets
-from pinchpoint.analysis.ranks.own_time import Facts
+from pinchpoint.analysis.ranks.own_time import JobFacts
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack, unpack_small
 from pinchpoint.analysis.ranks.waits import Rendezvous
 from pinchpoint.trace.arrays import Floats, Ints
@@ -25,15 +25,18 @@ Small = NDArray[np.int32]
 # Calls of all ranks in the replayed steps, about 120 bytes each: as many steps as make few of them,
 # and one step at any rate where that can be afforded.
 ENOUGH_MARKS, MOST_MARKS = 200_000, 2_000_000
-ENOUGH_MEETINGS, MOST_MEETINGS = 8_000, 40_000  # distinct collectives, simulated in 50 µs each
-NO_STEP = -1  # the meeting is a collective
+ENOUGH_COLLECTIVES, MOST_COLLECTIVES = (
+    8_000,
+    40_000,
+)  # distinct collectives, simulated in 50 µs each
+NO_STEP = -1  # the sync point is a collective
 
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """Arrivals and ends of steps of all ranks; arrays of one element each, by meeting.
+    """Arrivals and ends of steps of all ranks; arrays of one element each, by sync point.
 
-    A meeting is one collective, or the end of a step, where nobody waits for anybody.
+    A sync point is one collective, or the end of a step, where nobody waits for anybody.
     """
 
     rank: Small
@@ -45,10 +48,12 @@ class Marks:
     low: Small  # results that the rank had to have between its mark before and this one:
     high: Small  # positions in ``results``
     results: Small  # marks whose result is needed, by rank and time
-    edges: Ints  # of the meetings in these arrays
-    transfer_ns: Floats  # of each meeting
-    kind: Ints  # of each meeting: number in the job's table of kinds
-    ends_step: Ints  # of each meeting: position of the step that it ends; NO_STEP for a collective
+    edges: Ints  # of the sync points in these arrays
+    transfer_ns: Floats  # of each sync point
+    kind: Ints  # of each sync point: number in the job's table of kinds
+    ends_step: (
+        Ints  # of each sync point: position of the step that it ends; NO_STEP for a collective
+    )
     start_ns: Floats  # (ranks,): when each begins, on the common clock; nan if it is left out
     length_ns: Floats  # (ranks, steps): progress in each step
 
@@ -58,19 +63,21 @@ class Marks:
         return int(self.length_ns.shape[1])
 
 
-def replayed_steps(facts: Facts, found: Rendezvous, wanted: Collection[int] = ()) -> slice | None:
+def replayed_steps(
+    facts: JobFacts, found: Rendezvous, wanted: Collection[int] = ()
+) -> slice | None:
     """As many consecutive steps as can be replayed; None where even one is too much.
 
     ``wanted`` are positions of steps that matter most.
     """
     steps = len(facts.step_numbers)
     calls = sum(int(o.ranks.sum()) for o in found.groups.values())
-    meetings = sum(len(o.keys) for o in found.groups.values())
-    if not steps or not meetings:
+    collectives = sum(len(o.keys) for o in found.groups.values())
+    if not steps or not collectives:
         return None
-    each = max(calls / steps / ENOUGH_MARKS, meetings / steps / ENOUGH_MEETINGS)
+    each = max(calls / steps / ENOUGH_MARKS, collectives / steps / ENOUGH_COLLECTIVES)
     count = min(steps, int(1 / each))
-    if calls / steps <= MOST_MARKS and meetings / steps <= MOST_MEETINGS:
+    if calls / steps <= MOST_MARKS and collectives / steps <= MOST_COLLECTIVES:
         count = max(count, 1)
     if not count:
         return None
@@ -80,7 +87,7 @@ def replayed_steps(facts: Facts, found: Rendezvous, wanted: Collection[int] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class _Meetings:
+class _Collectives:
     """The collectives of all groups, numbered group after group."""
 
     first: dict[GroupName, int]
@@ -89,10 +96,10 @@ class _Meetings:
     kind: Ints
 
     @staticmethod
-    def of(found: Rendezvous) -> "_Meetings":
+    def of(found: Rendezvous) -> "_Collectives":
         sizes = [len(calls.keys) for calls in found.groups.values()]
         first = np.append(0, np.cumsum(sizes)).tolist()
-        return _Meetings(
+        return _Collectives(
             dict(zip(found.groups, first, strict=False)),
             np.concatenate([calls.end_ns for calls in found.groups.values()]),
             np.concatenate([calls.shortest_ns for calls in found.groups.values()]),
@@ -105,7 +112,7 @@ class _Columns:
     """Marks of one rank or more: its calls, then the ends of its steps."""
 
     rank: Small
-    meeting: Small  # number of the collective; below zero: the end of a step
+    sync_point: Small  # number of the collective; below zero: the end of a step
     time_ns: Ints  # on the rank's clock
     released_ns: Ints  # when the result let the rank go on; NEVER where it did not wait
     progress_ns: Floats
@@ -139,7 +146,7 @@ _NEVER = np.int64(1) << 62  # beyond any time, and sums of two still fit
 
 def marks(
     source: Source,
-    facts: Facts,
+    facts: JobFacts,
     matching: Matching,
     clocks: Clocks,
     found: Rendezvous,
@@ -154,21 +161,21 @@ def marks(
     if not any(r.device for r in facts.ranks):  # what hosts did meanwhile is not known
         return None
     numbers = facts.step_numbers[chosen]
-    meetings, n = _Meetings.of(found), len(facts.ranks)
+    collectives, n = _Collectives.of(found), len(facts.ranks)
     laid, length_of_all = _Laid(), 0
     start, length = np.full(n, np.nan), np.zeros((n, len(numbers)))
     for rank, summary in enumerate(source()):
         window = _window(summary, numbers)
         if window is None:
             continue
-        calls, number = _met(summary, matching, found, meetings, window)
+        calls, number = _met(summary, matching, found, collectives, window)
         mine, length[rank] = _columns(rank, summary, calls, number, window)
         laid.add(mine)
         length_of_all += len(mine.rank)
         begin = unpack(summary.steps.start_ns)[window[:1]]
         at_common = clocks.common(rank, begin) if clocks.aligned[rank] else begin
         start[rank] = float(at_common[0] - clocks.middle_ns)
-    return _by_meeting(laid, meetings, start, length) if length_of_all else None
+    return _by_sync_point(laid, collectives, start, length) if length_of_all else None
 
 
 def _window(summary: RankSummary, numbers: Ints) -> Ints | None:
@@ -181,9 +188,13 @@ def _window(summary: RankSummary, numbers: Ints) -> Ints | None:
 
 
 def _met(
-    summary: RankSummary, matching: Matching, found: Rendezvous, meetings: _Meetings, window: Ints
+    summary: RankSummary,
+    matching: Matching,
+    found: Rendezvous,
+    collectives: _Collectives,
+    window: Ints,
 ) -> tuple[Ints, Ints]:
-    """The rank's calls of those steps in which it met others, and the numbers of the meetings."""
+    """The rank's calls in those steps that others share, and the numbers of their collectives."""
     step = unpack_small(summary.calls.step)
     together = np.array([meets(k.kind) for k in summary.call_kinds], np.bool_)
     at, number = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -196,7 +207,7 @@ def _met(
         met = together[calls.kind] & (peers.ranks[place] > 1)
         met &= (step[calls.at] >= window[0]) & (step[calls.at] <= window[-1])
         at.append(calls.at[met])
-        number.append(place[met] + meetings.first[calls.group])
+        number.append(place[met] + collectives.first[calls.group])
     return np.concatenate(at), np.concatenate(number)
 
 
@@ -224,7 +235,7 @@ def _columns(
     group = kinds[unpack_small(summary.calls.kind)[calls]] if n else np.zeros(0, np.int64)
     columns = _Columns(
         rank=np.full(n + steps, rank),
-        meeting=np.append(number, -1 - np.arange(steps)),
+        sync_point=np.append(number, -1 - np.arange(steps)),
         time_ns=np.append(ready, step_end),
         released_ns=np.append(np.where(waits, end, _NEVER), np.full(steps, _NEVER)),
         progress_ns=np.append(progress(ready), at_edges[1:]),
@@ -235,12 +246,12 @@ def _columns(
     return columns, np.diff(at_edges)
 
 
-def _by_meeting(laid: _Laid, meetings: _Meetings, start: Floats, length: Floats) -> Marks:
-    """The marks in the order in which the meetings happened."""
-    ordered = _in_order(laid, meetings)
-    changes = np.diff(ordered.meeting) != 0
+def _by_sync_point(laid: _Laid, collectives: _Collectives, start: Floats, length: Floats) -> Marks:
+    """The marks in the order in which the sync points happened."""
+    ordered = _in_order(laid, collectives)
+    changes = np.diff(ordered.sync_point) != 0
     edges = np.append(0, np.append(np.flatnonzero(changes) + 1, len(ordered.rank)))
-    first = ordered.meeting[edges[:-1]]
+    first = ordered.sync_point[edges[:-1]]
     low, high, results = _needs(ordered)
     lanes = int(ordered.lane.max(initial=0)) + 1
     return Marks(
@@ -254,24 +265,24 @@ def _by_meeting(laid: _Laid, meetings: _Meetings, start: Floats, length: Floats)
         high=high,
         results=results,
         edges=edges,
-        transfer_ns=np.where(first < 0, 0, meetings.transfer_ns[np.maximum(first, 0)]).astype(
+        transfer_ns=np.where(first < 0, 0, collectives.transfer_ns[np.maximum(first, 0)]).astype(
             float
         ),
-        kind=np.where(first < 0, -1, meetings.kind[np.maximum(first, 0)]),
+        kind=np.where(first < 0, -1, collectives.kind[np.maximum(first, 0)]),
         ends_step=np.where(first < 0, -1 - first, NO_STEP),
         start_ns=start,
         length_ns=length,
     )
 
 
-def _in_order(laid: _Laid, meetings: _Meetings) -> _Columns:
-    """The columns by step, time of the meeting and rank; the buffers are given up meanwhile."""
+def _in_order(laid: _Laid, collectives: _Collectives) -> _Columns:
+    """The columns by step, time of the sync point and rank; the buffers are given up meanwhile."""
     columns = laid.done()
     # A step ends after everything that happens in it.
     when = np.full(len(columns.rank), _NEVER)
-    collective = columns.meeting >= 0
-    when[collective] = meetings.end_ns[columns.meeting[collective]]
-    order = _positions((columns.rank, columns.meeting, when, columns.step))
+    collective = columns.sync_point >= 0
+    when[collective] = collectives.end_ns[columns.sync_point[collective]]
+    order = _positions((columns.rank, columns.sync_point, when, columns.step))
     del columns, when, collective
     out = []
     for at, kind in enumerate(_TYPES):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.ranks.communication import Communication
-from pinchpoint.analysis.ranks.own_time import RECORDED_PARTS, Facts
+from pinchpoint.analysis.ranks.own_time import RECORDED_PARTS, JobFacts
 from pinchpoint.analysis.statistics import mean as mean_of_all
 from pinchpoint.analysis.statistics import mean_of_steps, median_of_ranks
 from pinchpoint.trace.arrays import Floats, Ints, Mask
@@ -83,7 +83,7 @@ class Lateness:
     incidents: tuple[Incident, ...]  # where it is not always the same ranks; worst first
 
 
-def excess(facts: Facts, between: Communication) -> Excess:
+def excess(facts: JobFacts, between: Communication) -> Excess:
     """Own time of each rank and step beyond the median of its peers."""
     peer_of = between.peer_of
     out, waited = np.full((2, *facts.own_ns.shape), np.nan)
@@ -111,7 +111,7 @@ def _others(values: Floats) -> Floats:
     return np.array([median_of_ranks(np.delete(values, row, axis=0)) for row in range(n)])
 
 
-def lateness(facts: Facts, over: Excess) -> Lateness:
+def lateness(facts: JobFacts, over: Excess) -> Lateness:
     """The stragglers; without such, the steps in which some rank was late."""
     sure = np.nan_to_num(over.sure_ns)
     steps = sure.shape[1]

@@ -16,9 +16,9 @@ from pinchpoint.analysis.ranks.summary import (
     UNKNOWN,
     CallKind,
     Calls,
-    Group,
     Kernel,
-    Part,
+    ProcessGroup,
+    RankPart,
     RankSummary,
     StepColumns,
     clipped,
@@ -54,7 +54,7 @@ def summarise(trace: Trace) -> RankSummary:
     summary = _identity(
         trace,
         _steps(trace, found, first),
-        parts=tuple(Part(id=p.id, label=p.label, group=p.group) for p in parts.parts),
+        parts=tuple(RankPart(id=p.id, label=p.label, group=p.group) for p in parts.parts),
         typical_step_ns=found.typical_ns,
         corrected_step_ns=corrected_step_ns(trace),
         groups=groups,
@@ -142,9 +142,11 @@ def _kernels_by_step(trace: Trace, count: int) -> Ints:
     return counted
 
 
-def _calls(trace: Trace, first: int) -> tuple[tuple[CallKind, ...], tuple[Group, ...], Calls]:
+def _calls(
+    trace: Trace, first: int
+) -> tuple[tuple[CallKind, ...], tuple[ProcessGroup, ...], Calls]:
     found = rank_calls(trace)
-    groups: dict[Group, int] = {}
+    groups: dict[ProcessGroup, int] = {}
     kinds: dict[CallKind, int] = {}
     group, kind = np.zeros((2, len(found.asked)), np.int64)
     for i, (asked, kernel) in enumerate(zip(found.asked, found.kernel, strict=True)):
@@ -185,8 +187,8 @@ def places_in_steps(group: Ints, step: Ints) -> Ints:
     return place
 
 
-def _group(asked: Arguments) -> Group:
-    return Group(
+def _group(asked: Arguments) -> ProcessGroup:
+    return ProcessGroup(
         name=clipped(asked.group, LONGEST_TEXT),
         description=clipped(asked.group_description, LONGEST_TEXT),
         ranks=clipped(asked.group_ranks, _RANKS_TEXT),

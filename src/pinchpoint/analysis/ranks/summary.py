@@ -42,11 +42,7 @@ def unpack_small(column: bytes) -> Ints:
     return np.frombuffer(column, "<i4").astype(np.int64)
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the parts."""
-
-
-class Group(_Part, frozen=True, kw_only=True):
+class ProcessGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A process group as this rank knows it; null where the recording does not say."""
 
     name: str | None = None
@@ -55,7 +51,7 @@ class Group(_Part, frozen=True, kw_only=True):
     size: int | None = None
 
 
-class CallKind(_Part, frozen=True, kw_only=True):
+class CallKind(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives of one rank that are alike."""
 
     group: int  # position in ``groups``
@@ -65,7 +61,7 @@ class CallKind(_Part, frozen=True, kw_only=True):
     kernel: str = ""  # first part of the kernel's name
 
 
-class Calls(_Part, frozen=True, kw_only=True):
+class Calls(msgspec.Struct, frozen=True, kw_only=True):
     """The rank's collectives in order of their start; columns of one length.
 
     Of more than ``MOST_CALLS`` every ``stride``-th of each group and step is kept.
@@ -83,7 +79,7 @@ class Calls(_Part, frozen=True, kw_only=True):
     in_all: int = 0  # before thinning
 
 
-class StepColumns(_Part, frozen=True, kw_only=True):
+class StepColumns(msgspec.Struct, frozen=True, kw_only=True):
     """The rank's steps; columns of one length, but ``parts_ns``: steps × parts."""
 
     how: str  # marker, inferred, none
@@ -97,15 +93,15 @@ class StepColumns(_Part, frozen=True, kw_only=True):
     parts_ns: bytes = b""
 
 
-class Part(_Part, frozen=True, kw_only=True):
-    """A part of the step's breakdown, as in ``analysis.accounting``."""
+class RankPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the step's breakdown, as in ``analysis.time.accounting``."""
 
     id: str
     label: str
     group: str
 
 
-class Cause(_Part, frozen=True, kw_only=True):
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """Idle time of the device with one reason and one place."""
 
     part: str  # id of the part it belongs to
@@ -118,7 +114,7 @@ class Cause(_Part, frozen=True, kw_only=True):
     operator: str | None = None
 
 
-class Kernel(_Part, frozen=True, kw_only=True):
+class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel with much time in the complete steps."""
 
     name: str
@@ -127,7 +123,7 @@ class Kernel(_Part, frozen=True, kw_only=True):
     blocks: float | None = None  # mean of a run: how much work it was given
 
 
-class RankSummary(_Part, frozen=True, kw_only=True):
+class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One rank. Null: the recording does not say."""
 
     schema: str = SCHEMA
@@ -143,8 +139,8 @@ class RankSummary(_Part, frozen=True, kw_only=True):
     corrected_step_ns: int | None = None  # a step without the profiler
     typical_step_ns: int | None = None
     steps: StepColumns
-    parts: tuple[Part, ...] = ()
-    groups: tuple[Group, ...] = ()
+    parts: tuple[RankPart, ...] = ()
+    groups: tuple[ProcessGroup, ...] = ()
     call_kinds: tuple[CallKind, ...] = ()
     calls: Calls = Calls()
     point_to_point: int = 0  # sends and receives whose other rank is not known, which are left out

@@ -24,7 +24,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Lane:
+class RankLane:
     """One rank (its position); times since the first rank began the step."""
 
     rank: int
@@ -34,14 +34,14 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class JobTimeline:
     """The step with most lateness."""
 
     step: int  # its number
-    lanes: tuple[Lane, ...]
+    lanes: tuple[RankLane, ...]
 
 
-def timeline(source: Source, job: Job) -> Timeline | None:
+def timeline(source: Source, job: Job) -> JobTimeline | None:
     """The lanes of the late ranks, the quickest ones and some in between; None without steps."""
     if not len(job.facts.step_numbers) or not job.facts.usable.any():
         return None
@@ -55,7 +55,7 @@ def timeline(source: Source, job: Job) -> Timeline | None:
     if not lanes:
         return None
     first = min(lane.start_ns for lane in lanes)
-    return Timeline(number, tuple(_since(lane, first) for lane in lanes))
+    return JobTimeline(number, tuple(_since(lane, first) for lane in lanes))
 
 
 def _chosen(job: Job, step: int) -> set[int]:
@@ -69,7 +69,7 @@ def _chosen(job: Job, step: int) -> set[int]:
     return set(dict.fromkeys([*late[: MOST_LANES // 2], *evenly][:MOST_LANES]))
 
 
-def _lane(rank: int, summary: RankSummary, job: Job, number: int) -> Lane | None:
+def _lane(rank: int, summary: RankSummary, job: Job, number: int) -> RankLane | None:
     steps = np.flatnonzero(unpack(summary.steps.number) == number)
     if not len(steps):
         return None
@@ -90,7 +90,7 @@ def _lane(rank: int, summary: RankSummary, job: Job, number: int) -> Lane | None
     pieces.sort(key=lambda p: p.start_ns - p.end_ns)  # the longest ones, should there be many
     kept = sorted(pieces[:MOST_PIECES], key=lambda p: p.start_ns)
     moved = [Piece(p.what, p.start_ns + shift, p.end_ns + shift) for p in kept]
-    return Lane(rank, low, high, tuple(moved))
+    return RankLane(rank, low, high, tuple(moved))
 
 
 def _pieces(what: str, start: Ints, end: Ints) -> list[Piece]:
@@ -98,6 +98,6 @@ def _pieces(what: str, start: Ints, end: Ints) -> list[Piece]:
     return [Piece(what, low, high) for low, high in pairs if high > low]
 
 
-def _since(lane: Lane, first: int) -> Lane:
+def _since(lane: RankLane, first: int) -> RankLane:
     pieces = [Piece(p.what, p.start_ns - first, p.end_ns - first) for p in lane.pieces]
-    return Lane(lane.rank, lane.start_ns - first, lane.end_ns - first, tuple(pieces))
+    return RankLane(lane.rank, lane.start_ns - first, lane.end_ns - first, tuple(pieces))

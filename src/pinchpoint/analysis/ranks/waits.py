@@ -33,7 +33,7 @@ _FAR = np.int64(1) << 62  # beyond any time, and sums of two still fit
 
 
 @dataclass
-class Occurrences:
+class GroupCollectives:
     """The collectives of one group over all its ranks; arrays of one element each, by key.
 
     Times and keys have 64 bits, the rest 32: 44 bytes a collective.
@@ -69,7 +69,7 @@ class KindTable:
 class Rendezvous:
     """All groups' collectives, gathered one rank at a time."""
 
-    groups: dict[GroupName, Occurrences] = field(default_factory=dict)
+    groups: dict[GroupName, GroupCollectives] = field(default_factory=dict)
     members: "dict[GroupName, array[int]]" = field(
         default_factory=lambda: defaultdict(lambda: array("i"))
     )
@@ -102,13 +102,13 @@ def gather(source: Source, matching: Matching, clocks: Clocks) -> Rendezvous:
     return found
 
 
-def _sorted(rank: int, keys: Ints, kind: Small, duration: Ints, ends: Ints) -> Occurrences:
+def _sorted(rank: int, keys: Ints, kind: Small, duration: Ints, ends: Ints) -> GroupCollectives:
     order = np.argsort(keys, kind="stable")
     keys, kind, duration, ends = keys[order], kind[order], duration[order], ends[order]
     first = np.diff(keys, prepend=-1) != 0  # a damaged file may repeat a number
     keys, kind, duration, ends = keys[first], kind[first], duration[first], ends[first]
     n = len(keys)
-    return Occurrences(
+    return GroupCollectives(
         keys,
         kind,
         np.ones(n, np.int32),
@@ -120,7 +120,7 @@ def _sorted(rank: int, keys: Ints, kind: Small, duration: Ints, ends: Ints) -> O
     )
 
 
-def _merged(known: Occurrences, fresh: Occurrences) -> Occurrences:
+def _merged(known: GroupCollectives, fresh: GroupCollectives) -> GroupCollectives:
     """Both together; ``fresh`` is one rank."""
     new = ~np.isin(fresh.keys, known.keys, assume_unique=True)
     if new.any():
@@ -138,13 +138,13 @@ def _merged(known: Occurrences, fresh: Occurrences) -> Occurrences:
     return known
 
 
-_COLUMNS = tuple(f.name for f in fields(Occurrences))
+_COLUMNS = tuple(f.name for f in fields(GroupCollectives))
 
 
-def _joined(known: Occurrences, fresh: Occurrences, new: Mask) -> Occurrences:
+def _joined(known: GroupCollectives, fresh: GroupCollectives, new: Mask) -> GroupCollectives:
     columns = [np.concatenate((getattr(known, c), getattr(fresh, c)[new])) for c in _COLUMNS]
     order = np.argsort(columns[0], kind="stable")
-    return Occurrences(*(c[order] for c in columns))
+    return GroupCollectives(*(c[order] for c in columns))
 
 
 @dataclass(frozen=True, eq=False)

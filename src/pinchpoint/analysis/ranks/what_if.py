@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.ranks.own_time import Facts
+from pinchpoint.analysis.ranks.own_time import JobFacts
 from pinchpoint.analysis.ranks.rendezvous import NO_STEP, Marks
 from pinchpoint.analysis.ranks.stragglers import Excess
 from pinchpoint.analysis.statistics import (
@@ -29,18 +29,18 @@ LIKE_ITSELF = -1  # no rank's number
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class JobChange:
     """What is different. None: as recorded."""
 
     length_ns: Floats | None = None  # (ranks, steps): the ranks' own progress
     like: Ints | None = None  # (ranks, steps): rank whose course a rank follows; LIKE_ITSELF
-    transfer_factor: Floats | None = None  # (meetings,)
+    transfer_factor: Floats | None = None  # (sync points,)
     hidden: bool = False  # nobody waits for a transfer as long as the next may start
 
 
-def step_ns(recorded: Marks, change: Change | None = None) -> float:
+def step_ns(recorded: Marks, change: JobChange | None = None) -> float:
     """Mean period of the replayed steps on the slowest rank, once the job has settled."""
-    run = _Run(recorded, change or Change())
+    run = _Run(recorded, change or JobChange())
     for number in range(PASSES):
         run.once(number)
     return float(np.nanmax(run.last_ns - run.before_ns)) / recorded.steps
@@ -66,9 +66,9 @@ def _follow(recorded: Marks, like: Ints, length: Floats, before: Floats, progres
 
 
 class _Run:
-    """One simulation: the state of every rank while it goes through the meetings."""
+    """One simulation: the state of every rank while it goes through the sync points."""
 
-    def __init__(self, recorded: Marks, change: Change) -> None:
+    def __init__(self, recorded: Marks, change: JobChange) -> None:
         self.recorded, self.hidden = recorded, change.hidden
         length = recorded.length_ns if change.length_ns is None else change.length_ns
         before = np.cumsum(recorded.length_ns, axis=1) - recorded.length_ns
@@ -86,7 +86,7 @@ class _Run:
         self.transfer = recorded.transfer_ns
         if change.transfer_factor is not None:
             self.transfer = self.transfer * change.transfer_factor
-        self.meeting = np.repeat(np.arange(len(recorded.edges) - 1), np.diff(recorded.edges))
+        self.sync_point = np.repeat(np.arange(len(recorded.edges) - 1), np.diff(recorded.edges))
         self.delay = recorded.start_ns.copy()
         self.lane_end = np.full(int(recorded.lane.max(initial=0)) + 1, -np.inf)
         self.before_ns = self.last_ns = self.delay
@@ -97,20 +97,20 @@ class _Run:
         shift = number * self.all_ns
         end = np.zeros(len(marks.edges) - 1)
         waits = np.add.reduceat(marks.high - marks.low, marks.edges[:-1]) > 0
-        for meeting, start in enumerate(marks.edges[:-1].tolist()):
-            mine = slice(start, marks.edges[meeting + 1])
+        for sync_point, start in enumerate(marks.edges[:-1].tolist()):
+            mine = slice(start, marks.edges[sync_point + 1])
             ranks = marks.rank[mine]
-            if waits[meeting] and not self.hidden:
+            if waits[sync_point] and not self.hidden:
                 self._wait(mine, end, shift)
             arrival = self.arrives[mine] + shift[ranks] + self.delay[ranks]
-            if marks.ends_step[meeting] == marks.steps - 1:
+            if marks.ends_step[sync_point] == marks.steps - 1:
                 self.before_ns, self.last_ns = self.last_ns, np.full(len(shift), np.nan)
                 self.last_ns[ranks] = arrival
-            if marks.ends_step[meeting] == NO_STEP:
+            if marks.ends_step[sync_point] == NO_STEP:
                 lanes = marks.lane[mine]
                 arrival = np.maximum(arrival, self.lane_end[lanes])
-                end[meeting] = float(arrival.max()) + self.transfer[meeting]
-                self.lane_end[lanes] = end[meeting]
+                end[sync_point] = float(arrival.max()) + self.transfer[sync_point]
+                self.lane_end[lanes] = end[sync_point]
 
     def _wait(self, mine: slice, end: Floats, shift: Floats) -> None:
         """Ranks go on no earlier than the results that they need are there."""
@@ -118,15 +118,15 @@ class _Run:
         first = np.cumsum(count) - count
         rows = self.recorded.results[np.repeat(low - first, count) + np.arange(count.sum())]
         ranks = self.recorded.rank[rows]
-        needed = end[self.meeting[rows]] - self.needed[rows] - shift[ranks]
+        needed = end[self.sync_point[rows]] - self.needed[rows] - shift[ranks]
         np.maximum.at(self.delay, ranks, needed)
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class JobReplay:
     """The job's steps, ready for questions. All answers are without recording cost."""
 
-    facts: Facts
+    facts: JobFacts
     over: Excess
     marks: Marks
     chosen: slice  # of the job's steps
@@ -161,7 +161,7 @@ class Replay:
             factor[self.marks.kind == kind] = of_kind
         length = _length(self.facts, self.chosen, None if own is None else own.ns)
         like = None if own is None else own.like[:, self.chosen]
-        found = step_ns(self.marks, Change(length, like, factor, hidden))
+        found = step_ns(self.marks, JobChange(length, like, factor, hidden))
         return round(self.base_ns * found / max(self.corrected_ns, 1))
 
     @property
@@ -210,6 +210,10 @@ class Replay:
                 yield members
 
 
+# ------------------------------------------------------------------------------------------------
+# What the job's step would be: without its stragglers, with a faster link, with overlap.
+
+
 @dataclass(frozen=True, eq=False)
 class Own:
     """Own time of each rank and step of the job, and whose course it follows meanwhile."""
@@ -225,7 +229,7 @@ class Own:
         self.like[ranks] = np.where(changed, models, self.like[ranks])
 
 
-def as_recorded(facts: Facts) -> Own:
+def as_recorded(facts: JobFacts) -> Own:
     """Every rank as it was, without recording cost."""
     own = facts.unrecorded_ns.copy()
     return Own(own, np.full(own.shape, LIKE_ITSELF))
@@ -240,7 +244,7 @@ def _typical(own: Floats, ranks: Ints, usual: Floats) -> Ints:
     return models
 
 
-def _length(facts: Facts, chosen: slice, own_ns: Floats | None) -> Floats:
+def _length(facts: JobFacts, chosen: slice, own_ns: Floats | None) -> Floats:
     """Progress on the device of each rank in each replayed step; 0 where it has none."""
     device = np.nan_to_num(facts.device_ns[:, chosen])
     wanted = (facts.unrecorded_ns if own_ns is None else own_ns)[:, chosen]
@@ -249,13 +253,13 @@ def _length(facts: Facts, chosen: slice, own_ns: Floats | None) -> Floats:
     return np.minimum(length, device) if own_ns is None else length
 
 
-def replay(facts: Facts, over: Excess, marks: Marks, chosen: slice) -> Replay | None:
+def replay(facts: JobFacts, over: Excess, marks: Marks, chosen: slice) -> JobReplay | None:
     """Replay the marks once unchanged and once without recording cost."""
     window = facts.window_ns[:, chosen]
     if np.isnan(window).all(axis=0).any():
         return None
     unchanged = step_ns(marks)
-    return Replay(
+    return JobReplay(
         facts,
         over,
         marks,
@@ -263,5 +267,5 @@ def replay(facts: Facts, over: Excess, marks: Marks, chosen: slice) -> Replay | 
         recorded_ns=mean(median_of_ranks(window)),
         usual_ns=mean(median_of_ranks(facts.window_ns)),
         identity_ns=unchanged,
-        corrected_ns=min(step_ns(marks, Change(_length(facts, chosen, None))), unchanged),
+        corrected_ns=min(step_ns(marks, JobChange(_length(facts, chosen, None))), unchanged),
     )

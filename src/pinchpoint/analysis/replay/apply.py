@@ -22,10 +22,9 @@ from pinchpoint.analysis.replay.changes import (
     ScaleDeviceOps,
     ScaleHostSpans,
 )
-from pinchpoint.analysis.replay.graph import Graph
+from pinchpoint.analysis.replay.graph import Graph, covered
 from pinchpoint.analysis.replay.merging import merged_ratio
 from pinchpoint.analysis.replay.recording_cost import cost_in_windows
-from pinchpoint.analysis.replay.taken import covered
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask

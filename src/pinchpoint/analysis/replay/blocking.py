@@ -88,6 +88,10 @@ def _take_turns(trace: Trace, rows: Rows, main: int, other: int, steps: int) -> 
     return changes <= max(MOST_TURNS * steps, len(pair) // FEWEST_IN_A_TURN)
 
 
+# ------------------------------------------------------------------------------------------------
+# Which calls waited for the device, for what, and how long they take without the wait.
+
+
 BLOCKED_CALL_RATIO = 8  # a launch this much longer than the median waited for a full queue
 BLOCKED_CALL_LEAST_NS = 100_000  # and at least this long
 USUAL_CALL_NS = 5_000  # of a launch, profiled, where the recording has none that did not wait

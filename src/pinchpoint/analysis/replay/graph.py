@@ -18,11 +18,63 @@ import numpy as np
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.replay.blocking import MAIN_LANE, NO_DEPENDENCY, Blocking, Nodes, lanes_of
 from pinchpoint.analysis.replay.streams import constraints, free_from, typical_launch_latency_ns
-from pinchpoint.analysis.replay.taken import HostLeft
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints, Rows
-from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
+from pinchpoint.trace.intervals import (
+    NONE,
+    Intervals,
+    covered_before,
+    flatten,
+    intersect,
+    subtract,
+    union,
+)
 from pinchpoint.trace.names import rows_named
+
+# ------------------------------------------------------------------------------------------------
+# What changes have left of a lane's recorded host time, so that none of it is taken twice.
+#
+# Findings overlap: two rules may blame the same function, and their fixes together save it once.
+
+
+def covered(spans: Intervals, start: Ints, end: Ints) -> Ints:
+    """Time of each ``[start, end)`` inside the spans."""
+    end = np.maximum(start, end)
+    inside: Ints = covered_before(spans, end) - covered_before(spans, start)
+    return inside
+
+
+@dataclass(frozen=True, eq=False)
+class HostLeft:
+    """Recorded time by the share that is left of it; what is in no piece is left whole."""
+
+    pieces: tuple[tuple[Intervals, float], ...] = ()
+
+    def covered(self, spans: Intervals, start: Ints, end: Ints) -> Ints:
+        """What is left, inside the spans, of each ``[start, end)``."""
+        total = covered(spans, start, end)
+        for piece, left in self.pieces:
+            total -= ((1 - left) * covered(intersect(spans, piece), start, end)).astype(np.int64)
+        return total
+
+    def scaled(self, spans: Intervals, factor: float) -> "HostLeft":
+        """The same after what is left in the spans was scaled."""
+        found: dict[float, Intervals] = {}
+        rest = spans
+        for piece, left in self.pieces:
+            for part, share in (
+                (intersect(piece, spans), left * factor),
+                (subtract(piece, spans), left),
+            ):
+                found[share] = union(found[share], part) if share in found else part
+            rest = subtract(rest, piece)
+        found[factor] = union(found[factor], rest) if factor in found else rest
+        return HostLeft(tuple((piece, share) for share, piece in found.items() if len(piece.start)))
+
+
+# ------------------------------------------------------------------------------------------------
+# The dependency graph that replay runs: calls in lane order, device work in stream order.
+
 
 LEAST_BATCH_WAIT_NS = 500_000  # taking a ready batch from a queue costs less, profiled
 LEAST_WAITING_RATIO = 0.03  # of all time; less is what taking large batches that are ready costs

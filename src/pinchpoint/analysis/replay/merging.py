@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.limits.roofs import spec_of
-from pinchpoint.analysis.replay.limits import best_peak_flop_per_s
+from pinchpoint.analysis.replay.least_durations import best_peak_flop_per_s
 from pinchpoint.analysis.tables.kernels import blocks_of_device_ops
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.hardware.specs import DeviceSpec

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
-from pinchpoint.analysis.replay.bound import device_ns, floored, sure_ns
 from pinchpoint.analysis.replay.changes import Change, MoveToOwnStream, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
+from pinchpoint.analysis.replay.least_step import device_ns, floored, sure_ns
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, made_of, range_ns
 from pinchpoint.analysis.replay.simulate import all_passes, simulate
 from pinchpoint.analysis.steps.steps import Steps, steps
@@ -215,7 +215,7 @@ def what_if(
     The prediction is the corrected step times the ratio of two replays, with and without the
     changes, so that what replay does not model cancels out. ``every_step`` asks for the mean of
     all steps in place of the typical one, for causes that show in some steps only. It is no shorter
-    than the work that the changes leave: :mod:`~pinchpoint.analysis.replay.bound`.
+    than the work that the changes leave: :mod:`~pinchpoint.analysis.replay.least_step`.
     """
     base, clean = replayable(trace), _clean(trace)
     if base is None or clean is None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import calibrated
-from pinchpoint.analysis.time.accounting import Breakdown, Part, breakdown
+from pinchpoint.analysis.time.accounting import Breakdown, StepPart, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
@@ -52,21 +52,21 @@ def unprofiled_breakdown(trace: Trace) -> Breakdown | None:
     return replace(recorded, ns_per_step=remaining, typical_ns=corrected) if cost == 0 else None
 
 
-def _profiler(part: Part) -> bool:
+def _profiler(part: StepPart) -> bool:
     return _kind(part) == "profiler"
 
 
-def _host_work(part: Part) -> bool:
+def _host_work(part: StepPart) -> bool:
     known = {kind.id.removeprefix("idle-") for kind in GapKind}
     operators = part.group == "host" and _kind(part) not in known
     return operators or _kind(part) in _OWN_WORK
 
 
-def _any_wait(part: Part) -> bool:
+def _any_wait(part: StepPart) -> bool:
     return part.group in ("idle", "host")
 
 
-def _kind(part: Part) -> str:
+def _kind(part: StepPart) -> str:
     return part.id.removeprefix(part.group + "-") if part.group in ("idle", "host") else ""
 
 

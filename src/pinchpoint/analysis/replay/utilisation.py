@@ -17,10 +17,9 @@ from pinchpoint.analysis.limits.roofs import Roof, roofs, spec_of
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import calibrated
 from pinchpoint.analysis.steps.steps import Steps, steps
-from pinchpoint.analysis.work.operator_work import Work, operator_work, peak_type
+from pinchpoint.analysis.work.operator_work import OperatorWork, operator_work, peak_type
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import Ints, Mask, distinct_rows
 from pinchpoint.trace.names import rows_named
 
 
@@ -142,7 +141,7 @@ def step_of(timed: Steps, times: Ints) -> Ints:
     return np.where(inside, step, len(timed))
 
 
-def _by_type(work: Work, wanted: Mask) -> dict[str, int]:
+def _by_type(work: OperatorWork, wanted: Mask) -> dict[str, int]:
     found: dict[str, int] = {}
     if not wanted.any():
         return found

@@ -20,7 +20,7 @@ from pinchpoint.trace.arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class LaunchedWork:
     """Times and kinds of launched work, in order; device operations or operators where no
     launches were recorded."""
 
@@ -32,7 +32,7 @@ class Work:
     on_device: bool
 
 
-def repeated_work(trace: Trace) -> Work:
+def repeated_work(trace: Trace) -> LaunchedWork:
     """The launches; else the device operations; else the outer operators of the main
     thread, or its outer annotations."""
     ops = trace.device_ops
@@ -59,11 +59,11 @@ def repeated_work(trace: Trace) -> Work:
     return _numbered(at[order], key[order], until[order], "launches")
 
 
-def _host_work(trace: Trace) -> Work:
+def _host_work(trace: Trace) -> LaunchedWork:
     host = trace.host_ops
     none = np.zeros(0, np.int64)
     if host is None or not len(host):
-        return Work(none, none, 0, none, "host operators", False)
+        return LaunchedWork(none, none, 0, none, "host operators", False)
     operator = host["kind"] == HostKind.OPERATOR
     unit = "host operators"
     if not operator.any():  # a recording of ranges alone
@@ -78,9 +78,13 @@ def _host_work(trace: Trace) -> Work:
 
 def _numbered(
     at_ns: Ints, key: Ints, until_ns: Ints, unit: str, *, on_device: bool = False
-) -> Work:
+) -> LaunchedWork:
     distinct, numbered = np.unique(key, return_inverse=True)
-    return Work(at_ns, numbered.astype(np.int64), len(distinct), until_ns, unit, on_device)
+    return LaunchedWork(at_ns, numbered.astype(np.int64), len(distinct), until_ns, unit, on_device)
+
+
+# ------------------------------------------------------------------------------------------------
+# Series of boundaries in time that may be those of steps.
 
 
 Times = NDArray[np.int64]
@@ -89,7 +93,7 @@ MOST_PIECES = 20_000  # more boundaries than any recording has steps
 CANDIDATES_A_KIND = 24  # judging is linear in the launches, so candidates are limited
 OPTIMIZER = "Optimizer.step"  # how torch.optim annotates what ends a training step
 LOADER = "enumerate(Data"  # how torch.utils.data annotates that a batch is fetched
-OPTIMIZERS_A_ROUND = (1, 2, 3)  # adversarial training steps two or three in turn
+OPTIMIZERS_A_ROUND = (1, 2, 3)  # that step in turn: one, two in adversarial training, three at most
 LEAST_COVERAGE = 0.5  # share of the launches, or of their time, that the pieces must hold
 
 
@@ -103,7 +107,7 @@ class Candidate:
     end_ns: Times | None  # None: up to the next start
 
 
-def candidates(trace: Trace, work: Work) -> Iterator[Candidate]:
+def candidates(trace: Trace, work: LaunchedWork) -> Iterator[Candidate]:
     """All candidates that the trace offers."""
     host = trace.host_ops
     if host is not None and len(host) and not work.on_device:
@@ -122,7 +126,9 @@ def candidates(trace: Trace, work: Work) -> Iterator[Candidate]:
     yield from _once_a_step(trace, work)
 
 
-def _optimizer_steps(names: tuple[str, ...], main: Table, work: Work) -> Iterator[Candidate]:
+def _optimizer_steps(
+    names: tuple[str, ...], main: Table, work: LaunchedWork
+) -> Iterator[Candidate]:
     """Training steps, each up to the end of the optimizer's, from the first recorded work on.
 
     Of programs that step an optimizer several times a round (two networks against each other, one
@@ -182,7 +188,7 @@ def _of_framework(names: tuple[str, ...]) -> NDArray[np.bool_]:
     return np.array([name.startswith(("<built-in", "torch/")) for name in names], np.bool_)
 
 
-def _lengthy(rows: Table, work: Work) -> Table:
+def _lengthy(rows: Table, work: LaunchedWork) -> Table:
     """Rows of functions that together take at least half of the time in which work is launched."""
     if not len(rows):
         return rows
@@ -191,7 +197,7 @@ def _lengthy(rows: Table, work: Work) -> Table:
     return rows.take(time[rows["name"]] >= needed)
 
 
-def _graphs(trace: Trace, work: Work) -> Iterator[Candidate]:
+def _graphs(trace: Trace, work: LaunchedWork) -> Iterator[Candidate]:
     calls = trace.api_calls
     if calls is None or work.on_device:
         return
@@ -200,7 +206,7 @@ def _graphs(trace: Trace, work: Work) -> Iterator[Candidate]:
         yield Candidate("graph", "graph launches", at, None)
 
 
-def _once_a_step(trace: Trace, work: Work) -> Iterator[Candidate]:
+def _once_a_step(trace: Trace, work: LaunchedWork) -> Iterator[Candidate]:
     """For every count that several kinds of work share, the boundaries at the first such kind."""
     count = np.bincount(work.key, minlength=work.kinds)
     _, first = np.unique(work.key, return_index=True)

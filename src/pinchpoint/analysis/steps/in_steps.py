@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host.launches import issued
+from pinchpoint.analysis.host.launches import issued, main_thread
+from pinchpoint.analysis.steps.module_nesting import outermost
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
@@ -40,6 +41,10 @@ def sum_per_window(
     total = np.zeros(len(start_ns) + 1, np.int64)
     np.add.at(total, window_of(times, start_ns, end_ns), 1 if values is None else values)
     return total[:-1]
+
+
+# ------------------------------------------------------------------------------------------------
+# Which rows belong to the steps that are judged, and how much that is per step.
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,3 +129,21 @@ def says_too_little(trace: Trace) -> bool:
     ):
         return False
     return host is None or not np.isin(host["kind"], _OF_THE_PROGRAM).any()
+
+
+# ------------------------------------------------------------------------------------------------
+# The phases of a step, where the ranges that a program marks are all that was recorded.
+
+
+def phases(trace: Trace) -> tuple[tuple[str, float], ...]:
+    """Name and nanoseconds a step of the outer ranges on the main thread, longest first."""
+    host = trace.host_ops
+    if host is None or not len(host):
+        return ()
+    mine = (host["kind"] == HostKind.ANNOTATION) & (host["thread"] == main_thread(trace))
+    rows = outermost(host.take(mine & rows_in_steps(trace, host)))
+    if not len(rows):
+        return ()
+    total = np.bincount(rows["name"], weights=rows["duration_ns"])
+    longest = np.argsort(-total, kind="stable")
+    return tuple((trace.names[n], per_step(trace, float(total[n]))) for n in longest if total[n])

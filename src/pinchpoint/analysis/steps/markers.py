@@ -19,9 +19,9 @@ Times = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 # Shares of the median marker's work. A stub may still hold a call or two of the program's end,
-# such as the log of the last loss; health calls a marker below a half a partial step.
+# such as the log of the last loss.
 STUB_RATIO = 0.05
-PARTIAL_RATIO = 0.5  # as health has it
+PARTIAL_RATIO = 0.5  # below a half, health calls a marker a partial step
 LONG_PAUSE_RATIO = 0.5  # of a usual marker: shorter holes between markers are the loop's own work
 
 

@@ -20,7 +20,7 @@ from pinchpoint.analysis.steps.candidates import (
     LOADER,
     MOST_PIECES,
     Candidate,
-    Work,
+    LaunchedWork,
     candidates,
     repeated_work,
 )
@@ -69,6 +69,10 @@ def accumulated_steps(trace: Trace) -> Ints | None:
         return None
     ends: Ints = host.end_ns[rows[edges[whole + 1] - 1]]
     return ends
+
+
+# ------------------------------------------------------------------------------------------------
+# Finds steps in a recording without markers, by what repeats in it.
 
 
 Times = NDArray[np.int64]
@@ -171,7 +175,7 @@ def _confidence(evidence: str, score: float) -> float:
 
 
 def _of_whole_steps(
-    trace: Trace, work: Work, best: tuple[float, Candidate] | None
+    trace: Trace, work: LaunchedWork, best: tuple[float, Candidate] | None
 ) -> tuple[float, Candidate] | None:
     """Steps of several backward passes, where what repeats most regularly is one of these."""
     ends = accumulated_steps(trace)
@@ -196,7 +200,7 @@ def _held(candidate: Candidate) -> tuple[int, int]:
     return int(lasting), -int(start[0])
 
 
-def _score(candidate: Candidate, work: Work) -> float:
+def _score(candidate: Candidate, work: LaunchedWork) -> float:
     """0 to 1: sameness of the pieces, times their coverage, times trust in the evidence."""
     start, end = candidate.start_ns, candidate.end_ns
     pieces = len(start) if end is not None else len(start) - 1
@@ -206,7 +210,7 @@ def _score(candidate: Candidate, work: Work) -> float:
     inside = (which >= 0) & (which < pieces)
     if end is not None:
         inside &= work.at_ns < end[which]
-    same = _sameness(which[inside], work.key[inside], pieces, work.kinds)
+    same = _similarity(which[inside], work.key[inside], pieces, work.kinds)
     # What the framework marks need not be alike: the first iteration tries algorithms out.
     by_framework = candidate.kind == "optimizer" or candidate.name.startswith(LOADER)
     sameness = same.of_usual if by_framework else same.of_all
@@ -225,7 +229,7 @@ def _score(candidate: Candidate, work: Work) -> float:
     return sameness * coverage * TRUST[candidate.kind] * (1 - 1 / repeats**2)
 
 
-class _Sameness(NamedTuple):
+class _Similarity(NamedTuple):
     """Mean over kinds of work of the share of pieces that have as many of it as the median piece;
     a kind that the median piece lacks counts as 0, or not at all."""
 
@@ -233,18 +237,18 @@ class _Sameness(NamedTuple):
     of_usual: float
 
 
-def _sameness(
+def _similarity(
     piece: NDArray[np.int64], key: NDArray[np.int64], pieces: int, kinds: int
-) -> _Sameness:
+) -> _Similarity:
     if not len(piece) or pieces * kinds > MOST_COUNTS:
-        return _Sameness(0.0, 0.0)
+        return _Similarity(0.0, 0.0)
     counts = np.bincount(piece * kinds + key, minlength=pieces * kinds).reshape(pieces, kinds)
     usual = np.median(counts, axis=0)
     same = (np.abs(counts - usual) <= SAME_COUNT_RATIO * usual).mean(axis=0)[usual > 0]
-    return _Sameness(float(same.sum() / kinds), float(same.mean()) if len(same) else 0.0)
+    return _Similarity(float(same.sum() / kinds), float(same.mean()) if len(same) else 0.0)
 
 
-def _last_is_whole(start: Times, work: Work) -> bool:
+def _last_is_whole(start: Times, work: LaunchedWork) -> bool:
     """Whether the piece after the last boundary has just what the usual piece has."""
     which = np.searchsorted(start, work.at_ns, "right") - 1
     inside, pieces = which >= 0, len(start)
@@ -257,7 +261,7 @@ def _last_is_whole(start: Times, work: Work) -> bool:
     return bool(np.array_equal(counts[-1], np.median(counts[:-1], axis=0)))
 
 
-def _end_of_work(start: Times, work: Work) -> Times:
+def _end_of_work(start: Times, work: LaunchedWork) -> Times:
     """When the host was done with each piece: the time from then to the next mark is no work."""
     after = np.append(start[1:], np.iinfo(np.int64).max)
     last = np.maximum(np.searchsorted(work.at_ns, after, "left") - 1, 0)
@@ -265,7 +269,7 @@ def _end_of_work(start: Times, work: Work) -> Times:
     return end
 
 
-def _spans(candidate: Candidate, work: Work, evidence: str, score: float) -> Spans:
+def _spans(candidate: Candidate, work: LaunchedWork, evidence: str, score: float) -> Spans:
     start, end = candidate.start_ns, candidate.end_ns
     open_end = end is None and not _last_is_whole(start, work)
     if end is None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.ancestry import above, depths, nearest, outermost, parents
 from pinchpoint.analysis.host.attribution import backward_nodes, forward_rows, launched_ns
-from pinchpoint.analysis.host.frames import Frame, Owner, frame_of, owners, telling_frames
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, frames_for_readers, owners
 from pinchpoint.analysis.steps.in_steps import NotRecorded
 from pinchpoint.trace import Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
@@ -28,7 +28,7 @@ from pinchpoint.trace.arrays import Ints, Mask, Rows
 class SourceRow:
     """One function. The line is where it begins."""
 
-    frame: Frame
+    frame: PythonFrame
     owner: Owner
     calls: int
     host_total_ns: int
@@ -88,7 +88,7 @@ def source_table(trace: Trace, rows: Mask | None = None) -> SourceTable | NotRec
 def _charged_functions(trace: Trace, host: Table) -> Rows:
     """The function charged with each host row: a framework's only if there is no other."""
     parent = parents(host)
-    telling = nearest(parent, telling_frames(trace))
+    telling = nearest(parent, frames_for_readers(trace))
     return np.where(telling < len(host), telling, nearest(parent, owners(trace) != 0))
 
 
@@ -111,7 +111,7 @@ def _device_times(trace: Trace, charged: Rows, kept: Mask) -> tuple[Ints, Ints, 
 def _host_self(trace: Trace, host: Table) -> Ints:
     """Time of each function without the functions of the program that it calls."""
     parent = parents(host)
-    telling = telling_frames(trace)
+    telling = frames_for_readers(trace)
     inside = np.zeros(len(host) + 1, np.int64)
     np.add.at(inside, above(parent, telling)[telling], host["duration_ns"][telling])
     # A framework's function is charged only with what runs under nobody else's.
@@ -130,6 +130,10 @@ def _row(name: str, sums: dict[str, Ints], position: int) -> SourceRow:
     frame = frame_of(name)
     assert frame is not None
     return SourceRow(frame, frame.owner, **{c: int(v[position]) for c, v in sums.items()})
+
+
+# ------------------------------------------------------------------------------------------------
+# Host calls merged by stack: what flame graphs, collapsed stacks and speedscope files show.
 
 
 NO_NODE = -1  # in ``parent``: a root

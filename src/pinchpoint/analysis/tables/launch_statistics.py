@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
-from pinchpoint.analysis.host.frames import Frame, frame_of, telling_frames
+from pinchpoint.analysis.host.frames import PythonFrame, frame_of, frames_for_readers
 from pinchpoint.analysis.statistics import Spread, spread
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Table, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
@@ -26,7 +26,7 @@ class SyncRow:
     kind: ApiKind
     name: str
     operator: str | None  # around the call
-    frame: Frame | None  # the program's function around the call
+    frame: PythonFrame | None  # the program's function around the call
     calls: int
     total_ns: int
 
@@ -170,7 +170,7 @@ def _places(trace: Trace, calls: Table, which: Rows) -> tuple[Ints, Ints]:
     names = np.append(host["name"].astype(np.int64), unknown)
     row = calls.filled("host_op", len(host))[which]
     parent = parents(host)
-    wanted = (host["kind"] == HostKind.OPERATOR, telling_frames(trace))
+    wanted = (host["kind"] == HostKind.OPERATOR, frames_for_readers(trace))
     around = (nearest(parent, mask) for mask in wanted)
     operator, frame = (names[np.append(a, len(host))[row]] for a in around)
     return operator, frame

@@ -83,6 +83,10 @@ def _inside_calls(trace: Trace, host: Table, rows: Rows) -> Mask:
     return inside
 
 
+# ------------------------------------------------------------------------------------------------
+# Where operators spend time, on the host and on the device: torch's ``key_averages`` and more.
+
+
 _OPERATORS = (HostKind.OPERATOR, HostKind.ANNOTATION, HostKind.COMPILE)
 
 

@@ -22,7 +22,7 @@ from pinchpoint.trace.arrays import Codes, Ints
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """One kind of time in a step."""
 
     id: str  # stable, kebab case
@@ -38,7 +38,7 @@ class Breakdown:
     ``(steps, parts)``) to the window of step *i*. Empty if there is no step window.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     ns_per_step: Ints
     by_step: Ints
     typical_ns: int | None
@@ -92,7 +92,7 @@ def _within(when: iv.Intervals, windows: Steps) -> Ints:
     return inside
 
 
-def _device_columns(trace: Trace, windows: Steps) -> dict[Part, Ints]:
+def _device_columns(trace: Trace, windows: Steps) -> dict[StepPart, Ints]:
     columns = {}
     for category in ORDER:
         when = device_activity(trace).exclusive.get(category)
@@ -102,20 +102,20 @@ def _device_columns(trace: Trace, windows: Steps) -> dict[Part, Ints]:
     table = np.zeros((len(windows), max(GapKind) + 1), np.int64)
     np.add.at(table, (idle.step, idle.kind), idle.duration_ns)
     for kind in GapKind:
-        columns[Part(kind.id, f"idle: {kind.label}", "idle")] = table[:, kind]
+        columns[StepPart(kind.id, f"idle: {kind.label}", "idle")] = table[:, kind]
     return columns
 
 
-def device_part(category: Category) -> Part:
+def device_part(category: Category) -> StepPart:
     """The part of a step that operations of a category make up."""
     if category == Category.COLLECTIVE:
-        return Part("exposed-communication", "communication, not overlapped", "exposed")
+        return StepPart("exposed-communication", "communication, not overlapped", "exposed")
     if category in COPIES:
-        return Part(f"exposed-{category.id}", f"{category.label}, not overlapped", "exposed")
-    return Part(category.id, category.label, "device")
+        return StepPart(f"exposed-{category.id}", f"{category.label}, not overlapped", "exposed")
+    return StepPart(category.id, category.label, "device")
 
 
-def _host_columns(trace: Trace, windows: Steps) -> dict[Part, Ints]:
+def _host_columns(trace: Trace, windows: Steps) -> dict[StepPart, Ints]:
     thread = np.full(len(windows), windows.thread, np.int64)
     did = host_did(trace, thread, windows.start_ns, windows.end_ns)
     kind = activity(trace)[did.row]
@@ -132,7 +132,7 @@ def _host_columns(trace: Trace, windows: Steps) -> dict[Part, Ints]:
     return columns
 
 
-_ELSEWHERE = Part("host-elsewhere", "operators on other threads", "host")
+_ELSEWHERE = StepPart("host-elsewhere", "operators on other threads", "host")
 _SAY_NOTHING = (GapKind.PYTHON, GapKind.WAIT, GapKind.UNRECORDED)
 
 
@@ -154,15 +154,15 @@ def _on_other_threads(trace: Trace, thread: int, did: HostPieces, kind: Codes) -
     return found
 
 
-def _host_part(position: int) -> Part:
+def _host_part(position: int) -> StepPart:
     if position <= max(GapKind):
         kind = GapKind(position)
-        return Part(kind.id.replace("idle-", "host-"), kind.label, "host")
+        return StepPart(kind.id.replace("idle-", "host-"), kind.label, "host")
     code = position - max(GapKind) - 1
     if not code:
-        return Part("host-operators", "other operators", "host")
+        return StepPart("host-operators", "other operators", "host")
     category = Category(code)
-    return Part(f"host-{category.id}", f"operators: {category.label}", "host")
+    return StepPart(f"host-{category.id}", f"operators: {category.label}", "host")
 
 
 def _operator_category(trace: Trace) -> Ints:

@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.attribution import backward_nodes
-from pinchpoint.analysis.host.launches import NOBODY, Waits, issued, main_thread, own_work, waits
+from pinchpoint.analysis.host.launches import (
+    NOBODY,
+    WaitingCalls,
+    issued,
+    main_thread,
+    own_work,
+    waits,
+)
 from pinchpoint.analysis.host.timeline import NO_ROW, HostPieces, host_rows, look_up, timelines
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import CATCHES_UP, GapKind, activity
@@ -166,7 +173,7 @@ def merged(pieces: IdlePieces) -> IdlePieces:
 # host was late for no reason of its own, count as *after the synchronisation* up to that time.
 
 
-def after_syncs(pieces: IdlePieces, found: Waits) -> IdlePieces:
+def after_syncs(pieces: IdlePieces, found: WaitingCalls) -> IdlePieces:
     """Give late time to the wait before it, first come, up to what the host lost in that wait."""
     late = np.flatnonzero(np.isin(pieces.kind, CATCHES_UP) & ~_issued_in_time(pieces))
     group = np.searchsorted(found.end_ns, pieces.start[late], "right") - 1
@@ -202,7 +209,7 @@ def _issued_in_time(pieces: IdlePieces) -> Mask:
     return first
 
 
-def _credits(found: Waits, wanted: Ints) -> tuple[Ints, Rows]:
+def _credits(found: WaitingCalls, wanted: Ints) -> tuple[Ints, Rows]:
     """For each wait the time that later gaps may claim, and whose it is.
 
     What is left of an earlier wait stays available, since a second one right after it (a
@@ -215,6 +222,10 @@ def _credits(found: Waits, wanted: Ints) -> tuple[Ints, Rows]:
         if rest > credit[i]:
             credit[i], owner[i] = rest, owner[i - 1]
     return np.array(credit, np.int64), np.array(owner, np.int64)
+
+
+# ------------------------------------------------------------------------------------------------
+# Device-idle time of the steps, cut into pieces that each have one cause.
 
 
 @dataclass(frozen=True, eq=False)

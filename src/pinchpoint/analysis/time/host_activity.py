@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import nearest
-from pinchpoint.analysis.host.code_loading import loading_calls
+from pinchpoint.analysis.host.launches import loading_calls
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
@@ -89,6 +89,10 @@ CATCHES_UP = (
     GapKind.START_LATENCY,
     GapKind.UNRECORDED,
 )
+
+
+# ------------------------------------------------------------------------------------------------
+# What kind of work a host row is, as far as it explains a late launch.
 
 
 # Rows that stand for everything inside them. Python frames are spelt "file.py(LINE): function".

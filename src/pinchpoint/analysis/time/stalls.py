@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
-from pinchpoint.analysis.host.frames import telling_frames
+from pinchpoint.analysis.host.frames import frames_for_readers
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows, look_up, timelines
 from pinchpoint.analysis.steps.in_steps import judged_steps
@@ -126,7 +126,7 @@ def busy_python_threads(trace: Trace, least_ratio: float) -> list[int]:
     host, steps = trace.host_ops, judged_steps(trace)
     if host is None or not len(steps):
         return []
-    inside = nearest(parents(host), telling_frames(trace)) < len(host)
+    inside = nearest(parents(host), frames_for_readers(trace)) < len(host)
     waits = rows_named(trace, host, lambda name: _WAITS.search(name) is not None)
     runs = np.append(inside & ~waits, False)
     window = int((steps.end_ns - steps.start_ns).sum())

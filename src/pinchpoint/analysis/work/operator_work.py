@@ -14,8 +14,7 @@ from pinchpoint.analysis.device.kernel_precision import (
 )
 from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes, parsed
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Codes, Mask, Rows
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import Codes, Mask, Rows, distinct_rows
 
 NOT_KNOWN = -1  # no cost is below 0
 _LARGEST = 2**62  # a cost beyond this is nonsense in the file
@@ -28,7 +27,7 @@ _SPELT = {
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class OperatorWork:
     """One element an operator call; ``rows`` are the calls' rows in ``host_ops``.
 
     ``flops``, ``unmasked_flops`` (causal masks ignored) and ``bytes`` are NOT_KNOWN where there
@@ -60,7 +59,7 @@ class Work:
 
 
 @once_per_trace
-def operator_work(trace: Trace) -> Work:
+def operator_work(trace: Trace) -> OperatorWork:
     """All operator calls that launched kernels themselves, by row; empty without any."""
     ops, host = trace.device_ops, trace.host_ops
     if ops is None or host is None or not len(ops) or not len(host):
@@ -78,7 +77,7 @@ def operator_work(trace: Trace) -> Work:
     formats = precision_of_device_ops(trace)
     precision = formats.precision[longest]
     flops, unmasked, size, matrix = _costs(trace, host, rows, precision)
-    return Work(
+    return OperatorWork(
         rows, flops, unmasked, size, matrix, precision, formats.matrix_units[longest],
         device_ns, first_ns, ops["device"][longest],
     )  # fmt: skip
@@ -150,9 +149,9 @@ def peak_type(precision: int, on_matrix_units: int, *, matrix: bool) -> str | No
     return Precision(precision).name.lower()
 
 
-def _nothing() -> Work:
+def _nothing() -> OperatorWork:
     none = np.zeros(0, np.int64)
     bits = np.zeros(0, np.uint8)
-    return Work(
+    return OperatorWork(
         none, none, none, none, bits.astype(bool), bits, bits, none, none, bits.astype(np.int32)
     )

@@ -12,8 +12,7 @@ from pinchpoint.analysis.host.input_arguments import Shape, input_dtypes, input_
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows, distinct_rows
 
 # ------------------------------------------------------------------------------------------------
 # What the operator behind each device operation was given: shapes, types, values, strides.
@@ -105,6 +104,10 @@ def _flat(entry: Shape | tuple[Shape, ...] | None) -> Shape | None:
     if not entry or isinstance(entry[0], tuple):
         return None
     return entry
+
+
+# ------------------------------------------------------------------------------------------------
+# Runs of large elementwise kernels on tensors of one size, with nothing else between them.
 
 
 LARGE_BYTES = 8 << 20  # moved by one kernel: 3 µs of an H100; less is a matter of latency

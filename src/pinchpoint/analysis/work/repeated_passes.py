@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Rows
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import Rows, distinct_rows
 
 
 @dataclass(frozen=True, eq=False)

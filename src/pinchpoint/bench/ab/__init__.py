@@ -13,7 +13,7 @@ from pinchpoint.bench.ab.result import (
     log_ratios,
     result_of,
 )
-from pinchpoint.bench.folders import Session
+from pinchpoint.bench.folders import BenchSession
 from pinchpoint.bench.measures import MEASURES, Measure, default_gates
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, with_seed_of
@@ -67,7 +67,7 @@ class AbPlan:
 
 
 def run_ab(
-    plan: AbPlan, session: Session, notice: Notice, *, warnings: Sequence[str] = ()
+    plan: AbPlan, session: BenchSession, notice: Notice, *, warnings: Sequence[str] = ()
 ) -> AbResult:
     """Measure until the rule decides or the cap is reached.
 
@@ -125,7 +125,7 @@ def _disturbed(pairs: Sequence[Pair], look: int) -> bool:
     return len(pairs) >= look and bad > EXCLUDED_LIMIT * len(pairs)
 
 
-def _warm_up(arm: Arm, plan: AbPlan, session: Session, notice: Notice) -> None:
+def _warm_up(arm: Arm, plan: AbPlan, session: BenchSession, notice: Notice) -> None:
     """Runs that fill caches, and prove that the command works before time is spent on it."""
     for i in range(plan.warmup_runs):
         notice(f"warm-up run of {arm.name}")
@@ -135,7 +135,7 @@ def _warm_up(arm: Arm, plan: AbPlan, session: Session, notice: Notice) -> None:
         plan.gates(run)
 
 
-def _measure_pair(pair: int, plan: AbPlan, session: Session, notice: Notice) -> Pair:
+def _measure_pair(pair: int, plan: AbPlan, session: BenchSession, notice: Notice) -> Pair:
     done: dict[str, RunMetrics] = {}
     options = with_seed_of(
         plan.options, pair

@@ -101,6 +101,10 @@ def levels(entry: Entry, candidate: float | None = None) -> tuple[ChangePoint, .
     return change_points(np.array([*values, *([candidate] if candidate else [])]))
 
 
+# ------------------------------------------------------------------------------------------------
+# The regression gate: screen by history, confirm by A against B, say what was decided.
+
+
 SCHEMA = "bench.check/1"
 EXIT_CODES = {"pass": 0, "warned": 0, "regressed": 1, "inconclusive": 4}
 

@@ -111,6 +111,10 @@ def sizes(operation: Operation, factor: int = 4) -> list[int]:
     return found
 
 
+# ------------------------------------------------------------------------------------------------
+# Measures the curves, and looks closer where they cross.
+
+
 SCHEMA = "bench.crossover/1"
 
 RULE = StoppingRule(

@@ -109,6 +109,10 @@ def learned(experiments: Sequence[Experiment]) -> dict[str, list[dict[str, Any]]
     return table
 
 
+# ------------------------------------------------------------------------------------------------
+# One experiment: the program with a knob turned against the program as it is.
+
+
 _OUTCOMES = {"regressed": "gain", "pass": "no gain", "inconclusive": "cannot tell"}
 
 

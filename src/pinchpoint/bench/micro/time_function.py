@@ -15,7 +15,7 @@ from pinchpoint.hardware.specs import DeviceSpec, find_spec
 
 
 @dataclass(frozen=True)
-class Work:
+class CallWork:
     """What one call does at least; None where nobody counted."""
 
     flop: float | None
@@ -60,7 +60,7 @@ def time_function(
     begin = perf_counter_ns()
     place.finish(result)
     first_ns += perf_counter_ns() - begin
-    work = Work(
+    work = CallWork(
         counted_flop(call) if flop is None else flop,
         least_bytes(arrays, result) if moved_bytes is None else moved_bytes,
     )
@@ -79,7 +79,7 @@ def _measured(
     first_ns: float,
     rule: StoppingRule,
     cold: bool,
-    work: Work,
+    work: CallWork,
 ) -> Timing:
     warm = warm_up(place, call)
     before = _compilations()

@@ -65,6 +65,10 @@ class StoppingRule:
         return count >= self.most_samples or (late and count >= FLOOR)
 
 
+# ------------------------------------------------------------------------------------------------
+# The result of timing one function.
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Times of one call, one sample a block of ``calls`` calls; nanoseconds.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.metrics import Steps, Summary, Throughput, WarmUpInfo
+from pinchpoint.bench.metrics import Summary, Throughput, TimedSteps, WarmUpInfo
 from pinchpoint.bench.run.step_files import StepSeries
 from pinchpoint.bench.run.telemetry import Window
 from pinchpoint.bench.statistics.intervals import (
@@ -38,7 +38,7 @@ class TimedPart:
     """The steps after the warm-up, summed up."""
 
     step_ms: NDArray[np.float64]
-    steps: Steps
+    steps: TimedSteps
     throughput: Throughput
     warmup: WarmUpInfo
     window: Window
@@ -56,7 +56,7 @@ def timed_part(series: StepSeries, rules: TimingRules) -> TimedPart | None:
         return None
     summary, reasons = summarize_steps(kept)
     window_s = float(kept.sum()) / 1e3
-    steps = Steps(
+    steps = TimedSteps(
         count=len(kept),
         unit="ms",
         clock=series.clock,

@@ -20,10 +20,12 @@ from pinchpoint.bench.serve.load import Load, Prompt, Request, body, cycled, run
 # ------------------------------------------------------------------------------------------------
 # From requests to TTFT, TPOT, ITL, end-to-end latency, and goodput.
 #
-# - TTFT: from the intended send to the first text. - TPOT: (end - first text) / (tokens - 1), one
-# value a request. - ITL: gaps between chunks, pooled over requests. With speculative decoding or
-# chunked streaming a chunk has several tokens, and ITL is not TPOT; both are given. - e2e: from
-# the intended send to the last text. - goodput: requests a second that meet every objective.
+# - TTFT: from the intended send to the first text.
+# - TPOT: (end - first text) / (tokens - 1), one value a request.
+# - ITL: gaps between chunks, pooled over requests. With speculative decoding or chunked streaming
+#   a chunk has several tokens, and ITL is not TPOT; both are given.
+# - e2e: from the intended send to the last text.
+# - goodput: requests a second that meet every objective.
 
 
 Values = NDArray[np.float64]
@@ -116,6 +118,10 @@ def _window_s(requests: Sequence[Request]) -> float:
 def _meets(r: Request, objectives_ms: Mapping[str, float]) -> bool:
     measured = {"ttft": _ttft_ms(r), "e2e": _e2e_ms(r), "tpot": _tpot_ms(r) or 0.0}
     return all(measured[kind] <= limit for kind, limit in objectives_ms.items())
+
+
+# ------------------------------------------------------------------------------------------------
+# One run of load as ``metrics.json``.
 
 
 LATE_LIMIT_MS = 50.0  # the generator itself was late: its own load is measured

@@ -36,7 +36,7 @@ class TorchWindow:
 
         The first use stalls the program: one or two seconds, on a busy H100 machine up to seven.
         """
-        _nobody_else_records()
+        _refuse_second_profiler()
         OWN.building = True
         USED.set()
         try:
@@ -50,7 +50,7 @@ class TorchWindow:
         """Begin: the profiler warms up until the first ``step``. Raises RuntimeError."""
         torch_profiler = sys.modules["torch.profiler"]
         action = torch_profiler.ProfilerAction
-        _nobody_else_records()
+        _refuse_second_profiler()
         settings = self._settings
         OWN.building = True
         try:
@@ -94,7 +94,7 @@ class TorchWindow:
         return Recording(file, problem, self._start_unix_ns or end_ns, end_ns, steps)
 
 
-def _nobody_else_records() -> None:
+def _refuse_second_profiler() -> None:
     if sys.modules["torch"].autograd._profiler_enabled():
         raise RuntimeError("another profiler is recording, and only one can at a time")
 

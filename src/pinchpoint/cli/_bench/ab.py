@@ -248,7 +248,7 @@ def calibrate(
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.measures import MEASURES
     from pinchpoint.bench.run import Arm
-    from pinchpoint.report.pages import calibration as calibration_page
+    from pinchpoint.report.pages.ab import calibration_page
 
     if not command:
         raise UsageError("which command?", hint="pinchpoint bench calibrate -- python train.py")
@@ -263,5 +263,5 @@ def calibrate(
         result = measure_arms(session, arms, deciding, measuring, stop_early=False)
         done = calibration(result, MEASURES | measuring.custom(), utc_now())
         wrote(session.finish(done))
-    present(done, calibration_page.page(done), showing)
+    present(done, calibration_page(done), showing)
     return 0

@@ -14,14 +14,14 @@ from typing import Any
 from pinchpoint.errors import MissingExtra, UsageError
 from pinchpoint.hardware.ceilings import Ceilings, Measurement, Refused
 from pinchpoint.hardware.measure import products, streams, transfers
-from pinchpoint.hardware.measure.clocks import Clocks
+from pinchpoint.hardware.measure.clocks import ClockRates
 from pinchpoint.hardware.measure.limits import sift
 from pinchpoint.hardware.measure.timing import Machine
 from pinchpoint.hardware.specs import DeviceSpec, derived_spec, find_spec
 
 Progress = Callable[[str], None]
 
-SUSTAINED_S = 8.0
+SUSTAINED_S = 8.0  # the last third counts: until then heat and power control settle
 
 
 def measure(
@@ -39,7 +39,7 @@ def measure(
     machine = Machine(_torch(), device)
     _check(machine, dtypes)
     began = time.monotonic()
-    clocks = Clocks(_bus_id(machine))
+    clocks = ClockRates(_bus_id(machine))
     found: list[Measurement] = []
     skipped: list[Refused] = []
     for measured in _memory(machine, clocks, progress):
@@ -70,7 +70,7 @@ def measure(
     )
 
 
-def _memory(machine: Machine, clocks: Clocks, progress: Progress) -> Iterator[Measurement]:
+def _memory(machine: Machine, clocks: ClockRates, progress: Progress) -> Iterator[Measurement]:
     progress("memory bandwidth")
     yield from streams.bandwidths(machine, clocks)
     if machine.on_gpu:
@@ -142,7 +142,7 @@ def _bus_id(machine: Machine) -> str | None:
     return f"{facts.pci_domain_id:08X}:{facts.pci_bus_id:02X}:{facts.pci_device_id:02X}.0"
 
 
-def _spec(machine: Machine, clocks: Clocks) -> DeviceSpec | None:
+def _spec(machine: Machine, clocks: ClockRates) -> DeviceSpec | None:
     if not machine.on_gpu:
         return None
     if (spec := find_spec(device_name(machine))) is not None:
@@ -157,7 +157,7 @@ def _spec(machine: Machine, clocks: Clocks) -> DeviceSpec | None:
     return derived_spec(device_name(machine), capability, facts.multi_processor_count, clock)
 
 
-def _fingerprint(machine: Machine, clocks: Clocks) -> dict[str, Any]:
+def _fingerprint(machine: Machine, clocks: ClockRates) -> dict[str, Any]:
     """What the figures depend on; another driver or power limit makes another fingerprint."""
     torch = machine.torch
     runtime = torch.version.cuda or torch.version.hip if machine.on_gpu else None

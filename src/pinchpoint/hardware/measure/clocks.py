@@ -21,7 +21,7 @@ class State:
     throttled: tuple[str, ...] = ()
 
 
-class Clocks:
+class ClockRates:
     """One NVIDIA device as NVML sees it; without NVML every answer is empty.
 
     ``seen`` is the state at the last ``watch``, which is meant to be called while work runs.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinchpoint.hardware.ceilings import Measurement
-from pinchpoint.hardware.measure.clocks import Clocks
+from pinchpoint.hardware.measure.clocks import ClockRates
 from pinchpoint.hardware.measure.timing import Machine, Timed
 
 Shape = tuple[int, int, int]  # m, n, k
@@ -20,6 +20,7 @@ SHAPES: tuple[Shape, ...] = (
     (8192, 14336, 4096), (8192, 4096, 14336), (16384, 8192, 8192), (8192, 28672, 8192),
     (4096, 12288, 4096), (6144, 6144, 12288),
 )  # fmt: skip
+# The largest takes 7 GFLOP: a fifth of a second at 36 GFLOP/s, which is LONGEST_CALL_S.
 CPU_SHAPES: tuple[Shape, ...] = ((512, 512, 512), (1024, 1024, 1024), (1536, 1536, 1536))
 
 GPU_DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp8", "int8", "fp64")
@@ -27,8 +28,9 @@ CPU_DTYPES = ("fp32", "bf16")
 
 LONGEST_CALL_S = {"cuda": 0.015, "cpu": 0.2}  # longer products gain nothing and take time
 _MEMORY_SHARE = 0.25  # of free memory, for operands and result
+# Tells which other shapes would take too long.
 _PROBE: Shape = (4096, 4096, 4096)
-_CPU_PROBE: Shape = (512, 512, 512)
+_CPU_PROBE: Shape = (512, 512, 512)  # the same for a CPU
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def _bytes(*tensors: Any) -> int:
 
 
 def best_product(
-    machine: Machine, clocks: Clocks, dtype: str, shapes: tuple[Shape, ...] | None = None
+    machine: Machine, clocks: ClockRates, dtype: str, shapes: tuple[Shape, ...] | None = None
 ) -> tuple[Measurement, Shape]:
     """The burst rate of the best shape. Raises NotSupported where there is no such product."""
     with _precision(machine, dtype):
@@ -102,7 +104,7 @@ def _precision(machine: Machine, dtype: str) -> Iterator[None]:
 
 
 def _rates(
-    machine: Machine, clocks: Clocks, dtype: str, shapes: tuple[Shape, ...] | None
+    machine: Machine, clocks: ClockRates, dtype: str, shapes: tuple[Shape, ...] | None
 ) -> Iterator[tuple[Measurement, Shape]]:
     probe = _PROBE if machine.on_gpu else _CPU_PROBE
     try:
@@ -129,7 +131,7 @@ def _rates(
 
 
 def sustained_product(
-    machine: Machine, clocks: Clocks, dtype: str, shape: Shape, seconds: float
+    machine: Machine, clocks: ClockRates, dtype: str, shape: Shape, seconds: float
 ) -> Measurement:
     """The rate of a shape after it has run for a while."""
     with _precision(machine, dtype):

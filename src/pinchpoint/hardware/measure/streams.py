@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from pinchpoint.hardware.ceilings import Measurement
-from pinchpoint.hardware.measure.clocks import Clocks
+from pinchpoint.hardware.measure.clocks import ClockRates
 from pinchpoint.hardware.measure.timing import Machine
 
 _L2_TIMES = 4  # an array is at least this many times L2
-_GPU_ARRAY_BYTES = 1 << 30
-_CPU_ARRAY_BYTES = 1 << 27
+_GPU_ARRAY_BYTES = 1 << 30  # many times any L2; a copy takes about a millisecond
+_CPU_ARRAY_BYTES = 1 << 27  # larger than most last-level caches
 _MEMORY_SHARE = 0.2  # of free memory, for each of three arrays
-_SAMPLES = 20
+_SAMPLES = 20  # the best counts; together less than a second
 
 
-def bandwidths(machine: Machine, clocks: Clocks) -> Iterator[Measurement]:
+def bandwidths(machine: Machine, clocks: ClockRates) -> Iterator[Measurement]:
     """Bytes/s of copy (read + write), triad (two reads + write) and read (a sum)."""
     torch = machine.torch
     count = _array_bytes(machine) // 4

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
-from pinchpoint.importers.kineto.reading.document import Frame, close_events, open_events
+from pinchpoint.importers.kineto.reading.document import DocumentFrame, close_events, open_events
 from pinchpoint.importers.kineto.reading.lenient import Boundless
 from pinchpoint.importers.kineto.reading.scanner import (
     ScannerName,
@@ -21,7 +21,9 @@ from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.importers.open import Progress
 from pinchpoint.trace import Trace
 
-__all__ = ["FORMAT", "claims", "read", "read_arguments"]
+__all__ = ["FILES", "FORMAT", "claims", "read", "read_arguments"]
+
+FILES = (".json .json.gz .trace", "torch.profiler, Kineto, jax.profiler (.trace.json.gz)")
 
 _SIGNS = (
     b'"traceEvents"',
@@ -51,7 +53,7 @@ def read(path: Path, progress: Progress | None = None, scanner: ScannerName | No
     ``scanner`` forces one of the two readers, which give the same trace.
     """
     scanner = scanner or available()
-    frame = Frame()
+    frame = DocumentFrame()
     try:
         with Text(path, progress) as text:
             rest = open_events(text, frame)

@@ -15,10 +15,10 @@ from pinchpoint.importers.kineto.compiled import (
     written_by_xla,
 )
 from pinchpoint.importers.kineto.device import device_tables
-from pinchpoint.importers.kineto.health import Recording, recording_facts
+from pinchpoint.importers.kineto.health import ScannedRecording, recording_facts
 from pinchpoint.importers.kineto.host import Sources, host_tables
 from pinchpoint.importers.kineto.pairs import join_pairs
-from pinchpoint.importers.kineto.reading.document import Frame
+from pinchpoint.importers.kineto.reading.document import DocumentFrame
 from pinchpoint.importers.kineto.reading.fields import ABSENT, NULL, PLACE, Lane
 from pinchpoint.importers.kineto.reading.rare import counter_table, kernel_counter_table, read_rare
 from pinchpoint.importers.kineto.reading.scan import Scanned
@@ -173,11 +173,15 @@ def _synchronisations(sources: Sources) -> dict[str, Array]:
     }
 
 
+# ------------------------------------------------------------------------------------------------
+# From scanned columns and the frame to a Trace.
+
+
 FORMAT = "kineto"
 UNNAMED = "unnamed"  # events without a name; the first of the trace's names
 
 
-def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -> Trace:
+def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: ScannerName) -> Trace:
     """Build every table."""
     rank, world_size = facts.rank_and_size(frame.members)
     columns = Columns(scanned)
@@ -196,7 +200,7 @@ def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -
     flows = flow_table(sources)
     allocations = allocation_table(sources)
     has_device_side = len(device_ops) > 0 or len(api_calls) > 0
-    found = Recording(
+    found = ScannedRecording(
         frame=frame,
         scanned=scanned,
         columns=columns,

@@ -44,6 +44,10 @@ def reordered(values: Array, order: Array | None) -> Array:
     return values if order is None else values[order]
 
 
+# ------------------------------------------------------------------------------------------------
+# Time zero, and the rows of each lane in order of time.
+
+
 # Kineto writes times that lie before its base time as 0. Other times of such a file are weeks
 # after the base; a recording is never this long.
 CLAMPED_GAP_NS = 3600 * 10**9

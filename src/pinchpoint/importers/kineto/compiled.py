@@ -77,6 +77,10 @@ def version_of_torch(frame: dict[str, Any]) -> str | None:
     return version if isinstance(version, str) else None
 
 
+# ------------------------------------------------------------------------------------------------
+# JAX's and TensorFlow's Chrome traces: what the arguments of their events say.
+
+
 FORMAT = "xplane json"
 _HOST_PROCESS = "/host:CPU"
 _LONGEST_NUMBER = 18  # digits; more may not fit into 64 bits

@@ -94,6 +94,10 @@ def rows_by_external_id(external: Array, start: Array, host_ops: Table) -> Array
     return found
 
 
+# ------------------------------------------------------------------------------------------------
+# The tables of the device side: operations, annotations seen there, and their launches.
+
+
 # Arguments of every kernel; what else a collective's kernel has is about the collective.
 _KERNEL_ARGUMENTS = frozenset(
     (

@@ -32,7 +32,7 @@ _WORDS = {
     "A": MemoryKind.ARRAY,
     "P": MemoryKind.DEVICE,
 }
-UNKNOWN_MEMORY = 0
+UNKNOWN_MEMORY = 0  # MemoryKind of letters not listed above
 NOT_AN_OPERATION = 0  # waits and records of events, annotations
 
 

@@ -10,7 +10,7 @@ from pinchpoint.importers._captures import in_capture
 from pinchpoint.importers.health import Fact
 from pinchpoint.importers.kineto.clock import Clock
 from pinchpoint.importers.kineto.columns import Columns
-from pinchpoint.importers.kineto.reading.document import Frame
+from pinchpoint.importers.kineto.reading.document import DocumentFrame
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.importers.kineto.reading.scan import Scanned
 from pinchpoint.trace import ApiKind, Device, DeviceKind, HostKind, Names, Table
@@ -22,7 +22,7 @@ OVERHEAD_RATIO = 0.01  # of the recording: below this, nobody needs to know
 PARTIAL_STEP_RATIO = 0.5  # of the median launches of a step
 WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
 CLOCK_SLACK_NS = 10_000  # CUPTI converts device clocks to within a few microseconds
-MANY_BEFORE_LAUNCH_RATIO = 0.01
+MANY_BEFORE_LAUNCH_RATIO = 0.01  # of the operations: fewer are the clock's
 AFTER_WINDOW_NS = 10**9  # buffers are flushed and kernels end within a second
 ENCLOSED_OPERATIONS = 10  # on its own stream, inside one operation: that one is malformed
 LONGEST_RATIO = 2  # of the recording: no operation lasts longer than it was recorded
@@ -34,10 +34,10 @@ _STOPPED_EARLY = re.compile(r"CUPTI stopped early\? = [1-9]")
 
 
 @dataclass
-class Recording:
+class ScannedRecording:
     """What health looks at."""
 
-    frame: Frame
+    frame: DocumentFrame
     scanned: Scanned
     columns: Columns
     unpaired: int
@@ -67,13 +67,13 @@ class Recording:
         return min(int(t["start_ns"][0]) for t in tables), max(int(t.end_ns.max()) for t in tables)
 
 
-def recording_facts(recording: Recording) -> list[Fact]:
+def recording_facts(recording: ScannedRecording) -> list[Fact]:
     """Every fact that the recording shows."""
     parts = (_text, _times, _activity, _links, _streams, _host, _steps, _cut_steps, _metadata)
     return [fact for part in parts for fact in part(recording)]
 
 
-def _text(recording: Recording) -> Iterator[Fact]:
+def _text(recording: ScannedRecording) -> Iterator[Fact]:
     scanned = recording.scanned
     if _is_cut(recording):
         why = recording.damage or "the list of events does not end"
@@ -92,11 +92,11 @@ def _text(recording: Recording) -> Iterator[Fact]:
         yield Fact("pairs-unmatched", recording.unpaired)
 
 
-def _is_cut(recording: Recording) -> bool:
+def _is_cut(recording: ScannedRecording) -> bool:
     return bool(recording.damage) or not recording.scanned.ended
 
 
-def _times(recording: Recording) -> Iterator[Fact]:
+def _times(recording: ScannedRecording) -> Iterator[Fact]:
     for fact, count in (
         ("times-missing", recording.columns.untimed),
         ("starts-lost", recording.clock.clamped),
@@ -116,7 +116,7 @@ def _times(recording: Recording) -> Iterator[Fact]:
             yield Fact("after-window", late, time_ns=limit)
 
 
-def _activity(recording: Recording) -> Iterator[Fact]:
+def _activity(recording: ScannedRecording) -> Iterator[Fact]:
     calls, operations = recording.api_calls, recording.device_ops
     if len(operations):
         if not len(recording.host_ops):
@@ -131,7 +131,7 @@ def _activity(recording: Recording) -> Iterator[Fact]:
         yield Fact("cpu-only")
 
 
-def _links(recording: Recording) -> Iterator[Fact]:
+def _links(recording: ScannedRecording) -> Iterator[Fact]:
     calls, operations = recording.api_calls, recording.device_ops
     if not len(operations):
         return
@@ -166,7 +166,7 @@ def _without_correlations(operations: Table, calls: Table) -> bool:
     return bool(alike or without.mean() > MOST_LOST_RATIO)
 
 
-def _lost_launches(recording: Recording, launched: Array) -> Iterator[Fact]:
+def _lost_launches(recording: ScannedRecording, launched: Array) -> Iterator[Fact]:
     calls, operations = recording.api_calls, recording.device_ops
     if _is_mtia(recording):  # its launches are not all on the device's list
         return
@@ -188,17 +188,17 @@ def _lost_launches(recording: Recording, launched: Array) -> Iterator[Fact]:
     )
 
 
-def _is_mtia(recording: Recording) -> bool:
+def _is_mtia(recording: ScannedRecording) -> bool:
     return any(device.vendor == "meta" for device in recording.devices)
 
 
-def _streams(recording: Recording) -> Iterator[Fact]:
+def _streams(recording: ScannedRecording) -> Iterator[Fact]:
     operations = recording.device_ops
     if len(operations) < 2 or _is_mtia(recording):
         return
-    spoken = recording.rare.recording_ns
+    stated = recording.rare.recording_ns
     longest = int(operations["duration_ns"].argmax())
-    if spoken and operations["duration_ns"][longest] > LONGEST_RATIO * (spoken[1] - spoken[0]):
+    if stated and operations["duration_ns"][longest] > LONGEST_RATIO * (stated[1] - stated[0]):
         yield Fact("duration-absurd", time_ns=int(operations["start_ns"][longest]))
         return
     order = np.lexsort((operations["stream"], operations["device"]))  # stable: by time within
@@ -210,10 +210,10 @@ def _streams(recording: Recording) -> Iterator[Fact]:
     if not count:
         return
     yield Fact("streams-overlap", count, time_ns=int(start[1:][overlapping].min()))
-    yield from _absurd(operations, order, np.cumsum(np.append(0, ~same)))
+    yield from _dominant_operation(operations, order, np.cumsum(np.append(0, ~same)))
 
 
-def _absurd(operations: Table, order: Array, place: Array) -> Iterator[Fact]:
+def _dominant_operation(operations: Table, order: Array, place: Array) -> Iterator[Fact]:
     """An operation that encloses many others of its stream and most of the device's time."""
     duration = operations["duration_ns"][order]
     longest = int(duration.argmax())
@@ -230,7 +230,7 @@ def _absurd(operations: Table, order: Array, place: Array) -> Iterator[Fact]:
         yield Fact("duration-absurd", time_ns=int(start[row]))
 
 
-def _host(recording: Recording) -> Iterator[Fact]:
+def _host(recording: ScannedRecording) -> Iterator[Fact]:
     if recording.crossings:
         yield Fact("host-misnested", recording.crossings)
     host = recording.host_ops
@@ -246,7 +246,7 @@ def _host(recording: Recording) -> Iterator[Fact]:
         yield Fact("profiler-overhead", len(rows), detail, int(host["start_ns"][rows[0]]))
 
 
-def _steps(recording: Recording) -> Iterator[Fact]:
+def _steps(recording: ScannedRecording) -> Iterator[Fact]:
     steps, calls = recording.steps, recording.api_calls
     if len(steps) < 3 or not len(calls):
         return
@@ -260,7 +260,7 @@ def _steps(recording: Recording) -> Iterator[Fact]:
         yield Fact("steps-partial", len(partial), detail)
 
 
-def _cut_steps(recording: Recording) -> Iterator[Fact]:
+def _cut_steps(recording: ScannedRecording) -> Iterator[Fact]:
     """Of a file that is cut off, whether any step but the first has all its device work."""
     steps, calls, operations = recording.steps, recording.api_calls, recording.device_ops
     if not _is_cut(recording) or len(steps) < 3 or not len(operations):
@@ -273,7 +273,7 @@ def _cut_steps(recording: Recording) -> Iterator[Fact]:
         yield Fact("cut-off-steps")
 
 
-def _metadata(recording: Recording) -> Iterator[Fact]:
+def _metadata(recording: ScannedRecording) -> Iterator[Fact]:
     operations = recording.device_ops
     if len(operations) and not any(device.name for device in recording.devices):
         yield Fact("no-device-properties")
@@ -288,7 +288,7 @@ def _metadata(recording: Recording) -> Iterator[Fact]:
         yield Fact("stopped-early")
 
 
-def _log_lines(frame: Frame) -> Iterator[str]:
+def _log_lines(frame: DocumentFrame) -> Iterator[str]:
     """What Kineto logged while it recorded; some versions put it into the header."""
     for level in ("INFO", "WARNING", "ERROR"):
         lines = frame.members.get(level)

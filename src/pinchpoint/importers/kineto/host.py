@@ -60,6 +60,10 @@ def host_kind(category: str, name: str) -> HostKind:
     return HostKind.ANNOTATION
 
 
+# ------------------------------------------------------------------------------------------------
+# The tables of the host side: operators, steps, runtime calls.
+
+
 @dataclass
 class Sources:
     """What every table is built from."""

@@ -11,7 +11,7 @@ from pinchpoint.errors import HostileFile
 from pinchpoint.importers.memory_snapshot.pickle_state import Rows
 from pinchpoint.trace import AllocatorAction, BlockState, Frame, Names
 
-MAX_EVENTS = 40_000_000
+MAX_EVENTS = 40_000_000  # 4 to 16 GB by MAX_BYTES' measure
 MAX_FRAMES = 2_000_000  # distinct lines; real files have tens to thousands
 MAX_STACK_FRAMES = 40_000_000  # frames of distinct stacks
 NONE = -1  # inside the columns only; the tables get masks

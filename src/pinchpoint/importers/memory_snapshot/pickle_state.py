@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pinchpoint.errors import HostileFile
-from pinchpoint.importers.memory_snapshot.lane import Lane
+from pinchpoint.importers.memory_snapshot.dict_pattern import DictPattern
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20  # read at a time
 MAX_TEXT_BYTES = 1 << 16  # the longest C++ symbol seen has 12 KB
 LOOKAHEAD_BYTES = MAX_TEXT_BYTES + 16  # longer than any opcode with its argument
-MAX_INTEGER_BYTES = 16
+MAX_INTEGER_BYTES = 16  # addresses and sizes take 8
 MAX_STACK = 4_000_000  # values not yet put into a list or dictionary
 MAX_KEPT = 4_000_000  # texts, lists and dictionaries that no reducer took away
-MAX_KEPT_TEXT_BYTES = 1 << 28
+MAX_KEPT_TEXT_BYTES = 1 << 28  # bounds memory, as MAX_KEPT does
 MAX_NAMES_A_ROW = 8  # memo entries for each structure taken away; real files: 2
 MAX_KEY, MAX_POSITIONS, MAX_LANES = 32, 4, 16  # of keys that a lane may look for
 MAX_IDLE_BYTES = 1 << 28  # read since a reducer last took something away
@@ -82,8 +82,8 @@ class PickleState:
         self.runs: dict[bytes, Any] = {}
         self.texts: dict[bytes, str] = {}
         self.positions: dict[str, list[int]] = {}  # where the memo has short texts
-        self.lane: Lane | None = None
-        self.lanes: dict[tuple[str, ...], Lane | None] = {}
+        self.lane: DictPattern | None = None
+        self.lanes: dict[tuple[str, ...], DictPattern | None] = {}
 
     def refill(self, position: int) -> tuple[bytes, int]:
         """The bytes from ``position`` on, and the last position where an opcode may start."""
@@ -189,7 +189,9 @@ class PickleState:
         if keys not in self.lanes and len(self.lanes) < MAX_LANES:
             known = [self.positions.get(key, []) for key in keys]
             finished_list = self.reducer.finished_list
-            self.lanes[keys] = Lane(keys, known, self.memo, finished_list) if all(known) else None
+            self.lanes[keys] = (
+                DictPattern(keys, known, self.memo, finished_list) if all(known) else None
+            )
         self.lane = self.lanes.get(keys)
 
     def _share_empty_lists(self, taken: dict[Any, Any]) -> None:

@@ -28,8 +28,8 @@ _ABOUT = {
     "Metric Unit", "Metric Value", "Rule Name", "Rule Type", "Rule Description",
     "Estimated Speedup Type", "Estimated Speedup", "Body Item Label",
 }  # fmt: skip
-_LONGEST_FIELD_BYTES = 4 * 1024**2
-_LOCALE_SAMPLE_CELLS = 20_000
+_LONGEST_FIELD_BYTES = 4 * 1024**2  # demangled names reach kilobytes
+_LOCALE_SAMPLE_CELLS = 20_000  # the decimal sign shows in the first launches
 
 Row = dict[str, str]
 

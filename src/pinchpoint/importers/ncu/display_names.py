@@ -145,7 +145,7 @@ _TEXT_LAUNCH = re.compile(
 _SECTION = re.compile(r"^    Section: (.+?)\s*$")
 _RULE = re.compile(r"^    (OPT|INF|WRN|ERR)\s+(?:Est\. (Local )?Speedup: ([\d.,]+)%\s*)?(.*?)\s*$")
 _DASHES = re.compile(r"^    (-+) (-+) (-+)\s*$")
-_LONGEST_LINE = 65536
+_LONGEST_LINE = 65536  # characters; ncu wraps at some hundred
 
 
 def looks_like_text(text: str) -> bool:

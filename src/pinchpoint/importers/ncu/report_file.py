@@ -12,19 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._wire import FIXED32, FIXED64, VARINT, Field, Malformed, fields
+from pinchpoint.importers._wire import FIXED32, FIXED64, VARINT, Field, MalformedMessage, fields
 from pinchpoint.importers.ncu.launch import Launch, Launches, RuleResult, unit_of
 
 MAGIC = b"NVR\x00"
-_VERSION = 7
+_VERSION = 7  # the one whose .proto files are known
 _SIZE = struct.Struct("<I")
 
 # Field numbers of the published .proto files.
 _FILE_VERSION = 1
+# of a file.
 _SOURCES, _RESULTS, _SESSION, _STRINGS, _PAYLOAD_BYTES, _PROCESS = 1, 2, 3, 4, 5, 6
-_FUNCTION, _DEMANGLED, _GRID, _BLOCK, _METRIC = 6, 7, 10, 11, 13
-_RULE, _CONTEXT, _STREAM = 19, 22, 23
-_SESSION_DEVICE, _SESSION_VERSION = 6, 8
+_FUNCTION, _DEMANGLED, _GRID, _BLOCK, _METRIC = 6, 7, 10, 11, 13  # of a result
+_RULE, _CONTEXT, _STREAM = 19, 22, 23  # of a result
+_SESSION_DEVICE, _SESSION_VERSION = 6, 8  # of a session
 _WRITER = "Nsight Compute Target"
 _RULE_KINDS = {0: "INF", 1: "INF", 2: "WRN", 3: "ERR", 4: "OPT"}
 
@@ -56,7 +57,7 @@ def _read(content: memoryview, shown: Path) -> Launches:
     try:
         header, at = _message(content, len(MAGIC))
         version = next((f.integer for f in fields(header) if f.number == _FILE_VERSION), None)
-    except Malformed as error:
+    except MalformedMessage as error:
         raise _damaged(shown, error) from None
     if version != _VERSION:
         raise UnreadableFile(
@@ -67,7 +68,7 @@ def _read(content: memoryview, shown: Path) -> Launches:
     try:
         for block in _blocks(content, at, state):
             launches += [_launch(result, state) for result in block]
-    except Malformed as error:
+    except MalformedMessage as error:
         if not launches:
             raise _damaged(shown, error) from None
         cut = 1
@@ -76,7 +77,7 @@ def _read(content: memoryview, shown: Path) -> Launches:
     return Launches(tuple(launches), cut, state.version)
 
 
-def _damaged(shown: Path, error: Malformed) -> UnreadableFile:
+def _damaged(shown: Path, error: MalformedMessage) -> UnreadableFile:
     return UnreadableFile(
         f"{shown}: damaged or cut-off report of Nsight Compute ({error})",
         hint="copy it again, or export it: ncu --import FILE --page raw --csv > FILE.csv",
@@ -85,11 +86,11 @@ def _damaged(shown: Path, error: Malformed) -> UnreadableFile:
 
 def _message(content: memoryview, at: int) -> tuple[memoryview, int]:
     if at + _SIZE.size > len(content):
-        raise Malformed("cut off")
+        raise MalformedMessage("cut off")
     (size,) = _SIZE.unpack_from(content, at)
     start = at + _SIZE.size
     if size > len(content) - start:
-        raise Malformed("cut off")
+        raise MalformedMessage("cut off")
     return content[start : start + size], start + size
 
 
@@ -105,7 +106,7 @@ def _blocks(content: memoryview, at: int, state: _State) -> Iterator[list[memory
                 _take_header(part, state)
         end = at + counts.get(_PAYLOAD_BYTES, 0)
         if end > len(content):
-            raise Malformed("cut off")
+            raise MalformedMessage("cut off")
         results = []
         sources, wanted = counts.get(_SOURCES, 0), counts.get(_RESULTS, 0)
         for place in range(sources + wanted):

@@ -9,6 +9,7 @@ from pinchpoint.importers.nsys.report_file import MAGIC, exported
 from pinchpoint.trace import Trace
 
 FORMAT = "nsys"
+FILES = (".sqlite .nsys-rep", "Nsight Systems (.nsys-rep needs nsys on this machine)")
 
 _SQLITE = b"SQLite format 3\x00"
 

@@ -22,7 +22,7 @@ from pinchpoint.importers.nsys.host import (
 from pinchpoint.importers.nsys.host_table import ProcessKeys, ThreadIndex, pid_of
 from pinchpoint.importers.nsys.nccl import read_payloads
 from pinchpoint.importers.nsys.nvtx import Ranges, find_steps, read_ranges
-from pinchpoint.importers.nsys.session import Session, read_session, thread_labels
+from pinchpoint.importers.nsys.session import NsysSession, read_session, thread_labels
 from pinchpoint.trace import (
     ApiKind,
     Device,
@@ -34,14 +34,13 @@ from pinchpoint.trace import (
     Trace,
     table,
 )
-from pinchpoint.trace.arrays import Ints
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import Ints, distinct_rows
 
 # ------------------------------------------------------------------------------------------------
 # Samples of GPU metrics, taken with ``--gpu-metrics-devices``.
 
 
-_SANE_NS = 2**61
+_SANE_NS = 2**61  # times beyond it are damage, and would overflow in sums
 
 
 def read_counters(database: Database, names: Names, origin: int) -> Table | None:
@@ -79,7 +78,7 @@ def read_counters(database: Database, names: Names, origin: int) -> Table | None
 # Waits between streams and of the host, as CUPTI reports them.
 
 
-NONE = -1
+NONE = -1  # no position of a row
 _STREAM_WAIT = 2  # syncType: a stream waits for an event; the host does not
 
 
@@ -187,6 +186,10 @@ def _instead(ops: Table | None, lost: int) -> str:
         return "device-activity-lost"
     alike = len(np.unique(ops.filled("correlation", 0)[unlinked])) == 1
     return "links-missing" if alike else "device-far-behind"
+
+
+# ------------------------------------------------------------------------------------------------
+# From the tables of an export to a Trace: one clock, one numbering, every row linked.
 
 
 # nsys warns of each kind of event that was asked for and did not occur: graphics, mostly
@@ -303,7 +306,7 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _devices(session: Session, ops: Table | None) -> tuple[Device, ...]:
+def _devices(session: NsysSession, ops: Table | None) -> tuple[Device, ...]:
     """The devices that the file describes, and those that only their work shows."""
     described = {d.number: d for d in session.devices}
     seen = [] if ops is None else np.unique(ops["device"]).tolist()
@@ -311,7 +314,7 @@ def _devices(session: Session, ops: Table | None) -> tuple[Device, ...]:
     return tuple(found[n] for n in sorted(found))
 
 
-def _source(database: Database, session: Session, bytes_on_disk: int) -> Source:
+def _source(database: Database, session: NsysSession, bytes_on_disk: int) -> Source:
     graph_mode = session.settings.get("CUDA_GRAPH_TRACE_OPTIONS:MODE", ())
     options = {"schema": session.schema, "graph_mode": next(iter(graph_mode), None)}
     return Source(
@@ -326,7 +329,7 @@ def _source(database: Database, session: Session, bytes_on_disk: int) -> Source:
 
 
 def _facts(
-    session: Session,
+    session: NsysSession,
     device: tuple[DeviceRows, ...],
     ops: device_table.DeviceTable | None,
     ranges: Ranges | None,

@@ -10,11 +10,10 @@ import numpy as np
 from pinchpoint.importers.nsys.database import Column, Database, Strings, interned
 from pinchpoint.importers.nsys.host_table import pid_of
 from pinchpoint.trace import DeviceKind, MemoryKind, Names
-from pinchpoint.trace.arrays import Codes, Ints, NameIds
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import Codes, Ints, NameIds, distinct_rows
 from pinchpoint.trace.kinds import collective_kind
 
-NONE = -1
+NONE = -1  # no position of a row
 _SANE_NS = 2**61  # times beyond it are damage, and would overflow in sums
 
 _KERNEL = (

@@ -9,8 +9,7 @@ import numpy as np
 from pinchpoint.importers.nsys.device import NONE, DeviceRows
 from pinchpoint.importers.nsys.host_table import ApiTable, HostTable, ProcessKeys, ThreadIndex
 from pinchpoint.trace import DeviceKind, HostKind, Names, Table, empty_table, table
-from pinchpoint.trace.arrays import Array, Ints
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import Array, Ints, distinct_rows
 
 _EXTRA = (
     "bytes", "from_memory", "to_memory", "grid", "block", "registers", "shared_bytes", "graph_node",

@@ -9,7 +9,7 @@ from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, NameIds
 from pinchpoint.trace.kinds import api_kind, without_version
 
-NONE = -1
+NONE = -1  # no position of a row
 
 # CUPTI's overhead types, spelt as the PyTorch profiler spells them
 _OVERHEAD = {

@@ -15,7 +15,7 @@ from pinchpoint.trace.nesting import NO_ROW, Nested, innermost, nest, nesting_or
 # Threads and processes of one recording, and keys that tell the processes apart.
 
 
-NONE = -1
+NONE = -1  # no position of a row
 
 
 def pid_of(global_id: Ints) -> Ints:
@@ -72,6 +72,10 @@ class ThreadIndex:
         for pid, number in self._ranks.items():
             rank[pids == pid] = number
         return rank, rank == NONE
+
+
+# ------------------------------------------------------------------------------------------------
+# The host side of the trace: ranges and calls on threads, nested and linked.
 
 
 @dataclass(frozen=True)

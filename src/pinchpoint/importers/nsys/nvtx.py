@@ -11,8 +11,8 @@ from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, Mask, NameIds
 
 MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75  # eventType of NVTX_EVENTS
-NO_NAME = -1
-NO_TIME = -(2**62)
+NO_NAME = -1  # no position of a name
+NO_TIME = -(2**62)  # below all times; differences fit into 64 bits
 
 # PyTorch's emit_nvtx writes "aten::mm, seq = 12, op_id = 9, sizes = [[4, 4], [4, 4]], ..."
 _OPERATOR = re.compile(

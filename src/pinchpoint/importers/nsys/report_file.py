@@ -19,7 +19,7 @@ Version = tuple[int, ...]
 
 _INSTALLED = ("/opt/nvidia/nsight-systems", "/usr/local/cuda/bin", "/usr/lib/nsight-systems")
 _BLOBS_SINCE: Version = (2024, 6)  # NCCL payloads are exported with --include-blobs since then
-_MOST_SECONDS = 600
+_MOST_SECONDS = 600  # an export of gigabytes takes minutes
 
 
 def report_version(head: bytes) -> Version | None:

@@ -15,7 +15,7 @@ _WARNING = 2  # severity of DIAGNOSTIC_EVENT
 
 
 @dataclass(frozen=True)
-class Session:
+class NsysSession:
     """Facts about the recording."""
 
     version: str | None  # of nsys
@@ -27,7 +27,7 @@ class Session:
     warnings: tuple[str, ...]
 
 
-def read_session(database: Database) -> Session:
+def read_session(database: Database) -> NsysSession:
     """All facts that the file has; what it lacks is None or empty."""
     about = dict(database.rows("META_DATA_EXPORT", ("name", "value")))
     about = about or dict(database.rows("EXPORT_META_DATA", ("name", "value")))
@@ -37,7 +37,7 @@ def read_session(database: Database) -> Session:
             settings.setdefault(name, []).append(str(value))
     started = list(database.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)))
     version = about.get("EXPORT_PRODUCT_VERSION")
-    return Session(
+    return NsysSession(
         version=str(version) if version else None,
         schema=about.get("EXPORT_SCHEMA_VERSION"),
         started_utc_ns=next((t for (t,) in started if isinstance(t, int)), None),

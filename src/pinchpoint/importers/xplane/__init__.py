@@ -7,12 +7,14 @@ from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers._archives import unpacked
-from pinchpoint.importers._wire import Malformed
+from pinchpoint.importers._wire import MalformedMessage
 from pinchpoint.importers.xplane.assemble import FORMAT, assemble
 from pinchpoint.importers.xplane.space import read_planes
 from pinchpoint.trace import Trace
 
-__all__ = ["FORMAT", "claims", "read"]
+__all__ = ["FILES", "FORMAT", "claims", "read"]
+
+FILES = (".xplane.pb .xplane.pb.gz", "JAX and XLA")
 
 _PLANE, _ID, _NAME = 0x0A, 0x08, 0x12  # first bytes of fields: a plane, and inside its id or name
 _LONGEST_LENGTH = 10  # bytes of a varint
@@ -35,7 +37,7 @@ def read(path: Path) -> Trace:
         content = plain.read_bytes()
     try:
         planes = read_planes(memoryview(content))
-    except Malformed as error:
+    except MalformedMessage as error:
         raise UnreadableFile(
             f"{path}: a damaged XPlane file ({error})",
             hint="copy it again, or record it again; the .trace.json.gz beside it may be whole",

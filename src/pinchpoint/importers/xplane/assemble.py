@@ -24,7 +24,7 @@ from pinchpoint.trace import Names, Source, Thread, Trace
 
 _SIGN = {"MemoryAllocation": 1, "MemoryDeallocation": -1}
 _DEVICE = re.compile(r"(?:GPU|TPU)_(\d{1,5})_")  # GPU_0_bfc
-_MOST_BYTES = 1 << 62
+_MOST_BYTES = 1 << 62  # sums of two fit into 64 bits
 
 
 def allocation_row(event: Event, time_ns: int, thread: int) -> dict[str, Any] | None:
@@ -47,6 +47,10 @@ def allocation_row(event: Event, time_ns: int, thread: int) -> dict[str, Any] | 
 def _whole(event: Event, stat: str) -> int | None:
     value = event.stats.get(stat)
     return value if isinstance(value, int) and 0 <= value < _MOST_BYTES else None
+
+
+# ------------------------------------------------------------------------------------------------
+# From planes to a trace: host lines become threads, streams of devices become device operations.
 
 
 FORMAT = "xplane"

@@ -10,18 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinchpoint.importers._wire import BYTES, FIXED64, VARINT, Field, Malformed, fields
+from pinchpoint.importers._wire import BYTES, FIXED64, VARINT, Field, MalformedMessage, fields
 from pinchpoint.trace import Device, DeviceKind, MemoryKind
 from pinchpoint.trace.kinds import collective_kind
 
 Value = int | float | str
+# Field numbers of xplane.proto.
 _SPACE_PLANE = 1
+# of a plane.
 _PLANE_NAME, _PLANE_LINE, _PLANE_EVENT_NAME, _PLANE_STAT_NAME, _PLANE_STAT = 2, 3, 4, 5, 6
-_LINE_ID, _LINE_NAME, _LINE_START, _LINE_EVENT, _LINE_SHOWN = 1, 2, 3, 4, 11
-_EVENT_NAME, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STAT = 1, 2, 3, 4
-_STAT_NAME, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _REFERENCE = 1, 2, 3, 4, 5, 7
+_LINE_ID, _LINE_NAME, _LINE_START, _LINE_EVENT, _LINE_SHOWN = 1, 2, 3, 4, 11  # of a line
+_EVENT_NAME, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STAT = 1, 2, 3, 4  # of an event
+_STAT_NAME, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _REFERENCE = 1, 2, 3, 4, 5, 7  # of a statistic
 _KEY, _MESSAGE = 1, 2  # of an entry of a map
-_META_NAME, _META_STAT = 2, 5
+_META_NAME, _META_STAT = 2, 5  # of the description of an event or statistic
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def _value(entry: Field, names: _Names) -> Value | None:
 def _signed(number: int) -> int:
     """The signed number that a varint of 64 bits stands for."""
     if number >= 1 << 64:
-        raise Malformed("a number of more than 64 bits")
+        raise MalformedMessage("a number of more than 64 bits")
     return number - (1 << 64) if number >= 1 << 63 else number
 
 

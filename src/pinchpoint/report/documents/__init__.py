@@ -1,1 +1,1 @@
-"""The documents that renderers draw and ``--json`` prints, and how each is built from analyses."""
+"""The documents that renderers draw and ``--json`` prints, declared field by field."""

@@ -12,11 +12,7 @@ from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 SCHEMA = "pinchpoint.memory/1"
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the parts."""
-
-
-class MemorySource(_Part, frozen=True, kw_only=True):
+class MemorySource(msgspec.Struct, frozen=True, kw_only=True):
     """What was read."""
 
     path: str  # as it was given
@@ -24,7 +20,7 @@ class MemorySource(_Part, frozen=True, kw_only=True):
     complete: bool  # false: the file was cut off
 
 
-class PeakItem(_Part, frozen=True, kw_only=True):
+class PeakItem(msgspec.Struct, frozen=True, kw_only=True):
     """The highest value of a curve; ``at_most`` where the recording leaves room."""
 
     bytes: int  # at least
@@ -33,7 +29,7 @@ class PeakItem(_Part, frozen=True, kw_only=True):
     time_us: int | None = None  # when
 
 
-class CategoryItem(_Part, frozen=True, kw_only=True):
+class CategoryItem(msgspec.Struct, frozen=True, kw_only=True):
     """Requested bytes of one category; ``confidence`` is the lowest among its blocks."""
 
     category: str  # parameters, gradients, activations, …
@@ -42,7 +38,7 @@ class CategoryItem(_Part, frozen=True, kw_only=True):
     confidence: str | None = None  # high, medium, low
 
 
-class HolderItem(_Part, frozen=True, kw_only=True):
+class HolderItem(msgspec.Struct, frozen=True, kw_only=True):
     """Live blocks of one category from one stack."""
 
     category: str  # parameters, gradients, activations, …
@@ -56,7 +52,7 @@ class HolderItem(_Part, frozen=True, kw_only=True):
     stack: tuple[str, ...] = ()  # innermost first
 
 
-class Moment(_Part, frozen=True, kw_only=True):
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """The state right after one event."""
 
     what: str  # peak, oom, end, time
@@ -73,7 +69,7 @@ class Moment(_Part, frozen=True, kw_only=True):
     holders_left_out: int = 0  # smaller than those listed
 
 
-class LayersItem(_Part, frozen=True, kw_only=True):
+class LayersItem(msgspec.Struct, frozen=True, kw_only=True):
     """The repeated layers whose activations are live at the peak."""
 
     location: Location  # the line that calls them
@@ -84,7 +80,7 @@ class LayersItem(_Part, frozen=True, kw_only=True):
     checkpointing_saves: int  # of the requested peak
 
 
-class GrowthItem(_Part, frozen=True, kw_only=True):
+class GrowthItem(msgspec.Struct, frozen=True, kw_only=True):
     """The least that was requested within each step, and what grows."""
 
     steps: str  # how the steps were found
@@ -93,7 +89,7 @@ class GrowthItem(_Part, frozen=True, kw_only=True):
     why_not: str = ""  # why leaks were not looked for
 
 
-class FragmentationItem(_Part, frozen=True, kw_only=True):
+class FragmentationItem(msgspec.Struct, frozen=True, kw_only=True):
     """Where reserved memory goes at the peak of active memory."""
 
     reserved: int  # from the driver
@@ -107,7 +103,7 @@ class FragmentationItem(_Part, frozen=True, kw_only=True):
     retries: int  # times the cache was emptied to go on
 
 
-class RemedyItem(_Part, frozen=True, kw_only=True):
+class RemedyItem(msgspec.Struct, frozen=True, kw_only=True):
     """A change to a step that failed."""
 
     label: str  # the change
@@ -116,7 +112,7 @@ class RemedyItem(_Part, frozen=True, kw_only=True):
     assumption: str  # what the figure rests on
 
 
-class FailureItem(_Part, frozen=True, kw_only=True):
+class FailureItem(msgspec.Struct, frozen=True, kw_only=True):
     """A request that failed, with the state at that moment."""
 
     event: int  # position in the recording
@@ -134,7 +130,7 @@ class FailureItem(_Part, frozen=True, kw_only=True):
     remedies: tuple[RemedyItem, ...]  # gentlest first
 
 
-class Fact(_Part, frozen=True, kw_only=True):
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
     """Something worth knowing that is no fault."""
 
     id: str  # stable, kebab case
@@ -142,7 +138,7 @@ class Fact(_Part, frozen=True, kw_only=True):
     bytes: int | None = None  # that it is about
 
 
-class WhatIfItem(_Part, frozen=True, kw_only=True):
+class WhatIfItem(msgspec.Struct, frozen=True, kw_only=True):
     """The requested peak with one change."""
 
     id: str  # stable, kebab case
@@ -153,7 +149,7 @@ class WhatIfItem(_Part, frozen=True, kw_only=True):
     lossless: bool  # the program computes the same numbers
 
 
-class BatchItem(_Part, frozen=True, kw_only=True):
+class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
     """The largest batch that fits, as a multiple of the recorded one, or of the one that failed.
 
     ``fixed`` and ``per_batch`` are bytes at the moment that fills the device first; ``left_out``
@@ -169,7 +165,7 @@ class BatchItem(_Part, frozen=True, kw_only=True):
     of_failing: bool = False  # a multiple of the batch that failed
 
 
-class DeviceMemory(_Part, frozen=True, kw_only=True):
+class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about one device."""
 
     device: int | None  # None: memory of the host
@@ -193,7 +189,7 @@ class MemoryFinding(Finding, frozen=True, kw_only=True):
     severity: str = "medium"
 
 
-class MemoryReport(_Part, frozen=True, kw_only=True):
+class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a recording of memory says."""
 
     schema: str = SCHEMA  # this name and version
@@ -206,7 +202,7 @@ class MemoryReport(_Part, frozen=True, kw_only=True):
     crashed: tuple[Unanswered, ...] = ()  # rules that failed: please report them
 
 
-class Change(_Part, frozen=True, kw_only=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One number before and after."""
 
     what: str  # the number
@@ -214,7 +210,7 @@ class Change(_Part, frozen=True, kw_only=True):
     after: int  # bytes
 
 
-class MemoryComparison(_Part, frozen=True, kw_only=True):
+class MemoryComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two recordings side by side, the first of each list mattering most."""
 
     schema: str = "pinchpoint.memory-comparison/1"

@@ -16,18 +16,14 @@ MOST_RANKS = (
 LONGEST_LINE = 4_000_000  # bytes; a record has at most a tenth of it
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the parts."""
-
-
-class FoundOnRank(_Part, frozen=True, kw_only=True):
+class FoundOnRank(msgspec.Struct, frozen=True, kw_only=True):
     """A finding of one rank's own rules."""
 
     saving_ns: int
     item: Finding
 
 
-class RankRecord(_Part, frozen=True, kw_only=True):
+class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The recording of one rank, read. Either ``summary`` or ``error``."""
 
     path: str
@@ -40,14 +36,14 @@ class RankRecord(_Part, frozen=True, kw_only=True):
     crashed: tuple[str, ...] = ()
 
 
-class LeftOutFile(_Part, frozen=True, kw_only=True):
+class LeftOutFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that is not part of the job, and why."""
 
     path: str
     why: str
 
 
-class PartHeader(_Part, frozen=True, kw_only=True):
+class PartHeader(msgspec.Struct, frozen=True, kw_only=True):
     """First line of a part file; the others are records."""
 
     schema: str = PART_SCHEMA

@@ -12,11 +12,7 @@ from pinchpoint.report.documents.report import PartOfStep, ResultTable
 SCHEMA = "pinchpoint.ranks/1"
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the parts."""
-
-
-class FileNote(_Part, frozen=True, kw_only=True):
+class FileNote(msgspec.Struct, frozen=True, kw_only=True):
     """A file that was left out, or could not be read, and why."""
 
     path: str
@@ -24,7 +20,7 @@ class FileNote(_Part, frozen=True, kw_only=True):
     rank: int | None = None
 
 
-class JobInfo(_Part, frozen=True, kw_only=True):
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What was read."""
 
     ranks: int  # that could be used
@@ -41,7 +37,7 @@ class JobInfo(_Part, frozen=True, kw_only=True):
     shards_missing: tuple[int, ...] = ()
 
 
-class ClockInfo(_Part, frozen=True, kw_only=True):
+class ClockInfo(msgspec.Struct, frozen=True, kw_only=True):
     """How the ranks' clocks were brought together, and how well."""
 
     matched_by: tuple[str, ...] = ()  # what told which collective is which
@@ -54,7 +50,7 @@ class ClockInfo(_Part, frozen=True, kw_only=True):
     largest_drift_ppm: float | None = None
 
 
-class JobSteps(_Part, frozen=True, kw_only=True):
+class JobSteps(msgspec.Struct, frozen=True, kw_only=True):
     """The steps that most ranks completed."""
 
     numbers: tuple[int, ...] = ()
@@ -63,7 +59,7 @@ class JobSteps(_Part, frozen=True, kw_only=True):
     unprofiled_ns_predicted: int | None = None
 
 
-class DoingItem(_Part, frozen=True, kw_only=True):
+class DoingItem(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why a rank was late."""
 
     subject: str
@@ -73,7 +69,7 @@ class DoingItem(_Part, frozen=True, kw_only=True):
     at_ns: int | None = None  # in the rank's own recording
 
 
-class StragglerItem(_Part, frozen=True, kw_only=True):
+class StragglerItem(msgspec.Struct, frozen=True, kw_only=True):
     """A rank that holds up the others again and again."""
 
     rank: int
@@ -85,7 +81,7 @@ class StragglerItem(_Part, frozen=True, kw_only=True):
     doing: tuple[DoingItem, ...] = ()
 
 
-class IncidentItem(_Part, frozen=True, kw_only=True):
+class IncidentItem(msgspec.Struct, frozen=True, kw_only=True):
     """One step that waited for one rank."""
 
     rank: int
@@ -93,7 +89,7 @@ class IncidentItem(_Part, frozen=True, kw_only=True):
     excess_ns: int
 
 
-class MismatchItem(_Part, frozen=True, kw_only=True):
+class MismatchItem(msgspec.Struct, frozen=True, kw_only=True):
     """A collective on which the ranks of a group do not agree: a suspect for a hang."""
 
     what: str  # missing, different
@@ -106,7 +102,7 @@ class MismatchItem(_Part, frozen=True, kw_only=True):
     count: int = 0
 
 
-class BucketItem(_Part, frozen=True, kw_only=True):
+class BucketItem(msgspec.Struct, frozen=True, kw_only=True):
     """How large messages should be."""
 
     group: str
@@ -120,7 +116,7 @@ class BucketItem(_Part, frozen=True, kw_only=True):
     saving_ns_per_step: int
 
 
-class WhatIfItem(_Part, frozen=True, kw_only=True):
+class WhatIfItem(msgspec.Struct, frozen=True, kw_only=True):
     """The step under another condition, by the replay of all ranks."""
 
     id: str
@@ -128,7 +124,7 @@ class WhatIfItem(_Part, frozen=True, kw_only=True):
     step_ns: int
 
 
-class ScalingItem(_Part, frozen=True, kw_only=True):
+class ScalingItem(msgspec.Struct, frozen=True, kw_only=True):
     """What the job keeps of what its ranks could do alone."""
 
     efficiency_ratio: float
@@ -147,7 +143,7 @@ class JobFindingItem(Finding, frozen=True, kw_only=True):
     shown_by: str | None = None  # the recording that shows it best
 
 
-class HeatMap(_Part, frozen=True, kw_only=True):
+class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
     """Lateness that others waited for, blocks of ranks × blocks of steps: the worst of each.
 
     Null where no rank of the block completed the steps; no map where nobody was late.
@@ -158,7 +154,7 @@ class HeatMap(_Part, frozen=True, kw_only=True):
     excess_ns: tuple[tuple[int | None, ...], ...] = ()
 
 
-class PieceItem(_Part, frozen=True, kw_only=True):
+class PieceItem(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of a rank's step: waiting, transfer, hidden."""
 
     what: str
@@ -166,7 +162,7 @@ class PieceItem(_Part, frozen=True, kw_only=True):
     end_ns: int
 
 
-class LaneItem(_Part, frozen=True, kw_only=True):
+class LaneItem(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's step; times since the first rank began it."""
 
     rank: int
@@ -175,14 +171,14 @@ class LaneItem(_Part, frozen=True, kw_only=True):
     pieces: tuple[PieceItem, ...] = ()
 
 
-class TimelineItem(_Part, frozen=True, kw_only=True):
+class TimelineItem(msgspec.Struct, frozen=True, kw_only=True):
     """One step of some ranks on the common clock."""
 
     step: int
     lanes: tuple[LaneItem, ...] = ()
 
 
-class RanksReport(_Part, frozen=True, kw_only=True):
+class RanksReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that Pinchpoint has to say about a job of many ranks."""
 
     schema: str = SCHEMA

@@ -16,11 +16,7 @@ SCHEMA = "pinchpoint.report/1"
 SCHEMA_OF_SEVERAL = "pinchpoint.reports/1"
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the parts: frozen, keyword-only, strict about unknown fields on reading."""
-
-
-class SourceInfo(_Part, frozen=True, kw_only=True):
+class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What was read."""
 
     path: str  # as it was given
@@ -37,7 +33,7 @@ class SourceInfo(_Part, frozen=True, kw_only=True):
     one_of: int | None = None  # ranks of the job; null: a program alone, or not known
 
 
-class HealthFact(_Part, frozen=True, kw_only=True):
+class HealthFact(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong with, missing from, or special about the file."""
 
     id: str  # stable, kebab case
@@ -47,7 +43,7 @@ class HealthFact(_Part, frozen=True, kw_only=True):
     at_ns: int | None = None  # where in the recording, if at one place
 
 
-class Health(_Part, frozen=True, kw_only=True):
+class Health(msgspec.Struct, frozen=True, kw_only=True):
     """``good``, ``limited`` or ``cannot conclude``, with the facts, and how to record better."""
 
     verdict: str  # good, limited, cannot conclude
@@ -55,7 +51,7 @@ class Health(_Part, frozen=True, kw_only=True):
     record: str | None = None  # what to record instead, where nothing can be concluded
 
 
-class StepKindInfo(_Part, frozen=True, kw_only=True):
+class StepKindInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Steps alike: micro-steps that accumulate, evaluation, prefill, decode."""
 
     label: str  # what sets it apart; empty where nothing recorded does
@@ -64,7 +60,7 @@ class StepKindInfo(_Part, frozen=True, kw_only=True):
     time_ratio: float  # of the time of all complete steps
 
 
-class ExceptionalStepInfo(_Part, frozen=True, kw_only=True):
+class ExceptionalStepInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A step that is much longer than the usual ones of its kind, and what fills the excess."""
 
     step: int  # its number
@@ -80,7 +76,7 @@ class ExceptionalStepInfo(_Part, frozen=True, kw_only=True):
     starting: bool = False  # slow because program or recording had just begun; not in base_ns
 
 
-class StepsInfo(_Part, frozen=True, kw_only=True):
+class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The steps. ``duration_ns`` are complete steps in order; ``typical_ns`` is what the breakdown
     adds up to."""
 
@@ -103,7 +99,7 @@ class StepsInfo(_Part, frozen=True, kw_only=True):
     run_excess_ns: int | None = None  # of run_mean_ns, that the recorded steps do not show
 
 
-class DeviceInfo(_Part, frozen=True, kw_only=True):
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """All devices of the recording together, from their first operation to their last.
 
     Busy is the union of intervals, so that operations at the same time count once.
@@ -118,7 +114,7 @@ class DeviceInfo(_Part, frozen=True, kw_only=True):
     memsets: int  # fills of memory
 
 
-class OneDeviceInfo(_Part, frozen=True, kw_only=True):
+class OneDeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One device, over the span of all of them together."""
 
     device: int  # its number
@@ -128,7 +124,7 @@ class OneDeviceInfo(_Part, frozen=True, kw_only=True):
     kernels: int  # collectives included
 
 
-class PartOfStep(_Part, frozen=True, kw_only=True):
+class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the breakdown; the parts of a list add up to the step exactly.
 
     ``ns_per_step`` adds up to ``steps.typical_ns``, ``unprofiled_ns_per_step`` (null where not
@@ -142,7 +138,7 @@ class PartOfStep(_Part, frozen=True, kw_only=True):
     unprofiled_ns_per_step: int | None = None  # without the profiler
 
 
-class TableColumn(_Part, frozen=True, kw_only=True):
+class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a result table."""
 
     id: str  # stable
@@ -150,7 +146,7 @@ class TableColumn(_Part, frozen=True, kw_only=True):
     unit: str = ""  # ns, bytes, ratio, count, or empty for text
 
 
-class ResultTable(_Part, frozen=True, kw_only=True):
+class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of plain values under declared columns, most important first."""
 
     id: str  # stable: operators, kernels, idle, …
@@ -161,7 +157,7 @@ class ResultTable(_Part, frozen=True, kw_only=True):
     rows_left_out: int = 0  # smaller than those listed
 
 
-class Report(_Part, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that Pinchpoint has to say about one recording."""
 
     schema: str = SCHEMA  # this name and version
@@ -190,7 +186,7 @@ class Report(_Part, frozen=True, kw_only=True):
         return notebook.render(self)
 
 
-class Reports(_Part, frozen=True, kw_only=True):
+class Reports(msgspec.Struct, frozen=True, kw_only=True):
     """The reports of several recordings, in the order they were given."""
 
     schema: str = SCHEMA_OF_SEVERAL  # this name and version

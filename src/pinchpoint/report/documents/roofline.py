@@ -17,11 +17,7 @@ from pinchpoint.trace import Trace
 SCHEMA = "pinchpoint.roofline/1"
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the parts."""
-
-
-class RoofInfo(_Part, frozen=True, kw_only=True):
+class RoofInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One ceiling; ``dtype`` is null for memory."""
 
     dtype: str | None  # bf16, fp32, …; null: memory
@@ -32,7 +28,7 @@ class RoofInfo(_Part, frozen=True, kw_only=True):
     balance: float | None = None  # FLOP/byte where it meets memory
 
 
-class LevelInfo(_Part, frozen=True, kw_only=True):
+class LevelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A point at one level of the memory."""
 
     name: str  # device memory, L2
@@ -41,7 +37,7 @@ class LevelInfo(_Part, frozen=True, kw_only=True):
     peak_bytes_per_s: float | None  # of this level
 
 
-class PointInfo(_Part, frozen=True, kw_only=True):
+class PointInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One operator (all its calls with these shapes) or one profiled launch."""
 
     name: str  # of the operator, or the kernel for short
@@ -66,7 +62,7 @@ class PointInfo(_Part, frozen=True, kw_only=True):
     levels: tuple[LevelInfo, ...] = ()  # only where counters were recorded
 
 
-class ThroughputInfo(_Part, frozen=True, kw_only=True):
+class ThroughputInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens or samples."""
 
     unit: str  # tokens or samples
@@ -75,7 +71,7 @@ class ThroughputInfo(_Part, frozen=True, kw_only=True):
     basis: str  # where the number was read
 
 
-class UtilisationInfo(_Part, frozen=True, kw_only=True):
+class UtilisationInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The arithmetic of a typical step."""
 
     step_ns: int  # of a typical step: see step_how
@@ -97,7 +93,7 @@ class UtilisationInfo(_Part, frozen=True, kw_only=True):
     throughput: ThroughputInfo | None = None  # null: no inputs to count
 
 
-class RooflineDocument(_Part, frozen=True, kw_only=True):
+class RooflineDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about one recording's work against the roofs of its device."""
 
     schema: str = SCHEMA  # this name and version
@@ -116,6 +112,10 @@ class RooflineDocument(_Part, frozen=True, kw_only=True):
 def encode_roofline(document: RooflineDocument) -> bytes:
     """The document as JSON."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1)
+
+
+# ------------------------------------------------------------------------------------------------
+# From a trace to the document of its roofline.
 
 
 MOST_POINTS = 200  # longest first; the rest is a tail that nobody reads

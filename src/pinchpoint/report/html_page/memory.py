@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from pinchpoint.analysis.memory.history import History, heap, histories, stack_tree, timeline
 from pinchpoint.report import html
+from pinchpoint.report.assemble.memory import memory_report
 from pinchpoint.report.documents.memory import MemoryReport
-from pinchpoint.report.documents.memory_build import memory_report
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.pages.memory import Pictures, memory_blocks, memory_page
 from pinchpoint.report.plain import plain

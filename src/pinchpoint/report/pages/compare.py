@@ -99,7 +99,7 @@ def _rows(found: ProfileComparison) -> list[Table]:
 
 def _row(found: ProfileComparison, r: ChangedRow) -> tuple[str, ...]:
     return (
-        _what(found, r) + _came_and_went(r),
+        _what(found, r) + _new_and_gone(r),
         _time(r.a_ns),
         _time(r.b_ns),
         _marked(r.change_ns, r.sure),
@@ -107,7 +107,7 @@ def _row(found: ProfileComparison, r: ChangedRow) -> tuple[str, ...]:
     )
 
 
-def _came_and_went(r: ChangedRow) -> str:
+def _new_and_gone(r: ChangedRow) -> str:
     """What of an operation is new or gone; the rest of its change is the same ones' time."""
     parts = [
         f"{duration(ns)} {word}" for ns, word in ((r.appeared_ns, "new"), (r.went_ns, "gone")) if ns

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from pinchpoint.report.assemble.kernels import KernelsDocument, LaunchInfo, MarkInfo
 from pinchpoint.report.blocks import Block, Command, Fact, Gap, Page, Table, Text, Title
-from pinchpoint.report.documents.kernels import KernelsDocument, LaunchInfo, MarkInfo
 from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, number, percent, quantity

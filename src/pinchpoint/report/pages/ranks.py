@@ -72,6 +72,10 @@ def _shade(value: int | None, top: int) -> str:
     return _SHADES[round((len(_SHADES) - 1) * max(value, 0) / top)]
 
 
+# ------------------------------------------------------------------------------------------------
+# The page of a job of many ranks: who is late, what waits, what would help.
+
+
 _MOST_LATE = 6
 _MOST_ROWS = 6  # of a table
 _MOST_RANK_ROWS = 500  # of the table of all ranks; the JSON document has every one

@@ -5,8 +5,8 @@ from html import escape
 
 import numpy as np
 
-from pinchpoint.analysis.memory.history import Heap, History, Node, Timeline
-from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.history import Heap, History, MemoryTimeline, Node
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import size
@@ -22,24 +22,24 @@ NARROWEST = 1.2  # pixels of a frame of the flame graph
 DEEPEST = 40
 # From the bottom of the stack up: what stays, then what comes and goes.
 ORDER = (
-    Category.PARAMETER,
-    Category.BUFFER,
-    Category.OPTIMIZER_STATE,
-    Category.WORKSPACE,
-    Category.GRADIENT,
-    Category.UNKNOWN,
-    Category.INPUT,
-    Category.ACTIVATION,
-    Category.TEMPORARY,
+    MemoryCategory.PARAMETER,
+    MemoryCategory.BUFFER,
+    MemoryCategory.OPTIMIZER_STATE,
+    MemoryCategory.WORKSPACE,
+    MemoryCategory.GRADIENT,
+    MemoryCategory.UNKNOWN,
+    MemoryCategory.INPUT,
+    MemoryCategory.ACTIVATION,
+    MemoryCategory.TEMPORARY,
 )
 
 
-def css_class(category: Category) -> str:
+def css_class(category: MemoryCategory) -> str:
     """The class that colours a category."""
     return "m-" + category.name.lower().replace("_", "-")
 
 
-def curves(history: History, line: Timeline) -> str:
+def curves(history: History, line: MemoryTimeline) -> str:
     """Requested bytes by category, stacked, over the events; reserved bytes as a line."""
     top = max(int(line.reserved.max(initial=0)), history.replay.peak("requested").bytes, 1)
     last = max(len(history.replay) - 1, 1)
@@ -57,7 +57,9 @@ def curves(history: History, line: Timeline) -> str:
     return _svg("".join(parts), CURVE_HEIGHT + 34, "Memory over time by category")
 
 
-def _area(x: np.ndarray, low: np.ndarray, high: np.ndarray, top: int, category: Category) -> str:
+def _area(
+    x: np.ndarray, low: np.ndarray, high: np.ndarray, top: int, category: MemoryCategory
+) -> str:
     upper = [f"{a:.1f},{_y(b, top):.1f}" for a, b in zip(x.tolist(), high.tolist(), strict=True)]
     lower = [f"{a:.1f},{_y(b, top):.1f}" for a, b in zip(x.tolist(), low.tolist(), strict=True)]
     points = " ".join((*upper, *reversed(lower)))
@@ -154,7 +156,7 @@ def _block(history: History, at: Heap, i: int, row: int, scale: float) -> str:
     block = int(at.blocks[i])
     start = int(history.blocks.address[block]) - at.ranges[int(at.block_range[i])].start
     length = int(history.replay.size[block])
-    category = Category(int(history.owners.category[block]))
+    category = MemoryCategory(int(history.owners.category[block]))
     stack = history.stack_of(block)
     place = history.signs.location(stack) if stack is not None else None
     where = f" at {place.file.rsplit('/', 1)[-1]}:{place.line}" if place else ""

@@ -186,6 +186,10 @@ def _fastest(row: _CollectiveRow) -> float | None:
     return None if rate is None else rate / 1e9
 
 
+# ------------------------------------------------------------------------------------------------
+# The tables of the document: what operators, kernels, functions and modules cost.
+
+
 def tables(trace: Trace) -> dict[str, ResultTable]:
     """All tables that the trace has rows for, by id."""
     found = (

@@ -143,6 +143,10 @@ def names_at(trace: Trace, rows: Table | None, at_ns: int | None) -> set[str]:
     return {trace.names[i] for i in rows["name"][first:end].tolist()}
 
 
+# ------------------------------------------------------------------------------------------------
+# What the numbers of the report are made of, as places in the timeline.
+
+
 MOST_PLACES = 2000  # of one mark; of more, neighbours are drawn as one
 _LABEL_LIMIT = 80
 

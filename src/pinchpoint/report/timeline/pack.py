@@ -93,6 +93,10 @@ def _drawn(rows: Table, name: str, mine: NDArray[np.intp]) -> dict[str, Any]:
     }
 
 
+# ------------------------------------------------------------------------------------------------
+# The timeline as text inside the page: columns of whole numbers, compressed, in base64.
+
+
 NAME_LIMIT = 200  # characters
 _COMPRESSION = 6
 

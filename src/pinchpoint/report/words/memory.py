@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.report.documents.memory import (
     BatchItem,
@@ -16,15 +16,15 @@ from pinchpoint.report.quantity import size
 EQUAL_LAYERS_RATIO = 1.05  # layers that differ by less are called equal
 LARGE_FACTOR = 1000  # from here on three digits would need an exponent
 CATEGORY_WORDS = {
-    Category.PARAMETER: "parameters",
-    Category.BUFFER: "buffers",
-    Category.GRADIENT: "gradients",
-    Category.OPTIMIZER_STATE: "optimizer state",
-    Category.ACTIVATION: "activations",
-    Category.INPUT: "inputs",
-    Category.TEMPORARY: "temporaries",
-    Category.WORKSPACE: "workspace",
-    Category.UNKNOWN: "unknown",
+    MemoryCategory.PARAMETER: "parameters",
+    MemoryCategory.BUFFER: "buffers",
+    MemoryCategory.GRADIENT: "gradients",
+    MemoryCategory.OPTIMIZER_STATE: "optimizer state",
+    MemoryCategory.ACTIVATION: "activations",
+    MemoryCategory.INPUT: "inputs",
+    MemoryCategory.TEMPORARY: "temporaries",
+    MemoryCategory.WORKSPACE: "workspace",
+    MemoryCategory.UNKNOWN: "unknown",
 }
 MOMENT_WORDS = {
     "peak": "At the peak",
@@ -83,7 +83,7 @@ def peak_sentence(moment: Moment) -> str:
     total = max(moment.requested, 1)
     largest = max(moment.categories, key=lambda c: c.bytes)
     first = MOMENT_WORDS[moment.what]
-    if largest.category == CATEGORY_WORDS[Category.UNKNOWN]:
+    if largest.category == CATEGORY_WORDS[MemoryCategory.UNKNOWN]:
         rest = [c for c in moment.categories if c is not largest]
         text = f"{first}, what holds {100 * largest.bytes / total:.0f} % is not known"
         known = max(rest, key=lambda c: c.bytes, default=None)

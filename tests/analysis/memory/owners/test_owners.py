@@ -6,14 +6,14 @@ from analysis.memory.programs import MIB, MOVE_BUFFER, Program, forward
 from analysis.memory.recordings import cut_off
 from analysis.memory.training import ACTIVATION, PARAMETERS, Training
 from pinchpoint.analysis.memory.history import histories
-from pinchpoint.analysis.memory.owners.owners import Category, Confidence
+from pinchpoint.analysis.memory.owners.owners import Confidence, MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase
 
 OF_TRUTH = (
-    Category.PARAMETER,
-    Category.GRADIENT,
-    Category.OPTIMIZER_STATE,
-    Category.BUFFER,
+    MemoryCategory.PARAMETER,
+    MemoryCategory.GRADIENT,
+    MemoryCategory.OPTIMIZER_STATE,
+    MemoryCategory.BUFFER,
 )
 
 
@@ -42,7 +42,7 @@ def test_nothing_of_a_real_training_step_stays_unknown(name):
     history = recordings.history(name)
     held = history.bytes_of(history.peak_event)
     held_by_program = 32 * MIB if name == "fragmentation" else 64 * 1024
-    assert held[Category.UNKNOWN] <= held_by_program
+    assert held[MemoryCategory.UNKNOWN] <= held_by_program
 
 
 def test_a_training_program_of_known_sizes():
@@ -53,14 +53,14 @@ def test_a_training_program_of_known_sizes():
         t.step(number)
     history = histories(p.trace())[0]
     held = history.bytes_of(history.phases.of(Phase.FORWARD)[-1].end - 1)
-    assert held[Category.PARAMETER] == sum(PARAMETERS)
-    assert held[Category.OPTIMIZER_STATE] == 2 * sum(PARAMETERS)
-    assert held[Category.BUFFER] == MIB
-    assert held[Category.ACTIVATION] == 6 * ACTIVATION
-    assert held[Category.UNKNOWN] == 0
+    assert held[MemoryCategory.PARAMETER] == sum(PARAMETERS)
+    assert held[MemoryCategory.OPTIMIZER_STATE] == 2 * sum(PARAMETERS)
+    assert held[MemoryCategory.BUFFER] == MIB
+    assert held[MemoryCategory.ACTIVATION] == 6 * ACTIVATION
+    assert held[MemoryCategory.UNKNOWN] == 0
     assert len(history.steps) == 3
     assert buffer in p.live
-    row = int(np.flatnonzero(history.owners.is_(Category.PARAMETER))[0])
+    row = int(np.flatnonzero(history.owners.is_(MemoryCategory.PARAMETER))[0])
     assert history.owners.confidence[row] == Confidence.HIGH
 
 
@@ -70,8 +70,8 @@ def test_gradients_live_from_the_backward_pass_to_zero_grad():
     t.step(0)
     history = histories(p.trace())[0]
     backward = history.phases.of(Phase.BACKWARD)[0]
-    assert history.bytes_of(backward.end - 1)[Category.GRADIENT] == sum(PARAMETERS)
-    assert history.bytes_of(history.last)[Category.GRADIENT] == 0
+    assert history.bytes_of(backward.end - 1)[MemoryCategory.GRADIENT] == sum(PARAMETERS)
+    assert history.bytes_of(history.last)[MemoryCategory.GRADIENT] == 0
 
 
 def test_scratch_of_cublas_is_no_activation():
@@ -83,8 +83,8 @@ def test_scratch_of_cublas_is_no_activation():
     t.step(1)
     history = histories(p.trace())[0]
     held = history.bytes_of(history.last)
-    assert held[Category.WORKSPACE] == 33_554_432 + 1_048_576
-    assert held[Category.ACTIVATION] == 0
+    assert held[MemoryCategory.WORKSPACE] == 33_554_432 + 1_048_576
+    assert held[MemoryCategory.ACTIVATION] == 0
 
 
 @pytest.mark.parametrize("keep", [2000, 2250, 2800, 3300, 3700])

@@ -84,6 +84,10 @@ def _next_division(size: int, divisions: int) -> int:
     return -(-size // step) * step
 
 
+# ------------------------------------------------------------------------------------------------
+# How large each block really is: the allocator's rounding and splitting, replayed.
+
+
 MOST_SEARCHED = 50_000_000  # free blocks, to find where an unmapped range lies; real: hundreds
 CHUNK_EVENTS = 1_000_000  # turned into Python numbers at a time
 
@@ -106,7 +110,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Frame:
+class BeforeAndAfter:
     """What is known around the events: ranges held before and after them, sizes at the end."""
 
     start: list[Range]
@@ -114,7 +118,7 @@ class Frame:
     end_bytes: dict[int, int]  # address -> size of the blocks alive at the end
 
 
-def sizes(events: Table, blocks: Lives, around: Frame, rules: Rules) -> Sizes:
+def sizes(events: Table, blocks: Lives, around: BeforeAndAfter, rules: Rules) -> Sizes:
     """Replay the layout of the heap. Blocks must be in order of birth, as ``lives`` gives them."""
     first = int(np.count_nonzero(blocks.before))
     before, slack = _sizes_before(blocks, first, around, rules, len(events))
@@ -146,7 +150,7 @@ def _relevant(events: Table) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _sizes_before(
-    blocks: Lives, first: int, around: Frame, rules: Rules, end: int
+    blocks: Lives, first: int, around: BeforeAndAfter, rules: Rules, end: int
 ) -> tuple[Ints, Ints]:
     """Sizes of the blocks that were there before the recording, and their slack.
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from pinchpoint.analysis.memory.allocator.block_sizes import Frame, Sizes, rules, sizes
+from pinchpoint.analysis.memory.allocator.block_sizes import BeforeAndAfter, Sizes, rules, sizes
 from pinchpoint.analysis.memory.allocator.lives import BEFORE, Lives, lives
 from pinchpoint.analysis.memory.allocator.segments import (
     Held,
@@ -37,7 +37,7 @@ class Peak:
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class AllocatorReplay:
     """The history of one device.
 
     Curves have one value after each event. ``beginning`` says whether the recording holds the
@@ -88,7 +88,7 @@ def devices(trace: Trace) -> tuple[int, ...]:
     return tuple(int(d) for d in used)
 
 
-def replay(trace: Trace, device: int) -> Replay:
+def replay(trace: Trace, device: int) -> AllocatorReplay:
     """Replay one device of a trace that has a snapshot."""
     snapshot = trace.snapshot
     assert snapshot is not None
@@ -97,12 +97,14 @@ def replay(trace: Trace, device: int) -> Replay:
     at_end = ranges_at_end(snapshot, device, trace.names) if snapshot.complete else []
     start = ranges_at_start(events, at_end)
     end_bytes = _end_bytes(snapshot, device)
-    found = sizes(events, blocks, Frame(start, at_end, end_bytes), rules(snapshot.settings))
+    found = sizes(
+        events, blocks, BeforeAndAfter(start, at_end, end_bytes), rules(snapshot.settings)
+    )
     reserved_before = sum(r.end - r.start for r in start)
     curves = _curves(blocks, found, len(events))
     reserved = reserved_before + np.cumsum(reserved_change(events))
     base = (*(int(c[0]) for c in curves[:3]), reserved_before)
-    return Replay(
+    return AllocatorReplay(
         device=device,
         events=events,
         time_us=events["time_us"] if events.known("time_us").all() else None,

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.allocator.lives import Lives
-from pinchpoint.analysis.memory.allocator.replay import Replay, curve
+from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay, curve
 from pinchpoint.analysis.memory.owners.phases import Phase, Phases, Run
 from pinchpoint.analysis.memory.owners.stacks import Sign, StackSigns
 from pinchpoint.trace.arrays import Codes, Ints, Mask
@@ -45,7 +45,7 @@ class BlockView:
         return result
 
 
-def block_view(replay: Replay, found: Phases, signs: StackSigns) -> BlockView:
+def block_view(replay: AllocatorReplay, found: Phases, signs: StackSigns) -> BlockView:
     """Look up everything once."""
     blocks, end = replay.blocks, len(replay)
     sign = np.where(blocks.has_stack, np.append(signs.sign, 0)[blocks.stack], 0)
@@ -72,6 +72,10 @@ def block_view(replay: Replay, found: Phases, signs: StackSigns) -> BlockView:
         optimizer=found.of(Phase.OPTIMIZER),
         runs=found.runs,
     )
+
+
+# ------------------------------------------------------------------------------------------------
+# Blocks that outlive a pass: optimizer state, gradients, parameters, buffers, scratch.
 
 
 # Scratch memory that cuBLAS keeps for each handle and stream: getChosenWorkspaceSize of

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from pinchpoint.analysis.memory.allocator.replay import Replay
+from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay
 from pinchpoint.analysis.memory.owners.lasting import (
     LT_WORKSPACE_BYTES,
     WORKSPACE_BYTES,
@@ -107,7 +107,7 @@ def _same_order(view: BlockView, one: Ints, other: Ints) -> bool:
     return bool(len(one)) and float(np.where(speaking, stack, size).mean()) >= SAME_ORDER_RATIO
 
 
-class Category(IntEnum):
+class MemoryCategory(IntEnum):
     """What a block is used for."""
 
     PARAMETER = 1
@@ -119,6 +119,10 @@ class Category(IntEnum):
     TEMPORARY = 7
     WORKSPACE = 8
     UNKNOWN = 9
+
+
+# ------------------------------------------------------------------------------------------------
+# What each block is: parameter, gradient, optimizer state, activation, …
 
 
 class Confidence(IntEnum):
@@ -138,51 +142,51 @@ class Owners:
     confidence: Codes
     recomputed: Mask
 
-    def is_(self, *categories: Category) -> Mask:
+    def is_(self, *categories: MemoryCategory) -> Mask:
         """Blocks of any of the categories."""
         return np.isin(self.category, categories)
 
 
-def owners(replay: Replay, found: Phases, signs: StackSigns) -> Owners:
+def owners(replay: AllocatorReplay, found: Phases, signs: StackSigns) -> Owners:
     """Categories of all blocks of a device."""
     view = block_view(replay, found, signs)
     count = len(replay.blocks)
-    category = np.full(count, Category.UNKNOWN, np.uint8)
+    category = np.full(count, MemoryCategory.UNKNOWN, np.uint8)
     confidence = np.full(count, Confidence.LOW, np.uint8)
 
-    def set_(rows: Mask | Ints, what: Category, how: Confidence) -> None:
+    def set_(rows: Mask | Ints, what: MemoryCategory, how: Confidence) -> None:
         category[rows] = what
         confidence[rows] = how
 
-    set_(temporaries(view), Category.TEMPORARY, Confidence.MEDIUM)
+    set_(temporaries(view), MemoryCategory.TEMPORARY, Confidence.MEDIUM)
     recomputed = (view.born == Phase.BACKWARD) & view.has(Sign.CHECKPOINT)
-    set_(recomputed, Category.ACTIVATION, Confidence.HIGH)
-    set_(inputs(view), Category.INPUT, Confidence.MEDIUM)
-    set_(activations(view), Category.ACTIVATION, Confidence.MEDIUM)
+    set_(recomputed, MemoryCategory.ACTIVATION, Confidence.HIGH)
+    set_(inputs(view), MemoryCategory.INPUT, Confidence.MEDIUM)
+    set_(activations(view), MemoryCategory.ACTIVATION, Confidence.MEDIUM)
     state, certain = optimizer_state(view)
-    set_(state, Category.OPTIMIZER_STATE, Confidence.MEDIUM)
-    set_(certain, Category.OPTIMIZER_STATE, Confidence.HIGH)
+    set_(state, MemoryCategory.OPTIMIZER_STATE, Confidence.MEDIUM)
+    set_(certain, MemoryCategory.OPTIMIZER_STATE, Confidence.HIGH)
     scratch = kept_scratch(view)
-    set_(scratch, Category.WORKSPACE, Confidence.MEDIUM)
-    set_(view.has(Sign.WORKSPACE), Category.WORKSPACE, Confidence.HIGH)
+    set_(scratch, MemoryCategory.WORKSPACE, Confidence.MEDIUM)
+    set_(view.has(Sign.WORKSPACE), MemoryCategory.WORKSPACE, Confidence.HIGH)
     taken = state | certain | scratch | view.has(Sign.WORKSPACE)
     early = static(view) & ~taken
     made = gradients(view, early) & ~taken
-    set_(made, Category.GRADIENT, Confidence.MEDIUM)
+    set_(made, MemoryCategory.GRADIENT, Confidence.MEDIUM)
     needed = most_at_once(view, made)
     weights, buffers = parameters(view, early & ~made, needed, signs)
     moved = view.has(Sign.MOVE)
-    set_(weights, Category.PARAMETER, Confidence.MEDIUM)
-    set_(weights & moved, Category.PARAMETER, Confidence.HIGH)
-    set_(buffers, Category.BUFFER, Confidence.HIGH)
+    set_(weights, MemoryCategory.PARAMETER, Confidence.MEDIUM)
+    set_(weights & moved, MemoryCategory.PARAMETER, Confidence.HIGH)
+    set_(buffers, MemoryCategory.BUFFER, Confidence.HIGH)
     rest = early & ~made & ~weights & ~buffers & view.blocks.before
     copies = copies_of(view, rest, needed)
-    set_(copies, Category.OPTIMIZER_STATE, Confidence.MEDIUM)
+    set_(copies, MemoryCategory.OPTIMIZER_STATE, Confidence.MEDIUM)
     rest[copies] = False
     like, known = unfinished(view)
     category[like], confidence[like] = category[known], Confidence.MEDIUM
     scratch_size = view.stays & np.isin(view.blocks.requested, WORKSPACE_BYTES)
     old = (rest & ~view.blocks.has_stack) | (view.born == Phase.BACKWARD)
-    unclaimed = scratch_size & old & (category == Category.UNKNOWN)
-    set_(unclaimed, Category.WORKSPACE, Confidence.LOW)
+    unclaimed = scratch_size & old & (category == MemoryCategory.UNKNOWN)
+    set_(unclaimed, MemoryCategory.WORKSPACE, Confidence.LOW)
     return Owners(category, confidence, recomputed)

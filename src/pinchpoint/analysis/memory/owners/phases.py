@@ -6,7 +6,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.memory.allocator.replay import Replay
+from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay
 from pinchpoint.analysis.memory.owners.stacks import Sign, StackSigns, common_root
 from pinchpoint.trace import AllocatorAction, MemorySnapshot
 from pinchpoint.trace.arrays import Codes, Mask
@@ -49,7 +49,7 @@ class Phases:
 
 
 @dataclass(frozen=True)
-class Steps:
+class EventSteps:
     """Steps as ranges of events ``[first, end)``; ``how`` says what marked them."""
 
     how: str
@@ -60,7 +60,7 @@ class Steps:
         return len(self.first)
 
 
-def phases(replay: Replay, signs: StackSigns, snapshot: MemorySnapshot) -> Phases:
+def phases(replay: AllocatorReplay, signs: StackSigns, snapshot: MemorySnapshot) -> Phases:
     """Phases from the stacks of allocations and frees.
 
     The autograd thread has no Python frame, unless it calls back into Python; then its outermost
@@ -143,24 +143,24 @@ def _runs(of_event: Codes) -> tuple[Run, ...]:
     )
 
 
-def steps(replay: Replay, found: Phases, snapshot: MemorySnapshot) -> Steps:
+def steps(replay: AllocatorReplay, found: Phases, snapshot: MemorySnapshot) -> EventSteps:
     """Steps from the profiler's marks, else from those of the optimizer, else from the phases."""
     marked = _marked(replay, snapshot, STEP_MARK)
     if len(marked) > 1:
-        return Steps("the profiler's step marks", *_ranges(marked))
+        return EventSteps("the profiler's step marks", *_ranges(marked))
     ends = [end for _, end in _marked(replay, snapshot, OPTIMIZER_MARK)]
     if len(ends) > 1:
-        return Steps("Optimizer.step marks", *_between(ends))
+        return EventSteps("Optimizer.step marks", *_between(ends))
     ends = _last_of_each_group(found, Phase.OPTIMIZER)
     if len(ends) > 1:
-        return Steps("runs of the optimizer", *_between(ends))
+        return EventSteps("runs of the optimizer", *_between(ends))
     ends = [r.end for r in found.of(Phase.BACKWARD)]
     if len(ends) > 1:
-        return Steps("backward passes", *_between(ends))
+        return EventSteps("backward passes", *_between(ends))
     ends = [r.end for r in found.of(Phase.FORWARD)]
     if len(ends) > 1:
-        return Steps("forward passes", *_between(ends))
-    return Steps("none found")
+        return EventSteps("forward passes", *_between(ends))
+    return EventSteps("none found")
 
 
 def _ranges(marked: list[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -187,7 +187,9 @@ def _last_of_each_group(found: Phases, phase: Phase) -> list[int]:
     return ends
 
 
-def _marked(replay: Replay, snapshot: MemorySnapshot, prefix: str) -> list[tuple[int, int]]:
+def _marked(
+    replay: AllocatorReplay, snapshot: MemorySnapshot, prefix: str
+) -> list[tuple[int, int]]:
     """Event ranges of the named marks that lie inside the recorded window."""
     if replay.time_us is None or not len(replay):
         return []

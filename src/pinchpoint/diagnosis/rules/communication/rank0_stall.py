@@ -22,7 +22,7 @@ from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import ALL_RANKS
 from pinchpoint.diagnosis.rule import NotChecked, Rule
-from pinchpoint.diagnosis.rules.communication._late_ranks import (
+from pinchpoint.diagnosis.rules.communication._rank_delays import (
     by_the_host,
     doing_of,
     evidence_of,

@@ -25,7 +25,7 @@ from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import ALL_RANKS
 from pinchpoint.diagnosis.rule import NotChecked, Rule
-from pinchpoint.diagnosis.rules.communication._late_ranks import (
+from pinchpoint.diagnosis.rules.communication._rank_delays import (
     MOST_NAMED,
     doing_of,
     evidence_of,

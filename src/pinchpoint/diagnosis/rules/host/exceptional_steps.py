@@ -50,7 +50,7 @@ LEAST_RATIO = 0.75  # of the excess: a fix leaves some of it
 LEAST_OF_WORK_RATIO = 0.5  # work that is wanted: half as often wins half of it, elsewhere all
 
 # Other rules know these kinds of time, whether they come often or rarely.
-_TOLD_ELSEWHERE = (
+_OTHER_RULES_REPORT = (
     GapKind.COMPILE,
     GapKind.GC,
     GapKind.CHECKPOINT,
@@ -64,7 +64,7 @@ def check(trace: Trace) -> Iterator[Found]:
     mean = mean_step(trace)
     if mean is None or mean.count < FEWEST_STEPS:
         raise NotChecked("with fewer than four complete steps no step is an exception")
-    elsewhere = (*_TOLD_ELSEWHERE, *((GapKind.DATA,) if loads(trace) is not None else ()))
+    elsewhere = (*_OTHER_RULES_REPORT, *((GapKind.DATA,) if loads(trace) is not None else ()))
     again = [c for c in mean.causes if not c.starting and c.kind not in elsewhere]
     found = [cause for cause in again if _is_worth_telling(cause, mean)]
     yield from (_finding(trace, mean, cause) for cause in found)

@@ -42,7 +42,7 @@ def many_launches(trace: Trace) -> ManyLaunches | None:
     launched = ops.known("api_call") & device_ops_in_steps(trace)
     launched &= calls["kind"][ops.filled("api_call", 0)] != ApiKind.GRAPH_LAUNCH
     launched &= np.isin(ops["kind"], (DeviceKind.KERNEL, DeviceKind.MEMSET))
-    launched &= ~_beside_waits(trace, ops)
+    launched &= ~_waiting_or_allocating(trace, ops)
     rows = np.flatnonzero(launched)
     count = per_step(trace, len(rows))
     if count < FEWEST_LAUNCHES:
@@ -72,8 +72,9 @@ def many_launches(trace: Trace) -> ManyLaunches | None:
     return ManyLaunches(rows, count, median, place, evidence)
 
 
-def _beside_waits(trace: Trace, ops: Table) -> NDArray[np.bool_]:
-    """Operations whose act also waits for the device or buys memory: no graph can hold it."""
+def _waiting_or_allocating(trace: Trace, ops: Table) -> NDArray[np.bool_]:
+    """Operations launched by a call that also waits for the device or allocates memory: no
+    graph can hold it."""
     host, calls = trace.host_ops, trace.api_calls
     if host is None or calls is None:
         return np.zeros(len(ops), np.bool_)

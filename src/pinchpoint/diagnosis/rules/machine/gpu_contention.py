@@ -30,8 +30,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import DeviceKind, Trace
-from pinchpoint.trace.arrays import Mask
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import Mask, distinct_rows
 
 RULE = Rule(
     needs=("device_ops",),

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pinchpoint.analysis.memory.checkpointing import checkpointing
 from pinchpoint.analysis.memory.composition import largest_category
 from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.shortage import describe, place, pressure, size
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Need, Record
@@ -47,16 +47,16 @@ def check(trace: Trace) -> Iterator[Found]:
         event = failure.event if failure else history.peak_event
         largest = largest_category(history, event)
         fragmented = failure is not None and failure.fragmented
-        if not signs.short or fragmented or largest != Category.ACTIVATION:
+        if not signs.short or fragmented or largest != MemoryCategory.ACTIVATION:
             continue
         held = history.bytes_of(event)
         yield _finding(history, event, held, describe(history, signs))
 
 
 def _finding(
-    history: History, event: int, held: dict[Category, int], shortage: tuple[str, str]
+    history: History, event: int, held: dict[MemoryCategory, int], shortage: tuple[str, str]
 ) -> Found:
-    live, activations = sum(held.values()), held[Category.ACTIVATION]
+    live, activations = sum(held.values()), held[MemoryCategory.ACTIVATION]
     found = checkpointing(history)
     evidence = [
         Evidence("activations", activations, "bytes"),

@@ -18,7 +18,7 @@ Where everything fits and no larger batch is wanted.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.composition import largest_category
-from pinchpoint.analysis.memory.owners.owners import Category
+from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.shortage import describe, pressure, size
 from pinchpoint.analysis.memory.what_if import what_ifs
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -44,8 +44,8 @@ def check(trace: Trace) -> Iterator[Found]:
         fragmented = signs.failure is not None and signs.failure.fragmented
         event = signs.failure.event if signs.failure else history.peak_event
         held = history.bytes_of(event)
-        live, state = sum(held.values()), held[Category.OPTIMIZER_STATE]
-        largest = largest_category(history, event) == Category.OPTIMIZER_STATE
+        live, state = sum(held.values()), held[MemoryCategory.OPTIMIZER_STATE]
+        largest = largest_category(history, event) == MemoryCategory.OPTIMIZER_STATE
         if fragmented or not (state > MAJOR_RATIO * live or (signs.short and largest)):
             continue
         answer = next((a for a in what_ifs(history) if a.id == "8-bit-optimizer"), None)
@@ -54,7 +54,7 @@ def check(trace: Trace) -> Iterator[Found]:
             summary=f"{short[0]}: {state / live:.0%} of {size(live)} are optimizer state",
             evidence=(
                 Evidence("optimizer state", state, "bytes"),
-                Evidence("parameters", held[Category.PARAMETER], "bytes"),
+                Evidence("parameters", held[MemoryCategory.PARAMETER], "bytes"),
                 Evidence("live", live, "bytes"),
             ),
             cost_ns_per_step=None,

@@ -60,7 +60,7 @@ RULE = Rule(
 
 MOSTLY_RATIO = 0.5  # of the matrix work in 32-bit formats on matrix units, else it is not the rule
 HALF_THE_TIME = 0.5  # twice the peak for a convolution, half the bytes for what follows it
-HALF_THE_BYTES = 0.5  # two bytes a number in place of four
+HALF_THE_BYTES = 0.5  # 16-bit formats against 32-bit ones
 USUAL_ATTENTION_RATIO = 0.12  # 28 TFLOP/s in float32, 260 in bf16 on an H100
 
 PICTURE_DIMENSIONS = 4  # batch, channel, height, width; or batch, head, token, width

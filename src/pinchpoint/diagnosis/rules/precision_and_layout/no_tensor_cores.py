@@ -27,7 +27,7 @@ from pinchpoint.analysis.device.kernel_precision import (
     precision_of_device_ops,
 )
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.analysis.replay.limits import limits_ns
+from pinchpoint.analysis.replay.least_durations import limits_ns
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import DEVICE, Record

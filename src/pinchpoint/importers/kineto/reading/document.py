@@ -28,7 +28,7 @@ _RECORD_AGAIN = "is this a trace from torch.profiler (export_chrome_trace)?"
 
 
 @dataclass
-class Frame:
+class DocumentFrame:
     """What a document says outside its events."""
 
     members: dict[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Frame:
     bare_list: bool = False
 
 
-def open_events(text: Text, frame: Frame) -> bytes:
+def open_events(text: Text, frame: DocumentFrame) -> bytes:
     """Read up to the list of events; returns the text after its opening bracket.
 
     Raises UnreadableFile if there is no such list.
@@ -92,7 +92,7 @@ def _read_at_least(text: Text, size: int, piece_bytes: int = 1 << 20) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _no_events(text: Text, frame: Frame, whole: bool) -> UnreadableFile:
+def _no_events(text: Text, frame: DocumentFrame, whole: bool) -> UnreadableFile:
     if text.damage:
         return UnreadableFile(
             f"{text.path}: {text.damage}, before the first event", hint="copy it again"
@@ -109,7 +109,7 @@ def _no_events(text: Text, frame: Frame, whole: bool) -> UnreadableFile:
     )
 
 
-def _read_members(buffer: bytes, at: int, frame: Frame) -> tuple[int, bool]:
+def _read_members(buffer: bytes, at: int, frame: DocumentFrame) -> tuple[int, bool]:
     """Collect members until the events begin; (position, whether they did). May be Boundless."""
     end = len(buffer)
     try:
@@ -127,19 +127,19 @@ def _read_members(buffer: bytes, at: int, frame: Frame) -> tuple[int, bool]:
     return at, False
 
 
-def close_events(text: Text, rest: bytes, frame: Frame) -> None:
+def close_events(text: Text, rest: bytes, frame: DocumentFrame) -> None:
     """Read what follows the events; ``rest`` begins after their closing bracket."""
     if frame.bare_list:
         return
     buffer = rest + _read_at_least(text, FRAME_BYTES)
     before = frame.members
-    after = Frame()
+    after = DocumentFrame()
     _read_trailer(buffer, after)
     frame.duplicates += [*after.duplicates, *(name for name in after.members if name in before)]
     frame.members |= after.members
 
 
-def _read_trailer(buffer: bytes, frame: Frame) -> None:
+def _read_trailer(buffer: bytes, frame: DocumentFrame) -> None:
     at = 0
     while True:
         at, again = _read_members(buffer, at, frame)

@@ -17,7 +17,7 @@ from pinchpoint.trace.arrays import Array
 TOLERANCE_NS = 1000
 # Calls that cross so many open rows are noise of a clock; looking further would be quadratic.
 MOST_CROSSED = 1000
-NONE = -1
+NONE = -1  # no position of a row
 
 
 Calls = tuple[Array, Array, Array]  # start, end, thread

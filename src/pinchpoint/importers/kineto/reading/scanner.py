@@ -10,7 +10,13 @@ from typing import Any, Literal
 
 from pinchpoint.errors import UsageError
 from pinchpoint.importers.kineto.reading import nesting
-from pinchpoint.importers.kineto.reading.document import Block, Blocks, Frame, open_events, value_of
+from pinchpoint.importers.kineto.reading.document import (
+    Block,
+    Blocks,
+    DocumentFrame,
+    open_events,
+    value_of,
+)
 from pinchpoint.importers.kineto.reading.fields import ARGUMENTS
 from pinchpoint.importers.kineto.reading.lenient import event_at
 from pinchpoint.importers.kineto.reading.plain import PlainScanner
@@ -85,6 +91,10 @@ def _join(joiner: Joiner, ahead: deque[tuple[Block, Future[Early]]], blocks: Blo
         blocks.give_back(block)
 
 
+# ------------------------------------------------------------------------------------------------
+# Which scanner reads a file, and which code finds the nesting of its rows.
+
+
 compiled_scanner: Any = None
 compiled_nesting: Any = None
 try:
@@ -156,7 +166,7 @@ def read_arguments(
     scanner = scanner or available()
     with as_plain_file(Path(trace.source.path)) as path, Text(path) as text:
         joiner = Joiner(make_scanner(scanner, asked))
-        blocks = Blocks(text, open_events(text, Frame()), BLOCK_BYTES[scanner])
+        blocks = Blocks(text, open_events(text, DocumentFrame()), BLOCK_BYTES[scanner])
         before, last = 0, max(asked)
         for block in blocks:
             more = joiner.add(block)

@@ -22,7 +22,7 @@ except ImportError:  # three times slower, same result
 
 _DAMAGE: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error, fast_zlib.error)
 GZIP_MAGIC = b"\x1f\x8b"
-_INPUT_BYTES = 256 << 10
+_INPUT_BYTES = 256 << 10  # packed bytes at a time
 _PIECE_BYTES = 64 << 10  # so much may be lost before damage
 
 

@@ -8,7 +8,7 @@ from pinchpoint.analysis.memory.shortage import place, pressure, size
 from pinchpoint.diagnosis.finding import Evidence, Location, Unanswered, shared
 from pinchpoint.diagnosis.registry import ask, rules
 from pinchpoint.diagnosis.rule import About
-from pinchpoint.report.documents.findings import unanswered
+from pinchpoint.report.assemble.findings import unanswered
 from pinchpoint.report.documents.memory import MemoryFinding
 from pinchpoint.trace import Trace
 

@@ -21,7 +21,7 @@ from pinchpoint.analysis.limits.roofs import spec_of
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.hardware.specs import DeviceSpec
 from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.distinct import distinct_rows
+from pinchpoint.trace.arrays import distinct_rows
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -31,12 +31,11 @@ from pinchpoint.analysis.replay.changes import (
     ScaleDeviceOps,
     ScaleHostSpans,
 )
-from pinchpoint.analysis.replay.graph import Graph
-from pinchpoint.analysis.replay.limits import best_ns, done_elsewhere, limits_ns
+from pinchpoint.analysis.replay.graph import Graph, covered
+from pinchpoint.analysis.replay.least_durations import best_ns, done_elsewhere, limits_ns
 from pinchpoint.analysis.replay.merging import merged_ratio
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX
 from pinchpoint.analysis.replay.streams import stream_ids
-from pinchpoint.analysis.replay.taken import covered
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten

@@ -11,17 +11,8 @@ from pinchpoint.analysis.statistics import median_of_ranks
 from pinchpoint.diagnosis.engine import Ranked
 from pinchpoint.diagnosis.finding import Evidence, Finding, Unanswered, shared
 from pinchpoint.diagnosis.job import JobDiagnosis, JobFinding, RankFinding, diagnose_job
-from pinchpoint.report.documents.findings import finding_item, unanswered
-from pinchpoint.report.documents.rank_records import Records
-from pinchpoint.report.documents.ranks import (
-    ClockInfo,
-    FileNote,
-    JobFindingItem,
-    JobInfo,
-    JobSteps,
-    RanksReport,
-)
-from pinchpoint.report.documents.ranks_items import (
+from pinchpoint.report.assemble.findings import finding_item, unanswered
+from pinchpoint.report.assemble.ranks_items import (
     WORTH_A_WORD_RATIO,
     buckets,
     incidents,
@@ -31,7 +22,16 @@ from pinchpoint.report.documents.ranks_items import (
     timeline_item,
     what_if,
 )
-from pinchpoint.report.documents.ranks_tables import heat_map, tables
+from pinchpoint.report.assemble.ranks_tables import heat_map, tables
+from pinchpoint.report.documents.rank_records import Records
+from pinchpoint.report.documents.ranks import (
+    ClockInfo,
+    FileNote,
+    JobFindingItem,
+    JobInfo,
+    JobSteps,
+    RanksReport,
+)
 from pinchpoint.report.documents.report import PartOfStep
 from pinchpoint.report.quantity import duration, percent
 

@@ -7,7 +7,7 @@ from pinchpoint.analysis.replay import ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.diagnosis.engine import Ranked
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.report.documents.findings import finding_item
+from pinchpoint.report.assemble.findings import finding_item
 
 MS = 1_000_000
 ROWS = np.arange(3)

@@ -23,11 +23,7 @@ SCHEMA = "pinchpoint.kernels/1"
 _LONGEST_SENTENCE = 600
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the parts."""
-
-
-class IssueInfo(_Part, frozen=True, kw_only=True):
+class IssueInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a launch suffers from or is bound by; ``id`` is the rule that explains it."""
 
     id: str  # of the rule: pinchpoint explain ID
@@ -37,7 +33,7 @@ class IssueInfo(_Part, frozen=True, kw_only=True):
     won_ratio: float | None  # of the time, at most; null: nobody can say
 
 
-class MarkInfo(_Part, frozen=True, kw_only=True):
+class MarkInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One metric with its mark: good, fair, poor, or null where it does not matter."""
 
     metric: str  # its name
@@ -48,7 +44,7 @@ class MarkInfo(_Part, frozen=True, kw_only=True):
     poor: str  # from where it is poor
 
 
-class SaidInfo(_Part, frozen=True, kw_only=True):
+class SaidInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What one of NVIDIA's own rules said."""
 
     rule: str  # its name
@@ -59,7 +55,7 @@ class SaidInfo(_Part, frozen=True, kw_only=True):
     speedup_percent: float | None  # as NVIDIA estimates it
 
 
-class LaunchInfo(_Part, frozen=True, kw_only=True):
+class LaunchInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One profiled launch. Nulls were not collected."""
 
     number: int  # in the file
@@ -80,7 +76,7 @@ class LaunchInfo(_Part, frozen=True, kw_only=True):
     nvidia: tuple[SaidInfo, ...]  # what NVIDIA's rules say
 
 
-class KernelsDocument(_Part, frozen=True, kw_only=True):
+class KernelsDocument(msgspec.Struct, frozen=True, kw_only=True):
     """All profiled launches, longest first; or the kernels of a timeline."""
 
     schema: str = SCHEMA  # this name and version

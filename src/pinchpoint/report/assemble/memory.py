@@ -11,7 +11,7 @@ from pinchpoint.analysis.memory.facts import facts
 from pinchpoint.analysis.memory.failures import Failure, failures
 from pinchpoint.analysis.memory.growth import growth, step_of
 from pinchpoint.analysis.memory.history import History, histories
-from pinchpoint.analysis.memory.owners.owners import Category, Confidence
+from pinchpoint.analysis.memory.owners.owners import Confidence, MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase
 from pinchpoint.analysis.memory.shortage import (
     batch_after_failure,
@@ -24,6 +24,7 @@ from pinchpoint.analysis.memory.waste import waste
 from pinchpoint.analysis.memory.what_if import RANKS, Batch, batch, what_ifs
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.errors import UsageError
+from pinchpoint.report.assemble.memory_findings import findings
 from pinchpoint.report.documents.memory import (
     BatchItem,
     CategoryItem,
@@ -41,7 +42,6 @@ from pinchpoint.report.documents.memory import (
     RemedyItem,
     WhatIfItem,
 )
-from pinchpoint.report.documents.memory_findings import findings
 from pinchpoint.report.words.memory import CATEGORY_WORDS, verdict
 from pinchpoint.trace import Frame, Trace
 
@@ -246,7 +246,7 @@ def _moment(history: History, what: str, event: int) -> Moment:
 
 def _categories(held: tuple[Holder, ...]) -> tuple[CategoryItem, ...]:
     out = []
-    for category in Category:
+    for category in MemoryCategory:
         mine = [h for h in held if h.category == category]
         out.append(
             CategoryItem(

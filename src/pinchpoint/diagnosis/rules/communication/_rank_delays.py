@@ -10,10 +10,10 @@ from pinchpoint.analysis.ranks.late_causes import (
     MORE_WORK,
     SLOW_DEVICE,
     SLOW_KERNEL,
-    Doing,
+    LateCause,
 )
 from pinchpoint.analysis.ranks.stragglers import Straggler
-from pinchpoint.analysis.ranks.what_if import Replay
+from pinchpoint.analysis.ranks.what_if import JobReplay
 from pinchpoint.analysis.statistics import mean
 from pinchpoint.diagnosis.finding import Evidence, Location
 
@@ -62,12 +62,12 @@ def reasons_in_words(job: Job, positions: Sequence[int]) -> str:
     )
 
 
-def doing_of(job: Job, rank: int) -> tuple[Doing, ...]:
+def doing_of(job: Job, rank: int) -> tuple[LateCause, ...]:
     """What a late rank (its position) did beyond its peers; empty if that is not known."""
     return next((late.doing for late in job.late_ranks if late.rank == rank), ())
 
 
-def fix_for(doing: Sequence[Doing]) -> str:
+def fix_for(doing: Sequence[LateCause]) -> str:
     """The next thing to do about the main reason."""
     return FIXES.get(doing[0].subject, _ANY_FIX) if doing else _ANY_FIX
 
@@ -101,7 +101,7 @@ def waiting_of_others(job: Job, ranks: Sequence[int]) -> Evidence:
     return Evidence("waiting of the other ranks", round(mean(others)), "ns per step")
 
 
-def place_of(doing: Sequence[Doing]) -> Location | None:
+def place_of(doing: Sequence[LateCause]) -> Location | None:
     """Where in the program the main reason is."""
     place = doing[0].place if doing else None
     if place is None or not (place.file or place.function or place.operator):
@@ -123,13 +123,13 @@ def saving(job: Job, ranks: Sequence[int]) -> tuple[int, int]:
     return round((1 - LESS_RATIO) * gain), round((1 + SURE_RATIO) * gain)
 
 
-def gain_of(replay: Replay, ranks: Sequence[int], *, work: bool) -> int:
+def gain_of(replay: JobReplay, ranks: Sequence[int], *, work: bool) -> int:
     """What replay says the step wins."""
     late = np.array(ranks, np.int64)
     own = replay.balanced(late) if work else replay.as_peers(late)
     return max(replay.base_ns - replay.ask(own), 0)
 
 
-def by_the_host(doing: Sequence[Doing]) -> bool:
+def by_the_host(doing: Sequence[LateCause]) -> bool:
     """Whether the main reason is on the host."""
     return bool(doing) and doing[0].subject not in (*DEVICE_SUBJECTS, "other")

@@ -11,7 +11,7 @@ from pinchpoint.analysis.replay import (
     ScaleDeviceOps,
     ScaleHostSpans,
 )
-from pinchpoint.analysis.replay.bound import device_ns
+from pinchpoint.analysis.replay.least_step import device_ns
 from pinchpoint.analysis.replay.merging import KERNEL_START_NS
 from pinchpoint.analysis.replay.predict import after_saving, what_if
 from pinchpoint.hardware import find_spec

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 MAX_RUN = 8192  # events handed over at once
-MAX_REMEMBERED = 1 << 20
+MAX_REMEMBERED = 1 << 20  # memo entries looked at; bounds memory
 
 _REFERENCE = rb"(?:h.|j.{4})"
 _LONG = b"|".join(b"\\x%02x.{%d}" % (size, size) for size in range(1, 10))
@@ -26,14 +26,14 @@ _VALUE = (
     rb"|\]\x94?(?:\(" + _REFERENCE + rb"+e|" + _REFERENCE + rb"a)?|N|\x88|\x89)"
 )
 _REFERENCES = re.compile(rb"h(.)|j(.{4})", re.DOTALL)
-_LIST = 0x5D
-_TEXT = 0x8C
-_LONG1 = 0x8A
+_LIST = 0x5D  # opcode EMPTY_LIST
+_TEXT = 0x8C  # opcode SHORT_BINUNICODE
+_LONG1 = 0x8A  # opcode LONG1
 _NUMBERS = {0x4A: True, 0x4B: False, 0x4D: False}  # BININT is signed, BININT1 and 2 are not
 _NUMERIC = {*_NUMBERS, _LONG1}
 
 
-class Lane:
+class DictPattern:
     """A pattern for dictionaries with given keys; ``positions`` are where the memo has each key."""
 
     def __init__(

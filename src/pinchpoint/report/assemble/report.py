@@ -19,8 +19,8 @@ from pinchpoint.diagnosis import engine
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
 from pinchpoint.importers.rank_files import command_for_all_ranks
-from pinchpoint.report.documents.findings import answers
-from pinchpoint.report.documents.mean import mean_fields
+from pinchpoint.report.assemble.findings import answers
+from pinchpoint.report.assemble.mean import mean_fields
 from pinchpoint.report.documents.report import (
     DeviceInfo,
     Health,

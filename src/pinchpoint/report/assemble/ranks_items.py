@@ -4,7 +4,7 @@ import numpy as np
 
 from pinchpoint.analysis.ranks.accounting import scaling
 from pinchpoint.analysis.ranks.job import Job
-from pinchpoint.analysis.ranks.late_causes import MORE_WORK, Doing
+from pinchpoint.analysis.ranks.late_causes import MORE_WORK, LateCause
 from pinchpoint.analysis.ranks.timeline import timeline
 from pinchpoint.report.documents.rank_records import Records
 from pinchpoint.report.documents.ranks import (
@@ -23,7 +23,7 @@ from pinchpoint.report.documents.ranks import (
 WORTH_A_WORD_RATIO = 0.01  # of the step: lateness below it is not listed
 
 
-def _doing(doing: Doing) -> DoingItem:
+def _doing(doing: LateCause) -> DoingItem:
     place = doing.place
     where = None
     if place is not None:
@@ -117,8 +117,8 @@ def what_if(job: Job) -> tuple[WhatIfItem, ...]:
     level = replay.balanced(everybody) if shared else replay.all_as_median()
     how = "the work shared out evenly" if shared else "no rank slower than the median of its peers"
     half = {kind: 0.5 for row in job.between.kinds for kind in row.numbers}
-    # A rank's waits are not known for other meetings: a replay may come out a little longer, though
-    # less work cannot take longer.
+    # How long a rank waits in a replay is an estimate, so a replay with less work may come out a
+    # little longer than the recorded step, which it cannot be.
     late = min(replay.ask(level), replay.base_ns)
     quick = min(replay.ask(transfer_factors=half), replay.base_ns)
     hidden = min(replay.ask(hidden=True), quick)

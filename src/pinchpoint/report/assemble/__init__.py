@@ -1,0 +1,1 @@
+"""How each document is built from what the analyses and the rules found."""

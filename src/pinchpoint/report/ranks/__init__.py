@@ -1,1 +1,0 @@
-"""What is said about the ranks of one job: the document, its building, its words."""
