@@ -16,7 +16,9 @@ ADD_BYTES = 40
 # back: 75 bytes measured, on the same device.
 NARROW_ROW_BYTES = 16
 NARROW_ADD_BYTES = 80
-FEW_INDICES = 16  # so few are added one after the other by a kernel of its own (indexFuncSmallIndex)
+FEW_INDICES = (
+    16  # so few are added one after the other by a kernel of its own (indexFuncSmallIndex)
+)
 
 _INDEX_ADD = ("aten::index_add_", "aten::index_add")
 _SCATTER = ("aten::scatter_add_", "aten::scatter_add", "aten::scatter_reduce_")

@@ -28,8 +28,8 @@ from functools import partial
 
 import numpy as np
 
-from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
+from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
@@ -66,22 +66,23 @@ def check(trace: Trace) -> Iterator[Found]:
     added = float(np.nansum(calls.numbers(_count)[work.rows]))
     took = work.ns_per_step
     change = scaled(trace, work.rows, partial(adds_ns, well), 1.0)
+    left = float(np.max(change.factor))
     yield Found(
         summary=(
             f"{work.count:.3g} kernels a step add rows by index, {duration(took)} of each step:"
-            f" {1 / float(np.max(change.factor)):.1f} times what the same additions take at"
+            f" {1 / left:.1f} times what the same additions take at"
             " targets that differ"
         ),
         evidence=(
             *work.evidence,
             Evidence("additions", round(added / max(len(work.rows), 1)), "each"),
-            Evidence("at targets that differ", round(took * float(np.max(change.factor))), "ns"),
+            Evidence("at targets that differ", round(took * left), "ns"),
         ),
         cost_ns_per_step=took,
         changes=(change,),
         location=work.place,
-        fix="Find the index that repeats (padding, often) and spread it, or add equal ones up first",
-        hint="index = torch.where(valid, index, rows + slot % spare)  # then cut the spare rows off",
+        fix="Find the index that repeats (padding, often) and spread it, or merge equal ones first",
+        hint="index = torch.where(valid, index, rows + slot % spare)  # cut off afterwards",
         confirm=ANY_PROGRAM,
     )
 

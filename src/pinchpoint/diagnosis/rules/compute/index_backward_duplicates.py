@@ -63,20 +63,19 @@ def check(trace: Trace) -> Iterator[Found]:
     if work is None:
         return
     took = ops["duration_ns"][work.rows].astype(np.float64)
+    times = took.sum() / alone[work.rows].sum()
     yield Found(
         summary=(
             f"{work.count:.3g} kernels a step add rows whose index repeats one after the other,"
-            f" {duration(work.ns_per_step)} of each step and {took.sum() / alone[work.rows].sum():.0f}"
-            " times what atomic additions take"
+            f" {duration(work.ns_per_step)} of each step and {times:.0f} times what atomic"
+            " additions take"
         ),
         evidence=(
             *work.evidence,
             Evidence("the same as atomic additions", round(float(alone[work.rows].mean())), "ns"),
         ),
         cost_ns_per_step=work.ns_per_step,
-        changes=(
-            ScaleDeviceOps(work.rows, np.maximum(alone[work.rows] / took, SPLIT_RUNS_RATIO)),
-        ),
+        changes=(ScaleDeviceOps(work.rows, np.maximum(alone[work.rows] / took, SPLIT_RUNS_RATIO)),),
         location=work.place,
         fix="Look the rows up with F.embedding or index_select rather than table[index]",
         hint="bias = F.embedding(index, table)",

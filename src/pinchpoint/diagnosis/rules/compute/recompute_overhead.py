@@ -57,7 +57,9 @@ def check(trace: Trace) -> Iterator[Found]:
     """Forward work inside backward, where memory would allow to keep its results."""
     again = recomputed_rows(trace)
     launched = _launched_by(trace, again)
-    work = device_work(trace, launched & _in_forward(trace, launched), "the forward pass done again")
+    work = device_work(
+        trace, launched & _in_forward(trace, launched), "the forward pass done again"
+    )
     if work is None:
         return
     used, what = _peak_ratio(trace), "memory in use at the peak"
@@ -142,6 +144,8 @@ def _read_bytes(of: LaunchedCall) -> float:
 
 
 def _state_bytes(of: LaunchedCall) -> float:
-    if not of.call.name.startswith(("aten::_fused_", "aten::_foreach_addcdiv", "aten::_foreach_add_")):
+    if not of.call.name.startswith(
+        ("aten::_fused_", "aten::_foreach_addcdiv", "aten::_foreach_add_")
+    ):
         return 0.0
     return float(STATE_BYTES * sum(elements(s) for s in of.call.shape_list(0) or ()))

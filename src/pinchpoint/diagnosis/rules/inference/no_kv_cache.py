@@ -24,8 +24,8 @@ import numpy as np
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.replay import AddHostTime, RemoveHostTime, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, rows_in_steps
-from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.growing_passes import growing_passes
+from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.attainable import attainable, scaled
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -108,7 +108,9 @@ def _within_steps(trace: Trace) -> Iterator[Found]:
         ),
         evidence=(
             Evidence("query length, first pass", first, "tokens"),
-            Evidence("query length, last pass", last, "tokens", int(host["start_ns"][passes.second])),
+            Evidence(
+                "query length, last pass", last, "tokens", int(host["start_ns"][passes.second])
+            ),
         ),
         changes=tuple(_of_one_token(trace, passes.later_ops)),
         fix="Cache keys and values, and feed only the new token",
