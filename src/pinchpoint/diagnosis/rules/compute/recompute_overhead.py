@@ -7,8 +7,8 @@ while the peak of the device's memory stays below half of what the device has.
 Where the recording has no memory, shapes bound it: what the repeated operators read, weights
 included, with sixteen bytes for each number that the optimizer updates, is at least what keeping
 would take. Where that is more than half of the device's memory, or unknown, it is not checked. A
-second derivative also runs forward operators inside backward; so only those count whose kernel,
-grid and inputs the forward pass has as well.
+second derivative also runs forward operators inside backward; so only those count whose operator
+and inputs the forward pass has as well.
 
 ## Why it matters
 Checkpointing trades time for memory: a quarter to a third of the step goes into doing the forward
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.attribution import recomputed_rows
 from pinchpoint.analysis.host.input_arguments import elements
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
-from pinchpoint.analysis.replay.limits import alike, done_elsewhere
+from pinchpoint.analysis.replay.limits import done_elsewhere
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.device_work import device_work
@@ -94,8 +94,8 @@ def _launched_by(trace: Trace, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _in_forward(trace: Trace, again: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Device operations of which there are equal ones that are not done again."""
-    kind = alike(trace)
+    """Device operations whose operator ran with the same inputs without being done again."""
+    kind = launched_calls(trace).which
     found: NDArray[np.bool_] = (np.bincount(kind, ~again) > 0)[kind]
     return found
 
