@@ -52,7 +52,8 @@ def _self_attention(trace: Trace) -> tuple[Rows, Rows]:
     assert host is not None
     named = rows_named(trace, host, lambda name: name.endswith("scaled_dot_product_attention"))
     named &= (host["kind"] == HostKind.OPERATOR) & rows_in_steps(trace, host)
-    rows, lengths = np.flatnonzero(named), []
+    rows = np.flatnonzero(named)
+    lengths: list[int] = []
     for row in rows.tolist():
         query, key, *_ = (*(input_shapes(trace.text(host, "shapes", row) or "") or ()), (), ())
         if not query or not key or len(query) != 4 or query[2:3] != key[2:3]:

@@ -3,9 +3,9 @@
 ## What it looks for
 Modules of one class of which some launch fused Triton kernels and others launch none, but three
 and more elementwise kernels in their place, beside as many matrix products. The compiled twins
-prove that the class compiles, and show what it takes then. Modules that are all eager are another matter (unfused-pointwise), and so is
-compiling that goes on (recompiles), or that breaks inside every one of them (graph-breaks). Not
-checked without modules in the recording.
+prove that the class compiles, and show what it takes then. Modules that are all eager are another
+matter (unfused-pointwise), and so is compiling that goes on (recompiles), or that breaks inside
+every one of them (graph-breaks). Not checked without modules in the recording.
 
 ## Why it matters
 The compiler keeps a limited number of versions of one function (eight by default). If each layer

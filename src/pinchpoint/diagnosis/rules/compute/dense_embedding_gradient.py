@@ -120,7 +120,8 @@ def _updates(trace: Trace, rows: Rows) -> Rows:
     stepping = rows[category_of_device_ops(trace)[rows] == Category.OPTIMIZER]
     first = np.unique(calls.operator[stepping], return_index=True)[1]
     found = ops.filled("api_call", -1)[stepping[first]]
-    return found[found >= 0].astype(np.intp)
+    known: Rows = found[found >= 0].astype(np.intp)
+    return known
 
 
 def _sparsely_read(trace: Trace) -> list[_Table]:

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.input_arguments import elements, input_shapes
 from pinchpoint.analysis.replay import DropDeviceOps, ScaleHostSpans
@@ -97,10 +98,9 @@ def _matrices(trace: Trace, rows: Rows) -> Ints:
     assert host is not None
     counts = []
     for row in rows.tolist():
-        shapes = input_shapes(trace.text(host, "shapes", row) or "") or (None,)
-        first = shapes[0] if shapes else None
-        flat = bool(first) and not isinstance(first[0], tuple) and len(first) > 2
-        small = flat and max(first[-2:]) <= LARGEST_MATRIX
+        shapes = input_shapes(trace.text(host, "shapes", row) or "")
+        first = OperatorCall("", shapes or ()).shape(0) or ()
+        small = len(first) > 2 and max(first[-2:]) <= LARGEST_MATRIX
         counts.append(elements(first[:-2]) if small else 0)
     return np.array(counts, np.int64)
 
