@@ -3,6 +3,10 @@
 A collective makes the ranks that wait look as slow as the one they wait for. So ranks are compared
 by their own time (see ``facts``): what each needs when it waits for nobody. What the slowest needs
 beyond its peers is what the job loses.
+
+Recording lengthens the time of hosts, by more than the step itself with stacks, and differently on
+each rank. Device work it leaves alone: what a rank's device does beyond all that its peers need
+without recording is lateness, whatever the recorded times of the hosts say.
 """
 
 from dataclasses import dataclass
@@ -38,6 +42,7 @@ class Excess:
     waited_ns: Floats  # how long its peers waited in collectives of that step, in the median
     doubt_ns: Floats  # (ranks,): how much of it recording may have caused
     peer_of: Ints  # (ranks,): number of the group that a rank is compared with
+    more_work_ns: Floats  # (ranks,): device work beyond what its peers need in all, unrecorded
 
     @property
     def sure_ns(self) -> Floats:
@@ -47,6 +52,7 @@ class Excess:
     def beyond_doubt_ns(self, times: float) -> Floats:
         """The same with the doubt multiplied."""
         sure: Floats = np.maximum(self.ns - times * self.doubt_ns[:, None], 0)
+        sure = np.where(np.isnan(sure), sure, np.maximum(sure, self.more_work_ns[:, None]))
         return np.minimum(sure, np.where(np.isnan(self.waited_ns), np.inf, self.waited_ns))
 
     @property
@@ -91,6 +97,9 @@ def excess(facts: JobFacts, between: Communication) -> Excess:
     recorded = np.array([p.id in RECORDED_PARTS for p in facts.parts], np.bool_)
     host_work = facts.parts_ns[:, recorded].sum(axis=1)
     recording = np.nan_to_num(mean_of_steps(facts.recording_ns))
+    works = facts.parts_ns[:, [p.group == "device" for p in facts.parts]].sum(axis=1)
+    needs = np.nan_to_num(mean_of_steps(facts.unrecorded_ns))
+    more_work = np.zeros(len(facts.ranks))
     for group in np.unique(peer_of[peer_of >= 0]).tolist():
         members = np.flatnonzero((peer_of == group) & facts.usable)
         if len(members) < 2:
@@ -100,7 +109,9 @@ def excess(facts: JobFacts, between: Communication) -> Excess:
         more_host_work = host_work[members] - _others(host_work[members, None])[:, 0]
         doubted = RECORDING_DOUBT * _others(recording[members, None])[:, 0]
         doubt[members] = np.clip(more_host_work, 0, doubted)
-    return Excess(out, waited, doubt, peer_of)
+        beyond = works[members] - _others(needs[members, None])[:, 0]
+        more_work[members] = np.maximum(beyond, 0)
+    return Excess(out, waited, doubt, peer_of, more_work)
 
 
 def _others(values: Floats) -> Floats:
@@ -121,7 +132,7 @@ def lateness(facts: JobFacts, over: Excess) -> Lateness:
     by_step = sure.max(axis=0)
     cost = float(by_step.mean())
     mean = over.mean_ns
-    often = _often(sure, mean, over.ns)
+    often = _often(sure, mean, np.maximum(over.ns, over.more_work_ns[:, None]))
     step_ns = mean_of_all(median_of_ranks(facts.window_ns))
     enough = max(LEAST_EXCESS_RATIO * step_ns, _usual(mean, over.peer_of))
     top = float(mean[often].max()) if often.any() else 0.0

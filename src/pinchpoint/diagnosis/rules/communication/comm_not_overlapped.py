@@ -1,8 +1,14 @@
 """Collectives run when computing is over.
 
 ## What it looks for
-Collectives of a training step during which this rank computes nothing, though they could have run
-beside the backward pass.
+Reductions and gathers of a training step during which this rank computes nothing, though they could
+have run beside the backward or forward pass. All-to-alls are no such thing: the next layer needs
+what they bring.
+
+A rank that comes early waits inside its collective, and overlapping wins none of that. So of each
+call only as much counts as its message takes at half of the best rate that this recording shows for
+any. Where message sizes were not recorded, waiting and transfer cannot be told apart, and it is not
+checked.
 
 ## Why it matters
 Gradients of the last layers are ready long before those of the first. Reducing them meanwhile hides
@@ -20,15 +26,16 @@ Where other ranks are late: then waiting, not transfer, is exposed (straggler-ra
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pinchpoint.analysis.device.collectives import collectives
+from pinchpoint.analysis.device.collectives import Collectives, collectives
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
-from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -43,6 +50,12 @@ RULE = Rule(
 # less where memory is the limit, more with few units given to the collectives.
 LEAST_WON_RATIO, MOST_WON_RATIO = 0.08, 0.6
 
+# Of the best rate in the recording: smaller messages reach less, and links are shared now and then.
+SLOWEST_RATIO = 0.5
+CALL_NS = 50_000  # what a collective takes whatever it moves, between hosts
+
+_DEFERRABLE = ("allreduce", "reduce_scatter", "allgather", "reduce")
+
 
 def check(trace: Trace) -> Iterator[Found]:
     """Exposed collectives of training steps."""
@@ -50,11 +63,17 @@ def check(trace: Trace) -> Iterator[Found]:
     if found is None or ops is None or not workload(trace).trains:
         return
     wanted = np.zeros(len(ops), np.bool_)
-    wanted[found.rows[found.exposed_ns > found.duration_ns // 2]] = True
+    mine = np.isin(found.kind, _DEFERRABLE)
+    if not mine.any():
+        return
+    if not (found.bytes[mine] > 0).all():
+        raise NotChecked("message sizes are not recorded: waiting looks like transfer")
+    wanted[found.rows[mine & (found.exposed_ns > found.duration_ns // 2)]] = True
     work = device_work(trace, wanted, "collectives beside which nothing is computed")
     if work is None:
         return
-    exposed = round(per_step(trace, int(found.exposed_ns.sum())))
+    moving = np.minimum(found.exposed_ns, _transfer_ns(found))[mine]
+    exposed = round(per_step(trace, int(moving.sum())))
     if typical := breakdown(trace).of_part(
         "exposed-communication"
     ):  # not more than the step that is shown has
@@ -69,3 +88,10 @@ def check(trace: Trace) -> Iterator[Found]:
         hint="model = DistributedDataParallel(model, gradient_as_bucket_view=True)",
         confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_ddp.py"',
     )
+
+
+def _transfer_ns(found: Collectives) -> NDArray[np.float64]:
+    """The most that each message needs for itself; what a call takes beyond it is waiting."""
+    rate = found.bytes / np.maximum(found.duration_ns, 1)
+    best = float(rate.max(initial=0.0))
+    return CALL_NS + found.bytes / max(best * SLOWEST_RATIO, 1e-9)

@@ -2,7 +2,9 @@
 
 ## What it looks for
 Several forward passes of `DistributedDataParallel` in one optimizer step, with the whole set of
-all-reduces behind each of them.
+all-reduces behind each of them: the same sizes in the same order, as many times as there are
+passes. Only reductions count; layers that exchange tokens (all-to-all) do so in each pass and must.
+Two models that take turns reduce sets of their own. Not checked without operators.
 
 ## Why it matters
 Only the sum over all micro-steps is used. All reductions but the last move bytes for nothing, each
@@ -16,6 +18,7 @@ Where accumulated gradients would not fit beside the buckets.
 """
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 import numpy as np
 
@@ -49,6 +52,7 @@ def check(trace: Trace) -> Iterator[Found]:
     forward = named(trace, lambda name: name == _FORWARD)
     rows = np.flatnonzero(forward & rows_in_steps(trace, host))
     times = round(per_step(trace, len(rows)))
+    found = _reductions(found)
     if times < 2 or not _repeats(found, times):
         return
     needless = _needless(found, times)
@@ -86,6 +90,13 @@ def _without(trace: Trace, needless: np.ndarray) -> Iterator[Change]:
     yield ScaleHostSpans(around[around < len(host)], 0.0)
     for kernels in slowed_by(trace, needless):
         yield ScaleDeviceOps(kernels.rows, kernels.alone_ratio)
+
+
+def _reductions(found: Collectives) -> Collectives:
+    """Those that add up gradients."""
+    mine = np.isin(found.kind, ("allreduce", "reduce_scatter", "reduce"))
+    columns = (f.name for f in fields(found))
+    return Collectives(**{name: getattr(found, name)[mine] for name in columns})
 
 
 def _repeats(found: Collectives, times: int) -> bool:

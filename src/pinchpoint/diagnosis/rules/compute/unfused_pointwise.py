@@ -2,8 +2,10 @@
 
 ## What it looks for
 Runs of three and more elementwise kernels on tensors of one size, of more than one operator, each
-large enough to be bound by the memory's bandwidth, with nothing else between them. Runs with casts
-there and back belong to dtype-thrash, those of an optimizer to unfused-optimizer.
+large enough to be bound by the memory's bandwidth and running near it, with nothing else between
+them. Runs with casts there and back belong to dtype-thrash, those of an optimizer to
+unfused-optimizer, slow ones to non-contiguous-access; a loop over one operator measures it. Not
+checked without shapes.
 
 ## Why it matters
 Each kernel reads its inputs from memory and writes its result there, only for the next one to read
@@ -42,6 +44,9 @@ RULE = Rule(
 
 SHORTEST_CHAIN = 3  # of two kernels, fusing saves less than a third, and compilers often leave them
 LEAST_RATIO = 0.1  # of the device's time in such chains; less does not pay for a compiler
+# Second operands that come from outside a chain. A written-out GELU has none in eight kernels, a
+# gate or a residual connection one; fused by torch.compile they then take what is predicted.
+OUTSIDE_TENSORS = 1
 NEAR_PEAK_RATIO = 0.5  # of the memory's bandwidth; slower kernels have another problem
 
 
@@ -92,12 +97,16 @@ def _near_peak(well: Attainable | None) -> float:
 
 
 def _fused_bytes(chains: PointwiseChains) -> NDArray[np.int64]:
-    """What each chain moves as one kernel: no result but the last is written and read again.
+    """What each chain moves as one kernel: what its first kernel does, and one more tensor.
 
+    No result but the last is written. Which second operands of later kernels are results or
+    inputs of the chain itself is not recorded: all but one at most are taken to be.
     At least one tensor is read and one written.
     """
     every = np.ones(len(chains.rows), np.bool_)
     tensor = chains.total(chains.tensor_bytes) // np.maximum(chains.count(every), 1)
-    between = 2 * tensor * (chains.count(every) - 1)
-    fused: NDArray[np.int64] = np.maximum(chains.total(chains.bytes) - between, 2 * tensor)
-    return fused
+    first = chains.bytes[np.unique(chains.chain, return_index=True)[1]]
+    outside = chains.total(chains.bytes) - first - 2 * tensor * (chains.count(every) - 1)
+    added = np.clip(outside, 0, OUTSIDE_TENSORS * tensor)
+    fused: NDArray[np.int64] = np.maximum(first + added, 2 * tensor)
+    return np.minimum(fused, chains.total(chains.bytes))

@@ -1,8 +1,9 @@
 """The whole prefix goes through the model again for each new token.
 
 ## What it looks for
-Inference steps whose attention has queries as long as its keys, and longer by one from step to
-step.
+Inference whose attention has queries as long as its keys, and longer by one from step to step, or
+from pass to pass within a step that generates several tokens. Prompts of many lengths do not grow
+by one in order; queries of one token read a cache. Not checked without shapes of attention.
 
 ## Why it matters
 With a cache of keys and values a step computes one token; without, it computes all of them, and
@@ -23,6 +24,7 @@ import numpy as np
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.replay import AddHostTime, RemoveHostTime, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, rows_in_steps
+from pinchpoint.analysis.work.growing_passes import growing_passes
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.attainable import attainable, scaled
@@ -54,6 +56,7 @@ def check(trace: Trace) -> Iterator[Found]:
         raise NotChecked("no attention with recorded shapes")
     growing = len(lengths) >= FEWEST_STEPS and set(np.diff(lengths).tolist()) == {1}
     if not growing or lengths != work.key_lengths or lengths[0] < SHORTEST_PREFIX:
+        yield from _within_steps(trace)
         return
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
@@ -80,7 +83,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         cost_ns_per_step=None,
         changes=(
-            *_of_one_token(trace),
+            *_of_one_token(trace, np.flatnonzero(device_ops_in_steps(trace))),
             _new_shapes(trace, rows),
             AddHostTime(_first_calls(trace, rows), CACHE_WRITE_NS),
         ),
@@ -90,9 +93,34 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
-def _of_one_token(trace: Trace) -> Iterator[ScaleDeviceOps]:
+def _within_steps(trace: Trace) -> Iterator[Found]:
+    """Passes of one step, each over one token more than the pass before."""
+    passes = growing_passes(trace)
+    if passes is None or passes.lengths[0] < SHORTEST_PREFIX:
+        return
+    host = trace.host_ops
+    assert host is not None
+    first, last = passes.lengths[0], passes.lengths[-1]
+    yield Found(
+        summary=(
+            f"Each step computes the whole prefix {len(passes.lengths)} times: {first} to {last}"
+            " tokens, one more a pass"
+        ),
+        evidence=(
+            Evidence("query length, first pass", first, "tokens"),
+            Evidence(
+                "query length, last pass", last, "tokens", int(host["start_ns"][passes.second])
+            ),
+        ),
+        changes=tuple(_of_one_token(trace, passes.later_ops)),
+        fix="Cache keys and values, and feed only the new token",
+        hint="model.generate(..., use_cache=True)",
+        confirm='pinchpoint bench ab -- "python generate.py" "python generate_cached.py"',
+    )
+
+
+def _of_one_token(trace: Trace, rows: Rows) -> Iterator[ScaleDeviceOps]:
     """Device work of the new token alone: products read their weights, whatever they compute."""
-    rows = np.flatnonzero(device_ops_in_steps(trace))
     well, shares = attainable(trace), {"flops_left": ONE_TOKEN_RATIO, "bytes_left": ONE_TOKEN_RATIO}
     weighted = np.zeros(0, np.bool_)
     if well is not None:

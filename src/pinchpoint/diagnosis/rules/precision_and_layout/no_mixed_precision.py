@@ -5,6 +5,9 @@ Matrix products and convolutions in TF32, and fused attention in float32, that m
 matrix work, in a network of a kind that is trained and run in bfloat16 as a matter of course: one
 with attention, convolutions or normalisation layers. Of other networks, such as a plain stack of
 linear layers, it says nothing: nobody knows from a trace whether 8 bits of mantissa are enough.
+Products that wait for memory at their own format's peak do not count: their time is that of their
+operands, and the units are idle anyway. What autocast itself takes on the host, its casts, is part
+of the prediction.
 
 ## Why it matters
 The tensor cores do twice as many products in bfloat16 as in TF32, and fused attention in float32
@@ -34,7 +37,7 @@ from pinchpoint.analysis.device.kernel_precision import (
     Precision,
     precision_of_device_ops,
 )
-from pinchpoint.analysis.replay import Change, ScaleDeviceOps
+from pinchpoint.analysis.replay import AddHostTime, Change, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
@@ -62,6 +65,10 @@ MOSTLY_RATIO = 0.5  # of the matrix work in 32-bit formats on matrix units, else
 HALF_THE_TIME = 0.5  # twice the peak for a convolution, half the bytes for what follows it
 HALF_THE_BYTES = 0.5  # 16-bit formats against 32-bit ones
 USUAL_ATTENTION_RATIO = 0.12  # 28 TFLOP/s in float32, 260 in bf16 on an H100
+
+# Host time of autocast for each product: of a linear layer it casts input, weight and bias forward
+# and their gradients backward, six eager operators of 7 µs for three products.
+CASTS_NS = 14_000
 
 PICTURE_DIMENSIONS = 4  # batch, channel, height, width; or batch, head, token, width
 
@@ -97,7 +104,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,
-        changes=(*_in_16_bits(trace, work), _in_half(_between(trace))),
+        changes=(*_in_16_bits(trace, work), _in_half(_between(trace)), _casts(trace, work)),
         location=work.place,
         fix="Run forward and loss under bfloat16 autocast",
         hint='with torch.autocast("cuda", dtype=torch.bfloat16): loss = model(x)',
@@ -110,8 +117,33 @@ def _wide(trace: Trace) -> NDArray[np.bool_]:
     found, category = precision_of_device_ops(trace), category_of_device_ops(trace)
     wide = np.isin(found.precision, (Precision.TF32, Precision.FP32))
     wide &= np.isin(category, _MATRIX) & (found.matrix_units == MatrixUnits.YES)
+    wide &= ~((category == Category.GEMM) & _waits_for_memory(trace))
     result: NDArray[np.bool_] = wide
     return result
+
+
+def _waits_for_memory(trace: Trace) -> NDArray[np.bool_]:
+    """Calls with fewer operations for each byte than the device does in TF32; none if unknown."""
+    well = attainable(trace)
+    balance = well.spec.balance("tf32") if well else None
+
+    def few(of: LaunchedCall) -> bool:
+        cost = cost_of(of.call)
+        if cost is None or cost.flops is None or not cost.bytes or balance is None:
+            return False
+        return cost.flops < balance * cost.bytes
+
+    return launched_calls(trace).where(few)
+
+
+def _casts(trace: Trace, work: DeviceWork) -> AddHostTime:
+    """What autocast does on the host before each of these operators."""
+    ops = trace.device_ops
+    assert ops is not None
+    operators = launched_calls(trace).operator[work.rows]
+    first = work.rows[np.unique(operators, return_index=True)[1]]
+    call = ops.filled("api_call", -1)[first]
+    return AddHostTime(call[call >= 0].astype(np.intp), CASTS_NS)
 
 
 def _between(trace: Trace) -> NDArray[np.intp]:

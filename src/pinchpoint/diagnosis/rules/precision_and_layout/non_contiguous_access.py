@@ -4,7 +4,12 @@
 Elementwise and copy kernels on large tensors that reach less than half of the memory's bandwidth,
 and whose operands do not lie in memory in one order: the strides of the operator's inputs say that
 neighbours in one operand are far apart in another (a transposed or permuted view, a slice with
-steps).
+steps). And lookups (`table[index]`, `index_select`) of rows whose elements are apart in memory, as
+in a transposed table, that take twice what whole rows would.
+
+Both are needed: strides alone cost nothing where the cache holds the tensor, and a low rate alone
+has other causes (few blocks, broadcasts, atomics). Not checked without strides, or on a device
+whose memory bandwidth is not known.
 
 ## Why it matters
 Memory is moved in pieces of 32 bytes. Where a kernel uses 4 of them and fetches the rest again
@@ -15,7 +20,8 @@ Produce the tensor in the layout that is needed, or make it dense once (`.contig
 used more than once. Keep both operands of an operation in the same layout.
 
 ## When to ignore it
-A single transposing copy whose result serves many kernels.
+A single transposing copy whose result serves many kernels. Lookups in a table that is also used
+the other way round: then keep both.
 """
 
 from collections.abc import Iterator
@@ -26,12 +32,14 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.input_arguments import Shape
+from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_STRIDES
 from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.diagnosis.rules.precision_and_layout._gathers import gathers_across
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -49,6 +57,7 @@ def check(trace: Trace) -> Iterator[Found]:
     well = attainable(trace)
     if well is None:
         raise NotChecked("the memory bandwidth of this device is not known")
+    yield from _lookups(trace, well)
     work = device_work(trace, _across(trace, well), "kernels on strided operands")
     if work is None:
         return
@@ -70,6 +79,39 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Produce the tensor in the layout that is needed, or make it dense once",
         hint="y = x.t().contiguous()  # once, before it is used again and again",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_contiguous.py"',
+    )
+
+
+def _lookups(trace: Trace, well: Attainable) -> Iterator[Found]:
+    """Rows that are looked up in a table in which their elements lie apart."""
+    ops, gathers = trace.device_ops, gathers_across(trace, well)
+    assert ops is not None
+    slow = np.zeros(len(ops), np.bool_)
+    took = ops["duration_ns"][gathers.rows]
+    slow[gathers.rows] = gathers.dense_ns < took * FAR_BELOW_PEAK_RATIO
+    work = device_work(trace, slow, "lookups of rows that lie apart in memory")
+    if work is None:
+        return
+    at = np.searchsorted(gathers.rows, work.rows)
+    took = took[at].astype(np.float64)
+    rate = float(gathers.moved_bytes[at].sum() / took.sum() * 1e9)
+    yield Found(
+        summary=(
+            f"{work.count:.3g} lookups a step read rows whose elements lie apart in memory and"
+            f" reach {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)} of each step"
+        ),
+        evidence=(
+            *work.evidence,
+            Evidence("rate", round(rate), "bytes/s"),
+            Evidence("bandwidth of the memory", well.spec.memory_bytes_per_s or 0, "bytes/s"),
+            Evidence("strides of the table", _strides(trace, work), ""),
+        ),
+        cost_ns_per_step=work.ns_per_step,
+        changes=(ScaleDeviceOps(work.rows, gathers.dense_ns[at] / took),),
+        location=work.place,
+        fix="Keep the table with its rows side by side: make it dense once, before it is used",
+        hint="table = saved.t().contiguous()  # once; then table[index] as before",
         confirm='pinchpoint bench ab -- "python train.py" "python train_contiguous.py"',
     )
 

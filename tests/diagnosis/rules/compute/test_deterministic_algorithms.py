@@ -1,0 +1,53 @@
+import json
+
+import pytest
+
+from builders import TraceBuilder
+
+US = 1_000
+WALK = "void (anonymous namespace)::indexing_backward_kernel<float, 4>(long const*)"
+SORT = "void at_cuda_detail::cub::detail::radix_sort::DeviceRadixSortOnesweepKernel<Policy>(int)"
+NODES, EDGES, WIDTH = 200_000, 2_000_000, 64
+ALONE_US = EDGES * WIDTH * 40 / 3.35e12 * 1e6  # 1.53 ms as atomic additions on an H100
+
+
+def adding(outer, *, steps=6):
+    """Each step: a sort and a serial kernel inside ``index_put_``, called by ``outer``."""
+    b = TraceBuilder()
+    period, runs_at = 6_000 * US, 5 * US
+    shapes = json.dumps([[NODES, WIDTH], [], [EDGES, WIDTH], [], []])
+    types = json.dumps(["float", "", "float", "Scalar", "Scalar"])
+    for i in range(steps):
+        at = i * period
+        b.step(i, at, period)
+        if outer:
+            b.op(outer, at, 100 * US)
+        b.op("aten::_index_put_impl_", at + US, 90 * US, shapes=shapes, dtypes=types)
+        for n, (kernel, takes) in enumerate(((SORT, 500), (WALK, 5_000))):
+            begin = at + (10 + 20 * n) * US
+            runs_at = max(runs_at, begin + 6 * US)
+            b.launch(begin, 5 * US, kernel, runs_at, takes * US)
+            runs_at += takes * US
+    return b.trace()
+
+
+@pytest.mark.parametrize("outer", ["aten::index_add_", "aten::scatter_add_"])
+def test_one_kernel_of_atomics_remains(outcome, outer):
+    (finding,) = outcome("deterministic-algorithms", adding(outer)).findings
+    assert finding.cost_ns_per_step == 5_500 * US
+    scaled, dropped = finding.changes
+    assert scaled.factor[0] == pytest.approx(ALONE_US / 5_000, rel=1e-3)
+    assert len(scaled.device_ops) == len(dropped.device_ops)
+
+
+@pytest.mark.parametrize("outer", ["IndexBackward0", "aten::masked_fill_", None])
+def test_a_program_may_sort_by_itself(outcome, outer):
+    assert outcome("deterministic-algorithms", adding(outer)).answer == "clear"
+
+
+def test_is_told_apart_from_duplicates_in_a_backward_pass(outcome):
+    assert outcome("index-backward-duplicates", adding("aten::index_add_")).answer == "clear"
+
+
+def test_cannot_judge_without_operators(outcome):
+    assert outcome("deterministic-algorithms", TraceBuilder().trace()).answer == "not checked"
