@@ -104,8 +104,7 @@ def owners(trace: Trace) -> Codes:
     host = trace.host_ops
     if host is None:
         return np.zeros(0, np.uint8)
-    # Importers call the compiler's own functions compile work; they are frames all the same.
-    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.COMPILE))
+    python = host["kind"] == HostKind.PYTHON
     by_name = np.zeros(len(trace.names), np.uint8)
     for position in np.unique(host["name"][python]):
         frame = frame_of(trace.names[position])
