@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
+from pinchpoint.analysis.host.cpu_operators import computed_on_host
 from pinchpoint.trace import DeviceKind, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Floats, Ints, Mask, Rows
 from pinchpoint.trace.names import rows_named
@@ -226,10 +227,10 @@ def _share(host: Table, user: Mask, wanted: Mask) -> Floats:
 
 @once_per_trace
 def numeric_on_host(trace: Trace) -> Mask:
-    """Rows of ``host_ops`` in which numeric packages compute on the CPU."""
+    """Rows of ``host_ops`` in which the CPU computes: numeric packages, operators on its tensors."""
     if trace.host_ops is None:
         return np.zeros(0, np.bool_)
-    return rows_named(trace, trace.host_ops, _is_numeric)
+    return rows_named(trace, trace.host_ops, _is_numeric) | computed_on_host(trace)
 
 
 def _is_numeric(name: str) -> bool:
