@@ -227,7 +227,7 @@ def _share(host: Table, user: Mask, wanted: Mask) -> Floats:
 
 @once_per_trace
 def numeric_on_host(trace: Trace) -> Mask:
-    """Rows of ``host_ops`` in which the CPU computes: numeric packages, operators on its tensors."""
+    """Rows of ``host_ops`` in which the CPU computes: numeric packages, operators on the CPU."""
     if trace.host_ops is None:
         return np.zeros(0, np.bool_)
     return rows_named(trace, trace.host_ops, _is_numeric) | computed_on_host(trace)

@@ -64,6 +64,13 @@ def stopwatches(trace: Trace) -> Stopwatches | None:
     if not keep.any():
         return None
     name = trace.text(host, "name", int(rows[0])) or ""
-    columns = (rows[pair], start, end, count, waits, done, work)
-    row, *others = (column[keep] for column in columns)
-    return Stopwatches(row, name, *others)
+    return Stopwatches(
+        row=rows[pair][keep],
+        name=name,
+        start_ns=start[keep],
+        end_ns=end[keep],
+        launches=count[keep],
+        waits=waits[keep],
+        device_end_ns=done[keep],
+        work_ns=work[keep],
+    )

@@ -26,7 +26,9 @@ def test_counts_bytes_and_the_wait(outcome):
 
 
 def test_at_the_rate_of_the_link_and_without_the_wait(predicted):
-    assert predicted(copying(), "large-d2h-copies") == pytest.approx((10_000 + LINK_US) * 1e3, rel=0.05)
+    assert predicted(copying(), "large-d2h-copies") == pytest.approx(
+        (10_000 + LINK_US) * 1e3, rel=0.05
+    )
 
 
 @pytest.mark.parametrize(

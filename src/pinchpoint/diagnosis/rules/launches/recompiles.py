@@ -3,9 +3,9 @@
 ## What it looks for
 Acts of compiling inside the judged steps, each a millisecond or more: the phases that PyTorch's
 compiler times itself, or calls of the functions in which Dynamo, Inductor, Triton or XLA compile.
-Calls of what was compiled, launches of Triton kernels and look-ups in a cache are none, in whichever
-file they stand. Compiled code in a recording without Python frames and without such phases leaves it
-open.
+Calls of what was compiled, launches of Triton kernels and look-ups in a cache are none, in
+whichever file they stand. Where compiled code runs in a recording without Python frames and without
+such phases, this is not checked.
 
 ## Why it matters
 One compilation takes from a tenth of a second to minutes, during which nothing is launched. It is

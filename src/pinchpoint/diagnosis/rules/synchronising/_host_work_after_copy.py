@@ -72,7 +72,7 @@ def host_work_after_copy(trace: Trace, reason: WaitReason) -> HostWork | None:
 
 
 def _working(trace: Trace, copying: Rows) -> Mask:
-    """The program's functions that copy and compute, and those that compute what a caller copied."""
+    """The program's functions that copy and compute, or compute with what their caller copied."""
     host = trace.host_ops
     assert host is not None
     none, chain, user = len(host), parents(host), owners(trace) == Owner.USER

@@ -1,9 +1,9 @@
 """The next token is chosen on the host.
 
 ## What it looks for
-Inference steps that look tokens up in an embedding, copy rows as wide as that embedding is long (the
-logits) to the host, wait for them, and compute there: with numeric packages, or with operators on
-CPU tensors. Wide rows alone are no logits, and a copy that nothing is computed with samples
+Inference steps that look tokens up in an embedding, copy rows as wide as that embedding is long
+(the logits) to the host, wait for them, and compute there: with numeric packages, or with operators
+on CPU tensors. Wide rows alone are no logits, and a copy that nothing is computed with samples
 nothing. Without shapes the two cannot be told apart.
 
 ## Why it matters

@@ -7,8 +7,8 @@ for reasons of their own; where the host computes with what was copied, `metric-
 `sampling-on-cpu` say so.
 
 ## Why it matters
-The copy waits for all queued work, runs at the pace of the link (slower still into ordinary memory),
-and nothing is launched until it is done.
+The copy waits for all queued work, runs at the pace of the link (slower still into ordinary
+memory), and nothing is launched until it is done.
 
 ## How to fix it
 Keep the tensor on the device, or copy less of it. Else copy it into page-locked memory with
