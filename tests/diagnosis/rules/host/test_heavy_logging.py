@@ -62,5 +62,16 @@ def test_what_is_counted_on_the_host_to_be_written_is_logging(ranked, predicted)
     assert predicted(histogram(), "heavy-logging") == pytest.approx(2e6, rel=0.05)
 
 
+def test_a_batch_that_goes_to_the_device_is_no_copy_of_a_log(outcome):
+    p = Program()
+    for _ in p.steps(6):
+        with p.row("aten::copy_"):
+            p.copy(1 << 20, 5_000, MemoryKind.PAGEABLE, MemoryKind.DEVICE, waits=True)
+        p.kernel("work", 2_000)
+        p.host("<built-in method write of _io.TextIOWrapper object at 0x7f>", 300)
+    (finding,) = outcome("heavy-logging", p.trace()).findings
+    assert finding.cost_ns_per_step == pytest.approx(0.3e6, rel=0.01)
+
+
 def test_what_is_only_printed_is_a_metric(ranked):
     assert ranked(histogram("<built-in function print>"))[0] == "metric-on-cpu"
