@@ -16,6 +16,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.steps.steps import steps as find_steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.analysis.time.loader_waits import waited_in
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, named, outermost
 from pinchpoint.diagnosis.record import Need, Record
@@ -43,6 +44,7 @@ class Loads:
     spans: HostSpans
     in_workers: bool  # else the thread of the steps prepares the batches itself
     workers: int | None  # None where the recording does not say
+    waits_ns_per_step: int  # for the workers; or preparing, without them
     starving: bool  # steps wait for batches again and again
     sample: Shape | None  # of the largest tensor that goes to the device
     samples: int | None  # in a batch
@@ -59,7 +61,7 @@ class Loads:
         preparing = self.workers if self.in_workers else 1
         if not preparing or not self.samples:
             return None
-        return self.spans.ns_per_step * preparing / self.samples
+        return self.waits_ns_per_step * preparing / self.samples
 
     def visible(self) -> "Loads":
         """Itself, if what is done for a batch can be seen; raises NotChecked if workers do it."""
@@ -80,35 +82,53 @@ def loads(trace: Trace) -> Loads | None:
     spans = host_spans(trace, ranges, "time in the loader's next()")
     if spans is None:
         return None
-    waiting = host["duration_ns"][spans.rows] >= LEAST_WAIT_NS
+    in_workers = "MultiProcessing" in (spans.longest or "")
+    waited = _waited(trace, spans.rows, in_workers=in_workers)
+    waits_ns_per_step = round(per_step(trace, int(waited.sum())))
+    waiting = waited >= LEAST_WAIT_NS
     steps = judged_steps(trace)
     starving = np.unique(steps.step_of(host["start_ns"][spans.rows[waiting]]))
     shape, size = _batch(trace)
     workers, typical_step_ns = _workers(trace), find_steps(trace).typical_ns
     return Loads(
         spans,
-        in_workers="MultiProcessing" in (spans.longest or ""),
+        in_workers=in_workers,
         workers=workers,
-        starving=spans.ns_per_step >= LEAST_WAITING_RATIO * (typical_step_ns or 0)
-        and _again_and_again(len(starving), len(steps), workers, in_bursts=comes_in_bursts(trace)),
+        waits_ns_per_step=waits_ns_per_step,
+        starving=waits_ns_per_step >= LEAST_WAITING_RATIO * (typical_step_ns or 0)
+        and _again_and_again(starving, len(steps), workers, in_bursts=comes_in_bursts(trace)),
         sample=shape[1:] if shape else None,
         samples=shape[0] if shape else None,
         sample_bytes=size // shape[0] if shape and shape[0] else None,
     )
 
 
-def _again_and_again(waiting: int, steps: int, workers: int | None, *, in_bursts: bool) -> bool:
+def _waited(trace: Trace, rows: NDArray[np.intp], *, in_workers: bool) -> NDArray[np.int64]:
+    """Time that each of these rows of ``host_ops`` waits for its batch or prepares it."""
+    host = trace.host_ops
+    assert host is not None
+    if not in_workers:
+        return host["duration_ns"][rows].astype(np.int64)
+    return waited_in(trace, host["start_ns"][rows], host.end_ns[rows])
+
+
+def _again_and_again(
+    which: NDArray[np.int64], steps: int, workers: int | None, *, in_bursts: bool
+) -> bool:
     """Whether so many of the steps wait that it is no incident.
 
     Workers that started together finish together: then one step waits for a whole round of batches,
     and the next ones, as many as there are workers, find theirs ready. Fewer steps than two rounds
-    show that only if the steps of the whole run are known to come in bursts.
+    show that only if the waits are whole rounds apart, or if the steps of the whole run are known
+    to come in bursts.
     """
+    waiting = len(which)
     if waiting >= LEAST_STEPS_RATIO * steps:
         return True
     if workers is None or waiting < FEWEST_ROUNDS or waiting * workers < steps:
         return False
-    return in_bursts or steps >= FEWEST_ROUNDS * workers
+    in_rounds = workers > 1 and bool((np.diff(which) % workers == 0).all())
+    return in_bursts or in_rounds or steps >= FEWEST_ROUNDS * workers
 
 
 def most_won_ns(trace: Trace, wait_ns: int) -> int:
@@ -229,7 +249,7 @@ def rare_waits(trace: Trace, found: Loads) -> RareWaits | None:
         return None
     cause = next((c for c in mean.causes if c.kind == GapKind.DATA and not c.starting), None)
     takes = _takes(trace)
-    late = np.flatnonzero(host["duration_ns"][takes] >= LEAST_WAIT_NS)
+    late = np.flatnonzero(_waited(trace, takes, in_workers=found.in_workers) >= LEAST_WAIT_NS)
     late = late[late >= queue.depth]
     if cause is None or not len(late):
         return None

@@ -25,12 +25,7 @@ from pinchpoint.trace import MemoryKind as M
         ("user_annotation", "entire_frame_compile (dynamo_timed)", HostKind.COMPILE),
         ("python_function", "train.py(31): step", HostKind.PYTHON),
         ("python_function", "nn.Module: Linear_0", HostKind.MODULE),
-        ("python_function", "torch/_dynamo/convert_frame.py(120): _compile", HostKind.COMPILE),
-        (
-            "python_function",
-            "/x/site-packages/triton/compiler/compiler.py(9): compile",
-            HostKind.COMPILE,
-        ),
+        ("python_function", "torch/_dynamo/convert_frame.py(120): _compile", HostKind.PYTHON),
         ("python_function", "torch/_dynamo/eval_frame.py(574): _fn", HostKind.PYTHON),
         (
             "python_function",

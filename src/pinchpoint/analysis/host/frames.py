@@ -14,7 +14,8 @@ from functools import lru_cache
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
-from pinchpoint.trace import DeviceKind, HostKind, Table, Trace, once_per_trace
+from pinchpoint.analysis.host.cpu_operators import computed_on_host
+from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Floats, Ints, Mask, Rows
 from pinchpoint.trace.names import rows_named
 
@@ -104,8 +105,7 @@ def owners(trace: Trace) -> Codes:
     host = trace.host_ops
     if host is None:
         return np.zeros(0, np.uint8)
-    # Importers call the compiler's own functions compile work; they are frames all the same.
-    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.COMPILE))
+    python = host["kind"] == HostKind.PYTHON
     by_name = np.zeros(len(trace.names), np.uint8)
     for position in np.unique(host["name"][python]):
         frame = frame_of(trace.names[position])
@@ -196,7 +196,8 @@ def _kernels_launched(trace: Trace) -> Ints:
 MOSTLY_RATIO = 0.6  # a function that spends this much of its time on a work does that work
 _NUMERIC_PACKAGES = ("numpy/", "pandas/", "PIL/", "matplotlib/", "scipy/", "sklearn/")
 _NUMERIC_BUILT_INS = (" of numpy.", " of ImagingEncoder")
-_TO_HOST = ("cpu of Tensor", "numpy of Tensor", "tolist of Tensor", "aten::_to_copy", "aten::copy_")
+_TO_HOST = ("cpu of Tensor", "numpy of Tensor", "tolist of Tensor")
+_COPYING = ("aten::_to_copy", "aten::copy_")  # in any direction
 
 
 def functions_doing(trace: Trace, work: Mask, helping: Mask, least_ratio: float) -> Mask:
@@ -227,10 +228,10 @@ def _share(host: Table, user: Mask, wanted: Mask) -> Floats:
 
 @once_per_trace
 def numeric_on_host(trace: Trace) -> Mask:
-    """Rows of ``host_ops`` in which numeric packages compute on the CPU."""
+    """Rows of ``host_ops`` in which the CPU computes: numeric packages, operators on the CPU."""
     if trace.host_ops is None:
         return np.zeros(0, np.bool_)
-    return rows_named(trace, trace.host_ops, _is_numeric)
+    return rows_named(trace, trace.host_ops, _is_numeric) | computed_on_host(trace)
 
 
 def _is_numeric(name: str) -> bool:
@@ -241,7 +242,16 @@ def _is_numeric(name: str) -> bool:
 
 @once_per_trace
 def copies_to_host(trace: Trace) -> Mask:
-    """Rows of ``host_ops`` that by their name may copy tensors to the host."""
-    if trace.host_ops is None:
+    """Rows of ``host_ops`` that copy tensors to the host: by name, or by the copy they launched."""
+    host, ops = trace.host_ops, trace.device_ops
+    if host is None:
         return np.zeros(0, np.bool_)
-    return rows_named(trace, trace.host_ops, lambda name: any(to in name for to in _TO_HOST))
+    found = rows_named(trace, host, lambda name: any(to in name for to in _TO_HOST))
+    if ops is None:
+        return found
+    down = np.isin(ops.filled("to_memory", 0), (MemoryKind.PAGEABLE, MemoryKind.PINNED))
+    down &= ops.filled("from_memory", 0) == MemoryKind.DEVICE
+    count = np.zeros(len(host) + 1, np.int64)
+    np.add.at(count, ops.filled("host_op", len(host))[down], 1)
+    copying = rows_named(trace, host, _COPYING.__contains__)
+    return found | (copying & (subtree_sums(parents(host), count[:-1]) > 0))

@@ -38,6 +38,7 @@ _OF_A_BEGINNING = (
     GapKind.SYNC,
     GapKind.DISPATCH,
     GapKind.PYTHON,
+    GapKind.HOST_COMPUTE,
     GapKind.GRAPH_LAUNCH,
     GapKind.MALLOC,
     GapKind.COPY_CALL,

@@ -31,6 +31,7 @@ SUBJECTS = {
     GapKind.DISPATCH: "host work",
     GapKind.PYTHON: "host work",
     GapKind.GRAPH_LAUNCH: "host work",
+    GapKind.HOST_COMPUTE: "host work",
     GapKind.AUTOGRAD: "host work",
     GapKind.WAIT: "waiting on the host",
     GapKind.UNRECORDED: "host stopped or not recorded",

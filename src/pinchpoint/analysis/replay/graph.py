@@ -10,26 +10,22 @@ ended. Each recorded time is explained by the constraint that was binding, so re
 unchanged gives back the recorded times.
 """
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.replay.blocking import MAIN_LANE, NO_DEPENDENCY, Blocking, Nodes, lanes_of
 from pinchpoint.analysis.replay.streams import constraints, free_from, typical_launch_latency_ns
+from pinchpoint.analysis.time.loader_waits import loader_waits
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.intervals import (
-    NONE,
     Intervals,
     covered_before,
-    flatten,
     intersect,
     subtract,
     union,
 )
-from pinchpoint.trace.names import rows_named
 
 # ------------------------------------------------------------------------------------------------
 # What changes have left of a lane's recorded host time, so that none of it is taken twice.
@@ -76,9 +72,7 @@ class HostLeft:
 # The dependency graph that replay runs: calls in lane order, device work in stream order.
 
 
-LEAST_BATCH_WAIT_NS = 500_000  # taking a ready batch from a queue costs less, profiled
 LEAST_WAITING_RATIO = 0.03  # of all time; less is what taking large batches that are ready costs
-_WORKER_WAIT = re.compile(r"enumerate\(Data\w+\)#.*MultiProcessing.*__next__")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,17 +110,6 @@ class Graph:
     previous_end_ns: Ints  # recorded end of the node before in the lane
     stream_free_ns: Ints  # recorded end of what each stream ran before the window
     host_left: tuple[HostLeft, ...]  # of each lane's recorded time, after changes
-
-
-def loader_waits(trace: Trace) -> Intervals:
-    """When the thread of the steps waited for a batch that worker processes prepare."""
-    host = trace.host_ops
-    if host is None or not len(host):
-        return NONE
-    rows = rows_named(trace, host, lambda name: _WORKER_WAIT.search(name) is not None)
-    rows &= host["thread"] == main_thread(trace)
-    rows &= host["duration_ns"] > LEAST_BATCH_WAIT_NS
-    return flatten(host["start_ns"][rows], host.end_ns[rows])
 
 
 def build(trace: Trace, step_start_ns: Ints, step_end_ns: Ints, chosen: slice) -> Graph | None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import nearest
+from pinchpoint.analysis.host.cpu_operators import computed_on_host
 from pinchpoint.analysis.host.launches import loading_calls
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.steps.steps import steps
@@ -44,6 +45,7 @@ class GapKind(IntEnum):
     START_LATENCY = 18
     PROFILER = 19
     UNRECORDED = 20
+    HOST_COMPUTE = 21
 
     @property
     def id(self) -> str:
@@ -77,6 +79,7 @@ LABELS = {
     GapKind.START_LATENCY: "start latency between operations",
     GapKind.PROFILER: "the profiler's own work",
     GapKind.UNRECORDED: "host idle, descheduled or not recorded",
+    GapKind.HOST_COMPUTE: "host computes operators on the CPU",
 }
 
 # The host was late with work that it could have issued earlier, had it not waited before.
@@ -104,14 +107,20 @@ _FRAMES: tuple[tuple[GapKind, str], ...] = (
         r"|(torchdata|nvidia/dali|webdataset|ffcv|mosaicml_streaming)/.*: (__)?next(__)?$"
         r"|^IteratorGetNext|tensorflow_datasets/.*: __next__",
     ),
-    # Just-in-time compilers while they compile, not while they run what they compiled.
+    # Just-in-time compilers while they compile. By functions: next to them in the same files lie
+    # those that call what was compiled (compile_fx.py: run) or start a kernel (triton/backends).
     (
         GapKind.COMPILE,
-        r"torch/_dynamo/(convert_frame|symbolic_convert|output_graph)\.py"
-        r"|torch/_inductor/(compile_fx|graph|scheduler|codecache|async_compile)\.py"
-        r"|torch/_functorch/_aot_autograd/graph_compile\.py|\(dynamo_timed\)$"
-        r"|triton/compiler/|triton/runtime/jit\.py\(\d+\): _do_compile"
-        r"|triton/runtime/autotuner\.py\(\d+\): _bench|jax/.*: (backend_)?compile|^XlaCompile",
+        r"torch/_dynamo/(convert_frame\.py\(\d+\): (__call__|_?compile\w*|transform)$"
+        r"|(symbolic_convert|output_graph)\.py)|\(dynamo_timed\)$"
+        r"|torch/_inductor/(graph|scheduler|lowering|async_compile)\.py|torch/_inductor/codegen/"
+        r"|torch/_inductor/compile_fx\.py\(\d+\): \w*(compile|compiler|codegen)(_|$)\w*"
+        r"|torch/_inductor/codecache\.py\(\d+\): \w*(compile|load)\w*$"
+        r"|torch/_functorch/_aot_autograd/graph_compile\.py"
+        r"|triton/compiler/(code_generator\.py|compiler\.py\(\d+\): (compile|make_\w+)$)"
+        r"|triton/backends/(\w+/)?compiler\.py\(\d+\): make_\w+$"
+        r"|triton/runtime/jit\.py\(\d+\): _do_compile|triton/runtime/autotuner\.py\(\d+\): _bench"
+        r"|jax/.*: (backend_)?compile|^XlaCompile",
     ),
     (GapKind.GC, r"^Python GC|^gc\.collect"),
     (
@@ -224,6 +233,7 @@ def _by_itself(trace: Trace) -> Codes:
     code[rows.operators :][loading_calls(trace)] = GapKind.CODE_LOAD
     if trace.host_ops is not None and not _shows_code(trace.host_ops):
         code[: rows.operators][trace.host_ops["kind"] == HostKind.ANNOTATION] = GapKind.UNRECORDED
+    code[: rows.operators][computed_on_host(trace)] = GapKind.HOST_COMPUTE
     return code
 
 

@@ -32,7 +32,13 @@ FEWEST_ALIKE = 10  # so that a single odd one can be rare
 # fitted: the same two; a fifth takes stalls of the first for lock waits.
 NEAR_RATIO = 0.12
 MOSTLY_RATIO = 0.6  # a clear majority; 0.3 to 0.9 answer alike in labelled recordings
-_OWN_WORK = (GapKind.DISPATCH, GapKind.PYTHON, GapKind.UNRECORDED, GapKind.GRAPH_LAUNCH)
+_OWN_WORK = (
+    GapKind.DISPATCH,
+    GapKind.HOST_COMPUTE,
+    GapKind.PYTHON,
+    GapKind.UNRECORDED,
+    GapKind.GRAPH_LAUNCH,
+)
 _WAITS = re.compile(
     r"method (acquire|poll|select|recv\w*|read\w*|wait|join|accept|get) of |function (sleep|select"
     r"|read|waitpid|poll)|(threading|queues?|selectors|connection|subprocess|popen_\w+)\.py"

@@ -27,6 +27,13 @@ class Stopwatches:
     launches: Ints  # device operations launched between the readings
     waits: Mask  # the host synchronised between them
     device_end_ns: Ints  # when that device work was done
+    work_ns: Ints  # what it took on the device, all operations added up
+
+
+def clock_readings(trace: Trace) -> Mask:
+    """Rows of ``host_ops`` that read a clock of Python."""
+    assert trace.host_ops is not None
+    return rows_named(trace, trace.host_ops, _READINGS.__contains__)
 
 
 @once_per_trace
@@ -35,8 +42,7 @@ def stopwatches(trace: Trace) -> Stopwatches | None:
     host, calls, ops = trace.host_ops, trace.api_calls, trace.device_ops
     if host is None or calls is None or ops is None:
         return None
-    reading = rows_named(trace, host, _READINGS.__contains__)
-    reading &= host["thread"] == main_thread(trace)
+    reading = clock_readings(trace) & (host["thread"] == main_thread(trace))
     reading &= called_by_program(trace)[:-1] == np.arange(len(host))  # not by a library for itself
     rows = np.flatnonzero(reading & rows_in_steps(trace, host))
     step = judged_steps(trace).step_of(host["start_ns"][rows])
@@ -53,10 +59,18 @@ def stopwatches(trace: Trace) -> Stopwatches | None:
     which = np.searchsorted(start, launched.start_ns, "right") - 1
     inside = (which >= 0) & (launched.start_ns < end[which])
     np.maximum.at(done, which[inside], ops.end_ns[inside])
+    work = np.bincount(which[inside], ops["duration_ns"][inside], len(start)).astype(np.int64)
     keep = count > 0
     if not keep.any():
         return None
     name = trace.text(host, "name", int(rows[0])) or ""
     return Stopwatches(
-        rows[pair][keep], name, start[keep], end[keep], count[keep], waits[keep], done[keep]
+        row=rows[pair][keep],
+        name=name,
+        start_ns=start[keep],
+        end_ns=end[keep],
+        launches=count[keep],
+        waits=waits[keep],
+        device_end_ns=done[keep],
+        work_ns=work[keep],
     )

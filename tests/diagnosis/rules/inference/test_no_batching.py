@@ -46,6 +46,28 @@ def test_without_shapes_it_cannot_be_told(outcome):
     assert outcome("no-batching", serving(shapes=False)).answer == "not checked"
 
 
+@pytest.mark.parametrize(
+    ("name", "query", "answer"),
+    [
+        ("aten::scaled_dot_product_attention", 1, "not checked"),
+        ("aten::scaled_dot_product_attention", 64, "found"),
+        ("aten::_thnn_fused_gru_cell", 64, "not checked"),
+    ],
+    ids=["tokens", "prompts", "time steps"],
+)
+def test_passes_that_may_need_the_one_before(outcome, name, query, answer):
+    p, keys = Program(), [1, 8, 500, 64]
+    for _ in p.steps(6):
+        for _ in range(REQUESTS):
+            with p.row("aten::linear", shapes=[[1, query, 512], [512, 512]]):
+                p.busy(HOST_US)
+                p.kernel("gemv", 10)
+            with p.row(name, shapes=[[1, 8, query, 64], keys, keys]):
+                p.busy(HOST_US)
+                p.kernel("attention", 10)
+    assert outcome("no-batching", p.trace()).answer == answer
+
+
 def test_requests_that_fill_the_device_take_as_long_together(outcome):
     p = Program()
     p.builder.devices[:] = [Device(0, "NVIDIA H100 80GB HBM3", multiprocessors=132)]

@@ -64,3 +64,42 @@ def test_a_replayed_graph_is_one_launch(outcome):
             )
         p.busy(KERNELS * 3 + 10)
     assert outcome("launch-bound", p.trace()).answer == "clear"
+
+
+def test_a_device_that_keeps_up_with_nobody_is_not_waiting(outcome):
+    p = Program()
+    for _ in p.steps(6):
+        for _ in range(KERNELS):
+            with p.row("aten::add"):
+                p.kernel("vectorized_elementwise_kernel", 18)
+    assert outcome("launch-bound", p.trace()).answer == "clear"
+
+
+@pytest.mark.parametrize("host_us", [8_000, 500])
+def test_a_function_that_launches_nothing_is_told_apart(outcome, host_us):
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("train.py(9): mask_tokens"):
+            p.busy(host_us)
+        for _ in range(KERNELS):
+            with p.row("aten::add"):
+                p.kernel("vectorized_elementwise_kernel", 3)
+                p.busy(HOST_US - LAUNCH_US)
+    mostly = host_us > KERNELS * HOST_US
+    assert outcome("launch-bound", p.trace()).answer == ("clear" if mostly else "found")
+
+
+def test_the_place_is_where_the_device_waits(outcome):
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("model.py(5): forward"):
+            for _ in range(KERNELS):
+                with p.row("aten::mm"):
+                    p.kernel("gemm", 8)
+        with p.frame("ema.py(9): update"):
+            for _ in range(KERNELS):
+                with p.row("aten::lerp_"):
+                    p.kernel("lerp", 2)
+                    p.busy(HOST_US)
+    (finding,) = outcome("launch-bound", p.trace()).findings
+    assert finding.location.function == "update"

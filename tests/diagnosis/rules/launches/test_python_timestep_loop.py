@@ -44,3 +44,21 @@ def test_takes_the_place_of_many_launches(ranked):
 )
 def test_other_steps_are_not_meant(outcome, trace):
     assert outcome("python-timestep-loop", trace).answer == "clear"
+
+
+def test_two_cells_that_take_turns_are_one_loop(outcome):
+    (finding,) = outcome("python-timestep-loop", recurrent(cells=2)).findings
+    assert finding.evidence[0].value == TURNS / 2
+
+
+def test_tokens_of_a_generation_are_no_time_steps(outcome):
+    p = Program()
+    shapes = [[1, 8, 1, 64], [1, 8, 500, 64], [1, 8, 500, 64]]
+    for _ in p.steps(6):
+        for _ in range(TURNS):
+            with p.row("nn.Module: Block_0", kind=HostKind.MODULE):
+                for name in ("aten::linear", "aten::scaled_dot_product_attention"):
+                    with p.row(name, shapes=shapes):
+                        p.kernel("gemv", 3)
+                        p.busy(HOST_US)
+    assert outcome("python-timestep-loop", p.trace()).answer == "clear"

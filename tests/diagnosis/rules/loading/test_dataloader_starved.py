@@ -55,3 +55,9 @@ def test_a_read_in_a_starved_loop_is_harmless(ranked):
         p.kernel("work", 4_000)
         p.read()
     assert ranked(p.trace()) == ["dataloader-starved"]
+
+
+@pytest.mark.parametrize(("apart", "answer"), [(5, "found"), (4, "not checked")])
+def test_two_waits_a_whole_round_apart_are_rounds(outcome, apart, answer):
+    waits = [0.1, 60.0, *[0.1] * (apart - 1), 60.0, 0.1, 0.1, 0.1][:9]
+    assert outcome("dataloader-starved", loading(waits, workers=5)).answer == answer

@@ -251,17 +251,28 @@ def test_a_process_that_may_run_beside_its_device_is_fine(facts):
     assert list(numa_remote.check(training().trace(run=facts))) == []
 
 
-def test_another_process_on_the_device_needs_no_shapes_to_be_named():
+def stretched(**sampled_values):
+    """Steps of one kernel each; every fourth takes 3 ms in place of 0.2."""
     builder = TraceBuilder()
     for i in range(24):
-        stretched = 3 * MS if i % 4 == 0 else MS // 5
+        takes = 3 * MS if i % 4 == 0 else MS // 5
         builder.step(i, i * 4 * MS, 4 * MS)
-        builder.launch(i * 4 * MS, 5_000, "gemm", i * 4 * MS + 10_000, stretched)
-    trace = sampled(builder, process_count=2).trace()
-    (finding,) = gpu_contention.check(trace)
+        builder.launch(i * 4 * MS, 5_000, "gemm", i * 4 * MS + 10_000, takes)
+    return sampled(builder, **sampled_values).trace()
+
+
+def test_another_process_on_the_device_takes_its_turns():
+    (finding,) = gpu_contention.check(stretched(process_count=2))
     assert finding.confidence == "high"
-    alone = TraceBuilder(rows={k: v for k, v in builder.rows.items() if k != "counters"})
-    assert list(gpu_contention.check(alone.trace())) == []
+
+
+def test_nobody_else_on_the_device_takes_none():
+    assert list(gpu_contention.check(stretched(process_count=1))) == []
+
+
+def test_stretched_kernels_alone_show_no_other_process():
+    with pytest.raises(NotChecked):
+        list(gpu_contention.check(stretched(power_w=300)))
 
 
 def test_the_rules_of_the_machine_are_pure():

@@ -41,6 +41,21 @@ def test_a_stopwatch_that_waits_is_right(outcome):
     assert outcome("bench-no-sync", timing([2_000] * 4)).answer == "clear"
 
 
+def test_stopwatches_that_add_up_to_the_work_are_right(outcome):
+    p = Program()
+    for _ in p.steps(6):
+        p.host(CLOCK, 1)
+        p.sync()  # for the work of the step before
+        with p.row("aten::mul"):
+            p.kernel("work", 2_000)
+        p.host(CLOCK, 1)
+        with p.row("aten::mul"):
+            p.kernel("work", 2_000)
+        p.busy(20)
+        p.host(CLOCK, 1)
+    assert outcome("bench-no-sync", p.trace()).answer == "clear"
+
+
 @pytest.mark.parametrize("cause", ["bench-no-sync", "bench-no-warmup", "bench-hot-cache"])
 def test_without_python_frames_a_measurement_cannot_be_seen(outcome, cause):
     p = Program()

@@ -50,3 +50,21 @@ def test_the_wait_that_ends_a_recording_without_steps_is_the_profilers(outcome, 
     for _ in range(after):
         p.kernel("more", 100)
     assert outcome("explicit-synchronize", p.trace()).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("clock", "waits", "answer"),
+    [("perf_counter", 1, "clear"), ("len", 1, "found"), ("perf_counter", 4, "found")],
+    ids=["a step is timed", "nothing is timed", "phases are timed"],
+)
+def test_a_wait_that_ends_a_timed_step(outcome, clock, waits, answer):
+    p = Program()
+    for _ in p.steps(6):
+        for _ in range(waits):
+            p.host(f"<built-in function {clock}>", 1)
+            p.busy(HOST_US)
+            p.kernel("work", DEVICE_US)
+            with p.frame("torch/cuda/__init__.py(1): synchronize"):
+                p.sync("cudaDeviceSynchronize", ApiKind.SYNC_DEVICE)
+        p.host(f"<built-in function {clock}>", 1)
+    assert outcome("explicit-synchronize", p.trace()).answer == answer

@@ -1,6 +1,6 @@
 import pytest
 
-from pinchpoint.trace import MemoryKind
+from pinchpoint.trace import HostKind, MemoryKind
 from program import Program
 
 SIZE, COPY_US, NUMPY_US = 16_000_000, 2_000, 5_000
@@ -18,7 +18,8 @@ def measuring(
             with p.row("aten::to"), p.row(operator, shapes=list(shapes)):
                 p.copy(size, COPY_US, MemoryKind.DEVICE, MemoryKind.PAGEABLE, waits=True)
             if work:
-                p.host(work, NUMPY_US)
+                kind = HostKind.OPERATOR if work.startswith("aten::") else HostKind.PYTHON
+                p.host(work, NUMPY_US, kind=kind)
     return p.trace()
 
 
@@ -34,9 +35,27 @@ def test_on_the_device_the_step_is_the_forward_pass(predicted):
     assert predicted(measuring(), "metric-on-cpu") == pytest.approx(1e6, rel=0.1)
 
 
-def test_a_large_copy_alone_costs_its_wait(outcome):
-    (finding,) = outcome("metric-on-cpu", measuring(work=None)).findings
-    assert finding.cost_ns_per_step == pytest.approx((1_000 + COPY_US) * 1e3, rel=0.01)
+def test_a_large_copy_alone_is_no_metric(outcome):
+    assert outcome("metric-on-cpu", measuring(work=None)).answer == "clear"
+
+
+def test_operators_on_cpu_tensors_are_work_too(outcome):
+    (finding,) = outcome("metric-on-cpu", measuring(work="aten::argmax")).findings
+    assert finding.location.function == "accuracy"
+
+
+def test_work_in_a_function_that_is_called_with_the_copy(outcome):
+    p = Program()
+    for _ in p.steps(6):
+        p.kernel("forward", 1_000)
+        with p.frame("train.py(60): accuracy"):
+            with p.row("aten::to"), p.row("aten::copy_"):
+                p.copy(SIZE, COPY_US, MemoryKind.DEVICE, MemoryKind.PAGEABLE, waits=True)
+            with p.frame("metrics.py(7): confusion"):
+                p.host(ARGMAX, NUMPY_US)
+            p.host("train.py(99): other", 20_000)
+    (finding,) = outcome("metric-on-cpu", p.trace()).findings
+    assert finding.location.function == "confusion"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 ## What it looks for
 File and image writers, loggers and experiment trackers inside the steps; and the program's own
-functions that spend most of their time in them, in copying to the host and in numeric packages on
-the CPU, as a function does that makes histograms of all weights.
+functions that write in most of their calls and spend most of their time in that, in copying to the
+host and in computing on the CPU, as a function does that makes histograms of all weights. Without
+Python stacks no writer shows. What is computed on the host and not written is `metric-on-cpu`.
 
 ## Why it matters
 The thread that launches is busy with encoding and writing. The device has nothing to do.
@@ -18,18 +19,15 @@ Where logging happens at rare steps.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.host.frames import copies_to_host, functions_doing, numeric_on_host
-from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.writers import writing, writing_functions
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=STACKS, periodic=True)
-
-LOGGING_RATIO = 0.2  # a function that spends this much of its time in writers is there to log
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -37,10 +35,8 @@ def check(trace: Trace) -> Iterator[Found]:
     host = trace.host_ops
     if host is None:
         return
-    writing = activity(trace)[: len(host)] == GapKind.LOGGING
-    helping = numeric_on_host(trace) | copies_to_host(trace)
-    logging = functions_doing(trace, writing, helping, LOGGING_RATIO)
-    spans = host_spans(trace, writing | logging, "logging and writing")
+    wanted = writing(trace) | writing_functions(trace)
+    spans = host_spans(trace, wanted, "logging and writing")
     if spans is None:
         return
     yield Found(

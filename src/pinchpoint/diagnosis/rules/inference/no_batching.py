@@ -2,7 +2,10 @@
 
 ## What it looks for
 Inference steps in which the same sequence of operators with the same shapes, and a batch of one,
-repeats several times.
+repeats several times, as independent requests do. Passes with a query of one token, or through a
+recurrent cell, are the tokens or time steps of one sequence as well as of many: each may need the
+one before, and whether it does is not recorded. What a batch wins is bounded by the work: requests
+that fill the device take as long together.
 
 ## Why it matters
 A forward pass of one request reads all weights and costs all launches for the work of one. Several
@@ -16,14 +19,17 @@ batching).
 Where requests are rare, and latency of one is what counts.
 """
 
+import re
 from collections.abc import Iterator
 
 from pinchpoint.analysis.replay import MergeDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import rows_in_steps
 from pinchpoint.analysis.work.repeated_passes import repeated_passes
 from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import SHAPES
+from pinchpoint.diagnosis.host_spans import named
+from pinchpoint.diagnosis.record import SHAPES, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace
 
@@ -36,6 +42,7 @@ RULE = Rule(
 
 # In one step; two or three are parts of one model, or models that check each other.
 FEWEST_PASSES = 4
+_CELLS = re.compile(r"aten::(_thnn_fused_)?(lstm|gru|rnn_tanh|rnn_relu)_cell")
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -48,6 +55,11 @@ def check(trace: Trace) -> Iterator[Found]:
     passes = repeated_passes(trace)
     if passes is None or work.leading_dims[0] != 1 or passes.repeats < FEWEST_PASSES:
         return
+    if work.decodes or _walks_a_sequence(trace):
+        raise NotChecked(
+            "the repeated passes may be of one sequence, each of which needs the one before",
+            Record("the same with each request in a range of its own: record_function"),
+        )
     first = int(passes.first_row)
     yield Found(
         summary=f"{passes.repeats} requests a step go through the model one by one, each alone",
@@ -70,3 +82,10 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Run the waiting requests together as one batch",
         confirm='pinchpoint bench ab -- "python serve_one.py" "python serve_batched.py"',
     )
+
+
+def _walks_a_sequence(trace: Trace) -> bool:
+    """Whether the steps go through recurrent cells."""
+    assert trace.host_ops is not None
+    cells = named(trace, lambda name: _CELLS.match(name) is not None)
+    return bool((cells & rows_in_steps(trace, trace.host_ops)).any())

@@ -22,6 +22,7 @@ from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import SHAPES_WITH_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rules.launches._late_launches import late_launches
 from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
 from pinchpoint.trace import Trace
 
@@ -38,8 +39,8 @@ def check(trace: Trace) -> Iterator[Found]:
     """Decode steps that the host launches kernel by kernel."""
     if not workload(trace).decodes:
         return
-    launches = many_launches(trace)
-    if launches is None:
+    launches, late = many_launches(trace), late_launches(trace)
+    if launches is None or late is None:
         return
     yield Found(
         summary=(
@@ -50,6 +51,7 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=None,
         changes=launches.as_graph,
         location=launches.place,
+        confidence="high" if late.surely else "low",
         fix="Capture the decode step as a CUDA graph, with a static cache",
         hint='decode = torch.compile(decode, mode="reduce-overhead")',
         confirm='pinchpoint bench ab -- "python generate.py" "python generate_graph.py"',

@@ -19,10 +19,10 @@ Where the batch is small on purpose (latency) and the step is fast enough.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, bound
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rules.launches._late_launches import late_launches
 from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
 from pinchpoint.trace import Trace
 
@@ -37,20 +37,19 @@ RULE = Rule(
 
 def check(trace: Trace) -> Iterator[Found]:
     """Steps made of many short kernels, each launched from the host."""
-    launches = many_launches(trace)
-    if launches is None:
+    launches, late = many_launches(trace), late_launches(trace)
+    if launches is None or late is None:
         return
-    late = bound(trace).device_ratio < 1 - HELD_UP_RATIO
     yield Found(
         summary=(
             f"The host launches {launches.count:.0f} kernels a step, half of them shorter than"
-            f" {launches.median_ns / 1e3:.1f} µs, and"
-            f" {'cannot keep up' if late else 'would not keep up with a faster device'}"
+            f" {launches.median_ns / 1e3:.1f} µs, and cannot keep up"
         ),
         evidence=launches.evidence,
         cost_ns_per_step=None,
         changes=launches.as_graph,
-        location=launches.place,
+        location=late.place or launches.place,
+        confidence="high" if late.surely else "low",
         fix="Replay the step as a CUDA graph, or let a compiler fuse it",
         hint='model = torch.compile(model, mode="reduce-overhead")',
         confirm='pinchpoint bench ab -- "python train.py" "python train_compiled.py"',

@@ -1,8 +1,11 @@
 """A Python loop runs the same module once for each time step or element.
 
 ## What it looks for
-The same module instance called many times within one step of training or inference, one call after
-another, with small kernels in each.
+Module instances that are called many times within one step of training or inference, one call after
+another, with small kernels in each, that together launch most of what the forward pass launches;
+and a device that waits for these launches. Layers that are many instances, and a small module that
+many layers share, are no loop. Tokens of a generation come one after the other whatever the host
+does, and are `decode-host-overhead`. Without modules in the recording no loop shows.
 
 ## Why it matters
 Each turn of the loop costs the host all the launches of its body. The number of launches grows with
@@ -21,10 +24,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_AND_MODULES
 from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.rules.launches._late_launches import late_launches
 from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
 from pinchpoint.trace import HostKind, Trace
 
@@ -36,13 +42,15 @@ RULE = Rule(
 
 # Of one module instance in a step; shared modules of a model are called a few times.
 FEWEST_TURNS = 16
-LEAST_SHARE = 0.5  # of the step's launches happen inside its calls; small shared modules have few
+# Of the launches of the forward pass, inside the calls; small shared modules have few. The backward
+# pass repeats them outside of any module.
+LEAST_SHARE = 0.5
 
 
 def check(trace: Trace) -> Iterator[Found]:
     """Module instances that are called in a loop."""
     host, launches = trace.host_ops, many_launches(trace)
-    if host is None or launches is None:
+    if host is None or launches is None or workload(trace).decodes or not late_launches(trace):
         return
     rows = np.flatnonzero((host["kind"] == HostKind.MODULE) & rows_in_steps(trace, host))
     if not len(rows):
@@ -52,9 +60,10 @@ def check(trace: Trace) -> Iterator[Found]:
     turns = per_step(trace, int(calls[top]))
     if turns < FEWEST_TURNS:
         return
-    mine = rows[host["name"][rows] == top]
-    if _share_inside(trace, mine, launches.rows) < LEAST_SHARE:
+    looped = calls * turns >= FEWEST_TURNS * calls[top]
+    if _share_inside(trace, rows[looped[host["name"][rows]]], launches.rows) < LEAST_SHARE:
         return
+    mine = rows[host["name"][rows] == top]
     first, shortest = int(mine[0]), int(host["duration_ns"][mine].min())
     yield Found(
         summary=f"{trace.names[top]} is called {turns:.0f} × a step, in a Python loop",
@@ -85,4 +94,6 @@ def _share_inside(trace: Trace, modules: np.ndarray, launched: np.ndarray) -> fl
     chosen = np.zeros(len(host), np.bool_)
     chosen[modules] = True
     inside = np.append(nearest(parents(host), chosen) < len(host), False)
-    return float(inside[ops.filled("host_op", len(host))[launched]].mean())
+    by = ops.filled("host_op", len(host))[launched]
+    forward = by[np.append(host["thread"] == main_thread(trace), True)[by]]
+    return float(inside[forward].mean()) if len(forward) else 0.0

@@ -1,8 +1,11 @@
 """The compiler runs again and again in steady state.
 
 ## What it looks for
-Work of Dynamo, Inductor, Triton or XLA's compiler inside the judged steps, or compiled regions
-whose version number rises from step to step.
+Acts of compiling inside the judged steps, each a millisecond or more: the phases that PyTorch's
+compiler times itself, or calls of the functions in which Dynamo, Inductor, Triton or XLA compile.
+Calls of what was compiled, launches of Triton kernels and look-ups in a cache are none, in
+whichever file they stand. Where compiled code runs in a recording without Python frames and without
+such phases, this is not checked.
 
 ## Why it matters
 One compilation takes from a tenth of a second to minutes, during which nothing is launched. It is
@@ -18,15 +21,22 @@ In the first steps.
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
+from pinchpoint.diagnosis.host_spans import host_spans, how_often, outermost, without
 from pinchpoint.diagnosis.record import STACKS_AFTER_WARM_UP
-from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=STACKS_AFTER_WARM_UP, periodic=True, advice=NO_HINT)
+
+# One kernel out of a cache on disk takes milliseconds; a check of guards takes tens of µs.
+LEAST_COMPILATION_NS = 1_000_000
+_COMPILED = ("Torch-Compiled Region", "CompiledFunction", "triton_")
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -35,8 +45,11 @@ def check(trace: Trace) -> Iterator[Found]:
     if host is None:
         return
     compiling = activity(trace)[: len(host)] == GapKind.COMPILE
-    spans = host_spans(trace, compiling, "compiling")
+    acts = outermost(trace, compiling) & (host["duration_ns"] >= LEAST_COMPILATION_NS)
+    spans = host_spans(trace, acts, "compiling")
     if spans is None:
+        if not (compiling.any() or shows_python(trace)) and _runs_compiled_code(trace):
+            raise NotChecked("compiled code runs, and compiling would not show in the recording")
         return
     yield Found(
         summary=(
@@ -51,3 +64,9 @@ def check(trace: Trace) -> Iterator[Found]:
         hint="torch.compile(model, dynamic=True)  # TORCH_LOGS=recompiles names the guard",
         confirm='TORCH_LOGS=recompiles pinchpoint bench ab -- "python a.py" "python b.py"',
     )
+
+
+def _runs_compiled_code(trace: Trace) -> bool:
+    tables = [table["name"] for table in (trace.host_ops, trace.device_ops) if table is not None]
+    used = np.unique(np.concatenate(tables)).tolist()
+    return any(trace.names[name].startswith(_COMPILED) for name in used)

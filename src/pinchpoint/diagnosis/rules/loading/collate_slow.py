@@ -59,7 +59,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"The training thread collates its batches, {collating.ns_per_step / 1e6:.1f} of"
-            f" {duration(found.spans.ns_per_step)} that each step spends on its batch"
+            f" {duration(found.waits_ns_per_step)} that each step spends on its batch"
         ),
         evidence=(*collating.evidence, *found.spans.evidence[:1]),
         cost_ns_per_step=collating.ns_per_step,
@@ -86,7 +86,7 @@ def _row_by_row(found: Loads) -> Iterator[Found]:
         summary=(
             f"{who} batches of {found.samples} rows of {found.sample_bytes} bytes together,"
             f" {per_row / 1e3:.1f} µs a row; each step waits"
-            f" {duration(found.spans.ns_per_step)} for them"
+            f" {duration(found.waits_ns_per_step)} for them"
         ),
         evidence=(
             *found.spans.evidence,
@@ -94,7 +94,7 @@ def _row_by_row(found: Loads) -> Iterator[Found]:
             Evidence("size of a row", found.sample_bytes or 0, "bytes"),
             Evidence("time of who prepares it", round(per_row), "ns per row"),
         ),
-        cost_ns_per_step=found.spans.ns_per_step,
+        cost_ns_per_step=found.waits_ns_per_step,
         changes=found.ready,
         location=found.spans.place,
         fix=_FIX,

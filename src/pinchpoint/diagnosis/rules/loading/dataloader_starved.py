@@ -57,9 +57,9 @@ def check(trace: Trace) -> Iterator[Found]:
     pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
     doing = "waits for worker processes" if found.in_workers else "prepares the batch itself"
     yield Found(
-        summary=f"The training thread {doing}, {duration(found.spans.ns_per_step)} of each step",
+        summary=f"The training thread {doing}, {duration(found.waits_ns_per_step)} of each step",
         evidence=found.spans.evidence,
-        cost_ns_per_step=found.spans.ns_per_step,
+        cost_ns_per_step=found.waits_ns_per_step,
         changes=found.ready,
         location=found.spans.place,
         fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",

@@ -48,7 +48,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"The training thread decodes its input{decoding.where},"
-            f" {duration(decoding.ns_per_step)} of {duration(found.spans.ns_per_step)} that each"
+            f" {duration(decoding.ns_per_step)} of {duration(found.waits_ns_per_step)} that each"
             " step spends on its batch"
         ),
         evidence=(*decoding.evidence, *found.spans.evidence[:1]),

@@ -81,7 +81,7 @@ def _again_and_again(found: Loads, waiting: NDArray[np.bool_], depth: int, ready
             Evidence("ready batches after a wait", ready, "batches"),
             Evidence("depth of the queue", depth, "batches"),
         ),
-        cost_ns_per_step=found.spans.ns_per_step,
+        cost_ns_per_step=found.waits_ns_per_step,
         changes=(ScaleHostSpans(slow, READY_BATCH_RATIO),),
         location=found.spans.place,
         fix="Let each worker prepare more batches ahead",

@@ -56,7 +56,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"{found.workers} workers take {duration(per_sample)} for each sample, and each"
-            f" step waits {duration(found.spans.ns_per_step)} for its batch"
+            f" step waits {duration(found.waits_ns_per_step)} for its batch"
         ),
         evidence=(
             *found.spans.evidence,
@@ -64,7 +64,7 @@ def check(trace: Trace) -> Iterator[Found]:
             Evidence("samples in a batch", found.samples or 0, ""),
             Evidence("time of a worker", round(per_sample), "ns per sample"),
         ),
-        cost_ns_per_step=found.spans.ns_per_step,
+        cost_ns_per_step=found.waits_ns_per_step,
         changes=found.ready,
         location=found.spans.place,
         fix="Write the transform with whole-array operations, or move it to the device",

@@ -42,7 +42,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"The training thread opens and reads {reading.count:.0f} files a step{reading.where},"
-            f" {duration(reading.ns_per_step)} of {duration(found.spans.ns_per_step)} that each"
+            f" {duration(reading.ns_per_step)} of {duration(found.waits_ns_per_step)} that each"
             " step spends on its batch"
         ),
         evidence=(*reading.evidence, *found.spans.evidence[:1]),

@@ -1,9 +1,11 @@
 """Another process uses the device.
 
 ## What it looks for
-Launches of one kernel, alike in name, grid, block and input shapes, of which some take a whole time
-slice of the device longer than the others. With a run folder also the processes that the driver
-saw on the device: if there are others than the recorded ones, launches need not be known by shape.
+A run folder in which the driver saw other processes on the device than the recorded ones; and
+launches of one kernel, alike in name, grid and block, of which some take a whole time slice of the
+device longer than the others. Stretched launches alone are no proof: the work of a sort, an index
+or an atomic addition depends on its data, and clocks change. Without the processes of the device
+this is not checked.
 
 ## Why it matters
 Processes without MPS take turns on a device, a few milliseconds each. Own kernels are stretched by
@@ -27,18 +29,14 @@ from pinchpoint.analysis.run.telemetry import device_looks
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import Need, Record
-from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.record import TELEMETRY
+from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.arrays import Mask, distinct_rows
 
 RULE = Rule(
     needs=("device_ops",),
-    record=Record(
-        "device activity with shapes (record_shapes=True), or a run folder: pinchpoint run",
-        Need.RECORD_SHAPES,
-        Record("device activity with shapes, or a run folder: pinchpoint run", Need.DEVICE),
-    ),
+    record=TELEMETRY,
     periodic=True,  # where steps are short, a turn of another process falls into some of them
 )
 
@@ -55,7 +53,9 @@ def check(trace: Trace) -> Iterator[Found]:
     if ops is None:
         return
     others = _others(trace)
-    usual, alike = _usual(trace, with_shapes=not others)
+    if others == 0:
+        return
+    usual, alike = _usual(trace)
     took = ops["duration_ns"]
     lost = took - usual
     stretched = alike & (lost >= LEAST_SLICE_NS) & (took >= STRETCHED_RATIO * usual)
@@ -66,6 +66,11 @@ def check(trace: Trace) -> Iterator[Found]:
     gone = int(lost[work.rows].sum())
     if gone < LEAST_LOST_RATIO * int(took[inside].sum()):
         return
+    if others is None:
+        raise NotChecked(
+            f"{work.count:.3g} kernels a step take far longer than others like them, and whether"
+            " another process was on the device is not recorded"
+        )
     ratio = float(usual[work.rows].sum() / took[work.rows].sum())
     yield Found(
         summary=(
@@ -75,34 +80,30 @@ def check(trace: Trace) -> Iterator[Found]:
         evidence=(
             Evidence("lost to others", round(per_step(trace, gone)), "ns per step"),
             Evidence("usual duration of the same launch", int(np.median(usual[work.rows])), "ns"),
-            *((Evidence("other processes on the device", others, "count"),) if others else ()),
+            Evidence("other processes on the device", others, "count"),
             *work.evidence,
         ),
         cost_ns_per_step=round(per_step(trace, gone)),
         changes=(ScaleDeviceOps(work.rows, ratio),),
         location=work.place,
-        confidence="high" if others else "medium",
         fix="Find the other process on the device and move it, or share with MPS",
         hint="nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
         confirm="pinchpoint monitor --once --json  # while it runs: processes of the device",
     )
 
 
-def _others(trace: Trace) -> int:
-    """Processes on the device beside the recorded ones, by the driver's count; 0: none seen."""
+def _others(trace: Trace) -> int | None:
+    """Processes on the device beside the recorded ones, by the driver's count; None: not known."""
     looks = device_looks(trace).get(trace.devices[0].number if trace.devices else 0)
-    if looks is None:
-        return 0
-    most = looks.most("process_count")
-    return 0 if most is None else max(0, int(most) - ranks_on_device(trace))
+    most = None if looks is None else looks.most("process_count")
+    return None if most is None else max(0, int(most) - ranks_on_device(trace))
 
 
-def _usual(trace: Trace, *, with_shapes: bool) -> tuple[NDArray[np.int64], Mask]:
+def _usual(trace: Trace) -> tuple[NDArray[np.int64], Mask]:
     """Lower-quartile duration of launches alike to each, and whether there are enough of them."""
     ops = trace.device_ops
     assert ops is not None
-    shapes = _shapes(trace)
-    given = (ops["name"], ops.filled("grid", -1), ops.filled("block", -1), shapes)
+    given = (ops["name"], ops.filled("grid", -1), ops.filled("block", -1), _shapes(trace))
     group = distinct_rows(*(column.astype(np.int64) for column in given))[1]
     took = ops["duration_ns"].astype(np.int64)
     order = np.lexsort((took, group))
@@ -110,14 +111,11 @@ def _usual(trace: Trace, *, with_shapes: bool) -> tuple[NDArray[np.int64], Mask]
     count = np.bincount(group)
     quarter = took[order][first + count // 4]
     alike: Mask = (count >= FEWEST_ALIKE)[group] & (ops["kind"] == DeviceKind.KERNEL)
-    return quarter[group], alike & (shapes >= 0) if with_shapes else alike
+    return quarter[group], alike
 
 
 def _shapes(trace: Trace) -> NDArray[np.int64]:
-    """Input shapes of the operator that launched each operation, as a name; -1 where unknown.
-
-    One kernel with one grid serves products of any depth, so without shapes nothing is alike.
-    """
+    """Input shapes of the operator that launched each operation, as a name; -1 where unknown."""
     ops, host = trace.device_ops, trace.host_ops
     assert ops is not None
     if host is None or not len(host):

@@ -1,16 +1,19 @@
-"""Copies to the host that the host waits for, with the host work that they are made for."""
+"""Copies to the host that the host waits for, with the work on the CPU that they are made for."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import above, nearest, parents
+from pinchpoint.analysis.host.cpu_operators import computed_on_host
 from pinchpoint.analysis.host.frames import (
+    MOSTLY_RATIO,
     Owner,
     copies_to_host,
     functions_doing,
     numeric_on_host,
     owners,
+    shows_python,
 )
 from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.steps.in_steps import per_step
@@ -19,7 +22,9 @@ from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.device_work import waiting
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.diagnosis.host_spans import host_spans, without
+from pinchpoint.diagnosis.writers import writing_functions
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Mask, Rows
 
 _OTHER_CAUSES = (GapKind.CHECKPOINT, GapKind.LOGGING)  # which copy for reasons of their own
 COPYING_RATIO = 0.01  # a function with numeric work on the host that copies at all
@@ -34,7 +39,6 @@ class HostWork:
     place: Location | None
     evidence: tuple[Evidence, ...]
     dropped: tuple[Change, ...]
-    shown: bool  # whether the recording shows the work, or only copies
 
     @property
     def where(self) -> str:
@@ -44,25 +48,45 @@ class HostWork:
 
 
 def host_work_after_copy(trace: Trace, reason: WaitReason) -> HostWork | None:
-    """Copies with this reason and the functions that copy and compute on the host."""
+    """Copies with this reason, and the functions that compute on the CPU with what they brought.
+
+    None where no such work shows, or where it is done to write something down.
+    """
     waits, host = host_waits(trace), trace.host_ops
     copies = waiting(trace, "copies to the host that it waits for", reason)
     if host is None or copies is None:
         return None
     rows = waits.rows(reason)
+    copying = waits.host_op[rows]
     kind = activity(trace)[: len(host)]
-    if np.isin(kind[waits.host_op[rows[waits.host_op[rows] < len(host)]]], _OTHER_CAUSES).any():
+    if np.isin(kind[copying[copying < len(host)]], _OTHER_CAUSES).any():
         return None
     moved = per_step(trace, int(waits.bytes[rows].sum()))
-    around = nearest(parents(host), owners(trace) == Owner.USER)
-    copying = np.zeros(len(host) + 1, np.bool_)
-    copying[np.append(around, len(host))[waits.host_op[rows]]] = True
-    doing = functions_doing(trace, copies_to_host(trace), numeric_on_host(trace), COPYING_RATIO)
-    spans = host_spans(trace, doing & copying[:-1], "copying to the host and working on it")
+    doing = _working(trace, copying) if shows_python(trace) else computed_on_host(trace)
+    spans = host_spans(trace, doing, "copying to the host and working on it")
     if spans is None:
-        return HostWork(
-            moved, copies.waited_ns, copies.place, copies.evidence, copies.dropped, False
-        )
+        return None
     evidence = (*copies.evidence, *spans.evidence)
     dropped = (*without(trace, spans.rows, only_on_host=True), *copies.dropped)
-    return HostWork(moved, spans.ns_per_step, spans.place, evidence, dropped, True)
+    return HostWork(moved, spans.ns_per_step, spans.place, evidence, dropped)
+
+
+def _working(trace: Trace, copying: Rows) -> Mask:
+    """The program's functions that copy and compute, or compute with what their caller copied."""
+    host = trace.host_ops
+    assert host is not None
+    none, chain, user = len(host), parents(host), owners(trace) == Owner.USER
+    copies = np.zeros(none + 1, np.bool_)
+    copies[np.append(nearest(chain, user), none)[copying]] = True
+    copies[none] = False
+    numeric = numeric_on_host(trace)
+    both = functions_doing(trace, copies_to_host(trace), numeric, COPYING_RATIO) & copies[:-1]
+    both &= functions_doing(trace, numeric, copies_to_host(trace), 0.0)
+    alone = functions_doing(trace, numeric, np.zeros(none, np.bool_), MOSTLY_RATIO)
+    caller = above(chain, user)
+    first_end = np.full(none + 1, np.iinfo(np.int64).max)
+    inside = copying[copying < none]
+    np.minimum.at(first_end, nearest(chain, user)[inside], host.end_ns[inside])
+    after = copies[caller] & (host["start_ns"] >= first_end[caller])
+    found: Mask = (both | (alone & after)) & ~writing_functions(trace)
+    return found

@@ -3,7 +3,9 @@
 ## What it looks for
 `cudaDeviceSynchronize`, `cudaStreamSynchronize` and `cudaEventSynchronize` (and their HIP and XPU
 kin) that no operator needs: the program itself asked for them, with `torch.cuda.synchronize()`,
-`stream.synchronize()` or `event.synchronize()`.
+`stream.synchronize()` or `event.synchronize()`. One that ends each step, in a function that reads a
+clock beside it, measures the step on purpose. Without Python stacks that does not show, and a wait
+at the end of each step is told with low confidence.
 
 ## Why it matters
 The host waits until the device is done, and the device then waits until the host has launched
@@ -20,16 +22,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.host.ancestry import above, nearest, parents
+from pinchpoint.analysis.host.frames import Owner, owners, shows_python
+from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_waits import WaitReason
+from pinchpoint.analysis.time.stopwatches import clock_readings
 from pinchpoint.diagnosis.device_work import waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
-from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Rule
 from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.arrays import Rows
 
 RULE = Rule(needs=("api_calls", "device_ops"), record=CPU_AND_DEVICE)
+
+SOME_CALLS_NS = 100_000  # reading a clock, appending to a list and returning, while recorded
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -37,12 +45,16 @@ def check(trace: Trace) -> Iterator[Found]:
     asked = waiting(trace, "synchronisations", WaitReason.EXPLICIT)
     if asked is None or _ends_the_recording(trace, asked.api_calls):
         return
+    ends = asked.count <= 1 and _end_steps(trace, asked.api_calls)
+    if ends and _beside_a_clock(trace, asked.acts):
+        return
     yield Found(
         summary=f"The host waits in {asked.call}{asked.where}, {asked.count:.3g} × a step",
         evidence=asked.evidence,
         cost_ns_per_step=asked.waited_ns,
         changes=asked.dropped,
         location=asked.place,
+        confidence="low" if ends and not shows_python(trace) else "high",
         fix="Remove the synchronisation; time phases with events of the device instead",
         confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
@@ -58,3 +70,36 @@ def _ends_the_recording(trace: Trace, waits: Rows) -> bool:
         return False
     launched = calls["start_ns"][np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))]
     return not len(launched) or bool(calls["start_ns"][waits].min() > launched.max())
+
+
+def _end_steps(trace: Trace, waits: Rows) -> bool:
+    """Whether each is the last thing in its step, so that a harness may have put it there."""
+    calls, judged = trace.api_calls, judged_steps(trace)
+    assert calls is not None
+    at = judged.step_of(calls["start_ns"][waits])
+    left = judged.end_ns[at] - calls.end_ns[waits]
+    launches = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH, ApiKind.COPY))
+    started = np.sort(calls["start_ns"][launches])
+    later = np.searchsorted(started, judged.end_ns[at]) > np.searchsorted(
+        started, calls.end_ns[waits]
+    )
+    length = judged.end_ns[at] - judged.start_ns[at]
+    return bool(
+        (
+            (at >= 0) & ~later & (left <= np.maximum(MATERIAL_STEP_RATIO * length, SOME_CALLS_NS))
+        ).all()
+    )
+
+
+def _beside_a_clock(trace: Trace, acts: Rows) -> bool:
+    """Whether a clock is read in the function around each wait, or in the one that called that."""
+    host = trace.host_ops
+    if host is None or not len(acts):
+        return False
+    none, chain, user = len(host), parents(host), owners(trace) == Owner.USER
+    reads = np.zeros(none + 1, np.bool_)
+    reads[nearest(chain, user)[clock_readings(trace)]] = True
+    reads[none] = False
+    around = nearest(chain, user)[acts]
+    caller = np.append(above(chain, user), none)[around]
+    return bool((reads[around] | reads[caller]).all())

@@ -2,7 +2,9 @@
 
 ## What it looks for
 Copies of more than a few values to the host that the host waits for, with numeric work on the CPU
-after them, in the same function of the program; the device idles meanwhile.
+after them (numeric packages, operators on CPU tensors), in the same function of the program or in
+one that it calls; the device idles meanwhile. A copy that nothing is computed with is
+`large-d2h-copies`, and work whose result is written to a file `heavy-logging`.
 
 ## Why it matters
 The copy waits for all queued work, the CPU computes what the device would do in microseconds, and
@@ -25,7 +27,11 @@ from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.rules.synchronising._host_work_after_copy import host_work_after_copy
 from pinchpoint.trace import Trace
 
-RULE = Rule(needs=("host_ops", "api_calls", "device_ops"), record=STACKS_WITH_DEVICE)
+RULE = Rule(
+    needs=("host_ops", "api_calls", "device_ops"),
+    record=STACKS_WITH_DEVICE,
+    parent="large-d2h-copies",
+)
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -35,8 +41,8 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     yield Found(
         summary=(
-            f"{work.bytes_per_step / 1e6:.3g} MB a step are copied to the host"
-            f"{' and worked on there' if work.shown else ', which waits for them'}{work.where}"
+            f"{work.bytes_per_step / 1e6:.3g} MB a step are copied to the host and worked on"
+            f" there{work.where}"
         ),
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,

@@ -1,0 +1,90 @@
+"""The host waits while large tensors are copied to it in each step.
+
+## What it looks for
+Copies from the device to the host of a megabyte and more inside the steps, that the host waits for:
+to ordinary memory, or with a synchronisation behind them. Saving a checkpoint and writing logs copy
+for reasons of their own; where the host computes with what was copied, `metric-on-cpu` or
+`sampling-on-cpu` say so.
+
+## Why it matters
+The copy waits for all queued work, runs at the pace of the link (slower still into ordinary
+memory), and nothing is launched until it is done.
+
+## How to fix it
+Keep the tensor on the device, or copy less of it. Else copy it into page-locked memory with
+`non_blocking=True`, record an event, and look at it a step later.
+
+## When to ignore it
+Where the result is what the program is run for, and the next step needs it on the host.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.replay import DropSyncs, ScaleDeviceOps
+from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
+from pinchpoint.diagnosis.device_work import device_work, waiting
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE
+from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule
+from pinchpoint.trace import MemoryKind, Trace
+
+RULE = Rule(
+    needs=("api_calls", "device_ops"), record=CPU_AND_DEVICE, periodic=True, advice=NO_TORCH_CUDA
+)
+
+LARGE_COPY_BYTES = 1 << 20  # below this the fixed cost of a call outweighs the rate
+PINNED_BYTES_PER_S = 50e9  # PCIe 5 x16, as in pageable-h2d
+_OTHER_CAUSES = (GapKind.CHECKPOINT, GapKind.LOGGING)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Large copies to the host that it waits for."""
+    ops, waits = trace.device_ops, host_waits(trace)
+    copies = waiting(trace, "copies to the host that it waits for", WaitReason.COPY_TO_HOST)
+    if ops is None or copies is None:
+        return
+    rows = waits.rows(WaitReason.COPY_TO_HOST)
+    kind = activity(trace)
+    inside = waits.host_op[rows]
+    known = inside[inside < (0 if trace.host_ops is None else len(trace.host_ops))]
+    large = waits.bytes[rows] >= LARGE_COPY_BYTES
+    if not large.any() or np.isin(kind[known], _OTHER_CAUSES).any():
+        return
+    moved = per_step(trace, int(waits.bytes[rows][large].sum()))
+    down = np.isin(ops.filled("to_memory", 0), (MemoryKind.PAGEABLE, MemoryKind.PINNED))
+    down &= (ops.filled("from_memory", 0) == MemoryKind.DEVICE) & (
+        ops.filled("bytes", 0) >= LARGE_COPY_BYTES
+    )
+    work = device_work(trace, down, "device time of these copies")
+    yield Found(
+        summary=(
+            f"{moved / 1e6:.3g} MB a step are copied to the host, which waits for them"
+            f"{copies.where}"
+        ),
+        evidence=(
+            Evidence("copied to the host", round(moved), "bytes per step"),
+            *copies.evidence,
+            *(() if work is None else work.evidence[:1]),
+        ),
+        cost_ns_per_step=copies.waited_ns,
+        changes=(
+            DropSyncs(copies.api_calls),
+            *(() if work is None else (_at_the_rate_of_pinned(trace, work.rows),)),
+        ),
+        location=copies.place,
+        fix="Keep it on the device, or copy it into pinned memory and look at it a step later",
+        hint="host.copy_(x, non_blocking=True)  # host = torch.empty(..., pin_memory=True)",
+        confirm='pinchpoint bench ab -- "python run.py" "python run_fixed.py"',
+    )
+
+
+def _at_the_rate_of_pinned(trace: Trace, rows: np.ndarray) -> ScaleDeviceOps:
+    """The copies at the rate of the link, if they were slower."""
+    ops = trace.device_ops
+    assert ops is not None
+    rate = int(ops["bytes"][rows].sum()) / max(int(ops["duration_ns"][rows].sum()), 1) * 1e9
+    return ScaleDeviceOps(rows, min(rate / PINNED_BYTES_PER_S, 1.0))
