@@ -1,0 +1,91 @@
+"""Where the host computes on the thread of the steps: Python beyond dispatch, operators on the CPU.
+
+Between two calls to the driver a program runs a little Python: modules, functions, arguments. What
+is beyond that is work of its own. An operator that computes on CPU tensors takes long itself and
+launches nothing. Work that names itself (loading, saving, logging, compiling) is left out: other
+questions are about it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
+from pinchpoint.analysis.host.attribution import launched_count
+from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
+from pinchpoint.analysis.replay.apply import PYTHON_OF_AN_OPERATOR_NS
+from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.gaps import host_did
+from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Mask
+
+# Dispatching an operator takes 5 to 50 µs, recorded with stacks and shapes up to 100; one that takes
+# longer by itself computes.
+DISPATCH_NS = 200_000
+
+
+@dataclass(frozen=True, eq=False)
+class HostComputing:
+    """Stretches in which the host computes, in order; ``row`` is of ``host_rows``."""
+
+    start_ns: Ints
+    end_ns: Ints
+    row: Ints
+
+    @property
+    def took_ns(self) -> Ints:
+        """How long each one is."""
+        return self.end_ns - self.start_ns
+
+
+@once_per_trace
+def host_computing(trace: Trace) -> HostComputing:
+    """The stretches inside the judged steps."""
+    windows, found = judged_steps(trace), steps(trace)
+    thread = np.full(len(windows), found.thread, np.int64)
+    did = host_did(trace, thread, windows.start_ns, windows.end_ns)
+    kinds = _kinds(trace)
+    kind, took = kinds[did.row], did.end_ns - did.start_ns
+    stretch = np.cumsum(did.row >= host_rows(trace).operators)
+    in_python = np.bincount(stretch, np.where(kind == _PYTHON, took, 0))[stretch]
+    computes = (kind == _PYTHON) & (in_python > PYTHON_OF_AN_OPERATOR_NS)
+    computes |= (kind == _ON_CPU) & (took > DISPATCH_NS)
+    return HostComputing(did.start_ns[computes], did.end_ns[computes], did.row[computes])
+
+
+_PYTHON, _ON_CPU = 1, 2
+
+
+def _kinds(trace: Trace) -> Ints:
+    """Of each of ``host_rows`` whether it is Python or an operator that launches nothing; last: no
+    row."""
+    rows, host = host_rows(trace), trace.host_ops
+    out = np.zeros(len(rows) + 1, np.int64)
+    if host is None or not len(host):
+        return out
+    plain = np.isin(activity(trace), (GapKind.PYTHON, GapKind.DISPATCH))[: rows.operators]
+    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE)) & ~_in_operator(trace)
+    operator = (host["kind"] == HostKind.OPERATOR) & (_calls_inside(trace) == 0)
+    out[: rows.operators] = np.where(plain & python, _PYTHON, np.where(plain & operator, _ON_CPU, 0))
+    return out
+
+
+def _in_operator(trace: Trace) -> Mask:
+    host = trace.host_ops
+    assert host is not None
+    around = nearest(parents(host), host["kind"] == HostKind.OPERATOR)
+    result: Mask = around != len(host)
+    return result
+
+
+def _calls_inside(trace: Trace) -> Ints:
+    """Device operations and calls to the driver inside each row of ``host_ops``."""
+    host, calls = trace.host_ops, trace.api_calls
+    assert host is not None
+    own = launched_count(trace).astype(np.int64)
+    if calls is not None:
+        by = calls.filled("host_op", NO_ROW)
+        own += np.bincount(by[by != NO_ROW], minlength=len(host))
+    return subtree_sums(parents(host), own)
