@@ -14,6 +14,7 @@ from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
 from pinchpoint.analysis.host.attribution import launched_count
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.replay.apply import PYTHON_OF_AN_OPERATOR_NS
+from pinchpoint.analysis.replay.recording_cost import cost_in_windows
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
@@ -21,8 +22,8 @@ from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
 
-# Dispatching an operator takes 5 to 50 µs, recorded with stacks and shapes up to 100; one that takes
-# longer by itself computes.
+# Dispatching an operator takes 5 to 50 µs, recorded with stacks and shapes up to 100; one that
+# takes longer by itself computes.
 DISPATCH_NS = 200_000
 
 
@@ -33,11 +34,7 @@ class HostComputing:
     start_ns: Ints
     end_ns: Ints
     row: Ints
-
-    @property
-    def took_ns(self) -> Ints:
-        """How long each one is."""
-        return self.end_ns - self.start_ns
+    took_ns: Ints  # without what recording it cost
 
 
 @once_per_trace
@@ -52,7 +49,10 @@ def host_computing(trace: Trace) -> HostComputing:
     in_python = np.bincount(stretch, np.where(kind == _PYTHON, took, 0))[stretch]
     computes = (kind == _PYTHON) & (in_python > PYTHON_OF_AN_OPERATOR_NS)
     computes |= (kind == _ON_CPU) & (took > DISPATCH_NS)
-    return HostComputing(did.start_ns[computes], did.end_ns[computes], did.row[computes])
+    start, end, row = did.start_ns[computes], did.end_ns[computes], did.row[computes]
+    threads = np.unique(host_rows(trace).thread[row]).astype(np.intp)
+    cost = cost_in_windows(trace, threads, start, end)
+    return HostComputing(start, end, row, end - start - cost)
 
 
 _PYTHON, _ON_CPU = 1, 2
@@ -68,7 +68,9 @@ def _kinds(trace: Trace) -> Ints:
     plain = np.isin(activity(trace), (GapKind.PYTHON, GapKind.DISPATCH))[: rows.operators]
     python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE)) & ~_in_operator(trace)
     operator = (host["kind"] == HostKind.OPERATOR) & (_calls_inside(trace) == 0)
-    out[: rows.operators] = np.where(plain & python, _PYTHON, np.where(plain & operator, _ON_CPU, 0))
+    out[: rows.operators] = np.where(
+        plain & python, _PYTHON, np.where(plain & operator, _ON_CPU, 0)
+    )
     return out
 
 

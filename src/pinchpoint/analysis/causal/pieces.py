@@ -147,4 +147,3 @@ _CUTS: dict[Cut, Callable[[Trace, Cut], Pieces]] = {
     Cut.COLLECTIVE: _by_device,
     Cut.WAIT: _wait,
 }
-

@@ -147,9 +147,8 @@ class _Replay:
         names = len(self.trace.names)
         mine = np.flatnonzero(device_ops_in_steps(self.trace) & (found.device != NOBODYS))
         took = np.bincount(found.device[mine], ops["duration_ns"][mine], names)
-        took = took / max(len(judged_steps(self.trace)), 1)
         host = self.spent.by_name(found.host, names)
-        together = took + host
+        together = took / max(len(judged_steps(self.trace)), 1) + host
         order = np.argsort(-together, kind="stable")[:MOST_PIECES]
         at_least = LEAST_STEP_RATIO * self.base_ns
         return [
@@ -183,7 +182,9 @@ class _Replay:
             gap, own = gap - one.gap_ns, own - one.own_ns
             dropped = ops if how == "free" else dropped
             free = (one.own_ns > 0) & (cut is Cut.WAIT)
-        return _Variant(gap, self._launching(own, dropped), np.where(dropped, 0, duration), dropped, free)
+        return _Variant(
+            gap, self._launching(own, dropped), np.where(dropped, 0, duration), dropped, free
+        )
 
     def _launching(self, own: Ints, dropped: Mask) -> Ints:
         """No call that still starts device work is shorter than a bare launch."""
@@ -198,7 +199,9 @@ class _Replay:
         out: list[float] = []
         for begun in range(0, len(variants), _WIDTH):
             some = variants[begun : begun + _WIDTH]
-            columns = (np.stack(column, axis=1) for column in zip(*(v.parts for v in some), strict=True))
+            columns = (
+                np.stack(column, axis=1) for column in zip(*(v.parts for v in some), strict=True)
+            )
             periods = simulate_many(self.window.graph, Variants(*columns))
             out += periods[self.window.counted].mean(axis=0).tolist()
         return [self._step(ns, v) for ns, v in zip(out, variants, strict=True)]
@@ -241,7 +244,9 @@ class _Replay:
             step_at_limit_ns=limit,
             step_without_host_ns=host,
             base_ns=self.base_ns,
-            launches_per_call=len(operators) / len(np.unique(operators)) if len(operators) else None,
+            launches_per_call=len(operators) / len(np.unique(operators))
+            if len(operators)
+            else None,
         )
 
 

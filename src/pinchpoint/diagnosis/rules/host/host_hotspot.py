@@ -17,6 +17,7 @@ Do it on the device as operators on whole tensors, once before the loop, or in a
 Where the work is wanted and can be nowhere else.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -43,6 +44,7 @@ RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
 # Host time varies by a tenth between runs of one program.
 LEAST_GAIN_RATIO = 0.10
 MOST_TOLD = 2  # the engine drops those that other findings explain
+_BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +130,9 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
 def _what(spot: _Spot) -> str:
     if spot.on_cpu:
         return f"{spot.name} and what is around it work on tensors on the CPU"
-    frame = frame_of(spot.name)
-    return f"mostly Python in {frame.function if frame else spot.name}"
+    frame, builtin = frame_of(spot.name), _BUILTIN.match(spot.name)
+    name = frame.function if frame else builtin[1] if builtin else spot.name
+    return f"mostly Python in {name}"
 
 
 def _fix(spot: _Spot) -> str:
