@@ -6,6 +6,7 @@ launches nothing. Work that names itself (loading, saving, logging, compiling) i
 questions are about it.
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.names import rows_named
 
 # Dispatching an operator takes 5 to 50 µs, recorded with stacks and shapes up to 100; one that
 # takes longer by itself computes.
@@ -66,7 +68,7 @@ def _kinds(trace: Trace) -> Ints:
     if host is None or not len(host):
         return out
     plain = np.isin(activity(trace), (GapKind.PYTHON, GapKind.DISPATCH))[: rows.operators]
-    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE)) & ~_in_operator(trace)
+    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE)) & ~_dispatching(trace)
     operator = (host["kind"] == HostKind.OPERATOR) & (_calls_inside(trace) == 0)
     out[: rows.operators] = np.where(
         plain & python, _PYTHON, np.where(plain & operator, _ON_CPU, 0)
@@ -74,12 +76,25 @@ def _kinds(trace: Trace) -> Ints:
     return out
 
 
-def _in_operator(trace: Trace) -> Mask:
+# The framework's own Python, and what its compiler wrote: it dispatches.
+_FRAMEWORK = re.compile(r"(^|/)(torch|triton|functorch)/|torchinductor|^<(?!built-in)")
+
+
+def _dispatching(trace: Trace) -> Mask:
+    """Rows inside an operator, and Python of the framework, with the built-ins that it calls."""
     host = trace.host_ops
     assert host is not None
-    around = nearest(parents(host), host["kind"] == HostKind.OPERATOR)
-    result: Mask = around != len(host)
+    chain, none = parents(host), len(host)
+    in_operator = nearest(chain, host["kind"] == HostKind.OPERATOR) != none
+    frames = (host["kind"] == HostKind.PYTHON) & ~rows_named(trace, host, _is_builtin)
+    framework = rows_named(trace, host, lambda name: _FRAMEWORK.search(name) is not None)
+    around = nearest(chain, frames)
+    result: Mask = in_operator | np.append(framework, False)[around]
     return result
+
+
+def _is_builtin(name: str) -> bool:
+    return name.startswith("<built-in")
 
 
 def _calls_inside(trace: Trace) -> Ints:

@@ -43,6 +43,8 @@ RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
 
 # Host time varies by a tenth between runs of one program.
 LEAST_GAIN_RATIO = 0.10
+# Less a step may as well be the Python of a few modules, recorded with stacks.
+LEAST_NS = 500_000
 MOST_TOLD = 2  # the engine drops those that other findings explain
 _BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
 
@@ -67,7 +69,8 @@ def check(trace: Trace) -> Iterator[Found]:
         raise NotChecked("no step is known")
     found = host_computing(trace)
     spots = [_spot(trace, found, at) for at in _by_place(trace, found)]
-    worth = [spot for spot in spots if spot.ns_per_step >= LEAST_GAIN_RATIO * base]
+    least = max(LEAST_GAIN_RATIO * base, LEAST_NS)
+    worth = [spot for spot in spots if spot.ns_per_step >= least]
     worth.sort(key=lambda spot: -spot.ns_per_step)
     yield from (_finding(trace, found, spot) for spot in worth[:MOST_TOLD])
 
