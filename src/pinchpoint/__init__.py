@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pinchpoint.bench.micro.time_function import time as time
     from pinchpoint.capture.api import capture as capture
     from pinchpoint.capture.api import watch as watch
+    from pinchpoint.analysis.causal.profile import causal as causal
     from pinchpoint.errors import PinchpointError as PinchpointError
     from pinchpoint.export.spans import log_spans as log_spans
     from pinchpoint.export.trackers import log_to as log_to
@@ -33,6 +34,7 @@ _HOME = {
     "Report": "pinchpoint.report",
     "Trace": "pinchpoint.trace",
     "capture": "pinchpoint.capture.api",
+    "causal": "pinchpoint.analysis.causal.profile",
     "changes": "pinchpoint.analysis.replay",
     "diagnose": "pinchpoint.report",
     "diagnose_ranks": "pinchpoint.jobs",
@@ -50,6 +52,7 @@ __all__ = [
     "Report",
     "Trace",
     "capture",
+    "causal",
     "changes",
     "diagnose",
     "diagnose_ranks",

@@ -86,9 +86,17 @@ class Causal:
 
 
 @once_per_trace
-def causal_profile(trace: Trace) -> Causal:
-    """All cuts of a recording."""
-    return profile(trace, tuple(Cut))
+def operators_and_lines(trace: Trace) -> Causal:
+    """The pieces that a report about everything tells of."""
+    return profile(trace, (Cut.OPERATOR, Cut.LINE))
+
+
+def causal(trace: Trace, by: str | None = None) -> Causal:
+    """What the step would be without each of its pieces, or with it at its limit.
+
+    ``by`` is one of the values of :class:`Cut`; ValueError for another one. Default: all cuts.
+    """
+    return profile(trace, tuple(Cut) if by is None else (Cut(by),))
 
 
 def profile(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:

@@ -24,7 +24,7 @@ import numpy as np
 
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Piece, profile
+from pinchpoint.analysis.causal.profile import Piece, operators_and_lines
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps
 from pinchpoint.analysis.replay.limits import limits_ns
@@ -54,11 +54,11 @@ MOST_TOLD = 3  # the engine drops those that other findings explain
 
 def check(trace: Trace) -> Iterator[Found]:
     """Operators far from their limits, most gain first."""
-    found = profile(trace, (Cut.OPERATOR,))
+    found = operators_and_lines(trace)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
     told = 0
-    for piece in sorted(found.pieces, key=lambda piece: piece.step_at_limit_ns):
+    for piece in sorted(found.of(Cut.OPERATOR), key=lambda piece: piece.step_at_limit_ns):
         mine = _rows(trace, piece)
         entry = known(piece.name, _longest_kernel(trace, mine)) if mine.any() else None
         if not mine.any() or not _is_far(piece, entry):
