@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from pinchpoint.analysis.causal.profile import causal as causal
     from pinchpoint.analysis.replay import changes
     from pinchpoint.analysis.replay.predict import what_if as what_if
     from pinchpoint.bench.micro.time_function import time as time
     from pinchpoint.capture.api import capture as capture
     from pinchpoint.capture.api import watch as watch
-    from pinchpoint.analysis.causal.profile import causal as causal
     from pinchpoint.errors import PinchpointError as PinchpointError
     from pinchpoint.export.spans import log_spans as log_spans
     from pinchpoint.export.trackers import log_to as log_to

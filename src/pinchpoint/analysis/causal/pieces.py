@@ -4,6 +4,7 @@ A step is cut in several ways at once: by operator, kernel, function, source lin
 copy, collective and wait. In each, a host row and a device operation belong to one piece or none.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -84,7 +85,23 @@ def _function(trace: Trace, cut: Cut) -> Pieces:
     kind = np.zeros(len(rows), np.uint8)
     if host is not None:
         kind[: rows.operators] = host["kind"]
-    return _by_host(trace, _named(trace, kind == HostKind.PYTHON))
+    found = _named(trace, kind == HostKind.PYTHON)
+    return _by_host(trace, np.append(_one_spelling(trace), NOBODYS)[found])
+
+
+# "<built-in method sort of Tensor object at 0x7f…>": one function, whichever object it is of.
+_OF_OBJECT = re.compile(r"^<built-in (?:method|function) (\w+)")
+
+
+def _one_spelling(trace: Trace) -> Ints:
+    """For each name the first one that means the same function."""
+    first: dict[str, int] = {}
+    out = np.arange(len(trace.names), dtype=np.int64)
+    for position, name in enumerate(trace.names):
+        match = _OF_OBJECT.match(name)
+        if match:
+            out[position] = first.setdefault(match[1], position)
+    return out
 
 
 def _named(trace: Trace, wanted: Mask) -> Ints:

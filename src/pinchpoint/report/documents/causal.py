@@ -1,5 +1,7 @@
 """From a trace to the document of its causal profile: the step without each of its pieces."""
 
+import re
+
 import msgspec
 import numpy as np
 
@@ -14,6 +16,7 @@ from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace
 
 SCHEMA = "pinchpoint.causal/1"
+_BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
 
 
 class PieceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +90,8 @@ def _spelt(piece: Piece) -> str:
     frame = frame_of(piece.name) if piece.cut in (Cut.LINE, Cut.FUNCTION) else None
     if frame is not None:
         return f"{frame.function} ({frame.file}:{frame.line})"
+    if builtin := _BUILTIN.match(piece.name):
+        return f"{builtin[1]} (built-in)"
     if piece.cut is Cut.KERNEL:
         return short_kernel_name(piece.name)
     return piece.name.removeprefix("nn.Module: ")
