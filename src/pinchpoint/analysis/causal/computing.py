@@ -14,6 +14,7 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
 from pinchpoint.analysis.host.attribution import launched_count
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
+from pinchpoint.analysis.mean.exceptional_steps import exceptional_steps
 from pinchpoint.analysis.replay.apply import PYTHON_OF_AN_OPERATOR_NS
 from pinchpoint.analysis.replay.recording_cost import cost_in_windows
 from pinchpoint.analysis.steps.in_steps import judged_steps
@@ -37,14 +38,15 @@ class HostComputing:
     end_ns: Ints
     row: Ints
     took_ns: Ints  # without what recording it cost
+    steps: int  # that were looked at
 
 
 @once_per_trace
 def host_computing(trace: Trace) -> HostComputing:
-    """The stretches inside the judged steps."""
-    windows, found = judged_steps(trace), steps(trace)
-    thread = np.full(len(windows), found.thread, np.int64)
-    did = host_did(trace, thread, windows.start_ns, windows.end_ns)
+    """The stretches inside the judged steps, but for those that are far longer than usual."""
+    start, end = _usual_steps(trace)
+    did = host_did(trace, np.full(len(start), steps(trace).thread, np.int64), start, end)
+    count = len(start)
     kinds = _kinds(trace)
     kind, took = kinds[did.row], did.end_ns - did.start_ns
     stretch = np.cumsum(did.row >= host_rows(trace).operators)
@@ -54,10 +56,18 @@ def host_computing(trace: Trace) -> HostComputing:
     start, end, row = did.start_ns[computes], did.end_ns[computes], did.row[computes]
     threads = np.unique(host_rows(trace).thread[row]).astype(np.intp)
     cost = cost_in_windows(trace, threads, start, end)
-    return HostComputing(start, end, row, end - start - cost)
+    return HostComputing(start, end, row, end - start - cost, count)
 
 
-_PYTHON, _ON_CPU = 1, 2
+def _usual_steps(trace: Trace) -> tuple[Ints, Ints]:
+    """Host spans of the judged steps but the exceptional ones, which have causes of their own."""
+    windows, found = judged_steps(trace), steps(trace)
+    rare = [one.step for one in exceptional_steps(trace)]
+    usual = ~np.isin(windows.start_ns, found.host_start_ns[rare]) if rare else slice(None)
+    return windows.start_ns[usual], windows.end_ns[usual]
+
+
+_PYTHON, _ON_CPU = 1, 2  # codes of this module; 0 is neither
 
 
 def _kinds(trace: Trace) -> Ints:

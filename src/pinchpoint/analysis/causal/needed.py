@@ -15,7 +15,7 @@ Model = Callable[[OperatorCall], Cost | None]
 # Small factorisations in a batch: one block of a kernel can hold such a matrix, and there are
 # enough of them to fill a device with. Of larger or fewer ones no attainable rate is known.
 MOST_SMALL_MATRIX_ROWS = 64
-FEWEST_SMALL_MATRICES = 64
+FEWEST_SMALL_MATRICES = 64  # half a matrix for each multiprocessor of a large device
 # FLOPs of a factorisation in n³: QR with its Q takes 8/3, an SVD or eigenvectors about 20 (Golub
 # and Van Loan, Matrix Computations, tables of chapters 5 and 8). The largest serves for all.
 FACTORISATION_FLOPS = 20

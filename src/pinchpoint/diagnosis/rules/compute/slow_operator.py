@@ -26,8 +26,7 @@ from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, pieces
 from pinchpoint.analysis.causal.profile import Piece, operators_and_lines
 from pinchpoint.analysis.device.short_names import short_kernel_name
-from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps
-from pinchpoint.analysis.replay.limits import limits_ns
+from pinchpoint.analysis.replay import Change, DropDeviceOps, LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -46,9 +45,7 @@ RULE = Rule(
 FAR_RATIO = 3.0
 FAR_WHERE_AVOIDABLE_RATIO = 2.0  # where another way is known to come near the limit
 LEAST_GAIN_RATIO = 0.15  # where no other way is known, only much is worth the search for one
-LEAST_GAIN_WHERE_AVOIDABLE_RATIO = 0.05
-# Without a known limit an operator is named where it dominates and the table knows another way.
-DOMINATES_RATIO = 0.25
+LEAST_GAIN_WHERE_AVOIDABLE_RATIO = 0.05  # of the step: twice what a limit may be wrong by
 MOST_TOLD = 3  # the engine drops those that other findings explain
 
 
@@ -139,14 +136,7 @@ def _needs(piece: Piece) -> tuple[Evidence, ...]:
 
 def _at_limit(trace: Trace, rows: Rows) -> tuple[Change, ...]:
     """The device operations at the limit; launches that one would do for are gone."""
-    ops, limits = trace.device_ops, needed_limits(trace)
-    assert ops is not None
+    limits = needed_limits(trace)
     again = limits.repeated[rows]
-    kept = rows[~again]
-    took, wanted = ops["duration_ns"][kept].astype(np.float64), limits.at_limit_ns[kept]
-    computing, moving = (one[kept] for one in limits_ns(trace))
-    whole = float(np.maximum(computing, moving).sum())
-    left = min(float(wanted.sum()) / whole, 1.0) if whole else 1.0
-    factor = wanted / np.maximum(took, 1.0)
-    scaled = ScaleDeviceOps(kept, factor, flops_left=left, bytes_left=left)
-    return (DropDeviceOps(rows[again]), scaled) if again.any() else (scaled,)
+    at_limit = LimitDeviceOps(rows[~again], limits.at_limit_ns[rows[~again]])
+    return (DropDeviceOps(rows[again]), at_limit) if again.any() else (at_limit,)

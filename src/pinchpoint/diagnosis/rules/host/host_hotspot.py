@@ -29,7 +29,7 @@ from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
+from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.operators import known
@@ -95,10 +95,10 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
     longest = int(here[np.argmax(took[name == most])])
     return _Spot(
         what=at,
-        ns_per_step=round(per_step(trace, float(took.sum()))),
+        ns_per_step=round(float(took.sum()) / max(found.steps, 1)),
         name=trace.names[most],
         on_cpu=bool(host["kind"][longest] == HostKind.OPERATOR),
-        calls=per_step(trace, len(np.unique(here))),
+        calls=len(np.unique(here)) / max(found.steps, 1),
         row=longest,
         location=location_of(trace, longest),
     )
