@@ -13,7 +13,7 @@ what it waits for. No step is shorter than the device work that stays, at its fa
 pace, in the stream that has most of it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,11 @@ from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.limits import best_ns
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
 from pinchpoint.analysis.replay.streams import stream_ids
-from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 MOST_PIECES = 40  # of one cut, largest first: beyond them nothing is worth a look
 # A piece that takes less of the step cannot be worth fixing (3 % of the step is).
@@ -46,7 +46,7 @@ class Piece:
     cut: Cut
     name: str  # as recorded
     calls: float  # device operations a step
-    host_ns: int  # host time of its own
+    host_ns: int  # host time of its own; of a wait, the whole call
     device_ns: int  # sum of its device operations
     limit_ns: int | None  # what its device operations need; None: not known for most of them
     needed_bytes: int | None  # that its device operations have to move
@@ -131,7 +131,6 @@ class _Replay:
     window: ReplayedWindow
     base_ns: int
     spent: Spent
-    least_ns: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, trace: Trace, window: ReplayedWindow, base_ns: int) -> "_Replay":
@@ -140,7 +139,7 @@ class _Replay:
     def pieces(self, cut: Cut) -> list[Piece]:
         """The largest pieces of a cut, replayed."""
         found = pieces(self.trace, cut)
-        chosen = self._largest(found)
+        chosen = self._largest(found, self._host_ns(cut, found))
         if not chosen:
             return []
         after = self._replayed([self._variant(cut, one, how) for one in chosen for how in _HOWS])
@@ -149,13 +148,22 @@ class _Replay:
             for at, one in enumerate(chosen)
         ]
 
-    def _largest(self, found: Pieces) -> list[_Chosen]:
+    def _host_ns(self, cut: Cut, found: Pieces) -> Floats:
+        """Host time of each piece a step; of a wait the whole call, the waiting included."""
+        names, calls = len(self.trace.names), self.trace.api_calls
+        if cut is not Cut.WAIT or calls is None:
+            return self.spent.by_name(found.host, names)
+        mine = found.host[-1 - len(calls) : -1]
+        counted = (mine != NOBODYS) & rows_in_steps(self.trace, calls)
+        waited = np.bincount(mine[counted], calls["duration_ns"][counted], names)
+        return waited / max(len(judged_steps(self.trace)), 1)
+
+    def _largest(self, found: Pieces, host: Floats) -> list[_Chosen]:
         ops = self.trace.device_ops
         assert ops is not None
         names = len(self.trace.names)
         mine = np.flatnonzero(device_ops_in_steps(self.trace) & (found.device != NOBODYS))
         took = np.bincount(found.device[mine], ops["duration_ns"][mine], names)
-        host = self.spent.by_name(found.host, names)
         together = took / max(len(judged_steps(self.trace)), 1) + host
         order = np.argsort(-together, kind="stable")[:MOST_PIECES]
         at_least = LEAST_STEP_RATIO * self.base_ns
