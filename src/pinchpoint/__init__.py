@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from pinchpoint.analysis.causal.profile import causal as causal
     from pinchpoint.analysis.replay import changes
     from pinchpoint.analysis.replay.predict import what_if as what_if
     from pinchpoint.bench.micro.time_function import time as time
@@ -33,6 +34,7 @@ _HOME = {
     "Report": "pinchpoint.report",
     "Trace": "pinchpoint.trace",
     "capture": "pinchpoint.capture.api",
+    "causal": "pinchpoint.analysis.causal.profile",
     "changes": "pinchpoint.analysis.replay",
     "diagnose": "pinchpoint.report",
     "diagnose_ranks": "pinchpoint.jobs",
@@ -50,6 +52,7 @@ __all__ = [
     "Report",
     "Trace",
     "capture",
+    "causal",
     "changes",
     "diagnose",
     "diagnose_ranks",

@@ -19,6 +19,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench op": ('pinchpoint bench op "x @ x" --setup "import torch; x = torch.rand(512, 512)"',),
     "bench run": ("pinchpoint bench run --processes 5 -- python train.py",),
     "bench serve": ("pinchpoint bench serve http://localhost:8000/v1/completions --model NAME",),
+    "causal": ("pinchpoint causal trace.json.gz", "pinchpoint causal trace.json.gz --by line"),
     "ceilings": ("pinchpoint ceilings", "pinchpoint ceilings --device cpu"),
     "compare": ("pinchpoint compare before.json.gz after.json.gz",),
     "crossover": ("pinchpoint crossover matmul add --html crossover.html",),

@@ -112,7 +112,7 @@ def test_a_trace_of_nothing_has_a_report():
 
 def test_without_stacks_there_are_no_tables_of_source_and_modules(builder):
     tables = diagnose(builder.trace()).tables
-    assert list(tables) == ["steps", "idle", "operators", "kernels", "launches"]
+    assert list(tables) == ["steps", "idle", "pieces", "operators", "kernels", "launches"]
 
 
 def test_the_parts_add_up_to_the_step(builder):

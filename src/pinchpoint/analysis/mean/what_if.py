@@ -20,6 +20,7 @@ from pinchpoint.analysis.replay.changes import (
     Change,
     DropDeviceOps,
     DropSyncs,
+    LimitDeviceOps,
     RemoveHostTime,
     ScaleDeviceOps,
     ScaleHostSpans,
@@ -125,6 +126,10 @@ def _touched(trace: Trace, changes: Sequence[Change]) -> list[tuple[float, iv.In
                 out.append((1.0, _spans(trace, "api_calls", rows)))
             case DropDeviceOps(rows):
                 out.append((1.0, _spans(trace, "device_ops", rows)))
+            case LimitDeviceOps(rows, limit):
+                took = trace.device_ops["duration_ns"][rows] if trace.device_ops else limit
+                ratio = 1 - float(limit.sum()) / max(float(took.sum()), 1.0)
+                out.append((ratio, _spans(trace, "device_ops", rows)))
             case ScaleDeviceOps(rows, factor):
                 out.append((float(np.mean(1 - factor)), _spans(trace, "device_ops", rows)))
             case _:

@@ -14,6 +14,7 @@ from pinchpoint.analysis.replay.changes import (
     DropDeviceOps,
     DropSyncs,
     GraphLaunches,
+    LimitDeviceOps,
     MergeDeviceOps,
     MoveToOwnStream,
     ReduceLaunches,
@@ -143,6 +144,13 @@ def _scale_device(trace: Trace, graph: Graph, change: ScaleDeviceOps) -> Graph:
     factor[change.device_ops] = change.factor
     scaled = (graph.op_duration_ns * factor[graph.op_rows]).astype(np.int64)
     return replace(graph, op_duration_ns=scaled)
+
+
+def _limit_device(trace: Trace, graph: Graph, change: LimitDeviceOps) -> Graph:
+    limit = np.full(len(trace.device_ops or ()), np.iinfo(np.int64).max, np.int64)
+    limit[change.device_ops] = change.limit_ns.astype(np.int64)
+    limited = np.minimum(graph.op_duration_ns, limit[graph.op_rows])
+    return replace(graph, op_duration_ns=limited)
 
 
 def _drop_device(trace: Trace, graph: Graph, change: DropDeviceOps) -> Graph:
@@ -304,6 +312,7 @@ _EDITS: dict[type, Callable[..., Graph]] = {
     RemoveHostTime: _remove_host,
     AddHostTime: _add_host,
     ScaleDeviceOps: _scale_device,
+    LimitDeviceOps: _limit_device,
     DropDeviceOps: _drop_device,
     MergeDeviceOps: _merge_device,
     ReduceLaunches: _reduce_launches,

@@ -60,6 +60,15 @@ class ScaleDeviceOps:
 
 
 @dataclass(frozen=True, eq=False)
+class LimitDeviceOps:
+    """These ``device_ops`` take no longer than ``limit_ns``, one number for each row: what their
+    work needs."""
+
+    device_ops: Rows
+    limit_ns: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
 class DropDeviceOps:
     """These ``device_ops`` and the calls that launched them disappear."""
 
@@ -114,6 +123,7 @@ Change = (
     | RemoveHostTime
     | AddHostTime
     | ScaleDeviceOps
+    | LimitDeviceOps
     | DropDeviceOps
     | MergeDeviceOps
     | ReduceLaunches

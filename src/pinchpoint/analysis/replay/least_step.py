@@ -24,6 +24,7 @@ from pinchpoint.analysis.replay.changes import (
     DropDeviceOps,
     DropSyncs,
     GraphLaunches,
+    LimitDeviceOps,
     MergeDeviceOps,
     MoveToOwnStream,
     ReduceLaunches,
@@ -74,6 +75,8 @@ def left_on_device_ns(trace: Trace, changes: Sequence[Change], took_ns: Floats) 
                 computing, moving = limits_ns(trace)
                 limit = np.maximum(flops * computing[rows], size * moving[rows])
                 left[rows] = np.minimum(left[rows], limit)
+            case LimitDeviceOps(device_ops=rows, limit_ns=needs):
+                left[rows] = np.minimum(left[rows], needs)
             case DropDeviceOps(device_ops=rows):
                 left[rows] = np.where(gone[rows], 0.0, left[rows])
             case MergeDeviceOps(device_ops=rows, group=group):

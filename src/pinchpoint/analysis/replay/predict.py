@@ -302,3 +302,22 @@ def _mean_step_ns(trace: Trace, base: Replayable, clean: _Clean) -> float:
     if not base.settled_every_ns:
         return recorded
     return recorded * min(clean.every_ns / base.settled_every_ns, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedWindow:
+    """The window that predictions replay, without recording cost, and the step it stands for."""
+
+    graph: Graph
+    counted: NDArray[np.bool_]  # the replayed steps that stand for all
+    mean_ns: float  # of the counted steps, as replayed
+    step_ns: int  # the step without the profiler
+
+
+@once_per_trace
+def replayed_window(trace: Trace) -> ReplayedWindow | None:
+    """What any number of changes can be tried on; None where the trace cannot be replayed."""
+    base, clean, usual = replayable(trace), _clean(trace), corrected_step_ns(trace)
+    if base is None or clean is None or usual is None:
+        return None
+    return ReplayedWindow(clean.graph, base.counted, clean.mean_ns, usual)

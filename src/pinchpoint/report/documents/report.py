@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
+from pinchpoint.report.documents.causal import PieceInfo
 from pinchpoint.report.documents.roofline import RooflineDocument
 
 SCHEMA = "pinchpoint.report/1"
@@ -178,6 +179,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, ResultTable] = {}  # by id
     roofline: RooflineDocument | None = None  # null: no work that could be placed on it
     next_command: str | None = None  # what to do next
+    far_from_limit: PieceInfo | None = None  # operator far from its limit; null: none is
 
     def _repr_html_(self) -> str:
         """For notebooks."""

@@ -19,6 +19,7 @@ from pinchpoint.analysis.tables.compiled_programs import (
 from pinchpoint.analysis.tables.kernels import KernelRow, kernels
 from pinchpoint.analysis.tables.modules import ModuleRow, kept_bytes_per_call, modules
 from pinchpoint.analysis.tables.operators import OperatorRow, operators
+from pinchpoint.report.documents.causal import PieceInfo, shown_pieces
 from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.tables import time as time_tables
 from pinchpoint.report.tables.columns import Column, result_table
@@ -195,6 +196,7 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
     found = (
         time_tables.step_table(trace),
         time_tables.idle_table(trace),
+        piece_table(trace),
         operator_table(trace),
         compiled_module_table(trace),
         compiled_op_table(trace),
@@ -209,6 +211,27 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
         sampled_table(trace),
     )
     return {table.id: table for table in found if table is not None and table.rows}
+
+
+def piece_table(trace: Trace) -> ResultTable:
+    """Operators and functions of the program: the step without them, and with them at the limit."""
+    columns: tuple[Column[PieceInfo], ...] = (
+        Column("name", "piece", "", lambda r: r.name),
+        Column("step_if_free_ns", "step without it", "ns", lambda r: r.step_if_free_ns),
+        Column("step_at_limit_ns", "step at its limit", "ns", lambda r: r.step_at_limit_ns),
+        Column("device_ns", "device", "ns", lambda r: r.device_ns),
+        Column("limit_ns", "limit", "ns", lambda r: r.limit_ns),
+        Column("host_ns", "host", "ns", lambda r: r.host_ns),
+        Column("hidden_ns", "hidden", "ns", lambda r: r.hidden_ns),
+        Column("calls", "device ops", "count", lambda r: r.calls),
+        Column("by", "is a", "", lambda r: r.by),
+        Column("place", "launched in", "", lambda r: r.place),
+    )
+    note = (
+        "A step, without the profiler. Limit: what the device work needs at the rates that good"
+        " kernels reach. Hidden: what the step would not get shorter by. pinchpoint causal has all."
+    )
+    return result_table("pieces", "Pieces of a step", columns, shown_pieces(trace), note)
 
 
 def operator_table(trace: Trace) -> ResultTable:

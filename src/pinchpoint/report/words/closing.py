@@ -6,6 +6,7 @@ from pinchpoint.analysis.steps.repetition import FEWEST_LAUNCHES
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.report import PartOfStep, Report
+from pinchpoint.report.quantity import duration
 from pinchpoint.report.words.mean import unexplained_exceptions
 
 _IDLE_KINDS = frozenset(kind.id for kind in GapKind)
@@ -35,9 +36,23 @@ def closing_sentence(report: Report) -> str | None:
         return f"No cause that was checked{where} is {worth}, yet {unexplained}"
     if _in_turns(report):
         return f"No cause that was checked is {worth}, yet each device waits while another works."
+    if far := _far_from_its_limit(report):
+        return f"No cause that was checked{where} is {worth}, yet {far}"
     if where:
         return f"Nothing{where} is {worth}."
     return f"Nothing worth fixing here: no cause is {worth}."
+
+
+def _far_from_its_limit(report: Report) -> str | None:
+    """An operator that takes several times what the machine needs for its work."""
+    far = report.far_from_limit
+    if far is None or far.limit_ns is None:
+        return None
+    return (
+        f"{far.name} takes {duration(far.device_ns)} a step where {duration(far.limit_ns)} would"
+        f" do: at its limit the step would be {duration(far.step_at_limit_ns)}. No better way to"
+        " the same result is known here."
+    )
 
 
 def _too_little(report: Report) -> bool:

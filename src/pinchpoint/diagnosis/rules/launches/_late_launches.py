@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
-from pinchpoint.analysis.host.frames import telling_frames
+from pinchpoint.analysis.host.frames import frames_for_readers
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, bound
 from pinchpoint.analysis.replay.predict import corrected_range_ns
 from pinchpoint.analysis.steps.in_steps import judged_steps
@@ -87,7 +87,7 @@ def _launches_nothing(trace: Trace) -> Mask:
     """Rows of ``host_ops`` inside a function of the program or a library that launches nothing."""
     host = trace.host_ops
     assert host is not None
-    around = nearest(parents(host), telling_frames(trace))
+    around = nearest(parents(host), frames_for_readers(trace))
     launched = np.append(launched_inside(trace), 1)
     found: Mask = launched[around] == 0
     return found

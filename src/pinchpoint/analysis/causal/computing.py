@@ -1,0 +1,118 @@
+"""Where the host computes on the thread of the steps: Python beyond dispatch, operators on the CPU.
+
+Between two calls to the driver a program runs a little Python: modules, functions, arguments. What
+is beyond that is work of its own. An operator that computes on CPU tensors takes long itself and
+launches nothing. Work that names itself (loading, saving, logging, compiling) is left out: other
+questions are about it.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
+from pinchpoint.analysis.host.attribution import launched_count
+from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
+from pinchpoint.analysis.mean.exceptional_steps import exceptional_steps
+from pinchpoint.analysis.replay.apply import PYTHON_OF_AN_OPERATOR_NS
+from pinchpoint.analysis.replay.recording_cost import cost_in_windows
+from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.gaps import host_did
+from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.names import rows_named
+
+# Dispatching an operator takes 5 to 50 µs, recorded with stacks and shapes up to 100; one that
+# takes longer by itself computes.
+DISPATCH_NS = 200_000
+
+
+@dataclass(frozen=True, eq=False)
+class HostComputing:
+    """Stretches in which the host computes, in order; ``row`` is of ``host_rows``."""
+
+    start_ns: Ints
+    end_ns: Ints
+    row: Ints
+    took_ns: Ints  # without what recording it cost
+    steps: int  # that were looked at
+
+
+@once_per_trace
+def host_computing(trace: Trace) -> HostComputing:
+    """The stretches inside the judged steps, but for those that are far longer than usual."""
+    start, end = _usual_steps(trace)
+    did = host_did(trace, np.full(len(start), steps(trace).thread, np.int64), start, end)
+    count = len(start)
+    kinds = _kinds(trace)
+    kind, took = kinds[did.row], did.end_ns - did.start_ns
+    stretch = np.cumsum(did.row >= host_rows(trace).operators)
+    in_python = np.bincount(stretch, np.where(kind == _PYTHON, took, 0))[stretch]
+    computes = (kind == _PYTHON) & (in_python > PYTHON_OF_AN_OPERATOR_NS)
+    computes |= (kind == _ON_CPU) & (took > DISPATCH_NS)
+    start, end, row = did.start_ns[computes], did.end_ns[computes], did.row[computes]
+    threads = np.unique(host_rows(trace).thread[row]).astype(np.intp)
+    cost = cost_in_windows(trace, threads, start, end)
+    return HostComputing(start, end, row, end - start - cost, count)
+
+
+def _usual_steps(trace: Trace) -> tuple[Ints, Ints]:
+    """Host spans of the judged steps but the exceptional ones, which have causes of their own."""
+    windows, found = judged_steps(trace), steps(trace)
+    rare = [one.step for one in exceptional_steps(trace)]
+    usual = ~np.isin(windows.start_ns, found.host_start_ns[rare]) if rare else slice(None)
+    return windows.start_ns[usual], windows.end_ns[usual]
+
+
+_PYTHON, _ON_CPU = 1, 2  # codes of this module; 0 is neither
+
+
+def _kinds(trace: Trace) -> Ints:
+    """Of each of ``host_rows`` whether it is Python or an operator that launches nothing; last: no
+    row."""
+    rows, host = host_rows(trace), trace.host_ops
+    out = np.zeros(len(rows) + 1, np.int64)
+    if host is None or not len(host):
+        return out
+    plain = np.isin(activity(trace), (GapKind.PYTHON, GapKind.DISPATCH))[: rows.operators]
+    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE)) & ~_dispatching(trace)
+    operator = (host["kind"] == HostKind.OPERATOR) & (_calls_inside(trace) == 0)
+    out[: rows.operators] = np.where(
+        plain & python, _PYTHON, np.where(plain & operator, _ON_CPU, 0)
+    )
+    return out
+
+
+# The framework's own Python, and what its compiler wrote: it dispatches.
+_FRAMEWORK = re.compile(r"(^|/)(torch|triton|functorch)/|torchinductor|^<(?!built-in)")
+
+
+def _dispatching(trace: Trace) -> Mask:
+    """Rows inside an operator, and Python of the framework, with the built-ins that it calls."""
+    host = trace.host_ops
+    assert host is not None
+    chain, none = parents(host), len(host)
+    in_operator = nearest(chain, host["kind"] == HostKind.OPERATOR) != none
+    frames = (host["kind"] == HostKind.PYTHON) & ~rows_named(trace, host, _is_builtin)
+    framework = rows_named(trace, host, lambda name: _FRAMEWORK.search(name) is not None)
+    around = nearest(chain, frames)
+    result: Mask = in_operator | np.append(framework, False)[around]
+    return result
+
+
+def _is_builtin(name: str) -> bool:
+    return name.startswith("<built-in")
+
+
+def _calls_inside(trace: Trace) -> Ints:
+    """Device operations and calls to the driver inside each row of ``host_ops``."""
+    host, calls = trace.host_ops, trace.api_calls
+    assert host is not None
+    own = launched_count(trace).astype(np.int64)
+    if calls is not None:
+        by = calls.filled("host_op", NO_ROW)
+        own += np.bincount(by[by != NO_ROW], minlength=len(host))
+    return subtree_sums(parents(host), own)

@@ -1,0 +1,244 @@
+"""The least time of each device operation for what its operator needs, at rates that are reached.
+
+Limit of an operator call = the largest of bytes needed ÷ attainable bandwidth, FLOPs ÷ attainable
+rate, and the start of one kernel; never more than it took. All launches of one call share it: a
+call that launches a kernel a matrix needs only one. Where a ceiling was measured on the machine it
+is the attainable rate; of a data sheet, programs reach the shares below.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.causal.needed import needed
+from pinchpoint.analysis.costs import Cost
+from pinchpoint.analysis.device.kernel_precision import precision_of_device_ops
+from pinchpoint.analysis.host.input_arguments import Shape, elements, parsed
+from pinchpoint.analysis.limits.roofs import Roof, Roofs, roofs
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
+from pinchpoint.analysis.work.operator_work import peak_type
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
+from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Floats, Mask
+
+# Shares of the data sheet that good kernels reach on large work: memory 0.75 to 0.92 (A100, H100,
+# H200: copies of 256 MiB and more), products 0.7 to 0.85, fused attention 0.26 to 0.75.
+MEMORY_REACHED = 0.8
+# Rows at random places: an H200 took 2 million rows of 256 bytes at 1.7 TB/s, 0.35 of its peak.
+RANDOM_ROWS_REACHED = 0.35
+_BY_ROW = re.compile(r"aten::(_?index|gather|scatter|embedding|take|put_)")
+PRODUCTS_REACHED = 0.7  # the least of those
+ATTENTION_REACHED = 0.3  # of short sequences; long ones reach more
+VECTOR_REACHED = 0.5  # no fused multiply-adds: half of what the data sheet counts
+# A kernel that does nothing takes 1.5 to 2.5 µs on the device; one with a tail or two passes,
+# a small reduction or a split product, 5 to 10 µs whatever its size.
+KERNEL_START_NS = 10_000
+# Elements that different threads add to one array: half an add a clock and multiprocessor. An H200
+# added 128 million floats spread over 200 000 rows in 0.95 ms (index_add_), 0.52 a clock and each.
+ADDS_PER_CLOCK = 0.5
+_ADDING = ("index_add", "scatter_add", "index_put", "scatter_reduce")
+MANY_LAUNCHES = 16  # of one operator call: kernels of several passes launch up to a dozen
+_ATTENTION, _GATHER = "attention", "aten::index"
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """For each row of ``device_ops`` its share of the limit and of the bytes of its operator call.
+
+    NaN where no limit is known. ``repeated`` are launches of a call beyond its first, where it
+    launches many and one would do: ``at_limit_ns`` gives the first of them all of the limit.
+    """
+
+    limit_ns: Floats
+    bytes: Floats
+    repeated: Mask
+    at_limit_ns: Floats  # what it took where no limit is known
+
+
+@once_per_trace
+def needed_limits(trace: Trace) -> Limits:
+    """The limits of all device operations of operators with a model."""
+    ops, known = trace.device_ops, roofs(trace)
+    took = np.zeros(0) if ops is None else ops["duration_ns"].astype(np.float64)
+    if ops is None or known is None or known.memory is None or not len(took):
+        nothing = np.full(len(took), np.nan)
+        return Limits(nothing, nothing, np.zeros(len(took), np.bool_), took)
+    calls = launched_calls(trace)
+    whole = np.bincount(calls.operator, took)[calls.operator]
+    share = took / np.maximum(whole, 1.0)
+    kinds = _kinds(trace, known)
+    tables = _sparse_tables(trace)
+    costs = [_needed(of, tables) for of in calls.calls]
+    at = _times(costs, calls.calls, kinds, known)
+    size = np.append([np.nan if c is None or c.bytes is None else c.bytes for c in costs], np.nan)
+    size, limit = size[calls.which], at[kinds.of_op, calls.which]
+    counted = _indexed_bytes(trace)
+    size = np.where(np.isnan(size), counted, size)
+    limit = np.where(
+        np.isnan(limit), counted / _bytes_per_s(known, RANDOM_ROWS_REACHED) * 1e9, limit
+    )
+    limit = np.minimum(np.maximum(limit, KERNEL_START_NS) * share, took)
+    limit[ops["kind"] != DeviceKind.KERNEL] = np.nan
+    return _gathered(trace, limit, size * share, took)
+
+
+def _gathered(trace: Trace, limit: Floats, size: Floats, took: Floats) -> Limits:
+    """With the launches that one would do for."""
+    calls, known = launched_calls(trace), ~np.isnan(limit)
+    first = np.zeros(len(limit), np.bool_)
+    first[np.unique(calls.operator, return_index=True)[1]] = True
+    alone = calls.which == len(calls.calls)  # nothing is known of what launched it
+    many = (np.bincount(calls.operator)[calls.operator] >= MANY_LAUNCHES) & known & ~alone
+    together = np.bincount(calls.operator, np.where(known, limit, 0.0))[calls.operator]
+    at_limit = np.where(known, limit, took)
+    at_limit = np.where(many, np.where(first, together, 0.0), at_limit)
+    return Limits(limit, size, many & ~first, at_limit)
+
+
+# PyTorch's generic kernels handle threads × items elements a block: the first two parameters.
+_PER_BLOCK = re.compile(r"index_elementwise_kernel<(\d+), (\d+)")
+
+
+def _indexed_bytes(trace: Trace) -> Floats:
+    """What gathers by ``x[i]`` move, by their grid: recordings lack the shapes of the indices.
+
+    Each element is read and written, with one index a row of two elements or more left out.
+    """
+    ops, calls = trace.device_ops, launched_calls(trace)
+    assert ops is not None
+    width = calls.numbers(lambda of: of.call.element_bytes(0) if of.call.name == _GATHER else None)
+    out = np.full(len(ops), np.nan)
+    for row in np.flatnonzero(~np.isnan(width)).tolist():
+        name, grid = trace.text(ops, "name", row) or "", trace.text(ops, "grid", row)
+        block, blocks = _PER_BLOCK.search(name), parsed(grid) if grid else None
+        if block and blocks:
+            out[row] = 2 * width[row] * int(block[1]) * int(block[2]) * math.prod(blocks)
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Kinds:
+    """The peaks that operations may be held against, and which of them each one is."""
+
+    peaks: tuple[str | None, ...]
+    of_op: NDArray[np.intp]
+
+
+def _kinds(trace: Trace, known: Roofs) -> _Kinds:
+    """By the number format of each kernel, as the peaks of products are named."""
+    formats = precision_of_device_ops(trace)
+    pair = formats.precision.astype(np.int64) * 8 + formats.matrix_units
+    distinct, which = np.unique(pair, return_inverse=True)
+    peaks = tuple(peak_type(p // 8, p % 8, matrix=True) for p in distinct.tolist())
+    return _Kinds(peaks, which.reshape(-1).astype(np.intp))
+
+
+def _times(
+    costs: list[Cost | None], calls: tuple[LaunchedCall, ...], kinds: _Kinds, known: Roofs
+) -> Floats:
+    """Limit in ns by kind of peak and call; the last call stands for none."""
+    stream, rows = _bytes_per_s(known), _bytes_per_s(known, RANDOM_ROWS_REACHED)
+    out = np.full((len(kinds.peaks), len(calls) + 1), np.nan)
+    for at, (cost, of) in enumerate(zip(costs, calls, strict=True)):
+        if cost is None or (cost.bytes is None and not cost.matrix) or not of.call.dtypes:
+            continue
+        moving = (cost.bytes or 0) / (rows if _BY_ROW.match(of.call.name) else stream) * 1e9
+        for kind, peak in enumerate(kinds.peaks):
+            out[kind, at] = _limit(cost, of.call.name, moving, peak, known)
+    return out
+
+
+def _bytes_per_s(known: Roofs, reached: float = MEMORY_REACHED) -> float:
+    """A measured ceiling is one of streaming."""
+    assert known.memory is not None
+    of_stream = reached / MEMORY_REACHED
+    return known.memory.per_s * (of_stream if known.memory.measured else reached)
+
+
+def _limit(cost: Cost, name: str, moving_ns: float, peak: str | None, known: Roofs) -> float:
+    if not cost.flops:
+        return moving_ns
+    if any(word in name for word in _ADDING):
+        return max(moving_ns, _adding_ns(cost.flops, known))
+    if cost.matrix:
+        roof = known.compute.get(peak or "tf32")
+        reached = ATTENTION_REACHED if _ATTENTION in name else PRODUCTS_REACHED
+        if roof is None:
+            return float("nan")
+        return max(moving_ns, cost.flops / _rate(roof, reached) * 1e9)
+    roof = known.compute.get("fp64" if peak == "fp64" else "fp32")
+    return (
+        moving_ns
+        if roof is None
+        else max(moving_ns, cost.flops / _rate(roof, VECTOR_REACHED) * 1e9)
+    )
+
+
+def _adding_ns(elements: int, known: Roofs) -> float:
+    spec = known.spec
+    if spec is None or not spec.multiprocessors or not spec.clock_hz:
+        return 0.0
+    return elements / (ADDS_PER_CLOCK * spec.multiprocessors * spec.clock_hz) * 1e9
+
+
+def _rate(roof: Roof, reached: float) -> float:
+    return roof.per_s * (1.0 if roof.measured and reached != ATTENTION_REACHED else reached)
+
+
+# ------------------------------------------------------------------------------------------------
+# Tables of which a step looks up few rows, and which no product needs whole: their gradients are
+# zero elsewhere, and so is what an optimizer that knew would have to do.
+
+FEW_ROWS_RATIO = 0.25  # of a table, looked up in a step; with more, rows pay less than a dense pass
+_PRODUCTS = ("mm", "addmm", "bmm", "linear", "matmul")
+
+
+def _sparse_tables(trace: Trace) -> dict[Shape, float]:
+    """Share of the rows that a step looks up, for each table that is hardly touched."""
+    looked_up: dict[Shape, float] = {}
+    dense: set[Shape] = set()
+    calls, steps = launched_calls(trace), max(len(judged_steps(trace)), 1)
+    times = np.bincount(calls.which[_one_of_each_call(trace)], minlength=len(calls.calls) + 1)
+    for at, of in enumerate(calls.calls):
+        call = of.call
+        gradient, rows = call.shape(0), call.integers(2)
+        if call.name == "aten::embedding_dense_backward" and gradient and rows:
+            table = (rows[0], gradient[-1])
+            looked_up[table] = looked_up.get(table, 0.0) + call.size(1) * int(times[at]) / steps
+        elif call.name.removeprefix("aten::") in _PRODUCTS:
+            shapes = [s for i in call.tensors() if (s := call.shape(i)) is not None]
+            dense.update(shapes)
+            dense.update(s[::-1] for s in shapes)
+    return {
+        table: rows / table[0]
+        for table, rows in looked_up.items()
+        if table not in dense and rows < FEW_ROWS_RATIO * table[0]
+    }
+
+
+def _one_of_each_call(trace: Trace) -> NDArray[np.intp]:
+    """One device operation of each operator call in the judged steps."""
+    calls, mine = launched_calls(trace), np.flatnonzero(device_ops_in_steps(trace))
+    return mine[np.unique(calls.operator[mine], return_index=True)[1]]
+
+
+def _needed(of: LaunchedCall, tables: dict[Shape, float]) -> Cost | None:
+    cost = needed(of.call)
+    if cost is None or not tables or cost.matrix or cost.bytes is None:
+        return cost
+    left = _left_ratio(of, tables)
+    return Cost(None if cost.flops is None else round(cost.flops * left), round(cost.bytes * left))
+
+
+def _left_ratio(of: LaunchedCall, tables: dict[Shape, float]) -> float:
+    """The share of a call's elements that is not in untouched rows of such a table."""
+    call = of.call
+    shapes = call.shape_list(0) or tuple(s for s in (call.shape(0),) if s is not None)
+    if call.name in ("aten::embedding", "aten::embedding_dense_backward"):
+        return 1.0
+    whole = sum(map(elements, shapes))
+    needs = sum(elements(shape) * tables.get(shape, 1.0) for shape in shapes)
+    return needs / whole if whole else 1.0

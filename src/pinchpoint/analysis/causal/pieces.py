@@ -1,0 +1,166 @@
+"""Which piece of the program each host row and each device operation belongs to.
+
+A step is cut in several ways at once: by operator, kernel, function, source line, module, phase,
+copy, collective and wait. In each, a host row and a device operation belong to one piece or none.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import nearest
+from pinchpoint.analysis.host.attribution import launching_operators
+from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Trace
+from pinchpoint.trace.arrays import Ints, Mask
+
+
+class Cut(Enum):
+    """The ways to cut a step into pieces."""
+
+    OPERATOR = "operator"  # innermost operator of the framework
+    KERNEL = "kernel"
+    LINE = "line"  # innermost function of the program, by the line that it was entered at
+    FUNCTION = "function"  # innermost Python function, whosever it is
+    MODULE = "module"
+    PHASE = "phase"  # what the program marks
+    COPY = "copy"
+    COLLECTIVE = "collective"
+    WAIT = "wait"  # calls that wait for the device
+
+
+NOBODYS = -1  # belongs to no piece
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Positions in ``trace.names`` of the piece's name, or NOBODYS.
+
+    ``host`` has one element for each of ``host_rows`` and one more for none; ``device`` one for
+    each row of ``device_ops``.
+    """
+
+    host: Ints
+    device: Ints
+
+
+def pieces(trace: Trace, cut: Cut) -> Pieces:
+    """The pieces of one cut."""
+    return _CUTS[cut](trace, cut)
+
+
+def _launch_rows(trace: Trace) -> Ints:
+    """Of each device operation the row of ``host_rows`` that launched it, or NO_ROW."""
+    ops, rows = trace.device_ops, host_rows(trace)
+    if ops is None:
+        return np.zeros(0, np.int64)
+    call, host = ops.filled("api_call", -1), ops.filled("host_op", -1)
+    return np.where(call >= 0, call + rows.operators, host).astype(np.int64)
+
+
+def _by_host(trace: Trace, host: Ints) -> Pieces:
+    """Device operations belong where their launch does."""
+    return Pieces(host, host[_launch_rows(trace)])
+
+
+def _operator(trace: Trace, cut: Cut) -> Pieces:
+    rows, host = host_rows(trace), trace.host_ops
+    kind = np.zeros(len(rows), np.uint8)
+    if host is not None:
+        kind[: rows.operators] = host["kind"]
+    found = _named(trace, kind == HostKind.OPERATOR)
+    if trace.device_ops is None:
+        return Pieces(found, np.zeros(0, np.int64))
+    launcher = launching_operators(trace)
+    none = 0 if host is None else len(host)
+    return Pieces(found, np.append(found[:none], NOBODYS)[launcher])
+
+
+def _function(trace: Trace, cut: Cut) -> Pieces:
+    rows, host = host_rows(trace), trace.host_ops
+    kind = np.zeros(len(rows), np.uint8)
+    if host is not None:
+        kind[: rows.operators] = host["kind"]
+    found = _named(trace, kind == HostKind.PYTHON)
+    return _by_host(trace, np.append(_one_spelling(trace), NOBODYS)[found])
+
+
+# "<built-in method sort of Tensor object at 0x7f…>": one function, whichever object it is of.
+_OF_OBJECT = re.compile(r"^<built-in (?:method|function) (\w+)")
+
+
+def _one_spelling(trace: Trace) -> Ints:
+    """For each name the first one that means the same function."""
+    first: dict[str, int] = {}
+    out = np.arange(len(trace.names), dtype=np.int64)
+    for position, name in enumerate(trace.names):
+        match = _OF_OBJECT.match(name)
+        if match:
+            out[position] = first.setdefault(match[1], position)
+    return out
+
+
+def _named(trace: Trace, wanted: Mask) -> Ints:
+    """Name of the innermost wanted row that is or encloses each row."""
+    rows = host_rows(trace)
+    n = len(rows)
+    around = nearest(np.where(rows.parent == NO_ROW, n, rows.parent), wanted)
+    names = np.append(rows.name.astype(np.int64), NOBODYS)
+    return np.append(names[around], NOBODYS)
+
+
+def _of_places(column: str) -> Callable[[Trace, Cut], Pieces]:
+    def cut_by(trace: Trace, cut: Cut) -> Pieces:
+        return _by_host(trace, np.asarray(getattr(places(trace), column), np.int64))
+
+    return cut_by
+
+
+_DEVICE_KINDS = {
+    Cut.KERNEL: DeviceKind.KERNEL,
+    Cut.COPY: DeviceKind.COPY,
+    Cut.COLLECTIVE: DeviceKind.COLLECTIVE,
+}
+
+
+def _by_device(trace: Trace, cut: Cut) -> Pieces:
+    """By the name of the operation; on the host only the call that launched it."""
+    rows, ops = host_rows(trace), trace.device_ops
+    host = np.full(len(rows) + 1, NOBODYS, np.int64)
+    if ops is None:
+        return Pieces(host, np.zeros(0, np.int64))
+    mine = ops["kind"] == _DEVICE_KINDS[cut]
+    name = np.where(mine, ops["name"], NOBODYS).astype(np.int64)
+    call = ops.filled("api_call", -1).astype(np.int64)
+    linked = mine & (call >= 0)
+    host[rows.operators + call[linked]] = name[linked]
+    return Pieces(host, name)
+
+
+_WAITS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT)
+
+
+def _wait(trace: Trace, cut: Cut) -> Pieces:
+    rows, calls, ops = host_rows(trace), trace.api_calls, trace.device_ops
+    host = np.full(len(rows) + 1, NOBODYS, np.int64)
+    if calls is not None:
+        waits = np.isin(calls["kind"], _WAITS)
+        host[rows.operators : -1][waits] = calls["name"][waits]
+    return Pieces(host, np.full(0 if ops is None else len(ops), NOBODYS, np.int64))
+
+
+_CUTS: dict[Cut, Callable[[Trace, Cut], Pieces]] = {
+    Cut.OPERATOR: _operator,
+    Cut.KERNEL: _by_device,
+    Cut.LINE: _of_places("frame"),
+    Cut.FUNCTION: _function,
+    Cut.MODULE: _of_places("module"),
+    Cut.PHASE: _of_places("annotation"),
+    Cut.COPY: _by_device,
+    Cut.COLLECTIVE: _by_device,
+    Cut.WAIT: _wait,
+}

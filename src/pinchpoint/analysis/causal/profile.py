@@ -1,0 +1,283 @@
+"""For each piece of the program: what the step would be without it, and with it at its limit.
+
+The recorded window is replayed once for all pieces together (:mod:`many`), three times each:
+
+- *free*: its device operations and its host time are gone;
+- *at its limit*: its device operations take what they need (:mod:`limits`), those without a known
+  limit what they took, and its host time stays; an operator call that launches one kernel after
+  another for what one can do needs one launch;
+- *without its host time*: what it launches on the device stays.
+
+Waits are outcomes: they are what the rest leaves of them. A wait itself is removed by deleting
+what it waits for. No step is shorter than the device work that stays, at its fastest recorded
+pace, in the stream that has most of it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.analysis.causal.limits import needed_limits
+from pinchpoint.analysis.causal.many import Variants, simulate_many
+from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, Pieces, pieces
+from pinchpoint.analysis.causal.spent import Spent, spent
+from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
+from pinchpoint.analysis.replay.least_durations import best_ns
+from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.analysis.replay.streams import stream_ids
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.work.pointwise_chains import launched_calls
+from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.arrays import Floats, Ints, Mask
+
+MOST_PIECES = 40  # of one cut, largest first: beyond them nothing is worth a look
+# A piece that takes less of the step cannot be worth fixing (3 % of the step is).
+LEAST_STEP_RATIO = 0.01
+_WIDTH = 192  # variants replayed together: more no longer fit into the caches
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece of a step; nanoseconds a step, without the profiler where that is known."""
+
+    cut: Cut
+    name: str  # as recorded
+    calls: float  # device operations a step
+    host_ns: int  # host time of its own; of a wait, the whole call
+    device_ns: int  # sum of its device operations
+    limit_ns: int | None  # what its device operations need; None: not known for most of them
+    needed_bytes: int | None  # that its device operations have to move
+    step_if_free_ns: int
+    step_at_limit_ns: int
+    step_without_host_ns: int
+    base_ns: int
+    launches_per_call: float | None = None  # device operations of one operator call
+
+    @property
+    def occupied_ns(self) -> int:
+        """Host and device time together."""
+        return self.host_ns + self.device_ns
+
+    @property
+    def hidden_ns(self) -> int:
+        """Of that, what the step would not get shorter by."""
+        return max(self.occupied_ns - (self.base_ns - self.step_if_free_ns), 0)
+
+    @property
+    def times_limit(self) -> float | None:
+        """How many times its limit the device work takes."""
+        return self.device_ns / self.limit_ns if self.limit_ns else None
+
+
+@dataclass(frozen=True)
+class Causal:
+    """The pieces of all cuts, largest gain first; empty with a reason where replay cannot say."""
+
+    base_ns: int | None
+    pieces: tuple[Piece, ...]
+    why_not: str | None = None
+
+    def of(self, cut: Cut) -> tuple[Piece, ...]:
+        """The pieces of one cut."""
+        return tuple(piece for piece in self.pieces if piece.cut == cut)
+
+
+@once_per_trace
+def operators_and_lines(trace: Trace) -> Causal:
+    """The pieces that a report about everything tells of."""
+    return profile(trace, (Cut.OPERATOR, Cut.LINE))
+
+
+def causal(trace: Trace, by: str | None = None) -> Causal:
+    """What the step would be without each of its pieces, or with it at its limit.
+
+    ``by`` is one of the values of :class:`Cut`; ValueError for another one. Default: all cuts.
+    """
+    return profile(trace, tuple(Cut) if by is None else (Cut(by),))
+
+
+def profile(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
+    """The pieces of these cuts."""
+    window, base = replayed_window(trace), step_base_ns(trace)
+    if not len(steps(trace)) or steps(trace).typical_ns is None:
+        return Causal(None, (), "no step is known")
+    if window is None or base is None:
+        return Causal(None, (), "host and device together were not recorded, and replay needs both")
+    run = _Replay.of(trace, window, base)
+    found = [piece for cut in cuts for piece in run.pieces(cut)]
+    found.sort(key=lambda piece: (piece.step_if_free_ns, -piece.occupied_ns, piece.name))
+    return Causal(base, tuple(found))
+
+
+@dataclass(frozen=True, eq=False)
+class _Chosen:
+    """One piece: its rows of ``device_ops`` in the judged steps, and its host time by node."""
+
+    name: int
+    rows: NDArray[np.intp]
+    gap_ns: Ints
+    own_ns: Ints
+    host_ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Replay:
+    """What all pieces are replayed on."""
+
+    trace: Trace
+    window: ReplayedWindow
+    base_ns: int
+    spent: Spent
+
+    @classmethod
+    def of(cls, trace: Trace, window: ReplayedWindow, base_ns: int) -> "_Replay":
+        return cls(trace, window, base_ns, spent(trace, window.graph))
+
+    def pieces(self, cut: Cut) -> list[Piece]:
+        """The largest pieces of a cut, replayed."""
+        found = pieces(self.trace, cut)
+        chosen = self._largest(found, self._host_ns(cut, found))
+        if not chosen:
+            return []
+        after = self._replayed([self._variant(cut, one, how) for one in chosen for how in _HOWS])
+        return [
+            self._piece(cut, one, [round(ns) for ns in after[3 * at : 3 * at + 3]])
+            for at, one in enumerate(chosen)
+        ]
+
+    def _host_ns(self, cut: Cut, found: Pieces) -> Floats:
+        """Host time of each piece a step; of a wait the whole call, the waiting included."""
+        names, calls = len(self.trace.names), self.trace.api_calls
+        if cut is not Cut.WAIT or calls is None:
+            return self.spent.by_name(found.host, names)
+        mine = found.host[-1 - len(calls) : -1]
+        counted = (mine != NOBODYS) & rows_in_steps(self.trace, calls)
+        waited = np.bincount(mine[counted], calls["duration_ns"][counted], names)
+        return waited / max(len(judged_steps(self.trace)), 1)
+
+    def _largest(self, found: Pieces, host: Floats) -> list[_Chosen]:
+        ops = self.trace.device_ops
+        assert ops is not None
+        names = len(self.trace.names)
+        mine = np.flatnonzero(device_ops_in_steps(self.trace) & (found.device != NOBODYS))
+        took = np.bincount(found.device[mine], ops["duration_ns"][mine], names)
+        together = took / max(len(judged_steps(self.trace)), 1) + host
+        order = np.argsort(-together, kind="stable")[:MOST_PIECES]
+        at_least = LEAST_STEP_RATIO * self.base_ns
+        return [
+            _Chosen(
+                name,
+                mine[found.device[mine] == name],
+                *self.spent.by_node(found.host == name),
+                round(float(host[name])),
+            )
+            for name in order.tolist()
+            if together[name] >= at_least
+        ]
+
+    def _variant(self, cut: Cut, one: _Chosen, how: str) -> "_Variant":
+        graph = self.window.graph
+        mine = np.zeros(len(self.trace.device_ops or ()), np.bool_)
+        mine[one.rows] = True
+        ops = mine[graph.op_rows]
+        gap, own, duration = graph.gap_ns, graph.own_ns, graph.op_duration_ns
+        dropped, free = np.zeros(len(ops), np.bool_), np.zeros(len(gap), np.bool_)
+        if how == "limit":
+            limits = needed_limits(self.trace)
+            at_limit = limits.at_limit_ns[graph.op_rows].astype(np.int64)
+            duration = np.where(ops, at_limit, duration)
+            dropped = ops & limits.repeated[graph.op_rows]
+            gone = np.zeros(len(gap), np.bool_)
+            gone[graph.op_node[dropped]] = True
+            gap = np.where(gone, gap - one.gap_ns, gap)
+            own = np.where(gone, own - one.own_ns, own)
+        else:
+            gap, own = gap - one.gap_ns, own - one.own_ns
+            dropped = ops if how == "free" else dropped
+            free = (one.own_ns > 0) & (cut is Cut.WAIT)
+        return _Variant(
+            gap, self._launching(own, dropped), np.where(dropped, 0, duration), dropped, free
+        )
+
+    def _launching(self, own: Ints, dropped: Mask) -> Ints:
+        """No call that still starts device work is shorter than a bare launch."""
+        graph = self.window.graph
+        left = np.zeros(len(own), np.bool_)
+        left[graph.op_node[~dropped]] = True
+        least = np.minimum(graph.own_ns, LEAST_LAUNCH_NS)
+        return np.where(left, np.maximum(own, least), np.maximum(own, 0))
+
+    def _replayed(self, variants: list["_Variant"]) -> list[float]:
+        """Step of each variant, at the scale of the base and never below the work that stays."""
+        out: list[float] = []
+        for begun in range(0, len(variants), _WIDTH):
+            some = variants[begun : begun + _WIDTH]
+            columns = (
+                np.stack(column, axis=1) for column in zip(*(v.parts for v in some), strict=True)
+            )
+            periods = simulate_many(self.window.graph, Variants(*columns))
+            out += periods[self.window.counted].mean(axis=0).tolist()
+        return [self._step(ns, v) for ns, v in zip(out, variants, strict=True)]
+
+    def _step(self, replayed_ns: float, variant: "_Variant") -> float:
+        usual = self.window.step_ns
+        after = usual * min(replayed_ns / self.window.mean_ns, 1.0)
+        after = max(after, min(self._stays_ns(variant), usual))
+        return max(self.base_ns - (usual - after), 0.0)
+
+    def _stays_ns(self, variant: "_Variant") -> float:
+        """Device work a step that a variant leaves, in the stream that has most of it."""
+        graph = self.window.graph
+        least = np.minimum(variant.duration_ns, best_ns(self.trace)[graph.op_rows])
+        apart = self.window.counted[graph.node_step[graph.op_node]]
+        stream = stream_ids(self.trace.device_ops)[graph.op_rows]  # type: ignore[arg-type]
+        work = np.bincount(stream[apart], least[apart], 1)
+        return float(work.max()) / max(int(self.window.counted.sum()), 1)
+
+    def _piece(self, cut: Cut, one: _Chosen, after: list[int]) -> Piece:
+        free, limit, host = after
+        count = max(len(judged_steps(self.trace)), 1)
+        ops, limits = self.trace.device_ops, needed_limits(self.trace)
+        assert ops is not None
+        took, needs = ops["duration_ns"][one.rows], limits.limit_ns[one.rows]
+        known = ~np.isnan(needs)
+        # Where the limit of a tenth is not known, that tenth counts as it is.
+        told = took[known].sum() >= KNOWN_RATIO * took.sum() if len(took) else False
+        size = limits.bytes[one.rows][known].sum()
+        operators = launched_calls(self.trace).operator[one.rows]
+        return Piece(
+            cut=cut,
+            name=self.trace.names[one.name],
+            calls=len(one.rows) / count,
+            host_ns=one.host_ns,
+            device_ns=round(float(took.sum()) / count),
+            limit_ns=round(float(np.where(known, needs, took).sum()) / count) if told else None,
+            needed_bytes=round(float(size) / count) if told and np.isfinite(size) else None,
+            step_if_free_ns=min(free, limit),
+            step_at_limit_ns=limit,
+            step_without_host_ns=host,
+            base_ns=self.base_ns,
+            launches_per_call=len(operators) / len(np.unique(operators))
+            if len(operators)
+            else None,
+        )
+
+
+KNOWN_RATIO = 0.9  # of a piece's device time, with a known limit: below it the piece has none
+_HOWS = ("free", "limit", "host")
+
+
+@dataclass(frozen=True, eq=False)
+class _Variant:
+    gap_ns: Ints
+    own_ns: Ints
+    duration_ns: Ints
+    dropped: Mask
+    free: Mask
+
+    @property
+    def parts(self) -> tuple[Ints, Ints, Ints, Mask, Mask]:
+        return self.gap_ns, self.own_ns, self.duration_ns, self.dropped, self.free

@@ -1,0 +1,40 @@
+"""What is known about operators that are slow: ``operators.toml``, which anyone can extend."""
+
+import re
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the table."""
+
+    operators: tuple[str, ...] = ()  # regular expressions
+    kernels: tuple[str, ...] = ()
+    avoidable: bool  # the same result can be had at the machine's limit
+    why: str
+    instead: str
+    source: str
+
+    def fits(self, operator: str, kernel: str) -> bool:
+        """Whether an operator, or the kernel that takes most of its time, is meant."""
+        names = [(self.operators, operator), (self.kernels, kernel)]
+        return all(_any(patterns, name) for patterns, name in names if patterns)
+
+
+def _any(patterns: tuple[str, ...], name: str) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns)
+
+
+@cache
+def table() -> tuple[Known, ...]:
+    """All entries, in the order of the file."""
+    text = files("pinchpoint.diagnosis").joinpath("operators.toml").read_text("utf-8")
+    return tuple(msgspec.convert(entry, Known) for entry in tomllib.loads(text)["operator"])
+
+
+def known(operator: str, kernel: str) -> Known | None:
+    """The first entry that fits; None where nothing is known."""
+    return next((entry for entry in table() if entry.fits(operator, kernel)), None)

@@ -1,0 +1,144 @@
+"""One place in the program computes on the host while the device waits, and no rule says why.
+
+## What it looks for
+Time on the thread of the steps in which the host computes: Python between two launches beyond what
+dispatching takes, or operators that work on CPU tensors. Of each source line (function) its whole
+is removed in replay; told is the one that the step would get at least 10 % shorter by. Work that
+names itself (loading, saving, logging, compiling) and what other findings explain is left out.
+
+## Why it matters
+A loop over elements, a call of NumPy or an operator on a tensor that was left on the CPU takes
+milliseconds in which nothing is launched, and no list of causes has them all.
+
+## How to fix it
+Do it on the device as operators on whole tensors, once before the loop, or in another process.
+
+## When to ignore it
+Where the work is wanted and can be nowhere else.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.causal.computing import HostComputing, host_computing
+from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
+from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.replay import RemoveHostTime
+from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.operators import known
+from pinchpoint.diagnosis.record import STACKS
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
+
+# Host time varies by a tenth between runs of one program.
+LEAST_GAIN_RATIO = 0.10
+# Less a step may as well be the Python of a few modules, recorded with stacks.
+LEAST_NS = 500_000
+MOST_TOLD = 2  # the engine drops those that other findings explain
+_BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
+
+
+@dataclass(frozen=True, eq=False)
+class _Spot:
+    """What the host computes at one place."""
+
+    what: Ints  # positions of the stretches
+    ns_per_step: int
+    name: str  # of the row that holds most of it
+    on_cpu: bool  # that row is an operator
+    calls: float  # a step
+    row: int  # of host_rows, the longest stretch
+    location: Location | None
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Places where the host computes, most time first."""
+    base = step_base_ns(trace)
+    if base is None or not len(judged_steps(trace)):
+        raise NotChecked("no step is known")
+    found = host_computing(trace)
+    spots = [_spot(trace, found, at) for at in _by_place(trace, found)]
+    least = max(LEAST_GAIN_RATIO * base, LEAST_NS)
+    worth = [spot for spot in spots if spot.ns_per_step >= least]
+    worth.sort(key=lambda spot: -spot.ns_per_step)
+    yield from (_finding(trace, found, spot) for spot in worth[:MOST_TOLD])
+
+
+def _by_place(trace: Trace, found: HostComputing) -> list[Ints]:
+    """Positions of the stretches, by the program's function around them, or else their name."""
+    rows = np.append(host_rows(trace).name.astype(np.int64), NO_ROW)
+    frame, name = places(trace).frame[found.row], rows[found.row]
+    key = np.where(frame != NO_ROW, frame, len(trace.names) + 1 + name)
+    order = np.argsort(key, kind="stable")
+    edges = np.flatnonzero(np.diff(key[order])) + 1
+    return [at for at in np.split(order, edges) if len(at)]
+
+
+def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
+    rows, host = host_rows(trace), trace.host_ops
+    assert host is not None
+    took, row = found.took_ns[at], found.row[at]
+    name = rows.name[row]
+    most = int(np.bincount(name, took).argmax())
+    here = row[name == most]
+    longest = int(here[np.argmax(took[name == most])])
+    return _Spot(
+        what=at,
+        ns_per_step=round(float(took.sum()) / max(found.steps, 1)),
+        name=trace.names[most],
+        on_cpu=bool(host["kind"][longest] == HostKind.OPERATOR),
+        calls=len(np.unique(here)) / max(found.steps, 1),
+        row=longest,
+        location=location_of(trace, longest),
+    )
+
+
+def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
+    where = f" in {spot.location}" if spot.location else ""
+    entry = known(spot.name, "") if spot.on_cpu else None
+    mine = found.took_ns[spot.what]
+    longest = int(spot.what[np.argmax(mine)])
+    return Found(
+        summary=(
+            f"The host computes for {duration(spot.ns_per_step)} a step{where} while it launches"
+            f" nothing: {_what(spot)}"
+        ),
+        evidence=(
+            Evidence("host computing there", spot.ns_per_step, "ns per step"),
+            Evidence("calls", round(spot.calls, 2), "per step"),
+            Evidence(
+                "longest stretch", int(mine.max()), "ns", int(found.start_ns[longest]), spot.name
+            ),
+        ),
+        cost_ns_per_step=spot.ns_per_step,
+        changes=(RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what]),),
+        location=spot.location,
+        fix=_fix(spot) + (f". {entry.instead}" if entry else ""),
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+        confidence="medium",
+    )
+
+
+def _what(spot: _Spot) -> str:
+    if spot.on_cpu:
+        return f"{spot.name} and what is around it work on tensors on the CPU"
+    frame, builtin = frame_of(spot.name), _BUILTIN.match(spot.name)
+    name = frame.function if frame else builtin[1] if builtin else spot.name
+    return f"mostly Python in {name}"
+
+
+def _fix(spot: _Spot) -> str:
+    if spot.on_cpu:
+        return "Keep the tensor on the device and compute there"
+    return "Do it with operators on whole tensors, once before the loop, or in another process"

@@ -1,0 +1,139 @@
+"""From a trace to the document of its causal profile: the step without each of its pieces."""
+
+import re
+
+import msgspec
+import numpy as np
+
+from pinchpoint.analysis.causal.pieces import Cut, pieces
+from pinchpoint.analysis.causal.profile import Causal, Piece, operators_and_lines, profile
+from pinchpoint.analysis.device.short_names import short_kernel_name
+from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.diagnosis.operators import known
+from pinchpoint.report.plain import plain
+from pinchpoint.trace import Trace
+
+SCHEMA = "pinchpoint.causal/1"
+_BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
+
+
+class PieceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of a step; times are nanoseconds a step, without the profiler."""
+
+    by: str  # operator, kernel, line, function, module, phase, copy, collective, wait
+    name: str  # of the piece
+    place: str | None  # where most of its device work is launched; null: not recorded
+    calls: float  # device operations a step
+    occupied_ns: int  # host_ns and device_ns
+    host_ns: int  # host time of its own
+    device_ns: int  # sum of its device operations
+    hidden_ns: int  # of occupied_ns, what the step would not get shorter by
+    limit_ns: int | None  # what its device work needs; null: not known for most of it
+    needed_bytes: int | None  # that its device work has to move; null: as above
+    step_if_free_ns: int  # the step without it
+    step_at_limit_ns: int  # the step with its device work at the limit, its host time as it is
+    step_without_host_ns: int  # the step with its device work, and without its host time
+    known: str | None = None  # what makes such an operator slow, if it is
+
+
+class CausalDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """All pieces of one recording, the largest gain first."""
+
+    schema: str = SCHEMA  # this name and version
+    path: str  # of the recording
+    base_ns: int | None  # the step that all steps are compared with
+    pieces: tuple[PieceInfo, ...]  # those that take 1 % of the step or more, 40 a cut
+    why_not: str | None = None  # why there are none
+
+
+def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
+    """The document of one recording, of one cut or all."""
+    found = profile(trace, tuple(Cut) if by is None else (Cut(by),))
+    return CausalDocument(
+        path=str(trace.source.path).encode("utf-8", "replace").decode("utf-8"),
+        base_ns=found.base_ns,
+        pieces=tuple(_info(trace, piece) for piece in found.pieces),
+        why_not=found.why_not,
+    )
+
+
+def encode_causal(document: CausalDocument) -> bytes:
+    """The document as JSON."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=1)
+
+
+def _info(trace: Trace, piece: Piece) -> PieceInfo:
+    entry = known(piece.name, piece.name if piece.cut is Cut.KERNEL else "")
+    far = piece.limit_ns is None or 2 * piece.limit_ns < piece.device_ns
+    return PieceInfo(
+        by=piece.cut.value,
+        name=plain(_spelt(piece)),
+        place=_place(trace, piece),
+        calls=round(piece.calls, 2),
+        occupied_ns=piece.occupied_ns,
+        host_ns=piece.host_ns,
+        device_ns=piece.device_ns,
+        hidden_ns=piece.hidden_ns,
+        limit_ns=piece.limit_ns,
+        needed_bytes=piece.needed_bytes,
+        step_if_free_ns=piece.step_if_free_ns,
+        step_at_limit_ns=piece.step_at_limit_ns,
+        step_without_host_ns=piece.step_without_host_ns,
+        known=entry.why if entry is not None and far and piece.device_ns else None,
+    )
+
+
+def _spelt(piece: Piece) -> str:
+    """The name as people read it: ``forward (model.py:41)``, ``Linear_7``."""
+    frame = frame_of(piece.name) if piece.cut in (Cut.LINE, Cut.FUNCTION) else None
+    if frame is not None:
+        return f"{frame.function} ({frame.file}:{frame.line})"
+    if builtin := _BUILTIN.match(piece.name):
+        return f"{builtin[1]} (built-in)"
+    if piece.cut is Cut.KERNEL:
+        return short_kernel_name(piece.name)
+    return piece.name.removeprefix("nn.Module: ")
+
+
+def _place(trace: Trace, piece: Piece) -> str | None:
+    """The program's function that launches most of its device work."""
+    ops, host = trace.device_ops, trace.host_ops
+    if piece.cut in (Cut.LINE, Cut.FUNCTION) or ops is None or host is None or not piece.calls:
+        return None
+    number = trace.names.index(piece.name)
+    mine = device_ops_in_steps(trace) & (pieces(trace, piece.cut).device == number)
+    frame = places(trace).frame[ops.filled("host_op", -1)[mine]]
+    took = ops["duration_ns"][mine]
+    if not (frame >= 0).any():
+        return None
+    most = int(np.bincount(frame[frame >= 0], took[frame >= 0]).argmax())
+    found = frame_of(trace.names[most])
+    return None if found is None else plain(f"{found.function} ({found.file}:{found.line})")
+
+
+# ------------------------------------------------------------------------------------------------
+# What a report says of it: the piece that is left, far from its limit, when no finding is.
+
+FAR_RATIO = 3.0  # limits are right within a factor of two
+WORTH_SAYING_RATIO = 0.05  # of the step, at the limit; less is the error of a limit
+
+
+def furthest(trace: Trace) -> PieceInfo | None:
+    """The operator far from its limit that the step would gain most by; None without one."""
+    found: Causal = operators_and_lines(trace)
+    far = [
+        piece
+        for piece in found.of(Cut.OPERATOR)
+        if piece.times_limit is not None
+        and piece.times_limit >= FAR_RATIO
+        and piece.base_ns - piece.step_at_limit_ns >= WORTH_SAYING_RATIO * piece.base_ns
+    ]
+    most = min(far, key=lambda piece: piece.step_at_limit_ns, default=None)
+    return None if most is None else _info(trace, most)
+
+
+def shown_pieces(trace: Trace) -> tuple[PieceInfo, ...]:
+    """Operators and lines, for the table of a report."""
+    return tuple(_info(trace, piece) for piece in operators_and_lines(trace).pieces)
