@@ -1,21 +1,97 @@
 """Writing a file so that its place holds the old one or the whole new one, never a part.
 
 Every file that Pinchpoint writes in one go is written here: a disk that fills up, an error or an
-interruption in the middle leaves what was there before.
+interruption in the middle leaves what was there before. ``check_free`` decides which files may be
+replaced at all.
 """
 
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from pinchpoint.errors import UsageError
 
 # A folder in which nothing can be made, or a place that cannot be moved to, as of one file that a
 # container sees: what is there can still be overwritten.
 _ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
+
+_RUN_FILE = "run.json"  # run_folder.layout.RUN_FILE; a folder with it is a run
+_HEAD_BYTES = 4096
+_MARK = b'"exporter":"pinchpoint"'  # what our exports say of themselves at their beginning
+_ELSEWHERE = "name another file"
+
+
+def check_free(
+    path: Path,
+    content: bytes,
+    *,
+    inputs: Sequence[Path] = (),
+    is_recording: Callable[[Path], bool],
+    force: bool = False,
+) -> None:
+    """Raise UsageError unless ``content`` (its beginning will do) may take the place of ``path``.
+
+    Free are: no file, an empty one, an earlier output of the same kind, and with ``force`` any
+    other file. Never free are what is read at the moment, whatever it is called; a recording; and
+    what belongs to a run folder.
+    """
+    if any(_same(path, each) for each in inputs):
+        raise UsageError(f"{path}: this is what is read; it is not replaced", hint=_ELSEWHERE)
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if not head:
+        return
+    same_kind = _kind(head) == _kind(content[:_HEAD_BYTES])
+    if _MARK not in head and is_recording(path):
+        raise UsageError(f"{path}: a recording is there; it is not replaced", hint=_ELSEWHERE)
+    if not same_kind and _in_run_folder(path):
+        raise UsageError(
+            f"{path}: a part of a run folder is there; it is not replaced", hint=_ELSEWHERE
+        )
+    if not same_kind and not force:
+        raise UsageError(
+            f"{path}: a file of another kind is there; it is not replaced",
+            hint=f"{_ELSEWHERE}, or add --force",
+        )
+
+
+def check_free_folder(folder: Path) -> None:
+    """Raise UsageError for a run folder: tables are not written between its files."""
+    if (folder / _RUN_FILE).is_file():
+        raise UsageError(f"{folder}: a run folder; nothing is written into it", hint=_ELSEWHERE)
+
+
+def _same(path: Path, other: Path) -> bool:
+    """One file under two names: links, other case, ``/dev/fd/3``. A folder is its own files too."""
+    try:
+        return path.samefile(other)
+    except (OSError, ValueError):  # one is not there
+        return False
+
+
+def _in_run_folder(path: Path) -> bool:
+    return any((above / _RUN_FILE).is_file() for above in path.resolve().parents[:3])
+
+
+def _kind(head: bytes) -> bytes:
+    """What tells kinds of output apart: a tag, what JSON begins with, a table's header."""
+    start = head.lstrip()
+    if start[:1] == b"<":
+        return re.split(rb"[\s>]", start.lower(), maxsplit=1)[0]
+    if start[:1] == b"{":
+        return b"".join(start.split(b",", 1)[0].split())
+    if b"\0" in head or start.startswith(b"# HELP"):
+        return start[:4]  # the magic of a binary format, or a comment of Prometheus
+    first = start.split(b"\n", 1)[0]
+    return b"stacks" if re.fullmatch(rb".*;.* \d+", first) else first
 
 
 @contextmanager

@@ -108,6 +108,7 @@ def test_a_disk_that_fills_up_keeps_the_old_report(tmp_path, capsys, monkeypatch
 
     (tmp_path / "out").write_text("old")
     monkeypatch.setattr(Path, "write_bytes", full)
-    assert main(["export", str(DEMO), "--to", "sarif", "-o", str(tmp_path / "out")]) == 2
+    words = ["export", str(DEMO), "--to", "sarif", "-o", str(tmp_path / "out"), "--force"]
+    assert main(words) == 2
     assert "cannot be written (No space left on device)" in capsys.readouterr().err
     assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]

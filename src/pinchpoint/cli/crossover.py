@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pinchpoint.cli._bench.options import Switch
+from pinchpoint.cli._page import Force
 from pinchpoint.cli.output import look, note, show, show_json, write_file, wrote
 from pinchpoint.errors import UsageError
 
@@ -18,6 +19,7 @@ def command(
     json: Annotated[bool, Switch] = False,
     svg: Path | None = None,
     html: Path | None = None,
+    force: Force = False,
 ) -> int:
     """Measure operations over their sizes, with and without transfers, and find the crossing.
 
@@ -39,6 +41,8 @@ def command(
         Write the plots to this file.
     html
         Write the page to this file.
+    force
+        Replace a file of another kind that is there. A recording is never replaced.
     """
     from pinchpoint.bench.crossover.measure import crossover, this_machine
     from pinchpoint.bench.measurement import disturbances, measuring
@@ -61,7 +65,7 @@ def command(
         show(terminal.render(blocks(crossover_page.page(result)), look()))
     for path, text in ((svg, crossover_page.svg), (html, crossover_page.html)):
         if path:
-            write_file(path, text(result))
+            write_file(path, text(result), force=force)
             wrote(path)
     return 0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from pinchpoint.cli._page import Force, Page
 from pinchpoint.cli.diagnose import present, write_page
 from pinchpoint.cli.output import note
 from pinchpoint.importers import load
@@ -15,17 +16,19 @@ from pinchpoint.report import Report, diagnose
 RECORDING = "item_sync.json.gz"
 
 
-def command(*, html: Path = Path("report.html")) -> int:
+def command(*, html: Path = Path("report.html"), force: Force = False) -> int:
     """Diagnose the recording of a model that reads one number back in every layer.
 
     Parameters
     ----------
     html
         Where the page is written.
+    force
+        Replace a file of another kind that is there.
     """
     report = demo_report()
     present([report], "terminal")
-    write_page(html, report)
+    write_page(Page(html, force), report)
     typed = as_typed()
     note(f"now yours: {typed} diagnose FILE (a torch.profiler trace, .json or .json.gz)")
     if typed != "pinchpoint":

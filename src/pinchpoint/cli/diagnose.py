@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from pinchpoint.cli._page import NO_PAGE, Page
 from pinchpoint.cli.gate import Ruling, judge, judge_job, parse_gate
-from pinchpoint.cli.output import look, note, show, show_json, write_file, wrote
+from pinchpoint.cli.output import look, note, show, show_json
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers import load
@@ -30,7 +31,7 @@ def command(
     *files: Path,
     json: Annotated[bool, Switch] = False,
     markdown: Annotated[bool, Switch] = False,
-    html: Path | None = None,
+    page: Page = NO_PAGE,
     format: Format | None = None,
     fail_over: str | None = None,
     verbose: Annotated[bool, Switch] = False,
@@ -49,8 +50,6 @@ def command(
         One JSON document on standard output and nothing else.
     markdown
         Markdown, as GitHub shows it.
-    html
-        Also write one self-contained page to this file.
     format
         terminal, json, markdown or github (annotations, and the job summary).
     fail_over
@@ -64,7 +63,7 @@ def command(
     limit = parse_gate(fail_over)
     if not files:
         raise UsageError("which recording?", hint="pinchpoint diagnose FILE")
-    if html and len(files) > 1:
+    if page.html and len(files) > 1:
         raise UsageError("--html writes the page of one recording", hint="name one file")
     if max_chars is not None and (chosen != "json" or len(files) > 1):
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
@@ -73,14 +72,13 @@ def command(
         show_json(fitted(reports[0], max_chars))
     else:
         present(reports, chosen, job, verbose=verbose)
-    if html and reports:
-        write_page(html, reports[0])
-    elif html and job is not None:
+    if page.html and reports:
+        write_page(page, reports[0], files)
+    elif page.html and job is not None:
         from pinchpoint.report.html import render
         from pinchpoint.report.pages.ranks import ranks_page
 
-        write_file(html, render(ranks_page(job, verbose=True, full=True)))
-        wrote(html)
+        page.write(render(ranks_page(job, verbose=True, full=True)), files)
     rulings = [] if limit is None else [judge(report, limit) for report in reports]
     if limit is not None and job is not None:  # what one rank could save, the job may not
         rulings = [judge_job(job, limit)]
@@ -208,12 +206,11 @@ def _present_to_github(reports: Sequence[Report]) -> None:
             print(f"note: no job summary: {error}", file=sys.stderr)
 
 
-def write_page(path: Path, report: Report) -> None:
-    """Write the HTML page and say so."""
+def write_page(page: Page, report: Report, files: Sequence[Path] = ()) -> None:
+    """Write the HTML page of what was read from ``files`` and say so."""
     from pinchpoint.report.html_page import static
 
-    write_file(path, static.render(report))
-    wrote(path)
+    page.write(static.render(report), files)
 
 
 def worst(rulings: Sequence[Ruling]) -> int:

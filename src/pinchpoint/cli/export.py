@@ -7,13 +7,15 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import write_file, wrote
+from pinchpoint.cli._page import Force
+from pinchpoint.cli.output import may_write, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
 from pinchpoint.export import chrome, database, sarif, spans, stacks, tabular
 from pinchpoint.export.excerpt import WHOLE, excerpt, parse_steps
 from pinchpoint.export.trackers import log_to
 from pinchpoint.importers import load
+from pinchpoint.replacing import check_free_folder
 from pinchpoint.report import diagnose
 from pinchpoint.trace import Trace
 
@@ -39,6 +41,7 @@ def command(
     output: Annotated[Path, Parameter(name=("--output", "-o"))],
     device: Annotated[bool, Switch] = False,
     steps: str | None = None,
+    force: Force = False,
 ) -> int:
     """Export a recording, its tables or its findings.
 
@@ -57,6 +60,8 @@ def command(
         Of collapsed stacks: device time, not host time.
     steps
         Of chrome: only these steps, such as 3 or 3-5.
+    force
+        Replace a file of another kind that is there. A recording is never replaced.
     """
     if to == "perfetto":  # reads Chrome's format
         to = "chrome"
@@ -65,15 +70,18 @@ def command(
         raise UsageError(f"--steps has no meaning for {to}", hint="--to chrome")
     with reading(file) as progress:
         trace = load(file, progress)
+    if to in ("csv", "parquet", "tensorboard"):
+        check_free_folder(output)
     if to == "tensorboard":
         log_to(diagnose(trace), to, folder=output)
         wrote(output)
         return 0
     if to in ("csv", "parquet"):
-        for table in _write_tables(trace, to, output):
+        for table in _write_tables(trace, to, output, inputs=(file,), force=force):
             wrote(table)
         return 0
-    write_file(output, _chrome(trace, chosen) if to == "chrome" else _text(trace, to, device))
+    text = _chrome(trace, chosen) if to == "chrome" else _text(trace, to, device)
+    write_file(output, text, inputs=(file,), force=force)
     wrote(output)
     return 0
 
@@ -94,7 +102,9 @@ def _text(trace: Trace, to: Format, device: bool) -> str:
     return sarif.sarif(diagnose(trace)).decode()
 
 
-def _write_tables(trace: Trace, to: Format, folder: Path) -> Iterator[Path]:
+def _write_tables(
+    trace: Trace, to: Format, folder: Path, *, inputs: tuple[Path, ...], force: bool
+) -> Iterator[Path]:
     """Write one file a table; each as it is done."""
     if to == "parquet":
         database.duckdb_module()  # what is missing is said before a folder is made
@@ -105,8 +115,10 @@ def _write_tables(trace: Trace, to: Format, folder: Path) -> Iterator[Path]:
             f"{folder}: cannot be made a folder ({error.strerror})", hint="name another one"
         ) from None
     if to == "parquet":
+        for name in database.tables_of(trace):
+            may_write(folder / f"{name}.parquet", b"PAR1\0", inputs=inputs, force=force)
         yield from database.write_parquet(trace, folder)
         return
     for id_, text in tabular.csv_tables(diagnose(trace)).items():
-        write_file(folder / f"{id_}.csv", text)
+        write_file(folder / f"{id_}.csv", text, inputs=inputs, force=force)
         yield folder / f"{id_}.csv"

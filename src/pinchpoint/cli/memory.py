@@ -6,7 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, show, show_json, write_file, wrote
+from pinchpoint.cli._page import NO_PAGE, Page
+from pinchpoint.cli.output import look, show, show_json
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
@@ -49,7 +50,7 @@ def command(
     at: str = "peak",
     assume: Annotated[Assumptions, Parameter(name="*")] = _USUAL,
     json: Annotated[bool, Switch] = False,
-    html: Path | None = None,
+    page: Page = NO_PAGE,
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
     """Analyse a memory snapshot, or the memory events of a trace.
@@ -68,8 +69,6 @@ def command(
         The moment to describe: peak, oom, end, or a time after the first event such as 1.5s.
     json
         One JSON document on standard output and nothing else.
-    html
-        Also write one self-contained page to this file.
     verbose
         Also show evidence, assumptions and every holder.
     """
@@ -81,11 +80,10 @@ def command(
         show_json(encode_memory(report))
     else:
         show(terminal.render(memory_page(report, verbose=verbose), look()))
-    if html is not None:
+    if page.html is not None:
         from pinchpoint.report.html_page.memory import render_page
 
-        write_file(html, render_page(trace, report))
-        wrote(html)
+        page.write(render_page(trace, report), (file,))
     return 0
 
 

@@ -5,8 +5,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from pinchpoint.cli._page import NO_PAGE, Page
 from pinchpoint.cli.ranks import present_ranks
 from pinchpoint.jobs.run import merge_parts
+from pinchpoint.replacing import check_free_folder
 
 Switch = Parameter(negative="")
 
@@ -14,7 +16,7 @@ Switch = Parameter(negative="")
 def command(
     *parts: Path,
     json: Annotated[bool, Switch] = False,
-    html: Path | None = None,
+    page: Page = NO_PAGE,
     parquet: Path | None = None,
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
@@ -26,13 +28,13 @@ def command(
         Part files of all shards of one split. Shards that are missing are said.
     json
         One JSON document on standard output and nothing else.
-    html
-        Also write one self-contained page to this file.
     parquet
         Also write steps and collectives of all ranks to this folder (needs DuckDB).
     verbose
         Also show evidence, every late rank and every kind of collective.
     """
+    if parquet is not None:
+        check_free_folder(parquet)
     report = merge_parts(parts, parquet)
-    present_ranks(report, json=json, html=html, verbose=verbose)
+    present_ranks(report, json=json, page=page, inputs=parts, verbose=verbose)
     return 0

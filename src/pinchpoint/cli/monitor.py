@@ -8,11 +8,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import has_unicode, note, show, show_plainly
+from pinchpoint.cli._page import Force
+from pinchpoint.cli.output import has_unicode, may_write, note, show, show_plainly
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.monitor.board import Board
 from pinchpoint.monitor.sample import SHORTEST_S, Sample
-from pinchpoint.monitor.telemetry import TelemetryLog
+from pinchpoint.monitor.telemetry import COLUMNS, TelemetryLog
 
 Switch = Parameter(negative="")
 FIRST_LOOK_S = 0.25  # activity counters are means between two looks
@@ -24,6 +25,7 @@ def command(  # noqa: PLR0913 - one argument an option
     json: Annotated[bool, Switch] = False,
     log: Path | None = None,
     prometheus: Path | None = None,
+    force: Force = False,
     interval: float = 1.0,
     seconds: float | None = None,
     gpus: str | None = None,
@@ -45,6 +47,8 @@ def command(  # noqa: PLR0913 - one argument an option
         Also write every look to this CSV file, which pinchpoint diagnose and pandas read.
     prometheus
         Also keep this text file up to date, for the node exporter's textfile collector.
+    force
+        Replace a file of another kind that is there. A recording is never replaced.
     interval
         Seconds between looks, at least 0.1.
     seconds
@@ -64,6 +68,9 @@ def command(  # noqa: PLR0913 - one argument an option
             f"{SHORTEST_S:g} s",
             hint=f"--interval {SHORTEST_S:g}",
         )
+    for path, beginning in ((log, ",".join(COLUMNS).encode()), (prometheus, b"# HELP")):
+        if path is not None:
+            may_write(path, beginning, force=force)
     only = None if gpus is None else frozenset(part.strip() for part in gpus.split(","))
     with Board(interval_s=interval, only=only, counters=not no_counters) as board:
         if once:

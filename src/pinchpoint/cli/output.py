@@ -3,10 +3,11 @@
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
-from pinchpoint.replacing import replacing
+from pinchpoint.replacing import check_free, replacing
 from pinchpoint.report.plain import ascii_only, escaped, plain
 from pinchpoint.report.terminal import Look
 
@@ -49,13 +50,30 @@ def written() -> tuple[Path, ...]:
     return tuple(_WRITTEN)
 
 
-def write_file(path: Path, text: str) -> None:
+def may_write(
+    path: Path, beginning: bytes, *, inputs: Sequence[Path] = (), force: bool = False
+) -> None:
+    """Raise UsageError if an output that begins so would destroy what is there."""
+    from pinchpoint.importers.open import format_of
+
+    check_free(
+        path,
+        beginning,
+        inputs=inputs,
+        is_recording=lambda there: format_of(there) is not None,
+        force=force,
+    )
+
+
+def write_file(path: Path, text: str, *, inputs: Sequence[Path] = (), force: bool = False) -> None:
     """Write a whole file or leave what was there; UsageError if that is impossible.
 
-    A pipe or a device takes the text as it is.
+    ``inputs`` are never replaced, nor are recordings; with ``force`` files of another kind are. A
+    pipe or a device takes the text as it is.
     """
     content = text.encode("utf-8", "replace")
     try:
+        may_write(path, content, inputs=inputs, force=force)
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return

@@ -2,18 +2,22 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, show, show_json, write_file, wrote
+from pinchpoint.cli._page import NO_PAGE, Page
+from pinchpoint.cli.output import look, may_write, show, show_json, wrote
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
+from pinchpoint.replacing import check_free_folder
 from pinchpoint.report import terminal
+from pinchpoint.report.documents.rank_records import PartHeader
 from pinchpoint.report.documents.ranks import RanksReport, encode_ranks
 from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.words.ranks import nothing_usable
@@ -47,13 +51,14 @@ class Where:
 
 
 _HERE = Where()
+_PART_BEGINS = msgspec.json.encode(PartHeader())
 _NO_ANSWER = "pinchpoint diagnose FILE says what is wrong with one and how to record again"
 
 
 def command(
     *places: str,
     json: Annotated[bool, Switch] = False,
-    html: Path | None = None,
+    page: Page = NO_PAGE,
     parquet: Path | None = None,
     where: Annotated[Where, Parameter(name="*")] = _HERE,
     verbose: Annotated[bool, Switch] = False,
@@ -69,8 +74,6 @@ def command(
         Files, folders, globs, lists of paths (.txt) or URLs such as s3://bucket/run.
     json
         One JSON document on standard output and nothing else.
-    html
-        Also write one self-contained page to this file.
     parquet
         Also write steps and collectives of all ranks to this folder (needs DuckDB).
     verbose
@@ -80,14 +83,17 @@ def command(
         raise UsageError("which recordings?", hint="pinchpoint ranks DIR")
     engine = _engine(where)
     if where.shard is not None or where.output is not None:
-        if json or html or parquet:
+        if json or page.html or parquet:
             raise UsageError(
                 "a shard has no answer of its own", hint="pinchpoint merge *.part --html OUT"
             )
-        return _shard(places, where, engine)
+        return _shard(places, where, engine, force=page.force)
+    if parquet is not None:
+        check_free_folder(parquet)
     with counting() as progress:
         report = diagnose_ranks(places, engine, progress, parquet)
-    present_ranks(report, json=json, html=html, verbose=verbose)
+    inputs = [Path(place) for place in places]
+    present_ranks(report, json=json, page=page, inputs=inputs, verbose=verbose)
     return 0
 
 
@@ -99,12 +105,14 @@ def _engine(where: Where) -> Engine:
     return None
 
 
-def _shard(places: tuple[str, ...], where: Where, engine: Engine) -> int:
+def _shard(places: tuple[str, ...], where: Where, engine: Engine, *, force: bool) -> int:
     if where.shard is None or where.output is None:
         raise UsageError("--shard and --output go together", hint="--shard 3/64 -o 3.part")
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", where.shard)
     if match is None:
         raise UsageError(f"--shard {where.shard}: not I/N", hint="--shard 3/64")
+    inputs = [Path(place) for place in places]
+    may_write(where.output, _PART_BEGINS, inputs=inputs, force=force)
     with counting() as progress:
         count = write_shard(places, (int(match[1]), int(match[2])), where.output, engine, progress)
     wrote(where.output, f" with {count:,} ranks; pinchpoint merge makes the answer")
@@ -112,7 +120,12 @@ def _shard(places: tuple[str, ...], where: Where, engine: Engine) -> int:
 
 
 def present_ranks(
-    report: RanksReport, *, json: bool, html: Path | None = None, verbose: bool = False
+    report: RanksReport,
+    *,
+    json: bool,
+    page: Page = NO_PAGE,
+    inputs: Sequence[Path] = (),
+    verbose: bool = False,
 ) -> None:
     """Write the answer to standard output, and the page where one is asked for.
 
@@ -123,11 +136,10 @@ def present_ranks(
         show_json(encode_ranks(report))
     else:
         show(terminal.render(ranks_page(report, verbose=verbose), look()))
-    if html is not None:
+    if page.html is not None:
         from pinchpoint.report.html import render
 
-        write_file(html, render(ranks_page(report, verbose=True, full=True)))
-        wrote(html)
+        page.write(render(ranks_page(report, verbose=True, full=True)), inputs)
 
 
 def must_be_usable(report: RanksReport) -> None:

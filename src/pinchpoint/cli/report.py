@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from pinchpoint.cli._page import Force
 from pinchpoint.cli.output import note, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UnreadableFile
@@ -20,7 +21,11 @@ _OUTPUT = Path("report.html")
 
 
 def command(
-    file: Path, /, *, output: Annotated[Path, Parameter(name=("--output", "-o"))] = _OUTPUT
+    file: Path,
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=("--output", "-o"))] = _OUTPUT,
+    force: Force = False,
 ) -> int:
     """Write the whole report of one recording as one HTML file that needs no network.
 
@@ -33,6 +38,8 @@ def command(
         A recording of any known format, a run folder, or a folder with one recording a rank.
     output
         The file to write.
+    force
+        Replace a file of another kind that is there. A recording is never replaced.
     """
     from pinchpoint.importers.rank_files import check_one_job
     from pinchpoint.report.html_page import interactive
@@ -42,7 +49,8 @@ def command(
         from pinchpoint.report.html import render
         from pinchpoint.report.pages.ranks import ranks_page
 
-        return _written(output, render(ranks_page(job, verbose=True, full=True)))
+        text = render(ranks_page(job, verbose=True, full=True))
+        return _written(output, text, file, force=force)
     with reading(file) as progress:
         try:
             trace = load(file, progress)
@@ -50,11 +58,12 @@ def command(
             check_one_job(file)  # says more about a folder
             raise
         snapshot = _snapshot(file, trace)
-    return _written(output, interactive.render(trace, diagnose(trace), snapshot, job))
+    text = interactive.render(trace, diagnose(trace), snapshot, job)
+    return _written(output, text, file, force=force)
 
 
-def _written(output: Path, text: str) -> int:
-    write_file(output, text)
+def _written(output: Path, text: str, file: Path, *, force: bool) -> int:
+    write_file(output, text, inputs=(file,), force=force)
     wrote(output, f" ({len(text.encode()) / 1e6:.1f} MB)")
     return 0
 

@@ -1,11 +1,13 @@
 """Which work is near its roof, which is not, and how much of the peak a step uses."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from pinchpoint.analysis.limits.roofs import with_ceilings
+from pinchpoint.cli._page import Force
 from pinchpoint.cli.output import look, show, show_json, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.hardware import ceilings as store
@@ -19,6 +21,26 @@ from pinchpoint.trace import Trace
 Switch = Parameter(negative="")
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Plot:
+    """The plot to write.
+
+    Parameters
+    ----------
+    svg
+        Also write the plot to this file.
+    force
+        Replace a file of another kind that is there. A recording is never replaced.
+    """
+
+    svg: Path | None = None
+    force: Force = False
+
+
+_NO_PLOT = Plot()
+
+
 def command(
     file: Path,
     /,
@@ -27,7 +49,7 @@ def command(
     ceilings: Path | None = None,
     data_sheet: Annotated[bool, Switch] = False,
     json: Annotated[bool, Switch] = False,
-    svg: Path | None = None,
+    plot: Plot = _NO_PLOT,
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
     """Place operators or profiled kernels on the roofline; MFU, HFU, tokens a second.
@@ -44,8 +66,6 @@ def command(
         Hold the work against the data sheet even where ceilings were measured.
     json
         One JSON document on standard output and nothing else.
-    svg
-        Also write the plot to this file.
     verbose
         Show all points.
     """
@@ -55,9 +75,10 @@ def command(
         show_json(encode_roofline(document))
     else:
         show(terminal.render(roofline_page(document, verbose=verbose), look()))
-    if svg is not None:
-        write_file(svg, roofline_svg(document) + "\n")
-        wrote(svg)
+    if plot.svg is not None:
+        inputs = [each for each in (file, counters, ceilings) if each is not None]
+        write_file(plot.svg, roofline_svg(document) + "\n", inputs=inputs, force=plot.force)
+        wrote(plot.svg)
     return 0
 
 

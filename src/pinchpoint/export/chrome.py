@@ -147,7 +147,7 @@ _CHUNK = 20_000
 def chrome(trace: Trace, report: Report, part: Excerpt = WHOLE) -> Iterator[bytes]:
     """The file in pieces; of a part of the recording, with the parts of slices inside it."""
     names = [plain(name, NAME_LIMIT) for name in trace.names]
-    yield b'{"displayTimeUnit":"ns","traceEvents":[\n'
+    yield b'{"exporter":"pinchpoint","displayTimeUnit":"ns","traceEvents":[\n'
     yield msgspec.json.encode(meta("process_name", HOST, 0, name="host"))
     for piece in _pieces(trace, report, names, part):
         if piece:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from pinchpoint.cli._page import Force
 from pinchpoint.cli.output import look, note, show, show_json, write_file
 from pinchpoint.errors import UsageError
 
@@ -164,12 +165,15 @@ class Showing:
         terminal, json, markdown or github (annotations, job summary and outputs).
     junit
         Also write JUnit XML to this file.
+    force
+        Replace a file of another kind that is there. A recording is never replaced.
     """
 
     json: Annotated[bool, Switch] = False
     markdown: Annotated[bool, Switch] = False
     format: Format | None = None
     junit: Path | None = None
+    force: Force = False
 
     def chosen(self) -> Format:
         """The one format; UsageError if two were asked for."""
@@ -207,7 +211,7 @@ def present(document: "msgspec.Struct", page: "ResultPage", showing: "Showing") 
     if showing.junit:
         from pinchpoint.report import junit
 
-        write_file(showing.junit, junit.render(page))
+        write_file(showing.junit, junit.render(page), force=showing.force)
 
 
 def _to_github(page: "ResultPage") -> None:

@@ -1,0 +1,38 @@
+"""The option that also writes a page, for every command that has one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import write_file, wrote
+
+Force = Annotated[bool, Parameter(negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Page:
+    """The page to write.
+
+    Parameters
+    ----------
+    html
+        Also write one self-contained page to this file.
+    force
+        Replace a file of another kind that is there. A recording is never replaced.
+    """
+
+    html: Path | None = None
+    force: Force = False
+
+    def write(self, text: str, inputs: Sequence[Path]) -> None:
+        """Write the page and say so. Raises UsageError where it would replace an input."""
+        if self.html is not None:
+            write_file(self.html, text, inputs=inputs, force=self.force)
+            wrote(self.html)
+
+
+NO_PAGE = Page()
