@@ -1,6 +1,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no failure.
+settings.register_profile("without deadlines", deadline=None)
+settings.load_profile("without deadlines")
 
 
 def pytest_addoption(parser):
