@@ -212,6 +212,7 @@ def assemble(text: Text, frame: Frame, scanned: Scanned, scanner: ScannerName) -
         steps=steps,
         names=names,
         crossings=crossings,
+        threads=sources.threads.freeze(),
     )
     trace = Trace(
         source=Source(
