@@ -107,9 +107,9 @@ _HEAD = """\
 # What is asked of a file
 
 Before anything is said about time, a file is asked what is wrong with it or missing. Each importer
-asks the same questions. A fact in a cell is what the report says where the answer is bad; words in a
-cell say why the format cannot answer, so that silence there means nothing. This page is written by
-`docs/refresh_health.py`; for every fact in it there is a test with a file that shows it.
+asks the same questions. A fact in a cell is what the report says where the answer is bad; words in
+a cell say why the format cannot answer, so that silence there means nothing. This page is written
+by `docs/refresh_health.py`; for every fact in a cell there is a test with a file that shows it.
 
 Memory snapshots are no recordings of time: what they lack is said where it matters (`pinchpoint
 memory`). Telemetry and ranks have facts of their own, in the list below.
@@ -120,7 +120,8 @@ def text() -> str:
     """The page."""
     parts = [_HEAD]
     for question, answers in QUESTIONS.items():
-        parts.append(f"\n## {question}\n\n| file | fact, or why it cannot be asked |\n|---|---|\n")
+        head = "| file | fact, or why it cannot be asked |\n|---|---|\n"
+        parts.append(f"\n## {question}\n\n{head}")
         parts += [f"| {IMPORTERS[name]} | {_cell(said)} |\n" for name, said in answers.items()]
     parts.append("\n## All facts\n\n| fact | weight | what it says |\n|---|---|---|\n")
     parts += [

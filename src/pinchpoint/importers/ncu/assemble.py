@@ -33,7 +33,7 @@ def assemble(path: Path, found: Launches) -> Trace:
     facts = [Fact("rows-cut", cut)] if cut else []
     if bare := sum(not launch.numbers for launch in launches):
         facts.append(Fact("counters-missing", bare))
-    processes = {launch.process for launch in launches} - {None}
+    processes = {(launch.process, launch.process_id) for launch in launches}
     if len(processes) > 1:
         facts.append(Fact("processes-several", len(processes)))
     devices = {launch.device for launch in launches}
