@@ -12,7 +12,7 @@ from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Doubts
 from pinchpoint.analysis.replay.recording_cost import COSTS, EventCosts
 from recording_cost import HeldOutCosts
 
-HELD_OUT = "## On programs that had no part in the fit"
+HELD_OUT = "## On programs that had no part in the fit\n"
 _NOT_OF_JOBS = 5  # the last rows of the summary, which are about single recordings
 
 
@@ -172,15 +172,14 @@ def _count(ranges: Ranges) -> str:
 _UNTUNED = """
 ## Programs that nobody tuned for
 
-{rows} recordings of {families} programs on H200s, written after the rules, half of them with causes
-that no rule knew. What was missed has been read since, so programs that are newer still will be
-answered less well. An answer that was measured to be right as well counts as right.
+{rows} recordings of {families} programs on H200s, written after the rules. What was missed has been
+read since, so programs that are newer still will be answered less well. An answer that was measured
+to be right as well counts as right.
 
 {table}"""
 
 _HELD_OUT = """
 {title}
-
 Three things were fitted to recordings. Each is chosen here again without one program, with all
 others of both sets, and tried on that program.
 
@@ -220,8 +219,7 @@ profiler" is over rows whose two unprofiled windows agree within 5 %; "step afte
 whose cause was found first. "In its range" counts all rows, also those whose own two measurements
 differ: the measured time is the lower of the two. "Wrong, with high confidence" counts healthy
 programs with a finding, and slow ones whose first finding is not even half right.
-{untuned}
-{held_out}
+{untuned}{held_out}
 ## Jobs of two ranks
 
 The recordings above are judged one at a time, as if nobody had the other rank's. One rank cannot
