@@ -36,6 +36,7 @@ class Job:
     markers: bool = True
     left_out: set[tuple[int, int, int]] = field(default_factory=set)  # rank, step, call
     device: str = "NVIDIA H100 80GB HBM3"
+    collective: str = "allreduce"
 
     def traces(self) -> list[Trace]:
         """One trace a rank."""
@@ -65,7 +66,7 @@ class Job:
                     continue
                 self._launch(
                     b, r, host[r], at[r], end - at[r], "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
-                    kind=DeviceKind.COLLECTIVE, collective="allreduce", stream=20,
+                    kind=DeviceKind.COLLECTIVE, collective=self.collective, stream=20,
                     collective_args=self._arguments(r, step * self.calls + call),
                 )  # fmt: skip
                 host[r] += 2 * US

@@ -147,7 +147,8 @@ def _kept(
     job: Job, candidates: list[JobFinding], per_rank: Sequence[RankFinding], base: int
 ) -> list[JobFinding]:
     """Findings that still pay once those before them are fixed."""
-    exposed = float(np.mean(job.between.transfer_ns)) if job.between.transfer_ns.size else 0.0
+    between = job.between.transfer_ns + job.between.untold_ns
+    exposed = float(np.mean(between)) if between.size else 0.0
     taken = _Taken(as_recorded(job.facts))
     for candidate in candidates:
         saving = candidate.saving_ns

@@ -71,26 +71,36 @@ def _sampled(trace: Trace) -> str:
     return ""
 
 
+def _nothing_of_the_device(trace: Trace) -> str:
+    """That nothing was recorded of a device, or that what was is in a form that is not read."""
+    rows = trace.health
+    facts = [] if rows is None else [trace.names[n] for n in rows["fact"].tolist()]
+    if "device-unread" in facts:
+        return "What the device did is in the file in a form that is not read"
+    return "No device activity was recorded"
+
+
 def _without_device(trace: Trace, parts: Breakdown) -> str:
     whole = parts.typical_ns or 1
     silent, python = (parts.of_part(part) for part in (_SILENT, _PYTHON))
+    nothing = _nothing_of_the_device(trace)
     if 2 * silent >= whole:
         marked = phases(trace)
         if 2 * sum(ns for _, ns in marked) >= whole:
             longest = marked[:MOST_PHASES]
             shown = ", ".join(f"{name} ({_percent(ns / whole)})" for name, ns in longest)
-            return f"No device activity was recorded, and of the host only ranges: {shown}."
+            return f"{nothing}, and of the host only ranges: {shown}."
         return (
-            f"No device activity was recorded, and for {_percent(silent / whole)} of the time"
+            f"{nothing}, and for {_percent(silent / whole)} of the time"
             " nothing that the host did either: what it went into does not show."
         )
     if 2 * python >= whole and not _has_stacks(trace):
         option = " (with_stack=True)" if shows_torch(trace) else ""
         return (
-            f"No device activity was recorded. For {_percent(python / whole)} of the step the host"
+            f"{nothing}. For {_percent(python / whole)} of the step the host"
             f" was outside its operators; Python stacks{option} would show what it did there."
         )
-    return f"No device activity was recorded. On the host most of the step: {_top(parts, 'host')}."
+    return f"{nothing}. On the host most of the step: {_top(parts, 'host')}."
 
 
 def _has_stacks(trace: Trace) -> bool:

@@ -105,6 +105,29 @@ FACTS: dict[str, FactKind] = {
         "nothing links device operations to the calls that launched them (no correlation ids), so "
         "whose work the device waited for is not known",
     ),
+    "calls-missing": FactKind(
+        Severity.NOTE,
+        "no call of the host into the device's runtime was recorded, so when work was asked for, "
+        "and what the device waited for, is not known",
+    ),
+    "processes-several": FactKind(
+        Severity.NOTE,
+        "several processes gave work to devices: more than one rank or program is in the file",
+    ),
+    "devices-several": FactKind(Severity.NOTE, "one process gave work to several devices"),
+    "device-unread": FactKind(
+        Severity.WARNING,
+        "the file has lanes of a device whose form is not read, so what the device did is not "
+        "known",
+    ),
+    "counters-missing": FactKind(
+        Severity.WARNING, "profiled launches without a single number were left as they are"
+    ),
+    "tables-empty": FactKind(Severity.NOTE, "tables of the export are there and have no rows"),
+    "names-missing": FactKind(
+        Severity.WARNING,
+        "the table of texts is missing or empty, so nothing in the file has a name",
+    ),
     "tables-unread": FactKind(
         Severity.WARNING, "tables of the export have a form that is not known and were not read"
     ),

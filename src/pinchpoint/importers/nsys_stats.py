@@ -15,6 +15,14 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._soundness import (
+    clocks,
+    lost_launches,
+    no_calls,
+    orphans,
+    sharing,
+    stream_order,
+)
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.trace import (
     DeviceKind,
@@ -80,6 +88,12 @@ def read(path: Path) -> Trace:
     threads, calls = _api_table(api, names, origin)
     ops = _gpu_table(gpu, names, origin, calls)
     facts = [Fact("rows-cut", cut)] if cut else []
+    if untimed := len(gpu) + len(api) - sum(len(t) for t in (ops, calls) if t is not None):
+        facts.append(Fact("times-missing", untimed))
+    if gpu:
+        facts += [*no_calls(calls, ops), *clocks(calls, ops), *stream_order(ops)]
+        facts += [*sharing(calls, ops, threads), *lost_launches(calls, ops, names)]
+        facts += orphans(ops) if calls is not None else ()
     return Trace(
         source=Source(str(path), FORMAT, path.stat().st_size, bool(cut), recorder="nsys"),
         threads=threads,

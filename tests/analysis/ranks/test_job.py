@@ -2,6 +2,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from pinchpoint.analysis.ranks.accounting import breakdown, scaling
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import pack, unpack
@@ -36,6 +37,19 @@ def test_waiting_and_transfer_are_told_apart():
     assert kind.per_step == 1
     # 64 MiB in 1 ms; two ranks: the bus carries as much as the algorithm moves
     assert kind.bus_bytes_per_s == pytest.approx((64 << 20) * 1e3, rel=1e-3)
+
+
+def test_calls_without_a_name_are_one_of_both():
+    late = Job(ranks=2, work_ms=lambda rank, step: 10 + 5 * rank, collective="other")
+    job = job_of(late)
+    assert not job.between.transfer_ns.any()
+    assert not job.between.waiting_ns.any()
+    shares = {share.part.id: share.ns_per_step for share in breakdown(job)}
+    assert shares["between-ranks"] == near(3.5)  # 6 ms on the one rank, 1 ms on the other
+    assert not {"exposed-transfer", "waiting-for-ranks"} & set(shares)
+    found = scaling(job)
+    assert (found.untold_ns_per_step, found.limit) == (near(3.5), "waiting or transfer")
+    assert found.waiting_ns_per_step == found.transfer_ns_per_step == 0
 
 
 @pytest.mark.parametrize(("late", "shift"), [(0, -50), (1, 50), (0, 50), (1, 0)])

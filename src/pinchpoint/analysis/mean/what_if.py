@@ -66,12 +66,12 @@ def what_if_mean(
     step_ns = max(base - replayed.saving_ns - beyond_ns, least)
     low, high = (step_ns + edge - replayed.step_ns for edge in replayed.range_ns)
     bound_ns = replayed.bound_ns or 0
-    least = max(round(low - AFTER_A_FIX.fix[0] * beyond_ns), bound_ns)
-    most = min(round(high + AFTER_A_FIX.fix[1] * beyond_ns), max(base, step_ns))
+    least = max(round(low - AFTER_A_FIX.fix * beyond_ns), bound_ns)
+    most = min(round(high + AFTER_A_FIX.fix * beyond_ns), max(base, step_ns))
     replayed_raw_ns = replayed.step_ns if replayed.raw_ns is None else replayed.raw_ns
     raw_least_ns = replayed_raw_ns if base > replayed.base_ns else 0
     raw_ns = max(base - (replayed.base_ns - replayed_raw_ns) - beyond_ns, raw_least_ns)
-    return Prediction(step_ns, (least, most), base, raw_ns, replayed.bound_ns)
+    return Prediction(step_ns, (least, most), base, raw_ns, replayed.bound_ns, replayed.made)
 
 
 def saved_mean(

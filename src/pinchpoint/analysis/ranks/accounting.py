@@ -19,7 +19,7 @@ TRANSFER = RankPart(
 )
 UNSPLIT = RankPart(
     id="between-ranks", label="between ranks: waiting or transfer", group="exposed"
-)  # where no call of one rank could be matched with one of another
+)  # of calls without a name, or that could not be matched with one of another rank
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Scaling:
     efficiency_ratio: float  # own work over the step, mean over ranks
     waiting_ns_per_step: int
     transfer_ns_per_step: int
-    limit: str  # waiting, transfer, nothing
+    untold_ns_per_step: int  # one of both; the recordings cannot say which
+    limit: str  # waiting, transfer, waiting or transfer, nothing
 
 
 NEARLY_ALL_RATIO = 0.95  # of the step is own work: nothing between the ranks is worth a word
@@ -56,8 +57,16 @@ def breakdown(job: Job) -> tuple[Share, ...]:
         return _shares((*parts, UNSPLIT), np.append(mean[~between], shared))
     waited = np.where(np.isnan(job.facts.window_ns), np.nan, job.between.waiting_ns)
     waiting = min(mean_of_all(waited[usable]), shared)
-    values = np.append(mean[~between], (waiting, shared - waiting))
-    return _shares((*parts, WAITING, TRANSFER), values)
+    untold = _untold_ratio(job) * (shared - waiting)
+    values = np.append(mean[~between], (waiting, shared - waiting - untold, untold))
+    return _shares((*parts, WAITING, TRANSFER, UNSPLIT), values)
+
+
+def _untold_ratio(job: Job) -> float:
+    """Of the exposed time that is not known as waiting, the share that is not known as transfer."""
+    untold = float(job.between.untold_ns.sum())
+    both = untold + float(job.between.transfer_ns.sum())
+    return untold / both if both else 0.0
 
 
 def _shares(parts: tuple[RankPart, ...], values: Floats) -> tuple[Share, ...]:
@@ -72,11 +81,17 @@ def scaling(job: Job) -> Scaling | None:
     total = sum(s.ns_per_step for s in shares)
     if not total:
         return None
-    waiting = sum(s.ns_per_step for s in shares if s.part is WAITING)
-    transfer = sum(s.ns_per_step for s in shares if s.part in (TRANSFER, UNSPLIT))
-    own = (total - waiting - transfer) / total
-    limit = "waiting" if waiting > transfer else "transfer"
-    return Scaling(own, waiting, transfer, "nothing" if own >= NEARLY_ALL_RATIO else limit)
+    lost = {
+        limit: sum(s.ns_per_step for s in shares if s.part is part)
+        for limit, part in (
+            ("transfer", TRANSFER),
+            ("waiting", WAITING),
+            ("waiting or transfer", UNSPLIT),
+        )
+    }
+    own = (total - sum(lost.values())) / total
+    limit = "nothing" if own >= NEARLY_ALL_RATIO else max(lost, key=lost.__getitem__)
+    return Scaling(own, lost["waiting"], lost["transfer"], lost["waiting or transfer"], limit)
 
 
 def _whole(values: Floats) -> Ints:

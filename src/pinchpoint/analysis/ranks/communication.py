@@ -47,6 +47,7 @@ class Communication:
 
     waiting_ns: Floats  # for the last rank
     transfer_ns: Floats
+    untold_ns: Floats  # one of both; the recordings cannot say which
     late_ns: Floats  # all waiting for the last rank, exposed or not
     was_last: Ints  # (ranks,): collectives in which the rank came last
     took_part: Ints  # (ranks,): collectives in which that could be told
@@ -60,7 +61,7 @@ def communication(
 ) -> Communication:
     """All exposed time between ranks; reads every summary once."""
     shape = (len(facts.ranks), len(facts.step_numbers))
-    waiting, transfer, late = np.zeros((3, *shape))
+    waiting, transfer, untold, late = np.zeros((4, *shape))
     was_last, took_part = np.zeros((2, shape[0]), np.int64)
     sums = np.zeros((4, len(found.kinds.known)))
     for rank, summary in enumerate(source()):
@@ -74,7 +75,8 @@ def communication(
             step = step_of[part.step]
             inside = step >= 0
             np.add.at(waiting[rank], step[inside], weight * part.exposed_waiting_ns[inside])
-            np.add.at(transfer[rank], step[inside], weight * part.exposed_transfer_ns[inside])
+            for of, mine in ((transfer, inside & part.told), (untold, inside & ~part.told)):
+                np.add.at(of[rank], step[mine], weight * part.exposed_transfer_ns[mine])
             was_last[rank] += int(part.was_last.sum())
             peers = found.groups[part.calls.group]
             took_part[rank] += int((peers.ranks[part.at] > 1).sum())
@@ -93,6 +95,7 @@ def communication(
     return Communication(
         waiting,
         transfer,
+        untold,
         late,
         was_last,
         took_part,

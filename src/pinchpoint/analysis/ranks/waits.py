@@ -29,6 +29,7 @@ from pinchpoint.trace.arrays import Ints, Mask
 Small = NDArray[np.int32]
 
 NOBODY = -1  # no rank's number
+UNNAMED = "other"  # a kernel that is the same for all kinds of collectives
 _FAR = np.int64(1) << 62  # beyond any time, and sums of two still fit
 
 
@@ -159,6 +160,7 @@ class Split:
     exposed_waiting_ns: Ints
     exposed_transfer_ns: Ints
     was_last: Mask
+    told: Mask  # whether the recordings can say how much of it was waiting
 
 
 def split(
@@ -168,6 +170,7 @@ def split(
     duration, exposed = unpack(summary.calls.duration_ns), unpack(summary.calls.exposed_ns)
     step = unpack_small(summary.calls.step)
     together = np.array([meets(k.kind) for k in summary.call_kinds], np.bool_)
+    named = np.array([k.kind != UNNAMED for k in summary.call_kinds], np.bool_)
     for calls in by_group(summary):
         keys = matching.keys(summary, calls)
         if keys is None or calls.group not in found.groups:
@@ -188,4 +191,5 @@ def split(
             exposed_waiting,
             alone - exposed_waiting,
             judged & (peers.last[at] == rank),
+            named[calls.kind] & (peers.ranks[at] > 1),
         )

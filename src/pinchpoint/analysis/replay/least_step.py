@@ -46,7 +46,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 # Host work differs between runs of one program: ranges allow for as much, and so must their floor.
-SURE_HOST_RATIO = 1 - AFTER_A_FIX.host[0]
+SURE_HOST_RATIO = 1 - AFTER_A_FIX.host
 
 
 def floored(trace: Trace, before: Graph, after: Graph, changes: Sequence[Change]) -> Graph:

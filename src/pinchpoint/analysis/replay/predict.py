@@ -13,7 +13,7 @@ from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.changes import Change, MoveToOwnStream, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
 from pinchpoint.analysis.replay.least_step import device_ns, floored, sure_ns
-from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, made_of, range_ns
+from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Made, made_of, range_ns
 from pinchpoint.analysis.replay.simulate import all_passes, simulate
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.trace import Trace, once_per_trace
@@ -34,6 +34,7 @@ class Prediction:
     base_ns: int  # the step without the changes and without recording cost
     raw_ns: int | None = None  # as replayed, before it was held against what remains
     bound_ns: int | None = None  # the least that it can be; see :mod:`bound`
+    made: Made | None = None  # what the range was made from; None where it comes from elsewhere
 
     @property
     def saving_ns(self) -> int:
@@ -150,11 +151,17 @@ def corrected_range_ns(trace: Trace) -> tuple[int, int] | None:
             mean, error = np.mean(timed), np.std(timed) / np.sqrt(len(timed))
             low, high = max(mean - 2 * error, np.min(timed)), mean + 2 * error
         return round(low), round(high)
+    made = corrected_made(trace)
+    return None if made is None else range_ns(made, AS_IT_IS)
+
+
+def corrected_made(trace: Trace) -> Made | None:
+    """What the step without the profiler is made of; None where it was timed or is not known."""
     step, base, clean = corrected_step_ns(trace), replayable(trace), _clean(trace)
-    if step is None or base is None or clean is None:
+    if _timed(trace) or step is None or base is None or clean is None:
         return None
     made = made_of(step, clean.graph, clean.graph, steps(trace).durations_ns)
-    return range_ns(replace(made, recording_ns=_recording_ns(trace)), AS_IT_IS)
+    return replace(made, recording_ns=_recording_ns(trace))
 
 
 def _recording_ns(trace: Trace) -> float:
@@ -232,10 +239,11 @@ def what_if(
     after = max(after, sure)
     made = made_of(after, graph, clean.graph, periods, saving_ns=before - after)
     cost = _recording_ns(trace) * min(made.host_ns / max(before - made.device_ns, 1.0), 1.0)
-    least, most = range_ns(replace(made, recording_ns=cost), AFTER_A_FIX)
+    made = replace(made, recording_ns=cost)
+    least, most = range_ns(made, AFTER_A_FIX)
     least = min(max(least, ceil(sure)), int(after))
     most = min(most, max(int(before), int(after)))
-    return Prediction(int(after), (least, most), int(before), int(unbound[1]), int(sure))
+    return Prediction(int(after), (least, most), int(before), int(unbound[1]), int(sure), made)
 
 
 def after_saving(

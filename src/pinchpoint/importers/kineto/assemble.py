@@ -216,6 +216,7 @@ def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: Scanne
         steps=steps,
         names=names,
         crossings=crossings,
+        threads=sources.threads.freeze(),
     )
     trace = Trace(
         source=Source(

@@ -39,6 +39,7 @@ ASCEND = "torch_npu.profiler"
 XLA = "xprof"
 
 _OF_ASCEND = "Ascend Hardware"  # the process that holds what ran on the device
+DEVICE_PROCESSES = (_OF_ASCEND,)  # whose events have no category that says what they are
 _HEADER = frozenset(
     {
         *("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"),

@@ -1,5 +1,6 @@
 """The tables of the device side: operations, annotations seen there, and their launches."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from pinchpoint.importers.kineto.reading.fields import ABSENT, ARGUMENTS, NULL, 
 from pinchpoint.importers.kineto.reading.rare import device_in
 from pinchpoint.importers.kineto.reading.scan import Place
 from pinchpoint.importers.kineto.threads import device_number, place_text
-from pinchpoint.trace import DeviceKind, HostKind, Table, table
+from pinchpoint.trace import DeviceKind, HostKind, Names, Table, table
 from pinchpoint.trace.arrays import Array
 from pinchpoint.trace.kinds import collective_verb
 
@@ -131,8 +132,9 @@ def device_tables(sources: Sources, host_ops: Table, api_calls: Table) -> tuple[
     kinds = cells.kinds()
     operations = np.flatnonzero(kinds != NOT_AN_OPERATION)
     annotations = np.flatnonzero(cells.category == _text_id(sources, ANNOTATION_CATEGORY))
+    ops = _device_ops(cells, kinds, operations, host_ops, api_calls)
     return (
-        _device_ops(cells, kinds, operations, host_ops, api_calls),
+        _named_as_asked(ops, host_ops, api_calls, sources.names),
         _device_annotations(cells, annotations),
     )
 
@@ -255,6 +257,30 @@ def _put_collectives(cells: _Cells, of: Any, kind: Array, put: Any) -> None:
     for row in told.tolist():
         texts[row] = names.id_of(_collective_arguments(cells.sources.columns.texts[arguments[row]]))
     put("collective_args", texts, arguments == ABSENT)
+
+
+# What the host calls a collective around its launch: PyTorch's annotation, or its operator.
+_ASKED = re.compile(r"(?:nccl:|c10d::)\w")
+_UNNAMED = "other"
+
+
+def _named_as_asked(ops: Table, host_ops: Table, api_calls: Table, names: Names) -> Table:
+    """Collectives whose kernel is the same for all kinds (``ncclDevKernel_Generic``), named by
+    what is open on the host around their launch."""
+    unnamed = ops.known("collective") & ops.known("api_call")
+    unnamed[unnamed] = [names[n] == _UNNAMED for n in ops["collective"][unnamed].tolist()]
+    if not unnamed.any():
+        return ops
+    parent, name = host_ops.filled("parent", -1), host_ops["name"]
+    called_in = api_calls.filled("host_op", -1)
+    kinds = ops["collective"].copy()
+    for row in np.flatnonzero(unnamed).tolist():
+        at = int(called_in[ops["api_call"][row]])
+        while at >= 0 and not _ASKED.match(names[int(name[at])]):
+            at = int(parent[at])
+        if at >= 0:
+            kinds[row] = names.id_of(collective_verb(names[int(name[at])]))
+    return table(ops.name, {**ops.columns, "collective": kinds}, ops.missing)
 
 
 def _collective_arguments(token: bytes) -> str:

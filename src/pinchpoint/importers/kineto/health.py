@@ -7,26 +7,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.importers._captures import in_capture
+from pinchpoint.importers._soundness import (
+    MOST_LOST_RATIO,
+    clocks,
+    launches_of,
+    no_calls,
+    orphans,
+    sharing,
+    stream_order,
+    who,
+)
 from pinchpoint.importers.health import Fact
 from pinchpoint.importers.kineto.clock import Clock
 from pinchpoint.importers.kineto.columns import Columns
+from pinchpoint.importers.kineto.compiled import DEVICE_PROCESSES
 from pinchpoint.importers.kineto.reading.document import DocumentFrame
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.importers.kineto.reading.scan import Scanned
-from pinchpoint.trace import ApiKind, Device, DeviceKind, HostKind, Names, Table
+from pinchpoint.trace import Device, HostKind, Names, Table, Thread
 from pinchpoint.trace.arrays import Array
 
 MOST_WRITTEN = 1_000_000  # events; the converters of TensorFlow and JAX stop there
-MOST_LOST_RATIO = 0.5  # of launches without a device operation: the device side is unusable
 OVERHEAD_RATIO = 0.01  # of the recording: below this, nobody needs to know
 PARTIAL_STEP_RATIO = 0.5  # of the median launches of a step
 WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
-CLOCK_SLACK_NS = 10_000  # CUPTI converts device clocks to within a few microseconds
-MANY_BEFORE_LAUNCH_RATIO = 0.01  # of the operations: fewer are the clock's
 AFTER_WINDOW_NS = 10**9  # buffers are flushed and kernels end within a second
-ENCLOSED_OPERATIONS = 10  # on its own stream, inside one operation: that one is malformed
 LONGEST_RATIO = 2  # of the recording: no operation lasts longer than it was recorded
-DOMINANT_RATIO = 0.5  # of the device's time
 QUEUE_FULL = "Command Buffer Full"  # a full launch queue: not the profiler's work
 
 _OUT_OF_RANGE = re.compile(r"Out-of-range = (\d{1,12})")
@@ -52,6 +58,7 @@ class ScannedRecording:
     steps: Table
     names: Names
     crossings: int
+    threads: tuple[Thread, ...]
 
     @property
     def rows(self) -> int:
@@ -122,13 +129,23 @@ def _activity(recording: ScannedRecording) -> Iterator[Fact]:
         if not len(recording.host_ops):
             yield Fact("no-host-activity")
         return
-    launches = int(np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH)).sum())
+    launches = int(launches_of(calls).sum())
     if _is_cut(recording) and recording.devices:  # device work stands at the end of a file
         yield Fact("cut-off-steps")
     elif launches:
         yield Fact("kernels-not-recorded", launches)
+    elif unread := _on_device_lanes(recording):
+        yield Fact("device-unread", unread)
     elif len(recording.host_ops):
         yield Fact("cpu-only")
+
+
+def _on_device_lanes(recording: ScannedRecording) -> int:
+    """Events of a process that its recorder names as a device, read as of the host."""
+    named = recording.rare.process_names
+    of_device = [named.get(t.process) in DEVICE_PROCESSES for t in recording.threads]
+    lanes = np.flatnonzero(of_device)
+    return int(np.isin(recording.host_ops["thread"], lanes).sum())
 
 
 def _links(recording: ScannedRecording) -> Iterator[Fact]:
@@ -139,25 +156,15 @@ def _links(recording: ScannedRecording) -> Iterator[Fact]:
     if _without_correlations(operations, calls):
         yield Fact("links-missing", len(operations))
         return
-    if orphans := int((~launched).sum()):
-        first = int(np.flatnonzero(~launched)[0])
-        yield Fact("launches-missing", orphans, time_ns=int(operations["start_ns"][first]))
+    yield from orphans(operations)
     yield from _lost_launches(recording, launched)
-    call = operations["api_call"][launched]
-    early = calls["start_ns"][call] - operations["start_ns"][launched]
-    if count := int((early > 0).sum()):
-        worst = int(early.max())
-        many = int((early > CLOCK_SLACK_NS).sum()) > MANY_BEFORE_LAUNCH_RATIO * len(early)
-        detail = (
-            f"{count} device operations start before their launch, by up to {worst / 1000:g} µs"
-        )
-        yield Fact("clocks-disagree" if many else "starts-before-launch", count, detail)
+    yield from clocks(calls, operations)
 
 
 def _without_correlations(operations: Table, calls: Table) -> bool:
     """Whether launches are there, and most device operations or all launches have no number of
     their own by which they could belong together; ROCm writes 0 for none."""
-    launches = calls.take(np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH)))
+    launches = calls.take(launches_of(calls))
     if len(launches) < 2 or len(operations) < 2:
         return False
     used = operations.filled("correlation", 0)
@@ -170,7 +177,7 @@ def _lost_launches(recording: ScannedRecording, launched: Array) -> Iterator[Fac
     calls, operations = recording.api_calls, recording.device_ops
     if _is_mtia(recording):  # its launches are not all on the device's list
         return
-    launch = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
+    launch = launches_of(calls)
     launch &= ~in_capture(calls, recording.names)
     answered = np.zeros(len(calls), np.bool_)
     answered[operations["api_call"][launched]] = True
@@ -201,33 +208,7 @@ def _streams(recording: ScannedRecording) -> Iterator[Fact]:
     if stated and operations["duration_ns"][longest] > LONGEST_RATIO * (stated[1] - stated[0]):
         yield Fact("duration-absurd", time_ns=int(operations["start_ns"][longest]))
         return
-    order = np.lexsort((operations["stream"], operations["device"]))  # stable: by time within
-    place = np.stack((operations["device"], operations["stream"]))[:, order]
-    start, end = operations["start_ns"][order], operations.end_ns[order]
-    same = (place[:, 1:] == place[:, :-1]).all(axis=0)
-    overlapping = same & (start[1:] < end[:-1])
-    count = int(overlapping.sum())
-    if not count:
-        return
-    yield Fact("streams-overlap", count, time_ns=int(start[1:][overlapping].min()))
-    yield from _dominant_operation(operations, order, np.cumsum(np.append(0, ~same)))
-
-
-def _dominant_operation(operations: Table, order: Array, place: Array) -> Iterator[Fact]:
-    """An operation that encloses many others of its stream and most of the device's time."""
-    duration = operations["duration_ns"][order]
-    longest = int(duration.argmax())
-    first, last = int(operations["start_ns"].min()), int(operations.end_ns.max())
-    if duration[longest] < DOMINANT_RATIO * (last - first):
-        return
-    row = order[longest]
-    start, end = operations["start_ns"], operations.end_ns
-    own = order[place == place[longest]]
-    inside = (start[own] >= start[row]) & (end[own] <= end[row])
-    graph = operations.known("correlation")[row] & operations.known("correlation")[own]
-    inside &= ~(graph & (operations["correlation"][own] == operations["correlation"][row]))
-    if int(inside.sum()) > ENCLOSED_OPERATIONS:
-        yield Fact("duration-absurd", time_ns=int(start[row]))
+    yield from stream_order(operations)
 
 
 def _host(recording: ScannedRecording) -> Iterator[Fact]:
@@ -250,7 +231,7 @@ def _steps(recording: ScannedRecording) -> Iterator[Fact]:
     steps, calls = recording.steps, recording.api_calls
     if len(steps) < 3 or not len(calls):
         return
-    launches = calls["start_ns"][np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))]
+    launches = calls["start_ns"][launches_of(calls)]
     counts = np.searchsorted(launches, steps.end_ns) - np.searchsorted(launches, steps["start_ns"])
     usual = float(np.median(counts))
     ends = {"first": counts[0], "last": counts[-1]}
@@ -275,11 +256,10 @@ def _cut_steps(recording: ScannedRecording) -> Iterator[Fact]:
 
 def _metadata(recording: ScannedRecording) -> Iterator[Fact]:
     operations = recording.device_ops
-    if len(operations) and not any(device.name for device in recording.devices):
-        yield Fact("no-device-properties")
-    collectives = int((operations["kind"] == DeviceKind.COLLECTIVE).sum())
-    if collectives and recording.rank is None:
-        yield Fact("rank-unknown", collectives)
+    named = any(device.name for device in recording.devices)
+    yield from who(operations, named=named, rank=recording.rank)
+    yield from no_calls(recording.api_calls, operations)
+    yield from sharing(recording.api_calls, operations, recording.threads)
     lines = "\n".join(_log_lines(recording.frame))
     outside = sum(int(count) for count in _OUT_OF_RANGE.findall(lines))
     if outside:

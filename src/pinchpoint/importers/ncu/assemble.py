@@ -31,6 +31,14 @@ def assemble(path: Path, found: Launches) -> Trace:
     counters = _counters(launches, names)
     cut = found.cut + len(found.launches) - len(launches)
     facts = [Fact("rows-cut", cut)] if cut else []
+    if bare := sum(not launch.numbers for launch in launches):
+        facts.append(Fact("counters-missing", bare))
+    processes = {(launch.process, launch.process_id) for launch in launches}
+    if len(processes) > 1:
+        facts.append(Fact("processes-several", len(processes)))
+    devices = {launch.device for launch in launches}
+    if len(devices) > 1:
+        facts.append(Fact("devices-several", len(devices)))
     return Trace(
         source=Source(
             str(path),

@@ -167,6 +167,7 @@ def _launch(row: Row) -> Launch:
         if len(capability) == 2 and all(p.isdigit() and len(p) < 4 for p in capability)
         else None,
         row.get("Process Name") or None,
+        row.get("Process ID") or None,
     )
 
 

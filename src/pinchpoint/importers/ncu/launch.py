@@ -29,6 +29,7 @@ class Launch:
     device: int = 0
     capability: tuple[int, int] | None = None
     process: str | None = None
+    process_id: str | None = None  # reports of binary form are not read for it
     numbers: dict[str, tuple[float, str]] = field(default_factory=dict)  # metric: value, unit
     texts: dict[str, str] = field(default_factory=dict)  # metrics that are words
     rules: list[RuleResult] = field(default_factory=list)

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pinchpoint.importers._captures import in_capture
+from pinchpoint.importers._soundness import (
+    clocks,
+    lost_launches,
+    no_calls,
+    sharing,
+    stream_order,
+    who,
+)
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.nsys import device_table, host_table
 from pinchpoint.importers.nsys.database import Database, read_strings
@@ -24,13 +31,12 @@ from pinchpoint.importers.nsys.nccl import read_payloads
 from pinchpoint.importers.nsys.nvtx import Ranges, find_steps, read_ranges
 from pinchpoint.importers.nsys.session import NsysSession, read_session, thread_labels
 from pinchpoint.trace import (
-    ApiKind,
     Device,
-    DeviceKind,
     FlowKind,
     Names,
     Source,
     Table,
+    Thread,
     Trace,
     table,
 )
@@ -148,7 +154,6 @@ def _records(database: Database, process: ProcessKeys, waits: dict[str, Ints], c
 # What an export should hold by its own account and does not.
 
 
-MOST_LOST_RATIO = 0.5  # of launches without a device operation: the device side is unusable
 _NEWER_FORM = re.compile(r"(CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS)_V\d+")
 
 
@@ -159,33 +164,21 @@ def unread_tables(database: Database) -> Iterator[Fact]:
         yield Fact("tables-unread", len(unread), f"tables of an unknown form: {', '.join(unread)}")
 
 
-def lost_launches(calls: Table | None, ops: Table | None, names: Names) -> Iterator[Fact]:
-    """Launches of kernels and graphs without device work, beside those into a captured graph."""
-    if calls is None or not len(calls):
-        return
-    launch = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
-    launch &= ~in_capture(calls, names)
-    answered = np.zeros(len(calls), np.bool_)
-    if ops is not None and len(ops):
-        answered[ops["api_call"][ops.known("api_call")]] = True
-    lost = np.flatnonzero(launch & ~answered)
-    if not len(lost):
-        return
-    what = "launches-lost"
-    if len(lost) > MOST_LOST_RATIO * launch.sum():
-        what = _instead(ops, len(lost))
-    yield Fact(what, len(lost), time_ns=int(calls["start_ns"][lost[0]]))
+_READ = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS")
 
 
-def _instead(ops: Table | None, lost: int) -> str:
-    """What it means that most launches have no device work: by what ran in their place."""
-    if ops is None or not np.isin(ops["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE)).any():
-        return "kernels-not-recorded"
-    unlinked = ~ops.known("api_call")
-    if unlinked.sum() < lost / 2:
-        return "device-activity-lost"
-    alike = len(np.unique(ops.filled("correlation", 0)[unlinked])) == 1
-    return "links-missing" if alike else "device-far-behind"
+def empty_tables(database: Database) -> Iterator[Fact]:
+    """Tables without rows, which nsys does not write, and a file without its texts."""
+    found = [t for t in _READ if t in database.columns and _is_empty(database, t)]
+    if found:
+        yield Fact("tables-empty", len(found), f"tables without rows: {', '.join(found)}")
+    if any(t in database.columns for t in _READ[:2]) and _is_empty(database, "StringIds"):
+        yield Fact("names-missing")
+
+
+def _is_empty(database: Database, table: str) -> bool:
+    columns = database.columns.get(table, ())
+    return next(database.rows(table, columns[:1]), None) is None
 
 
 # ------------------------------------------------------------------------------------------------
@@ -222,6 +215,9 @@ def build(database: Database, bytes_on_disk: int) -> Trace:
     if device_ops is not None and host is not None:
         device_ops = device_table.with_payloads(device_ops, host, payloads, names)
     steps = None if ranges is None else find_steps(ranges, names)
+    described = _devices(session, device_ops)
+    one = len(ranks) == len(set(pids_seen.tolist())) == 1
+    rank = next(iter(ranks.values())) if one else None
     tables: dict[str, Any] = {
         "host_ops": None if host is None else host.table,
         "api_calls": None if api_calls is None else api_calls.table,
@@ -234,7 +230,14 @@ def build(database: Database, bytes_on_disk: int) -> Trace:
             [
                 *_facts(session, device, ops, ranges),
                 *unread_tables(database),
-                *lost_launches(None if api_calls is None else api_calls.table, device_ops, names),
+                *empty_tables(database),
+                *_of_tables(
+                    None if api_calls is None else api_calls.table,
+                    device_ops,
+                    names,
+                    threads.threads,
+                ),
+                *who(device_ops, named=any(d.name for d in described), rank=rank),
             ],
             names,
         ),
@@ -242,15 +245,24 @@ def build(database: Database, bytes_on_disk: int) -> Trace:
     return Trace(
         source=_source(database, session, bytes_on_disk),
         threads=threads.threads,
-        devices=_devices(session, device_ops),
+        devices=described,
         origin_ns=None if session.started_utc_ns is None else session.started_utc_ns + origin,
-        rank=next(iter(ranks.values()))
-        if len(ranks) == len(set(pids_seen.tolist())) == 1
-        else None,
+        rank=rank,
         world_size=_world_size(payloads),
         names=names.freeze(),
         **tables,
     )
+
+
+def _of_tables(
+    calls: Table | None, ops: Table | None, names: Names, threads: tuple[Thread, ...]
+) -> Iterator[Fact]:
+    """What launches, clocks and streams show."""
+    yield from lost_launches(calls, ops, names)
+    yield from no_calls(calls, ops)
+    yield from clocks(calls, ops)
+    yield from stream_order(ops)
+    yield from sharing(calls, ops, threads)
 
 
 def _other_calls(database: Database, strings: Mapping[int, str], names: Names) -> tuple[Calls, ...]:

@@ -13,10 +13,19 @@ from typing import Any
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers._compiled_ops import Row, compiled_row, table_of_rows
+from pinchpoint.importers._soundness import (
+    clocks,
+    lost_launches,
+    no_calls,
+    orphans,
+    sharing,
+    stream_order,
+    who,
+)
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.xplane.host import HostRows, linked_tables
 from pinchpoint.importers.xplane.space import Event, Line, Plane, device_of, device_row
-from pinchpoint.trace import Names, Source, Thread, Trace
+from pinchpoint.trace import Names, Source, Table, Thread, Trace
 
 # ------------------------------------------------------------------------------------------------
 # Allocations of device memory, as XLA's allocator marks them on the host's threads.
@@ -107,6 +116,10 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
     if not device:
         facts.append(Fact("no-device-activity" if devices else "cpu-only"))
     host_ops, api_calls, device_ops = linked_tables(host, device, names)
+    facts += _facts(api_calls, device_ops, tuple(threads), names)
+    facts += who(device_ops, named=any(d.name for d in devices), rank=None)
+    if not len(host_ops):
+        facts.append(Fact("no-host-activity"))
     facts_of_run = {k: v for plane in planes for k, v in plane.stats.items() if k}
     return Trace(
         source=_source(path, facts_of_run),
@@ -122,6 +135,17 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
         health=health_table(facts, names),
         names=names.freeze(),
     )
+
+
+def _facts(calls: Table, ops: Table, threads: tuple[Thread, ...], names: Names) -> Iterator[Fact]:
+    """What launches, clocks and streams show. On a TPU the host's calls are not recorded."""
+    yield from no_calls(calls, ops)
+    yield from stream_order(ops)
+    if len(calls):
+        yield from lost_launches(calls, ops, names)
+        yield from orphans(ops)
+        yield from clocks(calls, ops)
+        yield from sharing(calls, ops, threads)
 
 
 def _source(path: Path, facts: dict[str, Any]) -> Source:

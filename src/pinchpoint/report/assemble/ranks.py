@@ -176,6 +176,7 @@ def _verdict(job: Job) -> str:
             (
                 (found.waiting_ns_per_step, "waiting for the last rank"),
                 (found.transfer_ns_per_step, "transfers that nothing hides"),
+                (found.untold_ns_per_step, "one of both: the recordings do not say which"),
             ),
             reverse=True,
         )

@@ -101,6 +101,7 @@ def scaling_item(job: Job) -> ScalingItem | None:
         efficiency_ratio=round(found.efficiency_ratio, 4),
         waiting_ns_per_step=found.waiting_ns_per_step,
         transfer_ns_per_step=found.transfer_ns_per_step,
+        untold_ns_per_step=found.untold_ns_per_step,
         limit=found.limit,
         replay_error_ratio=round(job.replay.identity_error, 4) if job.replay else None,
     )

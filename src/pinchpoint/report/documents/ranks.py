@@ -132,6 +132,7 @@ class ScalingItem(msgspec.Struct, frozen=True, kw_only=True):
     transfer_ns_per_step: int
     limit: str
     replay_error_ratio: float | None = None  # of the replay without a change
+    untold_ns_per_step: int = 0  # waiting or transfer: the recordings do not say which
 
 
 class JobFindingItem(Finding, frozen=True, kw_only=True):

@@ -241,7 +241,12 @@ def scaling_sentence(report: RanksReport) -> str | None:
     found = report.scaling
     if found is None or report.job.ranks < 2:
         return None
-    limits = {"waiting": "late ranks", "transfer": "transfers", "nothing": "hardly anything"}
+    limits = {
+        "waiting": "late ranks",
+        "transfer": "transfers",
+        "waiting or transfer": "late ranks or transfers: the recordings do not say which",
+        "nothing": "hardly anything",
+    }
     return (
         f"Scaling efficiency {percent(found.efficiency_ratio)} % (own work over step);"
         f" limited by {limits[found.limit]}"

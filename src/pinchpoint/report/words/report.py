@@ -25,6 +25,8 @@ def source_line(report: Report) -> tuple[str, ...]:
     named = [name if count == 1 else f"{count} × {name}" for name, count in counted.items()]
     concludes = report.health.verdict != CANNOT_CONCLUDE
     none = "CPU only: no device activity" if concludes else "no device activity recorded"
+    if any(fact.id == "device-unread" for fact in report.health.facts):
+        none = "a device whose activity is not read"
     devices = ", ".join(named) or none
     if not report.source.events and not named:
         return (report.source.path, report.source.format)
