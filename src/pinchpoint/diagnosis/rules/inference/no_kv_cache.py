@@ -2,7 +2,8 @@
 
 ## What it looks for
 Inference steps whose attention has queries as long as its keys, and longer by one from step to
-step.
+step. Equal lengths that stay, as in encoders and prompts, and short prefixes are not meant. Without
+shapes of attention this is not checked.
 
 ## Why it matters
 With a cache of keys and values a step computes one token; without, it computes all of them, and
