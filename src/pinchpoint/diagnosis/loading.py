@@ -44,7 +44,8 @@ class Loads:
     spans: HostSpans
     in_workers: bool  # else the thread of the steps prepares the batches itself
     workers: int | None  # None where the recording does not say
-    waits_ns_per_step: int  # for the workers; or preparing, without them
+    waited_ns: NDArray[np.int64]  # in each span: for the workers; or preparing, without them
+    waits_ns_per_step: int  # the same, a step
     starving: bool  # steps wait for batches again and again
     sample: Shape | None  # of the largest tensor that goes to the device
     samples: int | None  # in a batch
@@ -94,6 +95,7 @@ def loads(trace: Trace) -> Loads | None:
         spans,
         in_workers=in_workers,
         workers=workers,
+        waited_ns=waited,
         waits_ns_per_step=waits_ns_per_step,
         starving=waits_ns_per_step >= LEAST_WAITING_RATIO * (typical_step_ns or 0)
         and _again_and_again(starving, len(steps), workers, in_bursts=comes_in_bursts(trace)),

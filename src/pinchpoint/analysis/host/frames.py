@@ -169,21 +169,22 @@ def idle_acts(trace: Trace, host_ops: Rows) -> Rows:
     inner = host_ops[host_ops < none]
     around = called_by_program(trace)[inner]
     inner, around = inner[around < none], around[around < none]
-    free = np.append(subtree_sums(chain, _kernels_launched(trace)) == 0, False)
+    free = np.append(kernels_inside(trace) == 0, False)
     outermost_free = nearest(chain, free[:-1] & ~free[chain])
     rows = np.where(free[around], around, np.append(outermost_free, none)[inner])
     return np.unique(rows[free[rows]]).astype(np.intp)
 
 
-def _kernels_launched(trace: Trace) -> Ints:
-    """How many kernels each row of ``host_ops`` launched itself."""
+@once_per_trace
+def kernels_inside(trace: Trace) -> Ints:
+    """How many kernels each row of ``host_ops`` launched, with the rows inside it."""
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
     count = np.zeros(len(host) + 1, np.int64)
     if ops is not None:
         kernels = ops["kind"] == DeviceKind.KERNEL
         np.add.at(count, ops.filled("host_op", len(host))[kernels], 1)
-    return count[:-1]
+    return subtree_sums(parents(host), count[:-1])
 
 
 # ------------------------------------------------------------------------------------------------

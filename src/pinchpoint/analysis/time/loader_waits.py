@@ -12,6 +12,7 @@ from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
 from pinchpoint.trace.names import rows_named
 
 LEAST_BATCH_WAIT_NS = 500_000  # taking a ready batch from a queue costs less, profiled
+LEAST_BLOCK_NS = 50_000  # taking a lock that is free costs a few µs
 _TAKING = re.compile(r"enumerate\(Data\w+\)#.*MultiProcessing.*__next__")
 # C functions in which a thread sleeps until another thread or process has something for it.
 _BLOCKING = re.compile(
@@ -39,7 +40,7 @@ def loader_waits(trace: Trace) -> Intervals:
     around = nearest(parents(host), taking & (blocked > LEAST_BATCH_WAIT_NS))
     framed = _framed(trace, taking)
     rows = taking & ~framed & (blocked > LEAST_BATCH_WAIT_NS)
-    rows |= _blocking(trace) & (around < len(host))
+    rows |= _blocking(trace) & (around < len(host)) & (host["duration_ns"] >= LEAST_BLOCK_NS)
     return flatten(host["start_ns"][rows], host.end_ns[rows])
 
 

@@ -98,3 +98,39 @@ def test_one_sequence_or_packed_ones_have_no_padding(outcome):
     assert outcome("padding-waste", attention([1, 12, 1024, 64])).answer == "clear"
     assert outcome("padding-waste", attention(QUERY, [[33]])).answer == "clear"
     assert outcome("padding-waste", attention([32, 12, 1, 64])).answer == "clear"
+
+
+def splitting(built_in, *, calls=40, launches=False):
+    """Each step: a function of the program that calls a built-in again and again, then a kernel."""
+    b, at = TraceBuilder(), 0
+    for i in range(6):
+        b.step(i, at, 12 * MS)
+        b.python("train.py(9): step", at, 12 * MS)
+        b.python("train.py(40): encode_rows", at + US, 10 * MS)
+        for n in range(calls):
+            b.python(built_in, at + (n + 2) * 100 * US, 500)
+        kernel_at = at + 5 * MS if launches else at + 10 * MS + 20 * US
+        b.launch(kernel_at, 5 * US, "work", kernel_at + 10 * US, MS)
+        at += 12 * MS
+    return b.trace()
+
+
+SPLIT = "<built-in method split of str object at 0x7f>"
+
+
+def test_a_tokeniser_of_the_program_shows_by_what_it_does(outcome):
+    (finding,) = outcome("tokenize-in-loop", splitting(SPLIT)).findings
+    assert (finding.location.function, finding.confidence) == ("encode_rows", "medium")
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        splitting(SPLIT, calls=3),
+        splitting(SPLIT, launches=True),
+        splitting("<built-in method append of list object at 0x7f>"),
+    ],
+    ids=["a name", "a function that launches", "lists"],
+)
+def test_other_functions_are_no_tokenisers(outcome, trace):
+    assert outcome("tokenize-in-loop", trace).answer == "clear"

@@ -2,7 +2,9 @@
 
 ## What it looks for
 `torch.save`, distributed checkpoint, safetensors and orbax calls inside the steps: copies of the
-state to the host, then file writes, on the thread that launches.
+state to the host, then file writes, on the thread that launches. Writing of other files is
+`heavy-logging`. Without Python stacks no save shows, and one that is rarer than the recorded steps
+shows in none of them: the mean step of the whole run tells.
 
 ## Why it matters
 Nothing is launched until the last byte is written. The step that saves is many times longer than

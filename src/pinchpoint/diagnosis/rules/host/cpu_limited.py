@@ -5,7 +5,9 @@ The launching thread stands still for milliseconds in work that takes microsecon
 nothing on the device, with no other Python thread of the program to blame, in a process that also
 runs loader workers: it has lost its core to them. With a run folder also what it recorded: fewer
 cores allowed than workers, on a machine that has more, with busy workers and a step that waits; or
-a control group that was stopped for want of quota.
+a control group that was stopped for want of quota. Stalls alone may have other reasons (page
+faults, another program), so their confidence is medium. Waits for workers that have no cores to
+share, and a thread that holds the interpreter's lock, are no lack of cores.
 
 ## Why it matters
 Every thread and process of the job shares the few cores. The loader and storage get the blame,

@@ -3,8 +3,9 @@
 ## What it looks for
 A second thread of the process that runs Python all the time, without waiting for anything, while
 the launching thread stands still again and again for about the interpreter's switch interval (5
-milliseconds unless changed) between two steps of its own work. In a recording without Python
-stacks such stalls are enough, if they fill most of the step.
+milliseconds unless changed) between two steps of its own work. In a recording without Python stacks
+such stalls are enough, if they fill most of the step. Stalls of other lengths are a lost core
+(`cpu-limited`); without stacks the other thread is inferred, and the confidence is medium.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any

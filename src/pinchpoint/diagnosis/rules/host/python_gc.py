@@ -2,7 +2,8 @@
 
 ## What it looks for
 Calls of `gc.collect()` inside the steps, and the collector's own ranges where a tracer records
-them. A collection that Python starts by itself leaves no event in a PyTorch trace.
+them. A collection that Python starts by itself leaves no event in a PyTorch trace. Without such
+events and without Python stacks nothing tells collecting from other Python.
 
 ## Why it matters
 A full collection visits every live container object. With millions of them (datasets, caches,

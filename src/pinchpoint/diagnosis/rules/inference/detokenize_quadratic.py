@@ -2,7 +2,8 @@
 
 ## What it looks for
 Functions that turn tokens into text, on the thread of the steps of inference, whose time or number
-of inner calls grows from step to step.
+of inner calls grows from step to step. Decoding that takes as long in each step is not meant. With
+fewer than four steps growth cannot be told from noise, and this is not checked.
 
 ## Why it matters
 The work for one token grows with the length of the answer, so that the whole answer costs its

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
-from pinchpoint.analysis.host.frames import frames_for_readers
+from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.frames import frames_for_readers, kernels_inside
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, bound
 from pinchpoint.analysis.replay.predict import corrected_range_ns
 from pinchpoint.analysis.steps.in_steps import judged_steps
@@ -72,23 +72,12 @@ def _caller(trace: Trace, row: Ints) -> Ints:
     return found
 
 
-@once_per_trace
-def launched_inside(trace: Trace) -> Ints:
-    """How many device operations each row of ``host_ops`` launched, with the rows inside it."""
-    host, ops = trace.host_ops, trace.device_ops
-    assert host is not None
-    count = np.zeros(len(host) + 1, np.int64)
-    if ops is not None:
-        np.add.at(count, ops.filled("host_op", len(host)), 1)
-    return subtree_sums(parents(host), count[:-1])
-
-
 def _launches_nothing(trace: Trace) -> Mask:
     """Rows of ``host_ops`` inside a function of the program or a library that launches nothing."""
     host = trace.host_ops
     assert host is not None
     around = nearest(parents(host), frames_for_readers(trace))
-    launched = np.append(launched_inside(trace), 1)
+    launched = np.append(kernels_inside(trace), 1)
     found: Mask = launched[around] == 0
     return found
 
@@ -112,7 +101,7 @@ def calls_of_many(trace: Trace) -> Rows:
     assert host is not None
     operator = host["kind"] == HostKind.OPERATOR
     native = np.array([name.startswith("aten::") for name in trace.names], np.bool_)
-    many = operator & (launched_inside(trace) >= FEWEST_IN_ONE_CALL)
+    many = operator & (kernels_inside(trace) >= FEWEST_IN_ONE_CALL)
     many &= native[host["name"]] if len(native) else many
     above = np.append(nearest(parents(host), many), len(host))[parents(host)]
     found: Rows = np.flatnonzero(many & (above == len(host)))

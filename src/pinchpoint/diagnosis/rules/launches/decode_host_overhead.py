@@ -2,7 +2,10 @@
 
 ## What it looks for
 Inference steps with one query token (decode) that are made of many short kernels, each launched
-from the host, where one graph launch would win much.
+from the host, where one graph launch would win much. The device has to be idle while they are
+launched: where the host waits, computes or samples instead, that is the cause. Steps with longer
+queries, and recordings without shapes of attention, are `launch-bound` at most. Where the device
+may keep the step without the profiler, the confidence is low.
 
 ## Why it matters
 A token at a small batch is a few hundred kernels of a few microseconds. Python, dispatcher and

@@ -2,7 +2,8 @@
 
 ## What it looks for
 Several different compiled regions in each step, entered one after the other by the same caller,
-where a model without breaks would be one.
+where a model without breaks would be one. Calls of one region again and again are layers that share
+it, and forward, backward and optimizer are three regions without any break.
 
 ## Why it matters
 Each piece costs a guard check, a wrapper and Python to get from one to the next, and nothing is

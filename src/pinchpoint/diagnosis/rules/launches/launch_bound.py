@@ -1,8 +1,12 @@
 """The device finishes kernels faster than the host can launch them.
 
 ## What it looks for
-Short kernels, and a device that idles between them while the host dispatches the next one. The gain
-is what replay says for the same kernels launched as one graph a step.
+Short kernels, and a device that waits while the host dispatches operators that launch them, or runs
+Python that calls these. The gain is what replay says for the same kernels launched as one graph a
+step. A device that is busy would not be faster for it. Nor is this the cause where most of the
+device's wait for the host has another one: a wait of the host, work on the CPU, a function that
+launches nothing, or a single call of an operator that launches hundreds of kernels. Where the
+device may well decide the step without the profiler, the confidence is low.
 
 ## Why it matters
 Each operator costs the host several microseconds (Python, dispatcher, autograd, launch). When its

@@ -2,7 +2,9 @@
 
 ## What it looks for
 Training steps of many short kernels, launched one by one, whose inputs have a first dimension of a
-few items, and whose kernels have far fewer blocks than the device has multiprocessors.
+few items, and whose kernels have far fewer blocks than the device has multiprocessors. Small
+batches of large items fill the device, and are not meant; a device that is busy for half of the
+step neither. Without shapes and grid sizes this is not checked.
 
 ## Why it matters
 Such a kernel takes as long as one with many times the items: most of the device has nothing to do,

@@ -2,7 +2,9 @@
 
 ## What it looks for
 Many launches inside `Optimizer.step`, a few for each parameter tensor: the single-tensor
-implementation (`foreach=False, fused=False`).
+implementation (`foreach=False, fused=False`). Kernels that are launched elsewhere, and optimizers
+that launch a handful for all parameters, are not meant. The range that PyTorch writes around each
+optimizer step is what shows it.
 
 ## Why it matters
 A model with hundreds of parameter tensors costs thousands of launches, each a few microseconds of

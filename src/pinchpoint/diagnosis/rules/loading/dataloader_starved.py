@@ -1,10 +1,12 @@
 """The step waits for its batch.
 
 ## What it looks for
-Time of the training thread in the loader's `next()`, and a device that idles meanwhile. With
-worker processes that is waiting; without (`num_workers=0`) the batch is prepared on the very
-thread that should launch kernels. Long waits in a few steps count for the mean step, once more
-batches were taken than the loader's queue may have held when the recording began.
+Time of the training thread in the loader's `next()`, and a device that idles meanwhile. With worker
+processes that is waiting; without (`num_workers=0`) the batch is prepared on the very thread that
+should launch kernels. Where Python frames are recorded inside `next()`, only time in which the
+thread blocks counts as waiting for workers: drawing the indices of a batch is its own work, which
+recording makes longer. Long waits in a few steps count for the mean step, once more batches were
+taken than the loader's queue may have held when the recording began.
 
 ## Why it matters
 Whatever the model does, it cannot run faster than its batches arrive.

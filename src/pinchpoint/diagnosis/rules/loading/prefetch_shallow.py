@@ -3,7 +3,10 @@
 ## What it looks for
 Waits for a loader's batch that come after runs of ready batches longer than the queue is deep:
 workers who could not keep up on average would never fill it again. Or a rare long wait for a batch
-that, by when it was asked for and when it came, took far longer than those before it.
+that, by when it was asked for and when it came, took far longer than those before it. Only time in
+which the thread blocks is waiting. Waits a whole round of workers apart are workers that cannot
+keep up (`dataloader-starved`), and one single wait is an incident. Where the number of workers is
+not recorded this is not checked.
 
 ## Why it matters
 A few slow batches (long sequences, large files, a busy disk) stop the device although the workers
@@ -57,7 +60,7 @@ def check(trace: Trace) -> Iterator[Found]:
     found, host = loads(trace), trace.host_ops
     if found is None or host is None or not found.in_workers:
         return
-    waiting = host["duration_ns"][found.spans.rows] >= LEAST_WAIT_NS
+    waiting = found.waited_ns >= LEAST_WAIT_NS
     if waiting.sum() >= FEWEST_WAITS and found.workers is None:
         raise NotChecked("the number of workers is not recorded")
     depth, ready = (found.workers or 0) * PREFETCH_FACTOR, _ready_after_waits(waiting)

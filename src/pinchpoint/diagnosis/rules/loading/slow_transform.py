@@ -3,7 +3,8 @@
 ## What it looks for
 Steps that wait for a loader with four and more worker processes, at several milliseconds of worker
 time a sample. What the workers do is not in the recording; samples that look like pictures may as
-well be decoded, and are left open.
+well be decoded, and are left open. Tiny rows in thousands are `collate-slow`. Since what the
+workers do is inferred from the wait, the confidence is medium.
 
 ## Why it matters
 More workers help only as far as there are cores. A loop over pixels in Python takes a hundred times

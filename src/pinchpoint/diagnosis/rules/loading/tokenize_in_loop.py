@@ -1,8 +1,10 @@
 """Text is split into tokens while the device waits.
 
 ## What it looks for
-Tokenisers on the thread of the steps: the libraries that tokenise, and functions whose name says
-that they do, inside the steps or inside a loader without workers.
+Tokenisers on the thread of the steps, inside the steps or inside a loader without workers: the
+libraries that tokenise, functions whose name says that they do, and the program's own functions
+that launch nothing and take strings apart, dozens of times a call. Functions that also open files,
+decode or write are left to the rules for that. Without Python stacks no tokeniser shows.
 
 ## Why it matters
 A tokeniser written in Python works through a few hundred thousand characters a second, on one
@@ -16,22 +18,37 @@ processes; or use a compiled tokeniser on whole batches.
 Short prompts in inference.
 """
 
+import re
 from collections.abc import Iterator
 
-from pinchpoint.analysis.host.ancestry import InputWork, input_work
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import InputWork, input_work, parents, subtree_sums
+from pinchpoint.analysis.host.frames import Owner, kernels_inside, owners
+from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.host_spans import host_spans, without
+from pinchpoint.diagnosis.host_spans import host_spans, named, outermost, without
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.writers import writing
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=STACKS, parent="dataloader-starved", periodic=True)
 
+# Calls of string functions in one call of a function: a batch of text takes hundreds, a name few.
+FEWEST_SPLITS = 16
+_SPLITS = re.compile(
+    r"<built-in method (r?split|splitlines|lower|r?find|finditer|findall|match|fullmatch|sub"
+    r"|r?partition|encode|translate) of (str|bytes|re\.Pattern) object"
+)
+
 
 def check(trace: Trace) -> Iterator[Found]:
     """Tokenisers on the thread of the steps."""
-    spans = host_spans(trace, input_work(trace) == InputWork.TOKENIZE, "tokenising")
+    known = input_work(trace) == InputWork.TOKENIZE
+    spans = host_spans(trace, known | _takes_text_apart(trace), "tokenising")
     if spans is None:
         return
     yield Found(
@@ -41,9 +58,26 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,
+        confidence="high" if known.any() else "medium",
         changes=without(trace, spans.rows),
         location=spans.place,
         fix="Tokenise once before training, or in the loader's workers",
         hint="tokens = dataset.map(tokenize, batched=True)  # once, stored",
         confirm='pinchpoint bench ab -- "python train.py" "python train_tokenised.py"',
     )
+
+
+def _takes_text_apart(trace: Trace) -> Mask:
+    """Outermost functions of the program that launch nothing and are busy with strings."""
+    host = trace.host_ops
+    if host is None or not len(host):
+        return np.zeros(0, np.bool_)
+    splits = named(trace, lambda name: _SPLITS.match(name) is not None).astype(np.int64)
+    other = (input_work(trace) > 0) | writing(trace)
+    chain = parents(host)
+    quiet = (owners(trace) == Owner.USER) & (host["thread"] == main_thread(trace))
+    quiet &= kernels_inside(trace) == 0
+    quiet = outermost(trace, quiet)
+    found: Mask = quiet & (subtree_sums(chain, splits) >= FEWEST_SPLITS)
+    found &= subtree_sums(chain, other.astype(np.int64)) == 0
+    return found

@@ -2,7 +2,8 @@
 
 ## What it looks for
 Worker processes that a loader starts inside the steps (`multiprocessing` start and fork under
-`DataLoader.__iter__`), and the wait for the first batch that follows.
+`DataLoader.__iter__`), and the wait for the first batch that follows. Twice at least: the start of
+the first epoch is none. Without Python stacks no start of a process shows.
 
 ## Why it matters
 Forking or spawning workers, importing in them, and filling the first batches takes from tens of

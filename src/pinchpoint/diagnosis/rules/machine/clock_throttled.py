@@ -3,7 +3,8 @@
 ## What it looks for
 Samples taken while the device worked in which the driver gives a reason for a lower clock: heat, a
 hardware slowdown, the power supply's brake, a clock set by a person, or a power cap below the limit
-that the device was built for.
+that the device was built for. Slow kernels alone prove nothing about the clock: without samples
+this is not checked.
 
 ## Why it matters
 Matrix products, attention and everything else that computes take longer by the ratio of the

@@ -2,7 +2,8 @@
 
 ## What it looks for
 Counts of uncorrected memory errors, rows that wait for a reset to be replaced, rows that could not
-be replaced, and corrected errors that pile up during the run.
+be replaced, and corrected errors that pile up during the run. Without samples of these counts this
+is not checked.
 
 ## Why it matters
 An uncorrected error ends the program or changes its numbers. Corrected errors in great numbers

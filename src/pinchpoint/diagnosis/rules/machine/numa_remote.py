@@ -3,6 +3,7 @@
 ## What it looks for
 In a run folder: a machine with several memory nodes, and a process whose cores all belong to other
 nodes than the one that its device is attached to, together with copies between host and device.
+Slow copies alone may as well be pageable. Without a run folder this is not checked.
 
 ## Why it matters
 Copies cross the link between the sockets, and so does every launch.

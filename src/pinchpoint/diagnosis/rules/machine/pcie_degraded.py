@@ -2,7 +2,8 @@
 
 ## What it looks for
 The best link state of all samples taken under load, against what device and slot can do. A link
-that rests in a lower generation without load is normal and not looked at.
+that rests in a lower generation without load is normal and not looked at. Slow copies alone may
+have other reasons: without samples this is not checked.
 
 ## Why it matters
 Half the lanes, or one generation less, halve the rate of every copy between host and device.

@@ -2,7 +2,8 @@
 
 ## What it looks for
 Pieces that the program times itself, in which one kernel runs over the same sizes again and again
-and moves more bytes a second than the device's memory can.
+and moves more bytes a second than the device's memory can. Kernels that nobody times may be as
+fast. Without Python stacks, shapes or a known device this is not checked.
 
 ## Why it matters
 A buffer smaller than the L2 cache is read from there. The figure says nothing about memory, and a

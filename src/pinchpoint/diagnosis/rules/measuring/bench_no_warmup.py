@@ -2,7 +2,8 @@
 
 ## What it looks for
 Pieces that the program times itself and in which code is compiled or loaded, or which take many
-times as long as the later ones of the same place.
+times as long as the later ones of the same place. Where the first piece is no longer than others,
+its first calls may lie before the recording, and this is not checked.
 
 ## Why it matters
 First calls create contexts, load kernels, compile, tune and grow the memory pool. Counted, they

@@ -2,7 +2,9 @@
 
 ## What it looks for
 A NaN check with a read of its result behind each backward node, on the thread that runs the
-backward pass: what `torch.autograd.set_detect_anomaly(True)` adds.
+backward pass: what `torch.autograd.set_detect_anomaly(True)` adds. Checks of gradients after the
+backward pass are the program's own (`per-param-sync`). Other tools that watch each line or call, a
+debugger or a coverage tool, leave no event in a trace, and are not checked here.
 
 ## Why it matters
 Each node's outputs are scanned and the host waits for the answer; forward operators also record a

@@ -1,8 +1,9 @@
 """A result whose shape depends on data makes the host wait for its size.
 
 ## What it looks for
-Waits of the host inside `nonzero`, `masked_select`, `unique`, `repeat_interleave` and indexing
-with a boolean mask, which calls `nonzero`.
+Waits of the host inside `nonzero`, `masked_select`, `unique`, `repeat_interleave` and indexing with
+a boolean mask, which calls `nonzero`. Indexing with positions waits for nothing and is not meant;
+the operator around the wait decides, not its name in the source.
 
 ## Why it matters
 The host cannot launch what follows before it knows how large the result is, so it waits for

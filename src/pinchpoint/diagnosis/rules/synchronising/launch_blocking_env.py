@@ -2,7 +2,9 @@
 
 ## What it looks for
 Launch calls that last until their kernel has ended, for nearly all kernels, so that no queue ever
-builds. With a run folder also the variable itself, as the program had it.
+builds. With a run folder also the variable itself, as the program had it. Calls that are slow for
+themselves outlast short kernels too, so kernels have to fill a good part of them. Without the
+variable the confidence is medium.
 
 ## Why it matters
 The host can never run ahead: its own work and the device's add up instead of overlapping.

@@ -2,7 +2,9 @@
 
 ## What it looks for
 Reads of device values (`.item()`, an `if` on a tensor) whose number in a step is in proportion to
-the number of parameter tensors, at one place of the program.
+the number of parameter tensors, at one place of the program. Fewer reads are somebody's few values
+(`sync-in-loop`); gradients that are accumulated tell the number of parameters, so nothing is found
+in programs that do not train.
 
 ## Why it matters
 Each read drains the device's queue. Hundreds in a row make the host and the device take turns for

@@ -3,7 +3,8 @@
 ## What it looks for
 Calls that copy a few bytes to the host and wait for them: `.item()`, `float(t)`, `bool(t)`,
 printing a tensor, comparing one in an `if`. The gain is what replay says when the host no longer
-waits there; a read that nobody would miss while the device is busy anyway has none.
+waits there; a read that nobody would miss while the device is busy anyway has none. Results of
+unknown size, large copies and synchronisations that the program asks for are causes of their own.
 
 ## Why it matters
 While the host waits it launches nothing. When the value is there the queue of the device is empty,

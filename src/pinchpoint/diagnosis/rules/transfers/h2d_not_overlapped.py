@@ -3,7 +3,8 @@
 ## What it looks for
 Fast host-to-device copies (from page-locked memory) during which the device computes nothing,
 because they sit on the stream of the kernels. The gain is what replay says with these copies on a
-stream of their own.
+stream of their own. Copies from ordinary memory are `pageable-h2d`, and those that the next kernels
+need at once win nothing.
 
 ## Why it matters
 The copy engine and the compute units can work at the same time. On one stream they never do.

@@ -2,7 +2,9 @@
 
 ## What it looks for
 Dozens of large copies from host to device in each step, whose time is not hidden: weights,
-activations or optimizer state that are kept on the host (CPU offload, weight streaming).
+activations or optimizer state that are kept on the host (CPU offload, weight streaming). A gigabyte
+a step at least: batches come in a handful of tensors. What the copies hold is inferred, so the
+confidence is medium.
 
 ## Why it matters
 The link to the host moves 25 to 60 GB/s, device memory 2 to 8 TB/s. A model that is copied in each

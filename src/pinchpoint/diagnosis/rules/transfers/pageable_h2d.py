@@ -2,7 +2,8 @@
 
 ## What it looks for
 Copies of kind pageable → device that are large, with their rate, against what page-locked memory
-reaches on the same kind of link.
+reaches on the same kind of link. The kind of memory is recorded for each copy; where the rate is
+already that of page-locked memory there is nothing to win.
 
 ## Why it matters
 The driver has to copy such data into a page-locked buffer piece by piece on the CPU, and the call

@@ -1,7 +1,8 @@
 """Many tiny copies from the host to the device.
 
 ## What it looks for
-Dozens of host-to-device copies in a step, each of a few kilobytes at most.
+Dozens of host-to-device copies in a step, each of a few kilobytes at most. Copies on the device,
+and a handful of tensors of a batch, are not meant.
 
 ## Why it matters
 A copy costs the host about as much as a launch, and one from ordinary memory also a
