@@ -29,7 +29,7 @@ from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import DEVICE
-from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
 from pinchpoint.hardware.specs import find_spec
 from pinchpoint.trace import Trace
 
@@ -63,6 +63,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if found is None or ops is None:
         return
     rate = found.bus_bytes_per_s()
+    if not found.bytes.any():
+        raise NotChecked("message sizes are not recorded")
     large = (found.bytes >= LARGE_BYTES) & ~np.isnan(rate)
     if not large.any():
         return
