@@ -3,7 +3,9 @@
 ## What it looks for
 Large collectives whose best bus bandwidth is a small part of what the devices' link gives, alike
 from call to call. One rank alone cannot tell a slow link from a peer that is always late by the
-same time; over all ranks (`pinchpoint ranks DIR`) waiting for the last one is left out.
+same time; over all ranks (`pinchpoint ranks DIR`) waiting for the last one is left out. Calls that
+take now long and now short wait for peers, and small messages never fill a link: neither counts.
+Not checked where message sizes were not recorded.
 
 ## Why it matters
 NCCL falls back to host memory or sockets where peer-to-peer access, InfiniBand or the right

@@ -41,10 +41,10 @@ from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_OF_INPUTS, advice=NO_HINT)
 
-# Of the rows, as many as a step reads at most; a sparse update moves each of its rows some three
-# times as often (sorting and adding up equal ones, gathering and scattering the moments), so near
-# a third nothing would be won.
+# Of the rows, as many as a step reads at most; near a third nothing would be won, see below.
 FEW_ROWS_RATIO = 0.1
+# A sparse update moves each of its rows as many times as often as a dense one: it sorts and adds up
+# equal rows, gathers and scatters the moments.
 SPARSE_PASSES = 3.0
 ROWS_ARGUMENT = 2  # of embedding_dense_backward: how many rows the table has
 
