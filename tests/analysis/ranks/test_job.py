@@ -1,9 +1,12 @@
+from types import SimpleNamespace
+
 import msgspec
 import numpy as np
 import pytest
 
 from pinchpoint.analysis.ranks.accounting import breakdown, scaling
 from pinchpoint.analysis.ranks.job import reduce
+from pinchpoint.analysis.ranks.stragglers import excess, lateness
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import pack, unpack
 from pinchpoint.trace import HostKind
@@ -230,3 +233,26 @@ def test_a_single_rank():
     job = job_of(Job(ranks=1))
     assert job.late.cost_ns == 0
     assert not job.late.stragglers
+
+
+def test_device_work_shows_who_is_late_through_what_recording_does_to_hosts():
+    """Recorded, both take as long: one has its device busy, the other a host that is slowed."""
+    members = np.array([0, 0])
+    own = np.array([[90.0, 92.0, 95.0], [91.0, 91.0, 86.0]]) * MS
+    parts = [SimpleNamespace(id=i, group=g) for i, g in (("gemm", "device"), ("wait", "idle"))]
+    facts = SimpleNamespace(
+        own_ns=own,
+        usable=np.array([True, True]),
+        parts=parts,
+        parts_ns=np.array([[15.0, 75.0], [62.0, 28.0]]) * MS,
+        recording_ns=np.full((2, 3), 60.0) * MS,
+        unrecorded_ns=np.array([[20.0] * 3, [66.0] * 3]) * MS,
+        ranks=[None, None],
+        window_ns=own,
+    )
+    late = np.array([[0.0] * 3, [79.0, 81.0, 75.0]]) * MS
+    over = excess(facts, SimpleNamespace(peer_of=members, late_ns=late[::-1]))
+    assert over.more_work_ns.tolist() == [0, 42 * MS]
+    assert over.mean_ns.tolist() == [0, 42 * MS]
+    (straggler,) = lateness(facts, over).stragglers
+    assert straggler.rank == 1

@@ -76,5 +76,5 @@ def _launched_between(trace: Trace, attention: Rows, firsts: Rows) -> Mask:
     launched = np.append(start, np.iinfo(np.int64).max)[ops.filled("host_op", len(host))]
     last = int(judged_steps(trace).step_of(start[attention[-1:]])[0])
     step = judged_steps(trace).step_of(launched)
-    found: Mask = (launched > begin) & (step == last)
+    found: Mask = (launched >= begin) & (step == last)
     return found

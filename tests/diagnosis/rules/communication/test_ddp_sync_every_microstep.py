@@ -42,3 +42,14 @@ def test_the_step_keeps_one_reduction(predicted):
 )
 def test_other_reductions_are_needed(outcome, trace):
     assert outcome("ddp-sync-every-microstep", trace).answer == "clear"
+
+
+def test_tokens_are_exchanged_in_every_pass(outcome):
+    p = Program()
+    for _ in p.steps(6):
+        for _ in range(2):
+            p.host("DistributedDataParallel.forward", 50, kind=HostKind.ANNOTATION)
+            p.kernel("experts", 1_000)
+            args = {"In msg nelems": 1 << 22, "dtype": "Float", "Group size": 2}
+            p.collective(300, args, collective="alltoall")
+    assert outcome("ddp-sync-every-microstep", p.trace()).answer == "clear"

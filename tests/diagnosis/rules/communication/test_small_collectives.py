@@ -44,3 +44,25 @@ def test_packing_many_tensors_takes_the_host_time_too(predicted):
     many = reducing(calls=600, us=2)
     packing_ns = 600 * 5e3
     assert predicted(many, "small-collectives") > 0.8 * packing_ns
+
+
+def generating(between_us, *, sizes=True):
+    """Each layer of a split model adds up its halves, and the next one computes with them."""
+    p = Program()
+    args = {"In msg nelems": 2_048, "dtype": "Float", "Group size": 2} if sizes else {}
+    for _ in p.steps(6):
+        for _ in range(CALLS):
+            p.collective(20, args)
+            if between_us:
+                p.kernel("layer", between_us)
+        p.sync()
+    return p.trace()
+
+
+def test_what_the_next_layer_needs_cannot_be_merged(outcome):
+    assert outcome("small-collectives", generating(30)).answer == "clear"
+    assert outcome("small-collectives", generating(0)).answer == "found"
+
+
+def test_cannot_judge_without_sizes(outcome):
+    assert outcome("small-collectives", generating(0, sizes=False)).answer == "not checked"

@@ -1,6 +1,7 @@
 import pytest
 
 from builders import TraceBuilder
+from program import Program
 
 US = 1_000
 CAPACITY = 85_017_493_504
@@ -62,3 +63,33 @@ def test_cannot_judge_without_memory(outcome):
 def test_has_nothing_to_say_where_nothing_runs_again(outcome):
     assert outcome("recompute-overhead", training(again=False, memory=False)).answer == "clear"
     assert outcome("recompute-overhead", TraceBuilder().trace()).answer == "not checked"
+
+
+def shaped(rows, *, steps=4):
+    """A layer whose inputs are recorded, done again in backward; memory is not recorded."""
+    p = Program()
+    engine = p.builder.thread("autograd")
+    shapes = [[rows, 1024], [1024, 1024]]
+    given = {"shapes": shapes, "dtypes": ["float"] * 2}
+    for i in p.steps(steps):
+        with p.row("aten::mm", sequence=i, **given):
+            p.kernel("gemm", 300)
+        p.thread = engine
+        with p.row("autograd::engine::evaluate_function: MmBackward0"):
+            with p.row("aten::mm", sequence=i, **given):
+                p.kernel("gemm", 300)
+            with p.row("aten::t"):
+                p.kernel("gradient", 300)
+        p.thread = 0
+        p.sync()
+    return p.trace()
+
+
+def test_shapes_bound_what_keeping_takes(outcome):
+    (finding,) = outcome("recompute-overhead", shaped(1 << 20)).findings
+    read = ((1 << 20) + 1024) * 1024 * 4
+    assert finding.evidence[-1].value == pytest.approx(read / CAPACITY, abs=0.001)
+
+
+def test_is_not_checked_where_the_bound_does_not_fit(outcome):
+    assert outcome("recompute-overhead", shaped(1 << 24)).answer == "not checked"

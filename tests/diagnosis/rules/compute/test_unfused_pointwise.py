@@ -67,3 +67,8 @@ def test_labelled(labelled):
     assert "unfused-pointwise" not in labelled("c38_non_contiguous.fixed")
     assert "unfused-pointwise" not in labelled("c35_no_mixed_precision.slow")
     assert "unfused-pointwise" not in labelled("c39_unfused_attention.slow")
+
+
+def test_a_program_that_is_compiled_has_another_cause(outcome):
+    fused = Work("triton_poi_fused_add_mul_0", 90, "triton_poi_fused_add_mul_0")
+    assert outcome("unfused-pointwise", device_bound([PRODUCT, *CHAIN, fused])).answer == "clear"

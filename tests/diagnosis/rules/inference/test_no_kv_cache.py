@@ -65,3 +65,39 @@ def layers(count, *, first_us):
 def test_what_a_new_shape_costs_is_seen_in_the_layers_that_know_it(predicted):
     # Eight calls of 65 µs are left, and what the cache itself costs.
     assert predicted(layers(8, first_us=40_000), "no-kv-cache") < 0.9e6
+
+
+def generating_in_steps(lengths, keys=None):
+    """Each step generates several tokens: a pass of two layers over each of these lengths."""
+    p = Program()
+    for _ in p.steps(6):
+        for i, length in enumerate(lengths):
+            key = (keys or lengths)[i]
+            tensors = [[1, 8, length, 64], [1, 8, key, 64], [1, 8, key, 64]]
+            for _ in range(2):
+                with p.row(ATTENTION, shapes=tensors):
+                    p.kernel("flash_fwd_kernel", 500)
+        p.sync()
+    return p.trace()
+
+
+def test_passes_of_one_step_over_a_growing_sequence(outcome, predicted):
+    trace = generating_in_steps([768, 769, 770, 771])
+    (finding,) = outcome("no-kv-cache", trace).findings
+    assert [e.value for e in finding.evidence] == [768, 771]
+    prefill, tokens = 1_000_000, 3 * 1_000_000 * 0.05
+    assert predicted(trace, "no-kv-cache") == pytest.approx(prefill + tokens, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        generating_in_steps([768, 769]),
+        generating_in_steps([768, 512, 900]),
+        generating_in_steps([4, 5, 6, 7]),
+        generating_in_steps([768, 1, 1, 1], [768, 769, 770, 771]),
+    ],
+    ids=["two prompts", "prompts of all lengths", "short", "cached"],
+)
+def test_other_passes_of_one_step_are_fine(outcome, trace):
+    assert outcome("no-kv-cache", trace).answer == "clear"

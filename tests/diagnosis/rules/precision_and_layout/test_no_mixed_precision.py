@@ -2,6 +2,7 @@ import pytest
 
 from builders import TraceBuilder
 from device_steps import Work, device_bound
+from pinchpoint.diagnosis.rules.precision_and_layout.no_mixed_precision import CASTS_NS
 
 TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x256x32_execute_segment_k_off_kernel__5x"
 BF16 = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
@@ -29,7 +30,7 @@ NORMS = Work(NORM, 50, "aten::native_layer_norm", [[8192, 4096]], ["float"])
 def test_products_take_what_bf16_takes(outcome):
     trace = device_bound([product(), NORMS])
     (finding,) = outcome("no-mixed-precision", trace).findings
-    _, products, _, _ = finding.changes
+    _, products, _, _, _ = finding.changes
     expected_us = 7 + 2 * 8192 * 4096 * 4096 / (989.4e12 * 0.85) * 1e6
     assert products.factor == pytest.approx(expected_us / 1_000)
     assert finding.cost_ns_per_step == 1_000_000
@@ -54,7 +55,7 @@ def test_what_lies_between_convolutions_moves_half_the_bytes(outcome):
         Work(relu, 100, "aten::relu", [[8192, 4096]], ["float"]),
     ]
     (finding,) = outcome("no-mixed-precision", device_bound(work, steps=1)).findings
-    convolutions, _, _, between = finding.changes
+    convolutions, _, _, between, _ = finding.changes
     assert (convolutions.factor, between.factor) == (0.5, 0.5)
     assert len(between.device_ops) == 1
 
@@ -88,3 +89,16 @@ def test_labelled(labelled):
 @pytest.mark.parametrize("name", PLAIN)
 def test_says_nothing_of_plain_networks_in_tf32(labelled, name):
     assert "no-mixed-precision" not in labelled(f"{name}.fixed")
+
+
+def test_products_that_wait_for_memory_gain_nothing(outcome):
+    """Eight numbers a row: reading and writing takes longer than multiplying in any format."""
+    thin = Work(TF32, 1_000, "aten::mm", [[8_000_000, 8], [8, 32]], ["float", "float"])
+    assert outcome("no-mixed-precision", device_bound([thin, NORMS])).answer == "clear"
+
+
+def test_autocast_casts_on_the_host(outcome):
+    (finding,) = outcome("no-mixed-precision", device_bound([product(), NORMS])).findings
+    added = finding.changes[-1]
+    assert added.ns == CASTS_NS
+    assert len(added.api_calls) == len(finding.changes[1].device_ops)

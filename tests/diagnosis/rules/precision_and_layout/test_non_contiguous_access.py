@@ -1,7 +1,10 @@
+import json
+
 import pytest
 
 from builders import TraceBuilder
 from device_steps import Work, device_bound
+from program import Program
 
 SIDE = 8192
 BYTES = 3 * SIDE * SIDE * 4
@@ -61,3 +64,40 @@ def test_labelled(labelled):
     assert next(iter(slow)) == "non-contiguous-access"
     assert slow["non-contiguous-access"] == pytest.approx(2.135, rel=0.1)
     assert "non-contiguous-access" not in labelled("c38_non_contiguous.fixed")
+
+
+GATHER = (
+    "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<int> >(int)"
+)
+ITEMS, WIDTH, BLOCKS = 2_000_000, 128, 100_000
+LOOKED_UP = BLOCKS * 128 * 4
+
+
+def looking_up(takes_us, strides, name=GATHER):
+    """One lookup a step of rows in a table of 128 numbers a row."""
+    p = Program()
+    for _ in p.steps(6):
+        given = [[ITEMS, WIDTH], []]
+        with p.row("aten::index", shapes=given, dtypes=["float", ""], strides=[strides, []]):
+            p.kernel(name, takes_us, grid=json.dumps([BLOCKS, 1, 1]))
+    return p.trace()
+
+
+def test_rows_of_a_transposed_table_lie_apart(outcome):
+    (finding,) = outcome("non-contiguous-access", looking_up(3_000, [1, ITEMS])).findings
+    dense_us = 2 * LOOKED_UP * 4 / (3350e9 * 0.9) * 1e6
+    by_rows_us = LOOKED_UP / WIDTH * 0.6e-3
+    assert finding.changes[0].factor[0] == pytest.approx(max(dense_us, by_rows_us) / 3_000)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        looking_up(3_000, [WIDTH, 1]),
+        looking_up(300, [1, ITEMS]),
+        looking_up(3_000, [1, ITEMS], "void another_kernel(int)"),
+    ],
+    ids=["dense rows", "fast", "size not known"],
+)
+def test_other_lookups_are_not_meant(outcome, trace):
+    assert outcome("non-contiguous-access", trace).answer == "clear"

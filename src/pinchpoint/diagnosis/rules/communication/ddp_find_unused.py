@@ -2,7 +2,8 @@
 
 ## What it looks for
 The search that `DistributedDataParallel(find_unused_parameters=True)` makes between forward and
-backward, where a recording names it; the flag itself is in no trace.
+backward, where a recording names it; the flag itself is in no trace. A gap between forward and
+backward is no evidence of it, so where the search is not named it is not checked.
 
 ## Why it matters
 The search walks the autograd graph on the host in each step, and gradients wait for its end.

@@ -2,7 +2,8 @@
 
 ## What it looks for
 Dozens of all-gathers in a step, each too small for the link, as a wrapping policy makes that wraps
-every layer by itself.
+every layer by itself. The count and the sizes are both needed: a dozen gathers a pass are usual,
+and large ones fill the link. Not checked where message sizes were not recorded.
 
 ## Why it matters
 Each unit gathers before its forward and again before its backward. Small units are bound by latency
@@ -22,10 +23,11 @@ import numpy as np
 from pinchpoint.analysis.device.collectives import collectives
 from pinchpoint.analysis.host.frames import acts
 from pinchpoint.analysis.replay import ReduceLaunches, ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
-from pinchpoint.diagnosis.rule import About, Rule
+from pinchpoint.diagnosis.rule import About, NotChecked, Rule
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -46,6 +48,8 @@ def check(trace: Trace) -> Iterator[Found]:
     found, ops = collectives(trace), trace.device_ops
     if found is None or ops is None:
         return
+    if per_step(trace, len(found.rows)) >= FEWEST_GATHERS and not found.bytes.any():
+        raise NotChecked("message sizes are not recorded")
     kinds = {i for i, n in enumerate(trace.names) if "gather" in n.lower()}
     gathers = np.isin(ops.filled("collective", -1)[found.rows], list(kinds))
     gathers |= np.isin(ops["name"][found.rows], list(kinds))

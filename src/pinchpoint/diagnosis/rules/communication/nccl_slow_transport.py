@@ -3,7 +3,9 @@
 ## What it looks for
 Large collectives whose best bus bandwidth is a small part of what the devices' link gives, alike
 from call to call. One rank alone cannot tell a slow link from a peer that is always late by the
-same time; over all ranks (`pinchpoint ranks DIR`) waiting for the last one is left out.
+same time; over all ranks (`pinchpoint ranks DIR`) waiting for the last one is left out. Calls that
+take now long and now short wait for peers, and small messages never fill a link: neither counts.
+Not checked where message sizes were not recorded.
 
 ## Why it matters
 NCCL falls back to host memory or sockets where peer-to-peer access, InfiniBand or the right
@@ -29,7 +31,7 @@ from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import DEVICE
-from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
 from pinchpoint.hardware.specs import find_spec
 from pinchpoint.trace import Trace
 
@@ -63,6 +65,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if found is None or ops is None:
         return
     rate = found.bus_bytes_per_s()
+    if not found.bytes.any():
+        raise NotChecked("message sizes are not recorded")
     large = (found.bytes >= LARGE_BYTES) & ~np.isnan(rate)
     if not large.any():
         return

@@ -3,7 +3,8 @@
 ## What it looks for
 Collectives to which rank 0 alone comes late again and again, after host work that the others do
 not have: logging, evaluation, checkpoints. This is answered over all ranks, by `pinchpoint ranks`
-or by `pinchpoint diagnose` with the files of all ranks.
+or by `pinchpoint diagnose` with the files of all ranks. A rank 0 whose device has more work, or
+whose lateness changes from rank to rank, is straggler-rank.
 
 ## Why it matters
 What only rank 0 does costs every rank the same time.

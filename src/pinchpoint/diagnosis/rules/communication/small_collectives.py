@@ -1,7 +1,10 @@
 """Many tiny collectives where a few large ones would do.
 
 ## What it looks for
-Dozens of collectives in a step, each of a few hundred kilobytes at most.
+Dozens of collectives in a step, each of a few hundred kilobytes at most, that could be one: what
+training reduces or gathers, or collectives that follow each other with no kernel between. Where a
+layer computes with what each of them brings (tensor parallelism, generating token by token), they
+cannot be merged, and it says nothing. Not checked where message sizes were not recorded.
 
 ## Why it matters
 A small collective costs tens of microseconds on the host and several on each device, whatever it
@@ -19,15 +22,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.device.collectives import collectives
+from pinchpoint.analysis.device.collectives import Collectives, collectives
 from pinchpoint.analysis.host.frames import acts
 from pinchpoint.analysis.replay import AddHostTime, DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
-from pinchpoint.diagnosis.rule import About, Rule
-from pinchpoint.trace import Trace
+from pinchpoint.diagnosis.rule import About, NotChecked, Rule
+from pinchpoint.trace import DeviceKind, Trace
+from pinchpoint.trace.arrays import Mask
 
 RULE = Rule(needs=("device_ops", "api_calls"), record=CPU_AND_DEVICE, about=About.COMMUNICATION)
 
@@ -35,13 +40,17 @@ FEWEST_CALLS = 32  # a step; the buckets of DDP (25 MB) are 32 only for gradient
 PACK_NS = 5_000  # host time to put one tensor into a flat buffer and take it out: two views, eager
 SMALL_BYTES = 256 * 1024  # at 100 GB/s under 3 µs, less than the latency of a call
 
+_OF_PARAMETERS = ("allreduce", "reduce_scatter", "allgather", "reduce", "broadcast")
+
 
 def check(trace: Trace) -> Iterator[Found]:
     """Steps with many small collectives."""
     found, ops = collectives(trace), trace.device_ops
     if found is None or ops is None:
         return
-    small = found.rows[(found.bytes > 0) & (found.bytes <= SMALL_BYTES)]
+    if per_step(trace, len(found.rows)) >= FEWEST_CALLS and not found.bytes.any():
+        raise NotChecked("message sizes are not recorded")
+    small = found.rows[(found.bytes > 0) & (found.bytes <= SMALL_BYTES) & _mergeable(trace, found)]
     wanted = np.zeros(len(ops), np.bool_)
     wanted[small] = True
     work = device_work(trace, wanted, "device time of small collectives")
@@ -74,3 +83,16 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Reduce one flat buffer, or a few buckets",
         confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
     )
+
+
+def _mergeable(trace: Trace, found: Collectives) -> Mask:
+    """Collectives of training, or with no kernel since the one before or until the next."""
+    ops = trace.device_ops
+    assert ops is not None
+    if workload(trace).trains:
+        return np.isin(found.kind, _OF_PARAMETERS)
+    computing = np.sort(ops["start_ns"][ops["kind"] == DeviceKind.KERNEL])
+    before = np.searchsorted(computing, ops["start_ns"][found.rows])
+    follows = np.append(False, np.diff(before) == 0)
+    result: Mask = follows | np.append(follows[1:], False)
+    return result

@@ -5,7 +5,8 @@ Ranks whose own time of a step (without waiting for anybody) is longer than that
 They come last to collectives and have the shortest ones; the others wait inside theirs and look
 slow. If another rank is late in each step, the steps and what held them up are named. One rank's
 recording shows waiting, not who is waited for: this is answered over all ranks, by
-`pinchpoint ranks` or by `pinchpoint diagnose` with the files of all ranks.
+`pinchpoint ranks` or by `pinchpoint diagnose` with the files of all ranks. Host time that recording
+itself may have added is not held against a rank; device work beyond all that its peers need is.
 
 ## Why it matters
 A synchronous job runs at the pace of its slowest rank.

@@ -2,7 +2,8 @@
 
 ## What it looks for
 Collectives of gloo or MPI on a process that computes on a device: copies to the host before them
-and back after them, and no collective kernels.
+and back after them, and no collective kernels. All three are needed: control messages over gloo
+beside NCCL are usual, and so are gloo collectives of a program without a device.
 
 ## Why it matters
 The data crosses to host memory, is reduced by the CPU over sockets, and crosses back; the device
@@ -53,6 +54,8 @@ def check(trace: Trace) -> Iterator[Found]:
     down = np.isin(ops.filled("to_memory", 0), host_side)
     up = np.isin(ops.filled("from_memory", 0), host_side)
     copies = np.flatnonzero((down | up) & device_ops_in_steps(trace))
+    if not len(copies):
+        return
     moved = per_step(trace, int(ops.filled("bytes", 0)[copies].sum()))
     start, end = host["start_ns"][spans.rows], host.end_ns[spans.rows]
     calls = trace.api_calls

@@ -32,6 +32,7 @@ from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_cal
 from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.compute._scattered_adds import (
@@ -54,7 +55,9 @@ QUEUED_RATIO = 3.0
 def check(trace: Trace) -> Iterator[Found]:
     """Kernels that add by atomics, far slower than their additions."""
     host = trace.host_ops
-    if host is None or not host.known("shapes").any():
+    if host is None or not named(trace, lambda name: name in BY_ATOMICS).any():
+        return
+    if not host.known("shapes").any():
         raise NotChecked("the recording has no shapes of inputs")
     well = attainable(trace)
     if well is None:

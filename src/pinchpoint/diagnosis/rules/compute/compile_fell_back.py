@@ -68,11 +68,11 @@ def check(trace: Trace) -> Iterator[Found]:
     host, ops = trace.host_ops, trace.device_ops
     if host is None or ops is None:
         return
-    if not rows_named(trace, host, lambda n: bool(_MODULE.match(n))).any():
-        raise NotChecked("the recording has no modules")
     fused = rows_named(trace, ops, lambda n: n.startswith(_FUSED)) & device_ops_in_steps(trace)
     if not fused.any():
         return
+    if not rows_named(trace, host, lambda n: bool(_MODULE.match(n))).any():
+        raise NotChecked("the recording has no modules")
     found = [t for name in _classes(trace, fused) if (t := _twins(trace, name, fused))]
     if not found:
         return

@@ -2,7 +2,10 @@
 
 ## What it looks for
 Convolution operators that synchronise, time events and buy workspace inside, step after step, as
-the search of `torch.backends.cudnn.benchmark=True` does for each new shape.
+the search of `torch.backends.cudnn.benchmark=True` does for each new shape. The waits inside
+convolutions are the evidence: without a search a convolution never waits, however new its shape.
+Memory that other operators free as well is driver-allocations. Not checked without operators and
+runtime calls.
 
 ## Why it matters
 A search runs every candidate and waits for it. It pays when shapes stay; with new sizes in each

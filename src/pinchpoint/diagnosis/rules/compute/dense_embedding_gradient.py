@@ -33,6 +33,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -41,10 +42,10 @@ from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_OF_INPUTS, advice=NO_HINT)
 
-# Of the rows, as many as a step reads at most; a sparse update moves each of its rows some three
-# times as often (sorting and adding up equal ones, gathering and scattering the moments), so near
-# a third nothing would be won.
+# Of the rows, as many as a step reads at most; near a third nothing would be won, see below.
 FEW_ROWS_RATIO = 0.1
+# A sparse update moves each of its rows as many times as often as a dense one: it sorts and adds up
+# equal rows, gathers and scatters the moments.
 SPARSE_PASSES = 3.0
 ROWS_ARGUMENT = 2  # of embedding_dense_backward: how many rows the table has
 
@@ -53,6 +54,7 @@ ROWS_ARGUMENT = 2  # of embedding_dense_backward: how many rows the table has
 SPARSE_UPDATE_NS = 1_000_000
 
 
+_BACKWARD = "aten::embedding_dense_backward"
 _ZEROS = ("aten::fill_", "aten::zero_")
 _PASSES = (Category.ELEMENTWISE, Category.OPTIMIZER, Category.REDUCTION, Category.DATA_MOVEMENT)
 
@@ -72,7 +74,9 @@ class _Table:
 def check(trace: Trace) -> Iterator[Found]:
     """Passes over whole tables for few rows."""
     host = trace.host_ops
-    if host is None or not host.known("shapes").any():
+    if host is None or not named(trace, lambda name: name == _BACKWARD).any():
+        return
+    if not host.known("shapes").any():
         raise NotChecked("the recording has no shapes of inputs")
     for table in _sparsely_read(trace):
         yield from _found(trace, table)
@@ -129,7 +133,7 @@ def _sparsely_read(trace: Trace) -> list[_Table]:
     calls, inside = launched_calls(trace), device_ops_in_steps(trace)
     used = set(calls.which[inside].tolist())
     here = [c.call for i, c in enumerate(calls.calls) if i in used]
-    backward = [c for c in here if c.name == "aten::embedding_dense_backward"]
+    backward = [c for c in here if c.name == _BACKWARD]
     sizes = {_rows_of(c) for c in backward}
     if backward and None in sizes:
         raise NotChecked("the recording does not say how many rows the tables have")

@@ -52,7 +52,9 @@ SPLIT_RUNS_RATIO = 1 / 20
 def check(trace: Trace) -> Iterator[Found]:
     """Kernels that walk through runs of equal indices."""
     host, ops = trace.host_ops, trace.device_ops
-    if host is None or ops is None or not host.known("shapes").any():
+    if host is None or ops is None or not named(trace, lambda name: name in SORTED).any():
+        return
+    if not host.known("shapes").any():
         raise NotChecked("the recording has no shapes of inputs")
     well = attainable(trace)
     if well is None:

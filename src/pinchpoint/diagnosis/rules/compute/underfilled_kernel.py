@@ -3,7 +3,8 @@
 ## What it looks for
 Kernels that run for long, launched with so few blocks that most multiprocessors have none. Grid and
 block are in the recording; no counters are needed. Collectives are left out: they are meant to use
-few blocks.
+few blocks. Short kernels with few blocks are a matter of launches, and slow ones with many blocks
+of something else. Not checked without grids, or where the device's size is not known.
 
 ## Why it matters
 A block runs on one multiprocessor. With one block, all the others of the device have nothing to do

@@ -3,7 +3,9 @@
 ## What it looks for
 A softmax over a tensor with one number for each pair of query and key, between the batched products
 that make and consume it, and everything else that touches tensors of that size: scaling, masks,
-dropout, copies, and their backward passes.
+dropout, copies, and their backward passes. The stored scores are the evidence: a bias or a mask of
+that shape that goes into a fused kernel is none, nor is the backward pass of such a bias
+(index-backward-duplicates), nor a softmax over classes. Not checked without shapes.
 
 ## Why it matters
 The scores grow with the square of the sequence length, and each of these passes reads and writes

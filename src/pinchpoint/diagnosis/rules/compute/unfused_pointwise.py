@@ -4,8 +4,9 @@
 Runs of three and more elementwise kernels on tensors of one size, of more than one operator, each
 large enough to be bound by the memory's bandwidth and running near it, with nothing else between
 them. Runs with casts there and back belong to dtype-thrash, those of an optimizer to
-unfused-optimizer, slow ones to non-contiguous-access; a loop over one operator measures it. Not
-checked without shapes.
+unfused-optimizer, slow ones to non-contiguous-access; a loop over one operator measures it. Where
+fused kernels of a compiler run in the same steps, the program is compiled already, and what is left
+over is compile-fell-back or graph-breaks. Not checked without shapes.
 
 ## Why it matters
 Each kernel reads its inputs from memory and writes its result there, only for the next one to read
@@ -26,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import PointwiseChains, pointwise_chains
 from pinchpoint.diagnosis.attainable import Attainable, attainable
 from pinchpoint.diagnosis.device_work import device_time_per_step, device_work
@@ -34,6 +36,7 @@ from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.names import rows_named
 
 RULE = Rule(
     needs=("device_ops", "host_ops"),
@@ -55,6 +58,8 @@ def check(trace: Trace) -> Iterator[Found]:
     ops, host = trace.device_ops, trace.host_ops
     if ops is None or host is None or not host.known("shapes").any():
         raise NotChecked("the recording has no shapes and types of inputs")
+    if (rows_named(trace, ops, _by_compiler) & device_ops_in_steps(trace)).any():
+        return
     chains = pointwise_chains(trace)
     chosen = _worth_fusing(trace, chains)
     wanted = np.zeros(len(ops), np.bool_)
@@ -78,6 +83,10 @@ def check(trace: Trace) -> Iterator[Found]:
         hint="model = torch.compile(model)",
         confirm='pinchpoint bench ab -- "python train.py" "python train_compiled.py"',
     )
+
+
+def _by_compiler(name: str) -> bool:
+    return name.startswith(("triton_poi", "triton_red", "triton_per"))
 
 
 def _worth_fusing(trace: Trace, chains: PointwiseChains) -> NDArray[np.bool_]:

@@ -2,7 +2,9 @@
 
 ## What it looks for
 A request that failed, retries, or a device that is nearly full, while activations kept for the
-backward pass are the largest part of what is live.
+backward pass are the largest part of what is live, each told by the stack that allocated it and by
+its life. Where blocks of unknown use are the largest part (they were there before the recording,
+or have no stack), it is not checked. Memory that is full in pieces is memory-fragmentation.
 
 ## Why it matters
 Activations grow with batch, sequence length and depth: they decide the largest batch that fits.
@@ -25,7 +27,7 @@ from pinchpoint.analysis.memory.shortage import describe, place, pressure, size
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
-from pinchpoint.diagnosis.rules.memory._histories import judged
+from pinchpoint.diagnosis.rules.memory._histories import judged, owners_known
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -47,6 +49,8 @@ def check(trace: Trace) -> Iterator[Found]:
         event = failure.event if failure else history.peak_event
         largest = largest_category(history, event)
         fragmented = failure is not None and failure.fragmented
+        if signs.short and not fragmented:
+            owners_known(history, event)
         if not signs.short or fragmented or largest != MemoryCategory.ACTIVATION:
             continue
         held = history.bytes_of(event)

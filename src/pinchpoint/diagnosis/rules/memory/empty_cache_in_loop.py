@@ -3,7 +3,8 @@
 ## What it looks for
 Driver calls that free device memory outside of any allocation, step after step, with driver
 allocations that follow: what `torch.cuda.empty_cache()` in the loop does. Frees that happen inside
-an operator are another cause (driver-allocations).
+an operator are another cause (driver-allocations), and one free without a new allocation after it
+cost a step nothing.
 
 ## Why it matters
 The driver's allocation calls cost tens to hundreds of microseconds each, and freeing synchronises

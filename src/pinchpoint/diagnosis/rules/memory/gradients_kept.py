@@ -2,7 +2,8 @@
 
 ## What it looks for
 Gradients that were there before the optimizer's step and are still there in the forward pass after
-it, where the peak is.
+it, where the peak is. Blocks are gradients by the stack that allocated them, or by their size
+and life; a peak elsewhere in the step is not lowered by setting them to None, and is no finding.
 
 ## Why it matters
 They are zeroed and written again; until then their memory could hold activations.

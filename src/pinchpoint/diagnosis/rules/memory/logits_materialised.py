@@ -3,6 +3,7 @@
 ## What it looks for
 Blocks as large as the largest one that a loss function allocates: logits, their log-softmax, their
 gradient. Together they are more than half of the peak, or the largest part where memory is short.
+A stack through a loss function is the evidence; large blocks without one are no logits.
 
 ## Why it matters
 Tokens times vocabulary times four bytes, three or four times over, can be more than the model.

@@ -2,7 +2,9 @@
 
 ## What it looks for
 Blocks that the same line allocates in every step, outside of forward and backward passes, and that
-are still there when the next step has ended.
+are still there when the next step has ended. Caches that fill up and stop, and blocks that replace
+older ones, do not grow; what passes leave behind is graph-retained or eval-outputs-kept. Not
+checked over fewer steps than growth needs to show.
 
 ## Why it matters
 Memory grows by the same amount each step until a request fails.

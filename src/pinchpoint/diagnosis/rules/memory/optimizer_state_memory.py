@@ -2,7 +2,9 @@
 
 ## What it looks for
 State of the optimizer that is more than half of the peak, or the largest part of it where memory is
-short.
+short: blocks whose stack, or size and life, is that of an optimizer's step. Parameters and state
+that were there before the recording look alike; where such blocks of unknown use are the largest
+part and memory is short, it is not checked.
 
 ## Why it matters
 Adam keeps two full-size copies of the parameters, usually in 32 bits, from the first step on.
@@ -24,7 +26,7 @@ from pinchpoint.analysis.memory.what_if import what_ifs
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import About, Rule
-from pinchpoint.diagnosis.rules.memory._histories import judged
+from pinchpoint.diagnosis.rules.memory._histories import judged, owners_known
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -43,6 +45,8 @@ def check(trace: Trace) -> Iterator[Found]:
         signs = pressure(trace, history)
         fragmented = signs.failure is not None and signs.failure.fragmented
         event = signs.failure.event if signs.failure else history.peak_event
+        if signs.short and not fragmented:
+            owners_known(history, event)
         held = history.bytes_of(event)
         live, state = sum(held.values()), held[MemoryCategory.OPTIMIZER_STATE]
         largest = largest_category(history, event) == MemoryCategory.OPTIMIZER_STATE

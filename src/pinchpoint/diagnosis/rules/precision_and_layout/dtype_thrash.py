@@ -3,7 +3,8 @@
 ## What it looks for
 Runs of large elementwise kernels in which a cast to a wider type is followed by one back, with
 nothing but elementwise work between. Casts for a product, a normalisation, a softmax or a loss,
-as autocast makes them, are none.
+as autocast makes them, are none; nor are casts one way only, and those that are small against the
+step. Not checked without shapes and types.
 
 ## Why it matters
 Each cast reads and writes the whole tensor, and what lies between moves twice the bytes. Such work

@@ -2,7 +2,8 @@
 
 ## What it looks for
 Kernels that compute on 64-bit floating-point numbers, by their names and the types of their
-operators' inputs, and copies of such data to the device.
+operators' inputs, and copies of such data to the device. A kernel's own name decides; inputs only
+where it says nothing of types. A double that is a scalar argument is no such work.
 
 ## Why it matters
 A product in double precision takes several times as long as one of float32 on the tensor cores,

@@ -2,7 +2,9 @@
 
 ## What it looks for
 Kernels that turn (batch, channel, height, width) into channels-last order and back, launched by
-convolutions, and batch normalisation in the slower order beside them.
+convolutions, and batch normalisation in the slower order beside them. The conversions are the
+evidence: an order of dimensions by itself is no finding, since many convolutions are as fast in
+either. Copies that the program makes to change a layout are non-contiguous-access.
 
 ## Why it matters
 The tensor cores want channels last. Given the other order, the library converts each operand

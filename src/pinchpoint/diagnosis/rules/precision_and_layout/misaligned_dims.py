@@ -3,7 +3,9 @@
 ## What it looks for
 Products on the tensor cores by kernels that are built for loads of one or two elements (`align1`,
 `align2` in their names), and the sizes that forced the library to take them. Wide loads need 16
-bytes: sizes that are multiples of 8 in 16-bit types, of 4 in TF32.
+bytes: sizes that are multiples of 8 in 16-bit types, of 4 in TF32. The kernel is the evidence: odd
+sizes alone are none, as they cost nothing where the library does not take such a kernel. Where
+shapes were recorded they name the sizes; a view that begins off the grid forces the same kernel.
 
 ## Why it matters
 Such kernels leave the tensor cores waiting for their operands: a product with a dimension of 4095

@@ -63,7 +63,7 @@ RULE = Rule(
 
 MOSTLY_RATIO = 0.5  # of the matrix work in 32-bit formats on matrix units, else it is not the rule
 HALF_THE_TIME = 0.5  # twice the peak for a convolution, half the bytes for what follows it
-HALF_THE_BYTES = 0.5  # 16-bit formats against 32-bit ones
+HALF_THE_BYTES = 0.5  # 16 bits in place of 32
 USUAL_ATTENTION_RATIO = 0.12  # 28 TFLOP/s in float32, 260 in bf16 on an H100
 
 # Host time of autocast for each product: of a linear layer it casts input, weight and bias forward

@@ -2,7 +2,9 @@
 
 ## What it looks for
 Matrix products and convolutions in float32 whose kernels are of the SIMT kind (plain fused
-multiply-adds), on a device that has tensor cores.
+multiply-adds), on a device that has tensor cores. The kernel's kind is the evidence; products too
+short to be bound by arithmetic do not count, and nothing gets faster than its operands can be
+moved. Not checked on a device without TF32.
 
 ## Why it matters
 The same product in TF32 keeps float32's range and storage, and runs several times faster on the
