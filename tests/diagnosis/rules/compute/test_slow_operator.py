@@ -125,3 +125,13 @@ def test_where_no_other_way_is_known_it_has_to_be_much(outcome):
 def test_without_shapes_nothing_is_known(outcome):
     trace = step_of(("aten::index_add_", {}, "indexFuncLargeIndex", 10, 1), HEALTHY)
     assert outcome("slow-operator", trace).answer == "clear"
+
+
+def test_a_kernel_that_is_known_to_be_slow_needs_no_limit(outcome):
+    (finding,) = outcome(
+        "slow-operator", step_of(("aten::miopen_convolution", {}, "naive_conv_fwd", 5, 1), HEALTHY)
+    ).findings
+    assert "mostly in naive_conv_fwd: the library fell back" in finding.summary
+    assert (finding.changes, finding.cost_ns_per_step) == ((), 5_000_000)
+    small = ("aten::miopen_convolution", {}, "naive_conv_fwd", 0.5, 1)
+    assert not outcome("slow-operator", step_of(small, HEALTHY)).findings
