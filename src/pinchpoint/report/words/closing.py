@@ -57,10 +57,10 @@ def _far_from_its_limit(report: Report) -> str | None:
     far = report.far_from_limit
     if far is None or far.limit_ns is None:
         return None
+    why = f" It is slow because {far.known}." if far.known else ""
     return (
         f"{far.name} takes {duration(far.device_ns)} a step where {duration(far.limit_ns)} would"
-        f" do: at its limit the step would be {duration(far.step_at_limit_ns)}. No better way to"
-        " the same result is known here."
+        f" do: at its limit the step would be {duration(far.step_at_limit_ns)}.{why}"
     )
 
 
