@@ -7,10 +7,11 @@ import pytest
 
 from pinchpoint.errors import UsageError
 from pinchpoint.report.assemble.findings import chosen
+from pinchpoint.report.documents.causal import PieceInfo
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.run_folder.documents import RunDocument
 from pinchpoint.serve import live
-from report_sample import full_report, healthy_report, part
+from report_sample import MS, full_report, healthy_report, part
 
 HEALTHY = "Nothing worth fixing here: no cause is worth 3 % of the step."
 
@@ -74,3 +75,31 @@ def test_the_live_view_reads_no_pipe(tmp_path):
     names, rows = live._tail(pipe)
     assert (names, list(rows)) == ([], [])
     assert live._document(pipe, RunDocument) == RunDocument()
+
+
+def operator(name, device_ms, **more):
+    """A piece of a step of 100 ms."""
+    values = {
+        "by": "operator", "place": None, "calls": 1.0, "occupied_ns": device_ms * MS, "host_ns": 0,
+        "hidden_ns": 0, "limit_ns": None, "needed_bytes": None, "step_if_free_ns": 0,
+        "step_at_limit_ns": 100 * MS, "step_without_host_ns": 100 * MS,
+    }  # fmt: skip
+    return PieceInfo(name=name, device_ns=device_ms * MS, **values | more)
+
+
+def test_an_operator_far_from_its_limit_is_not_called_healthy():
+    far = operator("aten::sort", 60, limit_ns=10 * MS, step_at_limit_ns=50 * MS, known="it sorts")
+    report = with_parts(part("gemm", "gemm", "device", 100), far_from_limit=far)
+    assert closing_sentence(report) == (
+        "No cause that was checked is worth 3 % of the step, yet aten::sort takes 60.0 ms a step"
+        " where 10.0 ms would do: at its limit the step would be 50.0 ms. It is slow because it"
+        " sorts."
+    )
+
+
+def test_an_operator_without_a_limit_leaves_the_answer_open():
+    open_ = operator("aten::_cudnn_rnn", 65)
+    report = with_parts(part("gemm", "gemm", "device", 100), without_limit=open_)
+    assert closing_sentence(report) == (
+        f"{HEALTHY} How fast aten::_cudnn_rnn, 65 % of the step, could be is not known."
+    )

@@ -5,7 +5,9 @@ and in the time of each device operation. Every clock is a row with one element 
 a hundred variants take little longer than one.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,61 +38,101 @@ def simulate_many(graph: Graph, variants: Variants) -> Ints:
 
 
 class _Run:
-    """Clocks of lanes and streams that one pass hands to the next."""
+    """Clocks of lanes and streams that one pass hands to the next.
+
+    Rows of numbers are kept in lists: taking one out of an array costs as much as adding two.
+    """
 
     def __init__(self, graph: Graph, variants: Variants) -> None:
-        self.graph, self.variants = graph, variants
-        self.width = variants.gap_ns.shape[1]
-        self.bubble = np.where(variants.dropped, 0, graph.op_bubble_ns[:, None])
+        self.graph, width = graph, variants.gap_ns.shape[1]
         origin = int(graph.start_ns[0]) if len(graph.start_ns) else 0
         self.lanes = []
         for lane in range(len(graph.lane_threads)):
             at = np.flatnonzero(graph.lane == lane)
             begun = int(graph.previous_end_ns[at[0]]) if len(at) else origin
-            self.lanes.append(np.full(self.width, begun, np.int64))
+            self.lanes.append(np.full(width, begun, np.int64))
         streams = int(graph.op_stream.max()) + 1 if len(graph.op_stream) else 0
-        self.streams = [np.zeros(self.width, np.int64) for _ in range(streams)]
+        self.streams = [np.zeros(width, np.int64) for _ in range(streams)]
         for stream, free in enumerate(graph.stream_free_ns.tolist()[:streams]):
             self.streams[stream] += free
-        self.before = np.zeros(self.width, np.int64)
-        self.completions = np.zeros((graph.steps, self.width), np.int64)
+        self.before = np.zeros(width, np.int64)
+        self.completions = np.zeros((graph.steps, width), np.int64)
+        self.nodes = list(_nodes(graph, variants))
+        self.ops = list(_ops(graph, variants))
 
     def one_pass(self, number: int) -> None:
         """Replay the window once for all variants."""
-        graph, of = self.graph, self.variants
-        shift = number * graph.window_ns
-        ends: dict[int, Ints] = {}
-        done = np.zeros((graph.steps, self.width), np.int64)
-        marks = graph.api_rows == NO_DEPENDENCY
-        waits_for, ready = graph.waits_for.tolist(), graph.ready_ns.tolist()
-        first, step = graph.first_op.tolist(), graph.node_step.tolist()
-        for node, lane in enumerate(graph.lane.tolist()):
-            begin = self.lanes[lane] + of.gap_ns[node]
-            if ready[node]:
-                begin = np.maximum(begin, ready[node] + shift + int(graph.after_batch_ns[node]))
-            if marks[node]:
-                np.maximum(done[step[node]], begin, out=done[step[node]])
-            for op in range(first[node], first[node + 1]):
-                ends[op] = self._run_op(op, begin, ends)
-                np.maximum(done[step[node]], ends[op], out=done[step[node]])
-            end = begin + of.own_ns[node]
-            if waits_for[node] in ends:
-                until = ends[waits_for[node]] + int(graph.tail_ns[node])
-                end = np.maximum(end, np.where(of.free[node], 0, until))
-            self.lanes[lane] = np.maximum(self.lanes[lane], end)
+        lanes, ops = self.lanes, self.ops
+        shift = number * self.graph.window_ns
+        ends: list[Ints | None] = [None] * len(ops)
+        done = np.zeros_like(self.completions)
+        for lane, gap, own, waits, tail, free, ready, low, high, step, mark in self.nodes:
+            begin = lanes[lane] + gap
+            if ready:
+                np.maximum(begin, ready + shift, out=begin)
+            if mark:
+                np.maximum(done[step], begin, out=done[step])
+            for op in range(low, high):
+                ended = ends[op] = self._run_op(op, begin, ends)
+                np.maximum(done[step], ended, out=done[step])
+            end = begin + own
+            until = ends[waits] if waits >= 0 else None
+            if until is not None:
+                until = until + tail
+                np.maximum(end, until if free is None else np.where(free, 0, until), out=end)
+            np.maximum(lanes[lane], end, out=lanes[lane])
         if number:
             self.before = self.completions[-1]
         self.completions = np.maximum.accumulate(np.maximum(done, self.before), axis=0)
 
-    def _run_op(self, op: int, begin: Ints, ends: dict[int, Ints]) -> Ints:
-        graph, of = self.graph, self.variants
-        stream, after = int(graph.op_stream[op]), int(graph.op_after[op])
-        start = np.maximum(
-            begin + int(graph.op_latency_ns[op]), self.streams[stream] + self.bubble[op]
+    def _run_op(self, op: int, begin: Ints, ends: list[Ints | None]) -> Ints:
+        stream, latency, bubble, after, after_ns, duration, dropped = self.ops[op]
+        start: Ints = np.maximum(begin + latency, self.streams[stream] + bubble)
+        held = ends[after] if after >= 0 else None
+        if held is not None:
+            held = held + after_ns
+            np.maximum(start, held if dropped is None else np.where(dropped, 0, held), out=start)
+        start += duration
+        self.streams[stream] = start
+        return start
+
+
+def _nodes(graph: Graph, variants: Variants) -> Iterator[tuple[Any, ...]]:
+    """What a pass needs of each node; of the batch that it waits for the earliest start."""
+    ready = np.where(graph.ready_ns > 0, graph.ready_ns + graph.after_batch_ns, 0)
+    some = [bool(row.any()) for row in variants.free]
+    return zip(
+        graph.lane.tolist(),
+        variants.gap_ns,
+        variants.own_ns,
+        graph.waits_for.tolist(),
+        graph.tail_ns.tolist(),
+        (row if any_ else None for row, any_ in zip(variants.free, some, strict=True)),
+        ready.tolist(),
+        graph.first_op.tolist(),
+        graph.first_op[1:].tolist(),
+        graph.node_step.tolist(),
+        (graph.api_rows == NO_DEPENDENCY).tolist(),
+        strict=False,
+    )
+
+
+def _ops(graph: Graph, variants: Variants) -> Iterator[tuple[Any, ...]]:
+    """What a pass needs of each operation; a dropped one leaves no bubble."""
+    some = [bool(row.any()) for row in variants.dropped]
+    bubbles = (
+        np.where(row, 0, bubble) if any_ else bubble
+        for row, any_, bubble in zip(
+            variants.dropped, some, graph.op_bubble_ns.tolist(), strict=True
         )
-        if after in ends:
-            held = ends[after] + int(graph.op_after_ns[op])
-            start = np.maximum(start, np.where(of.dropped[op], 0, held))
-        end: Ints = start + of.duration_ns[op]
-        self.streams[stream] = end
-        return end
+    )
+    return zip(
+        graph.op_stream.tolist(),
+        graph.op_latency_ns.tolist(),
+        bubbles,
+        graph.op_after.tolist(),
+        graph.op_after_ns.tolist(),
+        variants.duration_ns,
+        (row if any_ else None for row, any_ in zip(variants.dropped, some, strict=True)),
+        strict=True,
+    )

@@ -30,7 +30,7 @@ from pinchpoint.analysis.replay.streams import stream_ids
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
-from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 MOST_PIECES = 40  # of one cut, largest first: beyond them nothing is worth a look
@@ -55,6 +55,7 @@ class Piece:
     step_without_host_ns: int
     base_ns: int
     launches_per_call: float | None = None  # device operations of one operator call
+    in_kernels: bool = False  # most of its device time, not in copies and collectives
 
     @property
     def occupied_ns(self) -> int:
@@ -243,7 +244,7 @@ class _Replay:
         ops, limits = self.trace.device_ops, needed_limits(self.trace)
         assert ops is not None
         took, needs = ops["duration_ns"][one.rows], limits.limit_ns[one.rows]
-        known = ~np.isnan(needs)
+        known, kernel = ~np.isnan(needs), ops["kind"][one.rows] == DeviceKind.KERNEL
         # Where the limit of a tenth is not known, that tenth counts as it is.
         told = took[known].sum() >= KNOWN_RATIO * took.sum() if len(took) else False
         size = limits.bytes[one.rows][known].sum()
@@ -260,6 +261,7 @@ class _Replay:
             step_at_limit_ns=limit,
             step_without_host_ns=host,
             base_ns=self.base_ns,
+            in_kernels=bool(2 * took[kernel].sum() > took.sum()),
             launches_per_call=len(operators) / len(np.unique(operators))
             if len(operators)
             else None,

@@ -48,6 +48,9 @@ Mask = NDArray[np.bool_]
 # Host work differs between runs of one program: ranges allow for as much, and so must their floor.
 SURE_HOST_RATIO = 1 - AFTER_A_FIX.host
 
+# Limits of operators are right within a factor of two: caches, rows that meet, a full device.
+LIMIT_DOUBT_RATIO = 0.5
+
 
 def floored(trace: Trace, before: Graph, after: Graph, changes: Sequence[Change]) -> Graph:
     """``after``, made from ``before`` by ``changes``, with at least what these leave of it."""
@@ -76,7 +79,7 @@ def left_on_device_ns(trace: Trace, changes: Sequence[Change], took_ns: Floats) 
                 limit = np.maximum(flops * computing[rows], size * moving[rows])
                 left[rows] = np.minimum(left[rows], limit)
             case LimitDeviceOps(device_ops=rows, limit_ns=needs):
-                left[rows] = np.minimum(left[rows], needs)
+                left[rows] = np.minimum(left[rows], LIMIT_DOUBT_RATIO * needs)
             case DropDeviceOps(device_ops=rows):
                 left[rows] = np.where(gone[rows], 0.0, left[rows])
             case MergeDeviceOps(device_ops=rows, group=group):

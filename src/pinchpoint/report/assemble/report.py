@@ -21,7 +21,7 @@ from pinchpoint.importers.health import FACTS
 from pinchpoint.importers.rank_files import command_for_all_ranks
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.mean import mean_fields
-from pinchpoint.report.documents.causal import furthest
+from pinchpoint.report.documents.causal import furthest, without_limit
 from pinchpoint.report.documents.report import (
     DeviceInfo,
     Health,
@@ -59,6 +59,7 @@ def diagnose(trace: Trace) -> Report:
         verdict=verdict(trace),
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
         far_from_limit=furthest(trace),
+        without_limit=without_limit(trace),
         **said,
     )
 

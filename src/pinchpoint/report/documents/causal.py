@@ -134,6 +134,22 @@ def furthest(trace: Trace) -> PieceInfo | None:
     return None if most is None else _info(trace, most)
 
 
+DOMINATES_RATIO = 0.25  # of the step: so much without a known limit leaves the answer open
+
+
+def without_limit(trace: Trace) -> PieceInfo | None:
+    """The operator with most device time whose limit is not known; None where none has much."""
+    open_ = [
+        piece
+        for piece in operators_and_lines(trace).of(Cut.OPERATOR)
+        if piece.limit_ns is None
+        and piece.in_kernels
+        and piece.device_ns >= DOMINATES_RATIO * piece.base_ns
+    ]
+    most = max(open_, key=lambda piece: piece.device_ns, default=None)
+    return None if most is None else _info(trace, most)
+
+
 def shown_pieces(trace: Trace) -> tuple[PieceInfo, ...]:
     """Operators and lines, for the table of a report."""
     return tuple(_info(trace, piece) for piece in operators_and_lines(trace).pieces)

@@ -180,6 +180,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     roofline: RooflineDocument | None = None  # null: no work that could be placed on it
     next_command: str | None = None  # what to do next
     far_from_limit: PieceInfo | None = None  # operator far from its limit; null: none is
+    without_limit: PieceInfo | None = None  # operator with much time and no known limit
 
     def _repr_html_(self) -> str:
         """For notebooks."""

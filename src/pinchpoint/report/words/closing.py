@@ -40,7 +40,16 @@ def closing_sentence(report: Report) -> str | None:
         return f"No cause that was checked{where} is {worth}, yet {far}"
     if where:
         return f"Nothing{where} is {worth}."
-    return f"Nothing worth fixing here: no cause is {worth}."
+    return f"Nothing worth fixing here: no cause is {worth}.{_not_judged(report)}"
+
+
+def _not_judged(report: Report) -> str:
+    """The doubt where an operator that dominates has no known limit."""
+    piece, step_ns = report.without_limit, sum(_part_ns(part) for part in report.breakdown)
+    if piece is None or not step_ns:
+        return ""
+    share = f"{min(100 * piece.device_ns / step_ns, 100):.0f} %"
+    return f" How fast {piece.name}, {share} of the step, could be is not known."
 
 
 def _far_from_its_limit(report: Report) -> str | None:
@@ -48,10 +57,10 @@ def _far_from_its_limit(report: Report) -> str | None:
     far = report.far_from_limit
     if far is None or far.limit_ns is None:
         return None
+    why = f" It is slow because {far.known}." if far.known else ""
     return (
         f"{far.name} takes {duration(far.device_ns)} a step where {duration(far.limit_ns)} would"
-        f" do: at its limit the step would be {duration(far.step_at_limit_ns)}. No better way to"
-        " the same result is known here."
+        f" do: at its limit the step would be {duration(far.step_at_limit_ns)}.{why}"
     )
 
 

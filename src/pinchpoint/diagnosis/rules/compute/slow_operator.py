@@ -4,8 +4,9 @@
 Operators whose kernels take three times their limit or more: the bytes that they really need to
 move at the attainable bandwidth, their FLOPs at the attainable rate, and the start of a kernel. Of
 a table, that is the rows that are touched. Named is what would make the step at least 15 % shorter
-at its limit; 5 % where the table of operators knows another way to the same result. It yields to
-every other finding that explains the same time.
+at its limit; 5 % where the table of operators knows another way to the same result. Where no limit
+is known, an operator is named if a kernel that another way avoids takes a quarter of the step. It
+yields to every other finding that explains the same time.
 
 ## Why it matters
 The device is busy, so that the step looks as if nothing could be won, while an operator waits for
@@ -46,6 +47,7 @@ FAR_RATIO = 3.0
 FAR_WHERE_AVOIDABLE_RATIO = 2.0  # where another way is known to come near the limit
 LEAST_GAIN_RATIO = 0.15  # where no other way is known, only much is worth the search for one
 LEAST_GAIN_WHERE_AVOIDABLE_RATIO = 0.05  # of the step: twice what a limit may be wrong by
+DOMINATES_RATIO = 0.25  # of the step: so much is worth a look even where no limit is known
 MOST_TOLD = 3  # the engine drops those that other findings explain
 
 
@@ -58,10 +60,12 @@ def check(trace: Trace) -> Iterator[Found]:
     for piece in sorted(found.of(Cut.OPERATOR), key=lambda piece: piece.step_at_limit_ns):
         mine = _rows(trace, piece)
         entry = known(piece.name, _longest_kernel(trace, mine)) if mine.any() else None
-        if not mine.any() or not _is_far(piece, entry):
-            continue
-        told += 1
-        yield _finding(trace, piece, mine, entry)
+        if mine.any() and _is_far(piece, entry):
+            told += 1
+            yield _finding(trace, piece, mine, entry)
+        elif entry is not None and _is_known_to_be_slow(piece, entry):
+            told += 1
+            yield _without_limit(trace, piece, mine, entry)
         if told == MOST_TOLD:
             return
 
@@ -88,6 +92,31 @@ def _is_far(piece: Piece, entry: Known | None) -> bool:
     if avoidable and piece.times_limit >= FAR_WHERE_AVOIDABLE_RATIO:
         return gain >= LEAST_GAIN_WHERE_AVOIDABLE_RATIO
     return piece.times_limit >= FAR_RATIO and gain >= LEAST_GAIN_RATIO
+
+
+def _is_known_to_be_slow(piece: Piece, entry: Known) -> bool:
+    """Whether its kernel, and not its operator alone, is one that another way avoids."""
+    dominates = piece.device_ns >= DOMINATES_RATIO * piece.base_ns
+    return dominates and piece.limit_ns is None and entry.avoidable and bool(entry.kernels)
+
+
+def _without_limit(trace: Trace, piece: Piece, mine: Mask, entry: Known) -> Found:
+    work = device_work(trace, mine, "in its device operations")
+    assert work is not None
+    where = f" in {work.place}" if work.place else ""
+    kernel = short_kernel_name(_longest_kernel(trace, mine))
+    return Found(
+        summary=(
+            f"{piece.name} takes {duration(piece.device_ns)} of the device's time a step{where},"
+            f" mostly in {kernel}: {entry.why}"
+        ),
+        evidence=work.evidence,
+        cost_ns_per_step=work.ns_per_step,
+        location=work.place,
+        fix=entry.instead,
+        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+        confidence="low",
+    )
 
 
 def _finding(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Found:

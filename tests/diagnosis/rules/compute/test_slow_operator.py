@@ -1,0 +1,137 @@
+"""An operator far from its limit; milliseconds."""
+
+import pytest
+
+from pinchpoint.analysis.replay import DropDeviceOps, LimitDeviceOps
+from program import Program
+
+ROWS, WIDTH, TABLE = 200_000, 256, 1_000
+F, L = "float", "long int"
+ADDING = {
+    "shapes": [[TABLE, WIDTH], [], [ROWS], [ROWS, WIDTH], []],
+    "dtypes": [F, "Scalar", L, F, "Scalar"],
+}
+# 2 × 8192³ FLOPs in bf16 take 1.1 ms at the peak of an H100, 1.6 at the share that is reached.
+PRODUCT = {
+    "shapes": [[8192, 8192], [8192, 8192]],
+    "dtypes": ["c10::BFloat16", "c10::BFloat16"],
+}
+GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute"
+# 100 million floats read and written: 0.24 ms at the peak, 0.30 at the share that is reached.
+POINTWISE = {"shapes": [[100_000_000]], "dtypes": [F]}
+
+
+def step_of(*operators):
+    """Steps of (name, given, kernel, ms, launches)."""
+    p = Program()
+    for _ in p.steps(6):
+        for name, given, kernel, ms, launches in operators:
+            with p.frame("model.py(7): forward"), p.row(name, **given):
+                for _ in range(launches):
+                    p.kernel(kernel, 1_000 * ms / launches)
+        p.sync()
+    return p.trace()
+
+
+HEALTHY = ("aten::mm", PRODUCT, GEMM, 1.7, 1)
+
+
+def test_atomic_additions_that_meet(outcome, ranked):
+    trace = step_of(("aten::index_add_", ADDING, "indexFuncLargeIndex", 10, 1), HEALTHY)
+    (finding,) = outcome("slow-operator", trace).findings
+    assert finding.summary.startswith(
+        "aten::index_add_ takes 10.0 ms of the device's time a step where 392 µs would do in"
+        " forward (model.py:7): indexFuncLargeIndex runs at 4 % of what the machine allows,"
+        " because atomic additions"
+    )
+    assert finding.location.function == "forward"
+    assert "segment sum" in finding.fix
+    (change,) = finding.changes
+    assert isinstance(change, LimitDeviceOps)
+    assert change.limit_ns[0] == pytest.approx(392_000, rel=0.01)
+    assert ranked(trace) == ["slow-operator"]
+
+
+def test_a_launch_for_every_matrix(outcome):
+    matrices = {"shapes": [[512, 3, 3], []], "dtypes": [F, ""]}
+    trace = step_of(("aten::linalg_qr", matrices, "geqr2", 5, 500), HEALTHY)
+    (finding,) = outcome("slow-operator", trace).findings
+    assert "one call launches 500 kernels" in finding.summary
+    dropped, limited = finding.changes
+    assert isinstance(dropped, DropDeviceOps)
+    assert len(dropped.device_ops) == 5 * 499  # of the complete steps
+    assert limited.limit_ns.tolist() == [10_000] * 5
+
+
+def test_a_table_of_which_few_rows_are_touched(outcome):
+    table = [6_000_000, 128]
+    gradient = {
+        "shapes": [[8192, 8, 128], [8192, 8], [], [], []],
+        "dtypes": [F, L, "Scalar", "Scalar", "Scalar"],
+        "values": ["", "", "6000000", "-1", "False"],
+    }
+    adam = {"shapes": [[table], [table], [table], [table]], "dtypes": ["TensorList"] * 4}
+    backward = ("aten::embedding_dense_backward", gradient, "sum_and_scatter", 0.2, 1)
+    update = ("aten::_fused_adam_", adam, "multi_tensor_apply_kernel", 8, 1)
+    (finding,) = outcome("slow-operator", step_of(backward, update, HEALTHY)).findings
+    assert "aten::_fused_adam_ takes 8.00 ms" in finding.summary
+    assert "few rows" in finding.summary
+    # Without the lookups the whole table is what the update needs.
+    assert not outcome("slow-operator", step_of(update, HEALTHY)).findings
+
+
+def test_a_tied_table_is_needed_whole(outcome):
+    table = [200_000, 1024]
+    gradient = {
+        "shapes": [[8, 512, 1024], [8, 512], [], [], []],
+        "dtypes": [F, L, "Scalar", "Scalar", "Scalar"],
+        "values": ["", "", "200000", "-1", "False"],
+    }
+    head = {"shapes": [[4096, 1024], [1024, 200_000]], "dtypes": [F, F]}
+    adam = {"shapes": [[table], [table], [table], [table]], "dtypes": ["TensorList"] * 4}
+    trace = step_of(
+        ("aten::embedding_dense_backward", gradient, "sum_and_scatter", 0.2, 1),
+        ("aten::mm", head, "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128", 6, 1),
+        ("aten::_fused_adam_", adam, "multi_tensor_apply_kernel", 2.6, 1),
+    )
+    assert not outcome("slow-operator", trace).findings
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        pytest.param(("aten::mm", PRODUCT, GEMM, 2.5, 1), id="a product near its roof"),
+        pytest.param(("aten::mul", POINTWISE, "elementwise", 0.5, 1), id="at the bandwidth"),
+        pytest.param(("aten::index_add_", ADDING, "indexFunc", 0.7, 1), id="less than twice"),
+        pytest.param(("aten::unheard_of", POINTWISE, "mystery", 10, 1), id="no model"),
+        pytest.param(
+            ("aten::sum", {"shapes": [[10]], "dtypes": [F]}, "reduce", 0.009, 1), id="a start"
+        ),
+    ],
+)
+def test_what_is_not_far(outcome, operator):
+    assert outcome("slow-operator", step_of(operator, HEALTHY)).answer == "clear"
+
+
+def test_where_no_other_way_is_known_it_has_to_be_much(outcome):
+    norm = {"shapes": [[8192, 1024], [8192, 1024]], "dtypes": [F, F]}  # needs 38 µs
+    for ms, found in ((0.3, 0), (1.0, 1)):
+        trace = step_of(
+            ("aten::native_layer_norm_backward", norm, "GammaBeta", ms, 1), HEALTHY, HEALTHY
+        )
+        assert len(outcome("slow-operator", trace).findings) == found
+
+
+def test_without_shapes_nothing_is_known(outcome):
+    trace = step_of(("aten::index_add_", {}, "indexFuncLargeIndex", 10, 1), HEALTHY)
+    assert outcome("slow-operator", trace).answer == "clear"
+
+
+def test_a_kernel_that_is_known_to_be_slow_needs_no_limit(outcome):
+    (finding,) = outcome(
+        "slow-operator", step_of(("aten::miopen_convolution", {}, "naive_conv_fwd", 5, 1), HEALTHY)
+    ).findings
+    assert "mostly in naive_conv_fwd: the library fell back" in finding.summary
+    assert (finding.changes, finding.cost_ns_per_step) == ((), 5_000_000)
+    small = ("aten::miopen_convolution", {}, "naive_conv_fwd", 0.5, 1)
+    assert not outcome("slow-operator", step_of(small, HEALTHY)).findings

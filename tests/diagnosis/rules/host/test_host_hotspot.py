@@ -1,0 +1,92 @@
+"""A place where the host computes while nothing is launched; milliseconds."""
+
+import pytest
+
+from pinchpoint.trace import HostKind
+from program import Program
+
+
+def training(work, *, sync=True, kernel_ms=2.0):
+    """Steps of a kernel, a wait, and host work."""
+    p = Program()
+    for _ in p.steps(8):
+        with p.row("aten::mm"):
+            p.kernel("gemm", 1_000 * kernel_ms)
+        if sync:
+            p.sync()
+        work(p)
+    return p.trace()
+
+
+def python_loop(p):
+    with p.frame("masks.py(33): mask_tokens"):
+        for _ in range(100):
+            p.host("<built-in method random of Random object at 0x1>", 20)
+            p.busy(30)
+
+
+def sorted_on_cpu(p):
+    with p.frame("sample.py(13): nucleus"):
+        p.host("aten::sort", 5_000, kind=HostKind.OPERATOR)
+
+
+def dispatch(p):
+    with p.frame("model.py(9): forward"):
+        for _ in range(60):
+            p.busy(30)
+            with p.row("aten::add"):
+                p.busy(20)
+                p.kernel("elementwise", 2)
+
+
+def test_a_loop_in_python(outcome, ranked):
+    trace = training(python_loop)
+    (finding,) = outcome("host-hotspot", trace).findings
+    assert "in mask_tokens (masks.py:33) while it launches nothing" in finding.summary
+    assert "mostly Python in mask_tokens" in finding.summary
+    # 5 ms as recorded; recording costs 4 µs for each of the 100 calls.
+    assert finding.cost_ns_per_step == pytest.approx(4_600_000, rel=0.1)
+    assert "host-hotspot" in ranked(trace)
+
+
+def test_an_operator_on_the_cpu(outcome):
+    (finding,) = outcome("host-hotspot", training(sorted_on_cpu)).findings
+    assert "aten::sort and what is around it work on tensors on the CPU" in finding.summary
+    assert finding.location.function == "nucleus"
+    assert finding.fix.startswith("Keep the tensor on the device")
+    assert "topk" in finding.fix
+
+
+def test_dispatching_is_no_computing(outcome):
+    assert not outcome("host-hotspot", training(dispatch)).findings
+
+
+def test_python_of_the_framework_is_dispatch(outcome):
+    def optimizer(p):
+        p.host("torch/optim/adam.py(139): _init_group", 3_000)
+
+    assert not outcome("host-hotspot", training(optimizer)).findings
+
+
+def test_work_that_names_itself_is_asked_about_elsewhere(outcome):
+    def loader(p):
+        with p.row("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+            p.host("data.py(4): __getitem__", 5_000)
+
+    assert not outcome("host-hotspot", training(loader)).findings
+
+
+def test_what_the_device_hides_is_not_kept(ranked, outcome):
+    trace = training(python_loop, sync=False, kernel_ms=20)
+    assert outcome("host-hotspot", trace).findings
+    assert "host-hotspot" not in ranked(trace)
+
+
+def test_one_long_step_is_no_hot_spot(outcome):
+    rounds = iter(range(8))
+
+    def now_and_then(p):
+        if next(rounds) == 5:
+            p.host("index.py(3): rebuild", 40_000)
+
+    assert not outcome("host-hotspot", training(now_and_then)).findings

@@ -1,0 +1,41 @@
+"""Places that no rule explains: after the causes that are named and pay, before generic ones."""
+
+import pytest
+
+from pinchpoint.diagnosis.engine import Ranked, _causes_first
+from pinchpoint.diagnosis.finding import Found
+
+MS = 1_000_000
+
+
+def ranked(id_, saving_ms):
+    return Ranked(id_, Found(summary=id_, evidence=()), None, saving_ms * MS)
+
+
+@pytest.mark.parametrize(
+    ("given", "order"),
+    [
+        pytest.param(
+            [("host-hotspot", 9), ("sync-in-loop", 4)],
+            ["sync-in-loop", "host-hotspot"],
+            id="a cause that wins nearly as much",
+        ),
+        pytest.param(
+            [("host-hotspot", 9), ("sync-in-loop", 2)],
+            ["host-hotspot", "sync-in-loop"],
+            id="a cause that wins little beside it",
+        ),
+        pytest.param(
+            [("slow-operator", 9), ("launch-bound", 8)],
+            ["slow-operator", "launch-bound"],
+            id="a generic cause",
+        ),
+        pytest.param(
+            [("slow-operator", 20), ("host-hotspot", 9), ("sync-in-loop", 4)],
+            ["slow-operator", "sync-in-loop", "host-hotspot"],
+            id="before the one that it is near",
+        ),
+    ],
+)
+def test_order(given, order):
+    assert [one.id for one in _causes_first([ranked(*of) for of in given])] == order
