@@ -27,7 +27,7 @@ class Clock:
 
 
 class CountingWindow:
-    def __init__(self):
+    def __init__(self, kind="times"):
         self.calls, self.steps = [], -1
 
     def prime(self):
@@ -87,6 +87,42 @@ def test_steady_steps_are_timed_recorded_and_timed_again(session, clock):
     assert set(before[1:]) == {10 * MS}
     assert after == [10 * MS] * 20
     assert session.saved
+
+
+def test_names_follow_the_window_of_times_and_the_early_window_gives_way(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    asked = []
+    session = make(tmp_path, clock, names=True)
+    session._make_window = lambda kind: asked.append(kind) or CountingWindow(kind)
+    run(session, clock, *[50, 30, 20], *[10] * 57)
+    assert asked == ["early", "times", "names"]
+    assert [(r.window, r.steps) for r in session.recordings] == [("times", 6), ("names", 3)]
+    assert session.stage is Stage.DONE
+    after = [session.clock.interval_ns[i] for i in session.after]
+    assert after == [10 * MS] * 20
+
+
+@pytest.mark.parametrize(("steps", "recorded"), [(2, 1), (4, 3), (9, 3)])
+def test_a_short_program_is_recorded_from_its_second_step(tmp_path, clock, steps, recorded):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    run(session, clock, *[10] * steps)
+    session.finish()
+    (recording,) = session.recordings
+    assert recording.window == "early"
+    # The last step of a program that ends in its window has no end of its own.
+    assert recording.steps in (recorded, recorded - 1)
+    assert not session.problems
+
+
+def test_what_recording_cost_is_what_disturbed_steps_took_beyond_ordinary_ones(clock):
+    steps = StepClock(clock)
+    for duration, disturbed in ((10, False), (10, False), (10, False), (60, True), (10, False)):
+        clock.now += duration * MS
+        if disturbed:
+            steps.disturb()
+        steps.edge()
+    assert steps.cost_ns() == 50 * MS
 
 
 def test_steps_that_get_faster_are_not_recorded_yet(session, clock):
@@ -231,7 +267,7 @@ def test_a_forked_copy_does_nothing(session, clock):
 
 
 def test_a_window_that_breaks_never_reaches_the_program(session, clock):
-    session._make_window = lambda: (_ for _ in ()).throw(RuntimeError("CUPTI is busy"))
+    session._make_window = lambda kind: (_ for _ in ()).throw(RuntimeError("CUPTI is busy"))
     run(session, clock, *[10] * 40)
     assert session.problems == ["RuntimeError: CUPTI is busy"]
 

@@ -18,7 +18,7 @@ from pinchpoint.capture.memory import MemoryHistory
 from pinchpoint.capture.process_end import end_as_interrupted, leave_before_static_destructors
 from pinchpoint.capture.quiet_watch import QuietWatch
 from pinchpoint.capture.session import Session
-from pinchpoint.capture.settings import Settings, from_environment
+from pinchpoint.capture.settings import Kind, Settings, from_environment, with_names
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.all_threads import watch_captures
 from pinchpoint.capture.windows.nsys import NvtxRanges
@@ -31,7 +31,7 @@ from pinchpoint.inside.hooks import (
     STEP_ANNOTATED,
     Event,
 )
-from pinchpoint.run_folder.layout import MEMORY, PROCESSES, TRACES
+from pinchpoint.run_folder.layout import MEMORY, NAMES, PROCESSES, TRACES
 
 GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124
 OWN_PROFILER = (
@@ -103,8 +103,10 @@ class Program:
         if USED.is_set():
             leave_before_static_destructors()
 
-    def _window(self) -> Window | None:
-        return new_window(self.settings, self.folder / TRACES, self.session.identity.stem)
+    def _window(self, kind: Kind) -> Window | None:
+        settings = self.settings if kind == "times" else with_names(self.settings)
+        part = self.folder / (NAMES if kind == "names" else TRACES)
+        return new_window(settings, part, self.session.identity.stem)
 
     def _save(self, session: Session) -> None:
         if os.getpid() != self.pid:

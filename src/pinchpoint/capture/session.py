@@ -2,6 +2,10 @@
 
     WAITING -> DRAINING -> RECORDING -> RECOVERING -> TIMING -> DONE
 
+Where names are wanted, RECORDING comes up to three times. The *early* window begins with the first
+step that is not cold, and counts only if the program ends before its steps are steady. The window
+of *times* is bare. The window for *names* follows it at once, with stacks, shapes and modules.
+
 Steps are timed with nothing but the hooks on before the recording (WAITING) and after it (TIMING).
 First use of the profiler and the export stall the program, and a stall lets a data loader fill
 its queue; so as many steps pass (DRAINING, RECOVERING) as batches may have been made meanwhile
@@ -11,6 +15,7 @@ before what follows counts as ordinary again.
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
@@ -18,14 +23,14 @@ from typing import Any
 from pinchpoint.capture.identity import Identity, identity
 from pinchpoint.capture.loaders import LoaderRhythm
 from pinchpoint.capture.memory import resident_bytes
-from pinchpoint.capture.policy import AtSteadyState, Policy
+from pinchpoint.capture.policy import AtSteadyState, Policy, compile_count
 from pinchpoint.capture.process_end import OnTermination
 from pinchpoint.capture.ranks import AHEAD, Agreement
-from pinchpoint.capture.settings import Settings, chosen
+from pinchpoint.capture.settings import Kind, Settings, chosen
 from pinchpoint.capture.step_clock import FIRST_STEPS, CompletionClock, MarkingOptimizer, StepClock
 from pinchpoint.capture.windows import Window
 from pinchpoint.capture.windows.recording import Recording
-from pinchpoint.run_folder.layout import REQUEST_FILE
+from pinchpoint.run_folder.layout import NAMES, REQUEST_FILE, TRACES
 
 TIMED_STEPS = 20  # unprofiled steps kept on each side of the recording
 TIMED_NS = 30_000_000_000  # long enough for a figure when steps are slow
@@ -33,7 +38,10 @@ LOADER_FETCHES = 12  # so many batches without an optimizer step: the program do
 LOADER_NS = 2_000_000_000  # and for so long: who accumulates gradients takes batches, too
 REQUEST_EVERY_NS = 1_000_000_000  # a look at a file in a step must not show in a mean
 
-MakeWindow = Callable[[], Window | None]
+NAMED_STEPS = 3  # names repeat from step to step; a third tells a rule from an accident
+EARLY_EDGES = {"optimizer": 1, "module": 2}  # a model may be called once, before other work
+
+MakeWindow = Callable[[Kind], Window | None]
 
 
 class Stage(Enum):
@@ -75,6 +83,7 @@ class Session:
         self.before, self.after = range(0), range(0)
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
         self.end_quiet_watch: Callable[[], None] = _nothing
+        self._kind: Kind = "times"
         self._countdown = 0
         self._optimizer = MarkingOptimizer()
         self._thread: int | None = None
@@ -148,15 +157,33 @@ class Session:
             if self.stage is Stage.RECORDING:
                 self._close()
             self._end_timing()
+            if not self.before:
+                steps = len(self.clock.interval_ns)
+                self.before = range(max(FIRST_STEPS, steps - TIMED_STEPS), steps)
         except Exception as error:  # the user's program comes first
             self._give_up(error)
         self._save(self)
 
     def keep(self, recording: Recording) -> None:
-        """Take note of a recording."""
+        """Take note of a recording; one of steady steps takes the place of an early one."""
+        early = [r for r in self.recordings if r.window == "early" and r.file]
+        whole = recording.file is not None and (
+            recording.steps > 0 or self.stage is not Stage.RECORDING
+        )
+        if not whole and (early or recording.window == "names"):
+            self._discard(recording)
+            return
+        for one in early:
+            self._discard(one)
+            self.recordings.remove(one)
         self.recordings.append(recording)
         if recording.problem:
             self.problems.append(recording.problem)
+
+    def _discard(self, recording: Recording) -> None:
+        if recording.file is not None:
+            part = NAMES if recording.window == "names" else TRACES
+            Path(self.settings.folder, part, recording.file.name).unlink(missing_ok=True)
 
     def save(self) -> None:
         """Write down what is known so far."""
@@ -205,7 +232,7 @@ class Session:
             case Stage.RECORDING:
                 self._record_step()
             case Stage.RECOVERING:
-                self._count_down(self._start_timing)
+                self._count_down(self._recovered)
             case Stage.TIMING:
                 self._maybe_stop_timing(intervals)
             case Stage.DONE:
@@ -216,21 +243,38 @@ class Session:
     def _maybe_prime(self, intervals: int) -> None:
         if self._agreement.due(self.clock.edges, self.policy.ready(self.clock)):
             self._prime(intervals)
+        elif self._early_is_due() and self._begin("early") is not None:
+            self._save(self)  # a program that is killed from now on has left its figures
+            self._open()
+            self._record_step()
+
+    def _early_is_due(self) -> bool:
+        """Whether the first step that is not cold begins; ranks of a job wait for each other."""
+        settings, alone = self.settings, self.identity.world_size == 1
+        wanted = settings.names and settings.after_steps is None and not self.policy.repeats
+        return wanted and alone and self.clock.edges == EARLY_EDGES.get(self.steps_by or "")
+
+    def _begin(self, kind: Kind) -> Window | None:
+        """The window of a kind, if there is one. Stacks of a program that compiles are too many."""
+        asked = "times" if kind == "early" and compile_count() else kind
+        self._kind, self.window = kind, self._make_window(asked)
+        if self.window is not None:
+            self._on_termination.arm()
+            if not self.recordings:
+                self.window.prime()
+        return self.window
 
     def _prime(self, intervals: int) -> None:
-        if not self.recordings:
+        if not self.before:
             self.before = range(max(FIRST_STEPS, intervals - TIMED_STEPS), intervals)
         if not chosen(self.settings.ranks, self.identity.rank, self.identity.world_size):
             self._recover()
             return
-        self.window = self._make_window()
-        if self.window is None:
+        began_ns = self.clock.now_ns()
+        if self._begin("times") is None:
             self.stage = Stage.DONE
             self._save(self)
             return
-        self._on_termination.arm()
-        began_ns = self.clock.now_ns()
-        self.window.prime()
         self._save(self)  # a program that is killed from now on has left its figures
         self._countdown = self._drain_steps(self.clock.now_ns() - began_ns)
         self.stage = Stage.DRAINING
@@ -262,13 +306,15 @@ class Session:
 
     def _wanted_steps(self) -> int:
         asked = self.settings.steps
+        if self._kind != "times":
+            return min(asked, NAMED_STEPS)
         return max(asked, self._loader.round_steps()) if self.settings.whole_round else asked
 
     def _close(self, *, step_ended: bool = False) -> None:
         window, self.window = self.window, None
         began_ns = self.clock.now_ns()
         if window is not None:
-            self.keep(window.close(step_ended=step_ended))
+            self.keep(replace(window.close(step_ended=step_ended), window=self._kind))
         self._on_termination.disarm()
         self._save(self)
         self._recover(self.clock.now_ns() - began_ns)
@@ -276,6 +322,16 @@ class Session:
     def _recover(self, stalled_ns: int = 0) -> None:
         self._countdown = self._drain_steps(stalled_ns)
         self.stage = Stage.RECOVERING
+
+    def _recovered(self) -> None:
+        """What follows a window, once the program has come back to its pace."""
+        whole = bool(self.recordings) and self.recordings[-1].file is not None
+        if self._kind == "early":
+            self.stage = Stage.WAITING
+        elif self._kind == "times" and self.settings.names and whole and self._begin("names"):
+            self._open()
+        else:
+            self._start_timing()
 
     def _drain_steps(self, stalled_ns: int) -> int:
         return self._loader.drain_steps(stalled_ns, self.clock.interval_ns)

@@ -58,6 +58,7 @@ def command(  # noqa: PLR0913 - one argument an option
     nvtx: Annotated[bool, Switch] = False,
     nsys: Annotated[bool, Switch] = False,
     hooks_only: Annotated[bool, Switch] = False,
+    bare: Annotated[bool, Switch] = False,
     ranks: str = "auto",
     after_steps: int | None = None,
     after_seconds: float | None = None,
@@ -99,6 +100,8 @@ def command(  # noqa: PLR0913 - one argument an option
         Record with Nsight Systems instead of torch.profiler.
     hooks_only
         Time steps and data waits and sample the machine; record nothing.
+    bare
+        One window without stacks, shapes and modules: findings have no source lines.
     ranks
         Which ranks of a distributed job record: auto, all, or numbers such as 0,3.
     after_steps
@@ -128,6 +131,7 @@ def command(  # noqa: PLR0913 - one argument an option
         modules=modules,
         flops=flops,
         snapshot=snapshot,
+        names=not (bare or nsys or hooks_only),
         nvtx=nvtx or nsys,
         ranks=ranks,
         after_steps=after_steps,

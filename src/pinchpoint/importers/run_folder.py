@@ -32,6 +32,7 @@ from pinchpoint.run_folder.layout import (
     ENVIRONMENT_FILE,
     LOADER,
     METRICS_FILE,
+    NAMES,
     NCU,
     NSYS,
     PROCESSES,
@@ -163,8 +164,20 @@ def read(path: Path) -> Trace:
         source=replace(trace.source, path=str(path), format=f"{FORMAT} ({trace.source.format})"),
         rank=trace.rank if trace.rank is not None else own.rank,
         world_size=trace.world_size or own.world_size,
-        run=replace(facts, documents=_for_display(found, process)),
+        run=replace(
+            facts,
+            documents=_for_display(found, process),
+            named=None if own.named is None else _named(path, own.named, facts),
+        ),
     )
+
+
+def _named(path: Path, recording: RecordingNote, facts: RunFacts) -> Trace | None:
+    """The window for names with the facts of the run; None if it is gone or damaged."""
+    try:
+        return replace(load(_inside(path / NAMES, recording.file or "")), run=facts)
+    except UnreadableFile:  # the times stand without it
+        return None
 
 
 def _documents(path: Path) -> _Documents:

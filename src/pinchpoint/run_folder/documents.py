@@ -61,6 +61,7 @@ class RecordingNote(Part, frozen=True, kw_only=True):
     start_unix_ns: Ns | None = None
     end_unix_ns: Ns | None = None
     steps: Count | None = None
+    window: str = "times"  # or names: with stacks, shapes and modules; early: names, first steps
 
 
 class RunSteps(Part, frozen=True, kw_only=True):
@@ -88,6 +89,7 @@ class StepTimes(Part, frozen=True, kw_only=True):
     after_ns: tuple[Ns, ...] = ()
     wait_ns: tuple[Ns, ...] = ()  # for the batch of the same steps
     batches_per_step: float | None = None
+    cost_ns: Ns | None = None  # by which recording made the run longer; None: no other steps
     run: RunSteps = RunSteps()
 
     @property
@@ -158,8 +160,14 @@ class ProcessDocument(Part, frozen=True, kw_only=True):
 
     @property
     def files(self) -> tuple[RecordingNote, ...]:
-        """The recordings that came to be."""
-        return tuple(r for r in self.recordings if r.file)
+        """The recordings that came to be, those for names alone left out."""
+        return tuple(r for r in self.recordings if r.file and r.window != "names")
+
+    @property
+    def named(self) -> RecordingNote | None:
+        """The newest recording for names that came to be."""
+        found = [r for r in self.recordings if r.file and r.window == "names"]
+        return found[-1] if found else None
 
 
 class WorkerDocument(Part, frozen=True, kw_only=True):
