@@ -208,6 +208,12 @@ def _say(folder: Path, problems: Sequence[str]) -> None:
             f"(median of {steps.unprofiled_ms.count})"
             f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
         )
+    if steps and steps.recording_cost_ms is not None and metrics.profiled and metrics.duration_s:
+        cost_s = steps.recording_cost_ms / 1e3
+        note(
+            f"pinchpoint: recording took {cost_s:.2g} s of the {metrics.duration_s:.4g} s"
+            f" ({cost_s / metrics.duration_s:.1%})"
+        )
     note(f"pinchpoint: run folder {_shown(folder)}")
 
 

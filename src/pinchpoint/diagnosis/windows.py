@@ -1,4 +1,4 @@
-"""One answer from the two windows of a run: times from the bare one, names from the other.
+"""One answer from all recordings of a run: times from the bare window, names from the other.
 
 Stacks, shapes and modules slow the host, so what a step takes, what bounds it and what a fix gives
 are read from the bare window. The same rules are asked about the window for names. Findings are
@@ -10,6 +10,8 @@ matched by cause, in the order in which each window gives them:
 * found only with names although the bare window was judged clear: kept if both windows are bound
   by the same thing; else what was found is the cost of the recording;
 * found only in the bare window: kept, unless one that is kept explains the same time.
+
+What only a snapshot of the allocator shows is added from it: causes about memory.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +26,7 @@ from pinchpoint.diagnosis.engine import SPECIFIC_RATIO, Diagnosis, Ranked, paren
 from pinchpoint.diagnosis.engine import diagnose as diagnose_one
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.registry import rules
-from pinchpoint.diagnosis.rule import Outcome
+from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.trace import Trace, once_per_trace
 
 
@@ -36,14 +38,34 @@ def names_of(trace: Trace) -> Trace:
 
 @once_per_trace
 def diagnose(trace: Trace) -> Diagnosis:
-    """What the rules say about both windows; of a trace without a second one, what they say."""
-    named_trace, bare = names_of(trace), diagnose_one(trace)
-    if named_trace is trace:
-        return bare
-    named = diagnose_one(named_trace)
-    ratio = _length_ratio(trace, named_trace)
+    """What the rules say about a run; of a trace alone, what they say about that."""
+    said = _with_names(trace, diagnose_one(trace))
+    memory = trace.run.memory if trace.run else None
+    return said if memory is None else _with_memory(said, diagnose_one(memory))
+
+
+def _with_memory(said: Diagnosis, memory: Diagnosis) -> Diagnosis:
+    """Add the causes about memory that the trace could not be asked about."""
+    about = {id_ for id_, known in rules().items() if known.rule.about is About.MEMORY}
+    open_ = {o.id for o in said.outcomes if o.answer == "not checked" and o.id in about}
+    other = {o.id: o for o in memory.outcomes}
+    found = tuple(_without_rows(r) for r in memory.found if r.id in open_)
+    outcomes = tuple(other[o.id] if o.id in open_ else o for o in said.outcomes)
+    return Diagnosis((*said.found, *found), said.together, outcomes)
+
+
+def _without_rows(ranked: Ranked) -> Ranked:
+    """The finding without positions in tables, which are those of another recording."""
+    return replace(ranked, finding=msgspec.structs.replace(ranked.finding, changes=(), rows=()))
+
+
+def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
+    """Join what both windows say."""
+    named_trace = names_of(trace)
+    ratio = None if named_trace is trace else _length_ratio(trace, named_trace)
     if ratio is None:
         return bare
+    named = diagnose_one(named_trace)
     base_ns = _base_ns(trace, bare)
     allowed = _may_be_told(trace, named_trace, bare.outcomes)
     common = _pairs(bare.found, named.found)

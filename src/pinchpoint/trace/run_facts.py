@@ -44,6 +44,7 @@ class RunFacts:
     devices: int | None = None  # of the machine
     processes: int | None = None  # of the program, that recorded or timed steps
     named: "Trace | None" = None  # the window with stacks, shapes and modules, beside a bare one
+    memory: "Trace | None" = None  # the allocator's snapshot of the same process
     documents: Mapping[str, Any] = field(  # as they were read, for display alone
         default_factory=lambda: MappingProxyType({})
     )
