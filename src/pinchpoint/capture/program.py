@@ -28,6 +28,7 @@ from pinchpoint.inside.hooks import (
     BATCH_FETCHED,
     EAGER_OPTIMIZER_STEPPED,
     ITERATOR_BUILT,
+    MODEL_CALLED,
     STEP_ANNOTATED,
     Event,
 )
@@ -53,12 +54,15 @@ class Program:
         self._nvtx = NvtxRanges() if settings.nvtx else None
         self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
         self._primed = False
+        self._ignore_models: Callable[[], None] = _nothing
         self._take_back: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Put the hooks on."""
         for event, heard in self._heard().items():
             self._take_back.append(event.listen(heard, self._hook_failed))
+        self._ignore_models = MODEL_CALLED.listen(self._model_called, self._hook_failed)
+        self._take_back.append(lambda: self._ignore_models())
         for module, action in self._actions().items():
             self._take_back.append(after_import(module, action, self._hook_failed))
         atexit.register(self.finish)
@@ -130,6 +134,13 @@ class Program:
         if self._nvtx:
             self._nvtx.step()
 
+    def _model_called(self, model: Any) -> None:
+        if _graph_is_captured():
+            return
+        if not self.session.model_called(model):  # its steps are marked by something else
+            self._ignore_models()
+            self._ignore_models = _nothing
+
     def _fetched(self, start_ns: int, end_ns: int, iterator: Any, got: bool) -> None:
         if not got:
             return
@@ -194,6 +205,10 @@ class Program:
 def _graph_is_captured() -> bool:
     cuda = sys.modules["torch"].cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def _nothing() -> None:
+    pass
 
 
 def start() -> None:

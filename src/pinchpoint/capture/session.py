@@ -23,14 +23,16 @@ from typing import Any
 from pinchpoint.capture.identity import Identity, identity
 from pinchpoint.capture.loaders import LoaderRhythm
 from pinchpoint.capture.memory import resident_bytes
+from pinchpoint.capture.model_calls import ModelCalls
 from pinchpoint.capture.policy import AtSteadyState, Policy, compile_count
 from pinchpoint.capture.process_end import OnTermination
 from pinchpoint.capture.ranks import AHEAD, Agreement
 from pinchpoint.capture.settings import Kind, Settings, chosen
 from pinchpoint.capture.step_clock import FIRST_STEPS, CompletionClock, MarkingOptimizer, StepClock
 from pinchpoint.capture.windows import Window
+from pinchpoint.capture.windows.kept import keep_best
 from pinchpoint.capture.windows.recording import Recording
-from pinchpoint.run_folder.layout import NAMES, REQUEST_FILE, TRACES
+from pinchpoint.run_folder.layout import REQUEST_FILE
 
 TIMED_STEPS = 20  # unprofiled steps kept on each side of the recording
 TIMED_NS = 30_000_000_000  # long enough for a figure when steps are slow
@@ -75,7 +77,7 @@ class Session:
         self.clock, self.completion = StepClock(), CompletionClock()
         self._loader = LoaderRhythm()
         self.fetch_clock = StepClock()
-        self.steps_by: str | None = None  # optimizer, loader, annotation, call
+        self.steps_by: str | None = None  # optimizer, loader, module, annotation, call
         self.stage = Stage.WAITING
         self.window: Window | None = None
         self.recordings: list[Recording] = []
@@ -85,7 +87,7 @@ class Session:
         self.end_quiet_watch: Callable[[], None] = _nothing
         self._kind: Kind = "times"
         self._countdown = 0
-        self._optimizer = MarkingOptimizer()
+        self._optimizer, self._models = MarkingOptimizer(), ModelCalls()
         self._thread: int | None = None
         self._resident_at_open = 0
         self._timing_since_ns = 0
@@ -102,6 +104,22 @@ class Session:
         """An optimizer made its step; one of them marks the program's steps."""
         if self._optimizer.stepped(optimizer):
             self.step("optimizer")
+
+    def model_called(self, model: Any) -> bool:
+        """A model was called and is done; whether such calls mark the program's steps, or may."""
+        if self.steps_by not in (None, "module"):
+            return False
+        try:
+            if self._models.may_mark():
+                if self._models.marks(model):
+                    self.step("module")
+                return True
+            if self.stage is Stage.WAITING and self.steps_by is not None:
+                self.clock.forget()  # what was recorded of one thread is kept until more is
+                self.steps_by = self._thread = None
+        except Exception as error:  # the user's program comes first
+            self._give_up(error)
+        return False
 
     def fetched(self, start_ns: int, end_ns: int, iterator: Any) -> None:
         """The program asked for a batch and got it."""
@@ -125,9 +143,11 @@ class Session:
         try:
             thread = threading.get_ident()
             if self.steps_by not in (None, by):
-                if self.steps_by != "loader" or self.stage is not Stage.WAITING:
+                provisional = self.steps_by in ("loader", "module")
+                if not provisional or self.stage is not Stage.WAITING:
                     return
                 self.clock.forget()  # a program that trains after all
+                self._thread = None
             self.steps_by = by
             self._thread = self._thread or thread
             if thread == self._thread:
@@ -166,24 +186,11 @@ class Session:
 
     def keep(self, recording: Recording) -> None:
         """Take note of a recording; one of steady steps takes the place of an early one."""
-        early = [r for r in self.recordings if r.window == "early" and r.file]
-        whole = recording.file is not None and (
-            recording.steps > 0 or self.stage is not Stage.RECORDING
-        )
-        if not whole and (early or recording.window == "names"):
-            self._discard(recording)
-            return
-        for one in early:
-            self._discard(one)
-            self.recordings.remove(one)
-        self.recordings.append(recording)
-        if recording.problem:
+        whole = recording.steps > 0 or self.stage is not Stage.RECORDING
+        folder = Path(self.settings.folder)
+        kept = keep_best(self.recordings, recording, whole=whole, folder=folder)
+        if kept and recording.problem:
             self.problems.append(recording.problem)
-
-    def _discard(self, recording: Recording) -> None:
-        if recording.file is not None:
-            part = NAMES if recording.window == "names" else TRACES
-            Path(self.settings.folder, part, recording.file.name).unlink(missing_ok=True)
 
     def save(self) -> None:
         """Write down what is known so far."""

@@ -81,7 +81,7 @@ class RunSteps(Part, frozen=True, kw_only=True):
 class StepTimes(Part, frozen=True, kw_only=True):
     """The steps of a process: each unprofiled one around the recording, and the run in short."""
 
-    by: str | None = None  # optimizer, loader, annotation, call
+    by: str | None = None  # optimizer, loader, module, annotation, call
     count: Count = 0
     steady: bool | None = None
     clock: str = "host"  # or device
