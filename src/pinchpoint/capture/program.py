@@ -137,7 +137,7 @@ class Program:
     def _model_called(self, model: Any) -> None:
         if _graph_is_captured():
             return
-        if not self.session.model_called(model):  # its steps are marked by something else
+        if not self.session.model_called(model):
             self._ignore_models()
             self._ignore_models = _nothing
 

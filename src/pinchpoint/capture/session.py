@@ -27,18 +27,18 @@ from pinchpoint.capture.model_calls import ModelCalls
 from pinchpoint.capture.policy import AtSteadyState, Policy, compile_count
 from pinchpoint.capture.process_end import OnTermination
 from pinchpoint.capture.ranks import AHEAD, Agreement
+from pinchpoint.capture.requests import REQUEST_EVERY_NS, Requests
 from pinchpoint.capture.settings import Kind, Settings, chosen
 from pinchpoint.capture.step_clock import FIRST_STEPS, CompletionClock, MarkingOptimizer, StepClock
 from pinchpoint.capture.windows import Window
 from pinchpoint.capture.windows.kept import keep_best
 from pinchpoint.capture.windows.recording import Recording
-from pinchpoint.run_folder.layout import REQUEST_FILE
 
 TIMED_STEPS = 20  # unprofiled steps kept on each side of the recording
 TIMED_NS = 30_000_000_000  # long enough for a figure when steps are slow
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
 LOADER_NS = 2_000_000_000  # and for so long: who accumulates gradients takes batches, too
-REQUEST_EVERY_NS = 1_000_000_000  # a look at a file in a step must not show in a mean
+LOOK_EVERY_NS = 100_000_000  # reading how large the program is takes microseconds
 
 NAMED_STEPS = 3  # names repeat from step to step; a third tells a rule from an accident
 EARLY_EDGES = {"optimizer": 1, "module": 2}  # a model may be called once, before other work
@@ -72,8 +72,7 @@ class Session:
         self.settings, self.identity = settings, identity
         self._make_window, self._save = make_window, save
         self._agreement = Agreement(Path(settings.folder), identity)
-        self._request = Path(settings.folder) / REQUEST_FILE
-        self._asked_ns, self._answered_request = 0, 0
+        self._requests = Requests(Path(settings.folder))
         self.clock, self.completion = StepClock(), CompletionClock()
         self._loader = LoaderRhythm()
         self.fetch_clock = StepClock()
@@ -89,7 +88,7 @@ class Session:
         self._countdown = 0
         self._optimizer, self._models = MarkingOptimizer(), ModelCalls()
         self._thread: int | None = None
-        self._resident_at_open = 0
+        self._resident_at_open, self._looked_ns = 0, 0
         self._timing_since_ns = 0
         self._on_termination = OnTermination(self.finish)
 
@@ -106,10 +105,11 @@ class Session:
             self.step("optimizer")
 
     def model_called(self, model: Any) -> bool:
-        """A model was called and is done; whether such calls mark the program's steps, or may."""
-        if self.steps_by not in (None, "module"):
-            return False
+        """A model was called and is done; whether to tell of the next such call."""
         try:
+            self.look_after()
+            if self.steps_by not in (None, "module"):
+                return self.stage not in (Stage.TIMING, Stage.DONE)
             if self._models.may_mark():
                 if self._models.marks(model):
                     self.step("module")
@@ -124,6 +124,7 @@ class Session:
     def fetched(self, start_ns: int, end_ns: int, iterator: Any) -> None:
         """The program asked for a batch and got it."""
         try:
+            self.look_after()
             self._fetched(end_ns - start_ns, iterator)
         except Exception as error:  # the user's program comes first
             self._give_up(error)
@@ -303,13 +304,28 @@ class Session:
             self._close(step_ended=True)  # the next step is not begun
             return
         self.window.step()
+        if self.window.steps > 0:
+            self._end_if_grown()
+
+    def look_after(self) -> None:
+        """Between two steps there may be an evaluation of minutes: end a recording that grows."""
+        now_ns = self.clock.now_ns()
+        if self.stage is not Stage.RECORDING or now_ns - self._looked_ns < LOOK_EVERY_NS:
+            return
+        self._looked_ns = now_ns
+        if self._thread == threading.get_ident():
+            self._end_if_grown()
+
+    def _end_if_grown(self) -> None:
         grown = (resident_bytes() or 0) - self._resident_at_open
-        if self.window.steps > 0 and grown > self.settings.max_bytes:
+        if self.window is None or grown <= self.settings.max_bytes:
+            return
+        if self._kind == "times":
             self.problems.append(
                 f"the recording ended after {self.window.steps} of {self._wanted_steps()} steps: "
                 f"the program had grown by {grown >> 20} MiB, the limit of --max-size"
             )
-            self._close()
+        self._close()
 
     def _wanted_steps(self) -> int:
         asked = self.settings.steps
@@ -365,24 +381,13 @@ class Session:
         """Somebody may ask for one more recording; the first rank hears it for all."""
         asked = False
         if self._agreement.pending is None:
-            now_ns = time.monotonic_ns()
-            if now_ns - self._asked_ns < REQUEST_EVERY_NS:
+            if not self._requests.due():
                 return
-            self._asked_ns = now_ns
-            asked = self._agreement.decides and self._request_is_new()
+            asked = self._agreement.decides and self._requests.new()
         step_ns = self.clock.interval_ns[-1] if intervals else REQUEST_EVERY_NS
         ahead = AHEAD + 3 * REQUEST_EVERY_NS // max(step_ns, 1)  # others look once a second
         if self._agreement.due(self.clock.edges, asked, ahead):
             self._prime(intervals)
-
-    def _request_is_new(self) -> bool:
-        try:
-            stamp = self._request.stat().st_mtime_ns
-        except OSError:
-            return False
-        new = stamp != self._answered_request
-        self._answered_request = stamp
-        return new
 
     def _give_up(self, error: Exception) -> None:
         self.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
