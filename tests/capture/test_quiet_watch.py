@@ -28,7 +28,7 @@ def watch(tmp_path, monkeypatch):
     monkeypatch.setattr(QuietWatch, "_work_began", lambda self: 0.0)
     made = []
 
-    def make(*contents, after_s=None, **settings):
+    def make(*contents, after_s=None, end=True, **settings):
         session = Session(
             Settings(str(tmp_path), seconds=0.0, after_s=after_s, **settings),
             Identity(0, 1, 0, "host", 1, False),
@@ -41,11 +41,13 @@ def watch(tmp_path, monkeypatch):
         def new_window(asked, folder, *args, **kwargs):
             window = Window(folder, len(made), *left.pop(0))
             made.append(window)
-            if not left:
+            if not left and end:
                 watch._end.set()
             return window
 
         monkeypatch.setattr(quiet_watch, "new_window", new_window)
+        if not end:
+            monkeypatch.setattr(watch, "_answer_requests", lambda: None)
         watch._run()
         return session
 
@@ -93,6 +95,15 @@ def test_a_program_that_ends_after_recordings_without_kernels_is_told_so(watch):
     assert kept(watch) == []
     assert "no kernel ran" in session.problems[0]
     assert "--after-seconds" in session.problems[0]
+
+
+def test_what_was_recorded_is_recorded_again_for_names(watch, monkeypatch):
+    ends = []
+    monkeypatch.setattr(QuietWatch, "_record_early", lambda self, began: ends.append(began))
+    monkeypatch.setattr(QuietWatch, "_wait_while_it_fits", lambda self, seconds: None)
+    session = watch(WORK, WORK, names=True, end=False)
+    assert [r.window for r in session.recordings] == ["times", "names"]
+    assert [p.name for p in (watch.folder.parent / "names").iterdir()] == ["1.json.gz"]
 
 
 @pytest.fixture

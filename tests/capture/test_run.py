@@ -12,6 +12,7 @@ import pytest
 
 import pinchpoint as pp
 from capture import scripts
+from pinchpoint.capture.launcher import command_line
 from pinchpoint.cli import main
 from pinchpoint.importers.rank_files import find_rank_files
 from pinchpoint.trace import HostKind
@@ -218,6 +219,22 @@ def test_a_program_without_torch_is_told_what_was_missed(tmp_path, capfd, monkey
     out, err = capfd.readouterr()
     assert out == "hello\n"
     assert "no optimizer step" in err
+
+
+def test_an_interpreter_without_torch_is_named_with_the_way_out(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.py").write_text("import torch")
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('no torch', name='torch')")
+    assert main(["run", "-o", "out", "--python", sys.executable, "s.py"]) == 1
+    assert "has no torch" in (said := capfd.readouterr().err)
+    assert "--python ENV/bin/python" in said
+
+
+def test_a_script_runs_with_the_interpreter_that_is_asked_for(tmp_path, capfd):
+    (tmp_path / "s.py").write_text("")
+    assert command_line([str(tmp_path / "s.py"), "a"], "py")[0] == "py"
+    assert main(["run", "--python", str(tmp_path / "none"), str(tmp_path / "s.py")]) == 2
+    assert "no such program" in capfd.readouterr().err
 
 
 def test_a_program_that_is_no_python_passes_through(tmp_path, capfd, monkeypatch):

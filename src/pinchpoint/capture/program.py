@@ -78,6 +78,11 @@ class Program:
             return
         for take_back in self._take_back:
             take_back()
+        if (missing := _missing_framework()) is not None:
+            self.session.problems.append(
+                f"{sys.executable} has no {missing}: run the program with the Python of its "
+                "environment: pinchpoint run --python ENV/bin/python …"
+            )
         self.session.finish()
         if self._history is not None:
             with contextlib.suppress(OSError, RuntimeError):
@@ -205,6 +210,13 @@ class Program:
 def _graph_is_captured() -> bool:
     cuda = sys.modules["torch"].cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def _missing_framework() -> str | None:
+    """The framework that the program ended for want of."""
+    error = getattr(sys, "last_value", None)
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return name if name in ("torch", "jax") else None
 
 
 def _nothing() -> None:

@@ -1,6 +1,7 @@
 """Run a program, record a few of its steady steps, and diagnose them."""
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ WITH_VALUE = frozenset(
         "--after-seconds",
         "--seconds",
         "--max-size",
+        "--python",
     }
 )
 
@@ -64,6 +66,7 @@ def command(  # noqa: PLR0913 - one argument an option
     after_seconds: float | None = None,
     seconds: float = 2.0,
     max_size: int = 512,
+    python: Path | None = None,
     no_diff: Annotated[bool, Switch] = False,
     no_diagnose: Annotated[bool, Switch] = False,
 ) -> int:
@@ -112,11 +115,15 @@ def command(  # noqa: PLR0913 - one argument an option
         For programs without steps: how long to record.
     max_size
         End the recording early once the program has grown by so many MiB.
+    python
+        The interpreter of the program's environment, such as .venv/bin/python. Nothing is installed
+        there; it has to be Python 3.11 or later.
     no_diff
         Do not keep uncommitted changes of the git tree.
     no_diagnose
         Record only.
     """
+    from pinchpoint.capture.launcher import command_line
     from pinchpoint.capture.settings import STEPS, Settings
 
     if (steps is not None and steps < 1) or seconds <= 0 or max_size < 1:
@@ -141,22 +148,39 @@ def command(  # noqa: PLR0913 - one argument an option
         tool="nsys" if nsys else "none" if hooks_only else "torch",
         launcher_pid=os.getpid(),
     )
-    return _run(program, out, settings, diff=not no_diff, diagnose=not no_diagnose)
+    words = command_line(program, _interpreter(python))
+    return _run(program, words, out, settings, diff=not no_diff, diagnose=not no_diagnose)
+
+
+def _interpreter(python: Path | None) -> str:
+    """Which Python a script runs with; UsageError if it cannot be started."""
+    if python is None:
+        return sys.executable
+    if (found := shutil.which(str(python))) is None:
+        raise UsageError(
+            f"--python {python}: no such program", hint="--python .venv/bin/python, or python3.12"
+        )
+    return found
 
 
 def _run(
-    program: Sequence[str], out: Path | None, settings: "Settings", *, diff: bool, diagnose: bool
+    program: Sequence[str],
+    words: Sequence[str],
+    out: Path | None,
+    settings: "Settings",
+    *,
+    diff: bool,
+    diagnose: bool,
 ) -> int:
     from dataclasses import replace
 
     from pinchpoint.capture import collect
     from pinchpoint.capture.folder import new_run_folder, write_diff
-    from pinchpoint.capture.launcher import command_line, label, launch
+    from pinchpoint.capture.launcher import label, launch
     from pinchpoint.capture.tools.nvidia import require
     from pinchpoint.monitor.environment import environment
     from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, write_json
 
-    words = command_line(program)
     if settings.tool == "nsys":
         require("nsys")  # before a folder is made for nothing
     folder = new_run_folder(out, label(program))
