@@ -18,7 +18,8 @@ WORK = (500, 900)  # kernels, operators
 @pytest.fixture
 def watch(tmp_path, monkeypatch):
     """Gives a watch whose recordings hold these kernels and operators, one after another."""
-    (tmp_path / "traces").mkdir()
+    for part in ("traces", "names"):
+        (tmp_path / part).mkdir()
     for name in ("LOOK_EVERY_S", "WARM_UP_S", "SIZE_EVERY_S", "REQUEST_EVERY_S"):
         monkeypatch.setattr(quiet_watch, name, 0.0)
     monkeypatch.setitem(
@@ -27,9 +28,9 @@ def watch(tmp_path, monkeypatch):
     monkeypatch.setattr(QuietWatch, "_work_began", lambda self: 0.0)
     made = []
 
-    def make(*contents, after_s=None):
+    def make(*contents, after_s=None, end=True, **settings):
         session = CaptureSession(
-            Settings(str(tmp_path), seconds=0.0, after_s=after_s),
+            Settings(str(tmp_path), seconds=0.0, after_s=after_s, **settings),
             Identity(0, 1, 0, "host", 1, False),
             lambda: None,
             lambda session: None,
@@ -37,14 +38,16 @@ def watch(tmp_path, monkeypatch):
         watch = QuietWatch(session)
         left = list(contents)
 
-        def new_window(*args, **kwargs):
-            window = Window(tmp_path / "traces", len(made), *left.pop(0))
+        def new_window(asked, folder, *args, **kwargs):
+            window = Window(folder, len(made), *left.pop(0))
             made.append(window)
-            if not left:
+            if not left and end:
                 watch._end.set()
             return window
 
         monkeypatch.setattr(quiet_watch, "new_window", new_window)
+        if not end:
+            monkeypatch.setattr(watch, "_answer_requests", lambda: None)
         watch._run()
         return session
 
@@ -92,6 +95,34 @@ def test_a_program_that_ends_after_recordings_without_kernels_is_told_so(watch):
     assert kept(watch) == []
     assert "no kernel ran" in session.problems[0]
     assert "--after-seconds" in session.problems[0]
+
+
+def test_what_was_recorded_is_recorded_again_for_names(watch, monkeypatch):
+    ends = []
+    monkeypatch.setattr(QuietWatch, "_record_early", lambda self, began: ends.append(began))
+    monkeypatch.setattr(QuietWatch, "_wait_while_it_fits", lambda self, seconds: None)
+    session = watch(WORK, WORK, names=True, end=False)
+    assert [r.window for r in session.recordings] == ["times", "names"]
+    assert [p.name for p in (watch.folder.parent / "names").iterdir()] == ["1.json.gz"]
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """The recording proper is not due before the program ends."""
+    monkeypatch.setattr(quiet_watch, "FIRST_AFTER_S", 1e9)
+    monkeypatch.setattr(quiet_watch, "optimizer_exists", lambda: False)
+
+
+def test_a_program_that_ends_early_has_its_early_recording(watch, patient):
+    session = watch(WORK, names=True)
+    assert [r.window for r in session.recordings] == ["early"]
+    assert kept(watch) == ["0.json.gz"]
+    assert session.stage is Stage.WAITING
+
+
+def test_an_early_recording_without_kernels_is_not_kept(watch, patient):
+    assert watch((0, 900), names=True).recordings == []
+    assert kept(watch) == []
 
 
 def test_an_idle_process_is_left_in_silence(watch):

@@ -12,8 +12,8 @@ import pytest
 
 import pinchpoint as pp
 from capture import scripts
+from pinchpoint.capture.launcher import command_line
 from pinchpoint.cli import main
-from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.rank_files import find_rank_files
 from pinchpoint.trace import HostKind
 
@@ -114,6 +114,9 @@ def test_a_module_with_loader_workers_is_timed_recorded_and_left_alone(ran):
     assert trace.run.documents["software"]["python"]
     assert len(trace.steps) == 6
     assert (trace.host_ops["kind"] == HostKind.OPERATOR).any()
+    assert not (trace.host_ops["kind"] == HostKind.PYTHON).any()
+    assert (trace.run.named.host_ops["kind"] == HostKind.PYTHON).any()
+    assert len(trace.run.named.steps) == 3
     assert len(trace.counters)
     assert run.document("run.json")["recordings"] == [f"traces/{run.traces[0]}"]
 
@@ -127,15 +130,16 @@ def test_a_crash_and_a_fork_keep_what_was_recorded(ran):
     assert run.document("run.json")["exit_code"] == 1
 
 
-def test_a_program_that_exits_before_the_recording_says_so_and_keeps_its_code(ran):
+def test_a_program_of_five_steps_is_recorded_from_the_second_and_keeps_its_code(ran):
     run = ran("exits")
     assert run.code == 7
     assert run.out == "to stdout\n"
     assert run.err.startswith("to stderr\n")
-    assert "ended after 5 steps" in run.err
-    assert run.traces == []
-    with pytest.raises(UnreadableFile, match="ended after 5 steps"):
-        pp.load(run.folder)
+    (recording,) = run.processes[0]["recordings"]
+    assert (recording["window"], recording["steps"]) == ("early", 3)
+    trace = pp.load(run.folder)
+    assert len(trace.steps) == 3
+    assert trace.run.named is None
 
 
 @pytest.mark.parametrize(("end", "code"), [("ctrl-c", 130), ("sigterm", 143)])
@@ -215,6 +219,22 @@ def test_a_program_without_torch_is_told_what_was_missed(tmp_path, capfd, monkey
     out, err = capfd.readouterr()
     assert out == "hello\n"
     assert "no optimizer step" in err
+
+
+def test_an_interpreter_without_torch_is_named_with_the_way_out(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.py").write_text("import torch")
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('no torch', name='torch')")
+    assert main(["run", "-o", "out", "--python", sys.executable, "s.py"]) == 1
+    assert "has no torch" in (said := capfd.readouterr().err)
+    assert "--python ENV/bin/python" in said
+
+
+def test_a_script_runs_with_the_interpreter_that_is_asked_for(tmp_path, capfd):
+    (tmp_path / "s.py").write_text("")
+    assert command_line([str(tmp_path / "s.py"), "a"], "py")[0] == "py"
+    assert main(["run", "--python", str(tmp_path / "none"), str(tmp_path / "s.py")]) == 2
+    assert "no such program" in capfd.readouterr().err
 
 
 def test_a_program_that_is_no_python_passes_through(tmp_path, capfd, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from types import SimpleNamespace
 
 import msgspec
@@ -27,7 +28,7 @@ class Clock:
 
 
 class CountingWindow:
-    def __init__(self):
+    def __init__(self, kind="times"):
         self.calls, self.steps = [], -1
 
     def prime(self):
@@ -87,6 +88,90 @@ def test_steady_steps_are_timed_recorded_and_timed_again(session, clock):
     assert set(before[1:]) == {10 * MS}
     assert after == [10 * MS] * 20
     assert session.saved
+
+
+def test_names_follow_the_window_of_times_and_the_early_window_gives_way(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    asked = []
+    session = make(tmp_path, clock, names=True)
+    session._make_window = lambda kind: asked.append(kind) or CountingWindow(kind)
+    run(session, clock, *[50, 30, 20], *[10] * 57)
+    assert asked == ["early", "times", "names"]
+    assert [(r.window, r.steps) for r in session.recordings] == [("times", 6), ("names", 3)]
+    assert session.stage is Stage.DONE
+    after = [session.clock.interval_ns[i] for i in session.after]
+    assert after == [10 * MS] * 20
+
+
+@pytest.mark.parametrize(("steps", "recorded"), [(2, 1), (4, 3), (9, 3)])
+def test_a_short_program_is_recorded_from_its_second_step(tmp_path, clock, steps, recorded):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    run(session, clock, *[10] * steps)
+    session.finish()
+    (recording,) = session.recordings
+    assert recording.window == "early"
+    # The last step of a program that ends in its window has no end of its own.
+    assert recording.steps in (recorded, recorded - 1)
+    assert not session.problems
+
+
+def call(session, clock, model, times, every_ms=10):
+    for _ in range(times):
+        clock.now += every_ms * MS
+        session.model_called(model)
+
+
+def model(parameters=1):
+    return SimpleNamespace(parameters=lambda: iter(range(parameters)))
+
+
+def test_calls_of_a_model_are_the_steps_of_a_program_that_does_not_train(session, clock):
+    head, loss = model(), model(parameters=0)
+    for _ in range(60):
+        call(session, clock, head, 1)
+        call(session, clock, loss, 1, 1)
+    assert (session.steps_by, session.clock.edges) == ("module", 60)
+    assert [r.steps for r in session.recordings] == [6]
+    assert session.clock.interval_ns[40] == 11 * MS
+
+
+def test_a_program_that_trains_after_all_is_divided_by_its_optimizer(session, clock):
+    call(session, clock, model(), 3)
+    run(session, clock, *[10] * 5)
+    assert (session.steps_by, session.clock.edges) == ("optimizer", 5)
+
+
+def test_calls_from_several_threads_mark_nothing(session, clock):
+    call(session, clock, model(), 3)
+    other = threading.Thread(target=call, args=(session, clock, model(), 1))
+    other.start()
+    other.join()
+    call(session, clock, model(), 3)
+    assert (session.steps_by, session.clock.edges) == (None, 0)
+
+
+def test_a_recording_that_grows_between_two_steps_is_ended(tmp_path, clock, monkeypatch):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    run(session, clock, 10)
+    assert session.stage is Stage.RECORDING
+    held = session._resident_at_open + session.settings.max_bytes
+    monkeypatch.setattr("pinchpoint.capture.session.resident_bytes", lambda: held + 1)
+    clock.now += 1000 * MS
+    session.model_called(model())
+    assert session.stage is not Stage.RECORDING
+    assert not session.problems
+
+
+def test_what_recording_cost_is_what_disturbed_steps_took_beyond_ordinary_ones(clock):
+    steps = StepClock(clock)
+    for duration, disturbed in ((10, False), (10, False), (10, False), (60, True), (10, False)):
+        clock.now += duration * MS
+        if disturbed:
+            steps.disturb()
+        steps.edge()
+    assert steps.cost_ns() == 50 * MS
 
 
 def test_steps_that_get_faster_are_not_recorded_yet(session, clock):
@@ -231,7 +316,7 @@ def test_a_forked_copy_does_nothing(session, clock):
 
 
 def test_a_window_that_breaks_never_reaches_the_program(session, clock):
-    session._make_window = lambda: (_ for _ in ()).throw(RuntimeError("CUPTI is busy"))
+    session._make_window = lambda kind: (_ for _ in ()).throw(RuntimeError("CUPTI is busy"))
     run(session, clock, *[10] * 40)
     assert session.problems == ["RuntimeError: CUPTI is busy"]
 
@@ -251,7 +336,8 @@ def test_ranks_agree_on_the_steps_to_record(tmp_path, clock):
 
 
 def test_ranks_agree_on_a_request_as_well(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr("pinchpoint.capture.session.REQUEST_EVERY_NS", 0)
+    for module in ("requests", "session"):
+        monkeypatch.setattr(f"pinchpoint.capture.{module}.REQUEST_EVERY_NS", 0)
     (tmp_path / "processes").mkdir()
     ranks = [make(tmp_path, clock, rank=rank, world_size=2) for rank in (0, 1)]
     opened = []
@@ -276,7 +362,8 @@ def test_ranks_that_were_not_chosen_are_timed_only(tmp_path, clock):
 
 
 def test_a_request_asks_for_one_more_recording(session, clock, tmp_path, monkeypatch):
-    monkeypatch.setattr("pinchpoint.capture.session.REQUEST_EVERY_NS", 0)
+    for module in ("requests", "session"):
+        monkeypatch.setattr(f"pinchpoint.capture.{module}.REQUEST_EVERY_NS", 0)
     run(session, clock, *[10] * 60)
     (tmp_path / "capture.request").write_text("")
     run(session, clock, *[10] * 60)

@@ -135,3 +135,18 @@ def test_recorded_steps_that_are_quicker_than_the_runs_are_called_so(trace):
     assert "quick" not in verdict(trace)
     slower = replace(trace, run=RunFacts(unprofiled_step_ns=(300_000,) * 9))
     assert "without the profiler they take 300 µs" in verdict(slower)
+
+
+def test_without_a_device_the_window_for_names_says_which_function_takes_most():
+    def steps(with_stacks):
+        builder = TraceBuilder()
+        for number in range(6):
+            builder.step(number, number * 100_000, 99_000)
+            builder.op("aten::mm", number * 100_000 + 90_000, 8_000)
+            if with_stacks:
+                builder.python("train.py(15): accuracy", number * 100_000 + 2_000, 80_000)
+        return builder.trace()
+
+    said = verdict(replace(steps(False), run=RunFacts(named=steps(True))))
+    assert "is in accuracy (train.py:15)." in said
+    assert "accuracy" not in verdict(steps(False))

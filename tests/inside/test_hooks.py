@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pinchpoint.inside.hooks import BATCH_FETCHED, ITERATOR_BUILT, Event, _replace
+from pinchpoint.inside.hooks import BATCH_FETCHED, ITERATOR_BUILT, MODEL_CALLED, Event, _replace
 
 
 class Loader:
@@ -130,3 +130,28 @@ def test_compiled_steps_are_left_alone_by_who_wants_that(tmp_path):
         [sys.executable, "-c", COMPILED], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.stdout.splitlines() == ["traced as nothing 0", "plain 1", "heard 1"], done.stderr
+
+
+def test_only_calls_from_outside_of_modules_are_told_and_compiled_ones_are_not(monkeypatch):
+    class Module:
+        def __init__(self, *inner):
+            self.inner = inner
+
+        def __call__(self, value):
+            return sum((one(value) for one in self.inner), value)
+
+    compiler = SimpleNamespace(is_compiling=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch.nn.modules.module", SimpleNamespace(Module=Module))
+    monkeypatch.setitem(sys.modules, "torch.compiler", compiler)
+    outer, heard = Module(Module(), Module()), []
+    call = Module.__call__
+    stop = MODEL_CALLED.listen(heard.append, never)
+    assert outer(1) == 3
+    assert heard == [outer]
+    stop()
+    assert Module.__call__ is call
+    compiler.is_compiling = lambda: True
+    stop = MODEL_CALLED.listen(heard.append, never)
+    outer(1)
+    assert heard == [outer]
+    stop()

@@ -22,7 +22,7 @@ from pinchpoint.capture.launcher import Ended
 from pinchpoint.capture.policy import AtSteadyState, Policy, WhenSlower
 from pinchpoint.capture.process_facts import save_facts
 from pinchpoint.capture.session import CaptureSession
-from pinchpoint.capture.settings import FOLDER_VARIABLE, STEPS, Settings
+from pinchpoint.capture.settings import FOLDER_VARIABLE, STEPS, Kind, Settings
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.inside.hooks import BATCH_FETCHED, ITERATOR_BUILT
 from pinchpoint.monitor.environment import environment
@@ -119,7 +119,7 @@ class Capture:
         if not recording and session.window is None:
             self.seconds_spent += (time.perf_counter_ns() - start_ns) / 1e9
 
-    def _window(self) -> Window | None:
+    def _window(self, kind: Kind) -> Window | None:
         return new_window(self._settings, self._traces, identity().stem)
 
     @property

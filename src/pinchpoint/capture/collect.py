@@ -221,6 +221,7 @@ def _steps(steps: StepTimes) -> StepMetrics:
         ),
         steps_per_s=round(run.count / total_s, 4) if total_s else None,
         batches_per_step=steps.batches_per_step,
+        recording_cost_ms=_ms(steps.cost_ns),
     )
 
 
@@ -287,7 +288,7 @@ def _why_nothing(folder: Path, processes: Sequence[ProcessDocument], settings: S
     if steps:
         return (
             f"the program ended after {steps} steps, before they were steady enough to record; "
-            "give it more steps, or record at once: pinchpoint run --after-steps 3 …"
+            "give it more steps, or record at once: pinchpoint run --after-steps 1 …"
         )
     if failures := sorted((folder / PROCESSES).glob("failed.*.txt")):
         return f"the hooks could not start: {failures[0].read_text(errors='replace').strip()[:300]}"

@@ -10,6 +10,7 @@ from pinchpoint.run_folder.layout import (
     DIFF_FILE,
     LOADER,
     MEMORY,
+    NAMES,
     NCU,
     NSYS,
     PROCESSES,
@@ -50,7 +51,7 @@ def new_run_folder(wanted: Path | None, label: str, *, shared: bool = False) -> 
                 f"{path}: the folder already holds {what}",
                 hint="name another folder, or remove this one",
             )
-        for part in (TRACES, PROCESSES, LOADER, MEMORY, NSYS, NCU):
+        for part in (TRACES, NAMES, PROCESSES, LOADER, MEMORY, NSYS, NCU):
             (path / part).mkdir(exist_ok=shared)
     except OSError as error:
         raise UsageError(
@@ -87,6 +88,6 @@ def write_diff(folder: Path) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Hidden pieces of files that a killed process did not finish."""
-    for part in (TRACES, PROCESSES, LOADER, MEMORY):
+    for part in (TRACES, NAMES, PROCESSES, LOADER, MEMORY):
         for path in (folder / part).glob(".*"):
             path.unlink(missing_ok=True)

@@ -87,10 +87,10 @@ def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def command_line(words: Sequence[str]) -> list[str]:
+def command_line(words: Sequence[str], python: str = sys.executable) -> list[str]:
     """``train.py a``, ``-m package a`` or ``torchrun … train.py`` as a command to start.
 
-    A script runs with the interpreter that runs Pinchpoint. Raises UsageError if there is no such
+    A script runs with ``python``. Raises UsageError if there is no such
     script or program.
     """
     if not words:
@@ -99,15 +99,15 @@ def command_line(words: Sequence[str]) -> list[str]:
     if first == "-m":
         if len(words) < 2:
             raise UsageError("-m needs the name of a module", hint="pinchpoint run -m package")
-        return [sys.executable, *words]
+        return [python, *words]
     if first.endswith((".py", ".pyw", ".pyz")) or Path(first, "__main__.py").is_file():
         if not Path(first).exists():
             raise UsageError(f"{first}: no such file", hint="check the path of the script")
-        return [sys.executable, *words]
+        return [python, *words]
     if shutil.which(first):
         return list(words)
     if Path(first).is_file() and not os.access(first, os.X_OK):
-        return [sys.executable, *words]
+        return [python, *words]
     raise UsageError(
         f"{first}: neither a Python script nor a program on the path",
         hint="pinchpoint run train.py, pinchpoint run -m package, pinchpoint run torchrun …",

@@ -74,6 +74,7 @@ def _steps(session: CaptureSession) -> dict[str, Any]:
         "after_ns": after,
         "wait_ns": [clock.wait_ns[i] for i in timed],
         "batches_per_step": _ratio(session.fetches, clock.edges),
+        "cost_ns": clock.cost_ns(),
         "run": summary(clock),
     }
 
@@ -116,6 +117,7 @@ def _recording(recording: Recording) -> dict[str, Any]:
         "start_unix_ns": recording.start_unix_ns,
         "end_unix_ns": recording.end_unix_ns,
         "steps": recording.steps,
+        "window": recording.window,
     }
 
 

@@ -18,7 +18,7 @@ from pinchpoint.capture.memory import MemoryHistory
 from pinchpoint.capture.process_end import end_as_interrupted, leave_before_static_destructors
 from pinchpoint.capture.quiet_watch import QuietWatch
 from pinchpoint.capture.session import CaptureSession
-from pinchpoint.capture.settings import Settings, from_environment
+from pinchpoint.capture.settings import Kind, Settings, from_environment, with_names
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.all_threads import watch_captures
 from pinchpoint.capture.windows.nsys import NvtxRanges
@@ -28,10 +28,11 @@ from pinchpoint.inside.hooks import (
     BATCH_FETCHED,
     EAGER_OPTIMIZER_STEPPED,
     ITERATOR_BUILT,
+    MODEL_CALLED,
     STEP_ANNOTATED,
     Event,
 )
-from pinchpoint.run_folder.layout import MEMORY, PROCESSES, TRACES
+from pinchpoint.run_folder.layout import MEMORY, NAMES, PROCESSES, TRACES
 
 GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124
 OWN_PROFILER = (
@@ -53,12 +54,15 @@ class Program:
         self._nvtx = NvtxRanges() if settings.nvtx else None
         self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
         self._primed = False
+        self._ignore_models: Callable[[], None] = _nothing
         self._take_back: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Put the hooks on."""
         for event, heard in self._handlers().items():
             self._take_back.append(event.listen(heard, self._hook_failed))
+        self._ignore_models = MODEL_CALLED.listen(self._model_called, self._hook_failed)
+        self._take_back.append(lambda: self._ignore_models())
         for module, action in self._actions().items():
             self._take_back.append(after_import(module, action, self._hook_failed))
         atexit.register(self.finish)
@@ -74,6 +78,11 @@ class Program:
             return
         for take_back in self._take_back:
             take_back()
+        if (missing := _missing_framework()) is not None:
+            self.session.problems.append(
+                f"{sys.executable} has no {missing}: run the program with the Python of its "
+                "environment: pinchpoint run --python ENV/bin/python …"
+            )
         self.session.finish()
         if self._history is not None:
             with contextlib.suppress(OSError, RuntimeError):
@@ -103,8 +112,10 @@ class Program:
         if USED.is_set():
             leave_before_static_destructors()
 
-    def _window(self) -> Window | None:
-        return new_window(self.settings, self.folder / TRACES, self.session.identity.stem)
+    def _window(self, kind: Kind) -> Window | None:
+        settings = self.settings if kind == "times" else with_names(self.settings)
+        part = self.folder / (NAMES if kind == "names" else TRACES)
+        return new_window(settings, part, self.session.identity.stem)
 
     def _save(self, session: CaptureSession) -> None:
         if os.getpid() != self.pid:
@@ -127,6 +138,13 @@ class Program:
         self.session.optimizer_stepped(optimizer)
         if self._nvtx:
             self._nvtx.step()
+
+    def _model_called(self, model: Any) -> None:
+        if _graph_is_captured():
+            return
+        if not self.session.model_called(model):
+            self._ignore_models()
+            self._ignore_models = _nothing
 
     def _fetched(self, start_ns: int, end_ns: int, iterator: Any, got: bool) -> None:
         if not got:
@@ -192,6 +210,17 @@ class Program:
 def _graph_is_captured() -> bool:
     cuda = sys.modules["torch"].cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def _missing_framework() -> str | None:
+    """The framework that the program ended for want of."""
+    error = getattr(sys, "last_value", None)
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return name if name in ("torch", "jax") else None
+
+
+def _nothing() -> None:
+    pass
 
 
 def start() -> None:

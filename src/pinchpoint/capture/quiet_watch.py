@@ -4,24 +4,30 @@ A thread waits until the program has worked for a while without an optimizer ste
 batch and without compiling, then records everything for some seconds. A recording with next to
 nothing in it, or made while something was compiled, is dropped, and after a longer interval it is
 tried again.
+
+Where names are wanted, an *early* recording is made as soon as the program works, which counts only
+if it ends before the other one; and after that one another for names, as a session does.
 """
 
 import os
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from pinchpoint.capture.memory import resident_bytes
 from pinchpoint.capture.policy import CompileWatch, imports, optimizer_exists
 from pinchpoint.capture.ranks import begin_together
 from pinchpoint.capture.session import CaptureSession, Stage
-from pinchpoint.capture.settings import chosen
+from pinchpoint.capture.settings import Kind, chosen, with_names
 from pinchpoint.capture.step_clock import StepClock, median
 from pinchpoint.capture.windows import new_window
 from pinchpoint.capture.windows.recording import Recording
-from pinchpoint.run_folder.layout import REQUEST_FILE, TRACES
+from pinchpoint.run_folder.layout import NAMES, REQUEST_FILE, TRACES
 
+EARLY_AFTER_S = 1.0  # a program that ends within seconds has no better time
+NAMES_S = 1.0  # at most: names repeat, and stacks of all threads are many
 FIRST_AFTER_S = 5.0  # of work without steps, so that start-up of small programs is over
 TRIES = 5  # each after twice the time of the one before; compiling starts the time anew
 ENOUGH_OPERATIONS = 50  # a step of a small model has more
@@ -42,11 +48,10 @@ class QuietWatch:
 
     def __init__(self, session: CaptureSession) -> None:
         self._session, self._settings = session, session.settings
-        self._traces = Path(session.settings.folder) / TRACES
         self._end = threading.Event()
         self._started = time.monotonic()
         self._compiling = CompileWatch()
-        self._attempts = 0
+        self._attempts, self._early = 0, False
         self._dropped: str | None = None  # why the last recording was not worth keeping
         self._thread = threading.Thread(target=self._run, name="pinchpoint-watch", daemon=True)
 
@@ -79,16 +84,48 @@ class QuietWatch:
                 continue
             began = began if began is not None else self._work_began()
             if began is None or time.monotonic() - began < self._longest_wait_s() * 2**tries:
+                self._record_early(began)
                 continue
             recording = self._record()
             tries += 1
             if recording is None:
                 return
             if self._keep(recording, last=tries == TRIES):
+                self._record_names()
                 break
             began = None
         self._say_what_was_dropped()
         self._answer_requests()
+
+    def _record_early(self, began: float | None) -> None:
+        """Once, and not where an optimizer is to step: a session records its first steps."""
+        wanted = self._settings.names and self._settings.after_s is None and not self._early
+        if not wanted or began is None or time.monotonic() - began < EARLY_AFTER_S:
+            return
+        self._early = True
+        if optimizer_exists() or (recording := self._record("early")) is None:
+            return
+        overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
+        if overtaken or self._why_rejected(recording) is not None:
+            self._remove(recording, TRACES)
+            return
+        self._session.keep(replace(recording, window="early"))
+        self._session.save()
+
+    def _record_names(self) -> None:
+        """What was just recorded once more, for names and places."""
+        if not self._settings.names or self._end.is_set():
+            return
+        recording = self._record("names")
+        if recording is not None and self._why_rejected(recording) is None:
+            self._session.keep(replace(recording, window="names"))
+        elif recording is not None:
+            self._remove(recording, NAMES)
+        self._session.save()
+
+    def _remove(self, recording: Recording, part: str) -> None:
+        if recording.file is not None:
+            Path(self._settings.folder, part, recording.file.name).unlink(missing_ok=True)
 
     def _answer_requests(self) -> None:
         """Record again whenever somebody asks (``pinchpoint attach``), until steps are seen."""
@@ -142,7 +179,7 @@ class QuietWatch:
         child_of_launcher = os.getppid() == self._settings.launcher_pid
         return child_of_launcher or self._session.identity.launched
 
-    def _record(self) -> Recording | None:
+    def _record(self, kind: Kind = "times") -> Recording | None:
         """One recording by time; None if there is nothing to record with, or this rank should not.
 
         Ranks of a job begin together, or nobody could tell who waited for whom.
@@ -151,7 +188,9 @@ class QuietWatch:
         world = range(identity.world_size)
         if not chosen(wanted, identity.rank, identity.world_size):
             return None
-        window = new_window(self._settings, self._traces, identity.stem, all_threads=True)
+        settings = self._settings if kind == "times" else with_names(self._settings)
+        folder = Path(self._settings.folder, NAMES if kind == "names" else TRACES)
+        window = new_window(settings, folder, identity.stem, all_threads=True)
         if window is None:
             return None
         self._session.quiet_busy = True
@@ -164,15 +203,16 @@ class QuietWatch:
             folder = Path(self._settings.folder)
             begin_together(folder, identity, ranks, self._attempts, self._end)
             window.step()
-            self._wait_while_it_fits()
+            seconds = self._settings.seconds
+            self._wait_while_it_fits(seconds if kind == "times" else min(seconds, NAMES_S))
             return window.close()
         finally:
             self._session.quiet_busy = False
 
-    def _wait_while_it_fits(self) -> None:
+    def _wait_while_it_fits(self, wanted_s: float) -> None:
         """Until the time is over, the program ends, or it has grown by what --max-size allows."""
         before, began = resident_bytes() or 0, time.monotonic()
-        wanted_s, took_s = self._settings.seconds, 0.0
+        took_s = 0.0
         while took_s < wanted_s and not self._end.wait(SIZE_EVERY_S):
             took_s = time.monotonic() - began
             if (resident_bytes() or 0) - before > self._settings.max_bytes:
@@ -192,8 +232,7 @@ class QuietWatch:
             self._session.stage = Stage.DONE
             return True
         self._dropped = why
-        if recording.file is not None:
-            (self._traces / recording.file.name).unlink(missing_ok=True)
+        self._remove(recording, TRACES)
         return False
 
     def _why_rejected(self, recording: Recording) -> str | None:

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 FOLDER_VARIABLE = "PINCHPOINT_RUN"
 SETTINGS_VARIABLE = "PINCHPOINT_CAPTURE"
 
 STEPS = 6
+Kind = Literal["times", "names", "early"]  # of window: bare, with names, names from the start
 Tool = Literal["torch", "nsys", "none"]
 
 
@@ -25,6 +26,7 @@ class Settings:
     modules: bool = False
     flops: bool = False
     snapshot: bool = False  # allocator history
+    names: bool = False  # a second window with stacks, shapes, modules and FLOPs
     nvtx: bool = False
     ranks: str = "auto"  # auto, all, or numbers: 0,3,7
     after_steps: int | None = None  # open after so many steps instead of at steady state
@@ -40,6 +42,11 @@ class Settings:
         rest = asdict(self)
         folder = rest.pop("folder")
         return {FOLDER_VARIABLE: folder, SETTINGS_VARIABLE: json.dumps(rest)}
+
+
+def with_names(settings: Settings) -> Settings:
+    """The same for a window whose names and places count, and whose times do not."""
+    return replace(settings, stacks=True, shapes=True, modules=True, flops=True)
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings | None:

@@ -75,13 +75,21 @@ class StepClock:
         end = len(self.interval_ns) if last is None else min(last, len(self.interval_ns))
         return [i for i in range(max(first, 0), end) if i not in self.disturbed]
 
+    def cost_ns(self) -> int | None:
+        """By how much disturbed intervals exceed ordinary ones; None where there are no others."""
+        ordinary = self.undisturbed(FIRST_STEPS) or self.undisturbed()
+        if not ordinary:
+            return None
+        usual = median(array("q", (self.interval_ns[i] for i in ordinary)))
+        return max(sum(self.interval_ns[i] - usual for i in self.disturbed), 0)
+
     def steady(self) -> bool:
         """Whether steps no longer get faster; noise may make them a little slower."""
-        count = len(self.interval_ns)
-        if count < FIRST_STEPS + 2 * STEADY_STEPS:
+        ordinary = self.undisturbed(FIRST_STEPS)[-2 * STEADY_STEPS :]
+        if len(ordinary) < 2 * STEADY_STEPS:
             return False
-        recent = median(self.interval_ns[count - STEADY_STEPS :])
-        before = median(self.interval_ns[count - 2 * STEADY_STEPS : count - STEADY_STEPS])
+        times = array("q", (self.interval_ns[i] for i in ordinary))
+        before, recent = median(times[:STEADY_STEPS]), median(times[STEADY_STEPS:])
         return FASTER_RATIO * before <= recent <= SLOWER_RATIO * before
 
 

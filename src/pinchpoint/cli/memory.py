@@ -61,8 +61,8 @@ def command(
     Parameters
     ----------
     file
-        A file of torch.cuda.memory._dump_snapshot, plain or gzipped, or a trace recorded with
-        profile_memory=True.
+        A file of torch.cuda.memory._dump_snapshot, plain or gzipped, a trace recorded with
+        profile_memory=True, or a run folder that holds one of them.
     compare
         A second recording, such as one taken after a fix: what changed from FILE to it.
     at
@@ -90,6 +90,8 @@ def command(
 def _read(file: Path, questions: Questions) -> tuple[Trace, MemoryReport]:
     with reading(file):
         trace = load(file)
+    if trace.run is not None and trace.run.memory is not None:
+        trace = trace.run.memory  # the allocator's own account says more than events of a trace
     return trace, memory_report(trace, questions)
 
 

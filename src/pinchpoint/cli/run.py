@@ -1,6 +1,7 @@
 """Run a program, record a few of its steady steps, and diagnose them."""
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ WITH_VALUE = frozenset(
         "--after-seconds",
         "--seconds",
         "--max-size",
+        "--python",
     }
 )
 
@@ -58,11 +60,13 @@ def command(  # noqa: PLR0913 - one argument an option
     nvtx: Annotated[bool, Switch] = False,
     nsys: Annotated[bool, Switch] = False,
     hooks_only: Annotated[bool, Switch] = False,
+    bare: Annotated[bool, Switch] = False,
     ranks: str = "auto",
     after_steps: int | None = None,
     after_seconds: float | None = None,
     seconds: float = 2.0,
     max_size: int = 512,
+    python: Path | None = None,
     no_diff: Annotated[bool, Switch] = False,
     no_diagnose: Annotated[bool, Switch] = False,
 ) -> int:
@@ -99,6 +103,8 @@ def command(  # noqa: PLR0913 - one argument an option
         Record with Nsight Systems instead of torch.profiler.
     hooks_only
         Time steps and data waits and sample the machine; record nothing.
+    bare
+        One window without stacks, shapes and modules: findings have no source lines.
     ranks
         Which ranks of a distributed job record: auto, all, or numbers such as 0,3.
     after_steps
@@ -109,11 +115,15 @@ def command(  # noqa: PLR0913 - one argument an option
         For programs without steps: how long to record.
     max_size
         End the recording early once the program has grown by so many MiB.
+    python
+        The interpreter of the program's environment, such as .venv/bin/python. Nothing is installed
+        there; it has to be Python 3.11 or later.
     no_diff
         Do not keep uncommitted changes of the git tree.
     no_diagnose
         Record only.
     """
+    from pinchpoint.capture.launcher import command_line
     from pinchpoint.capture.settings import STEPS, Settings
 
     if (steps is not None and steps < 1) or seconds <= 0 or max_size < 1:
@@ -128,6 +138,7 @@ def command(  # noqa: PLR0913 - one argument an option
         modules=modules,
         flops=flops,
         snapshot=snapshot,
+        names=not (bare or nsys or hooks_only),
         nvtx=nvtx or nsys,
         ranks=ranks,
         after_steps=after_steps,
@@ -137,22 +148,39 @@ def command(  # noqa: PLR0913 - one argument an option
         tool="nsys" if nsys else "none" if hooks_only else "torch",
         launcher_pid=os.getpid(),
     )
-    return _run(program, out, settings, diff=not no_diff, diagnose=not no_diagnose)
+    words = command_line(program, _interpreter(python))
+    return _run(program, words, out, settings, diff=not no_diff, diagnose=not no_diagnose)
+
+
+def _interpreter(python: Path | None) -> str:
+    """Which Python a script runs with; UsageError if it cannot be started."""
+    if python is None:
+        return sys.executable
+    if (found := shutil.which(str(python))) is None:
+        raise UsageError(
+            f"--python {python}: no such program", hint="--python .venv/bin/python, or python3.12"
+        )
+    return found
 
 
 def _run(
-    program: Sequence[str], out: Path | None, settings: "Settings", *, diff: bool, diagnose: bool
+    program: Sequence[str],
+    words: Sequence[str],
+    out: Path | None,
+    settings: "Settings",
+    *,
+    diff: bool,
+    diagnose: bool,
 ) -> int:
     from dataclasses import replace
 
     from pinchpoint.capture import collect
     from pinchpoint.capture.folder import new_run_folder, write_diff
-    from pinchpoint.capture.launcher import command_line, label, launch
+    from pinchpoint.capture.launcher import label, launch
     from pinchpoint.capture.tools.nvidia import require
     from pinchpoint.monitor.environment import environment
     from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, write_json
 
-    words = command_line(program)
     if settings.tool == "nsys":
         require("nsys")  # before a folder is made for nothing
     folder = new_run_folder(out, label(program))
@@ -203,6 +231,12 @@ def _say(folder: Path, problems: Sequence[str]) -> None:
             f"pinchpoint: {steps.count} steps; {typical:.4g} ms a step without the profiler "
             f"(median of {steps.unprofiled_ms.count})"
             f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
+        )
+    if steps and steps.recording_cost_ms is not None and metrics.profiled and metrics.duration_s:
+        cost_s = steps.recording_cost_ms / 1e3
+        note(
+            f"pinchpoint: recording took {cost_s:.2g} s of the {metrics.duration_s:.4g} s"
+            f" ({cost_s / metrics.duration_s:.1%})"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
 

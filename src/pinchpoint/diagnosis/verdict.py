@@ -2,20 +2,25 @@
 
 from collections.abc import Callable
 
+from pinchpoint.analysis.host.frames import Owner
 from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_many
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, Binding, Bound, bound
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.run.telemetry import device_looks, sampled_sentences
 from pinchpoint.analysis.steps.in_steps import phases
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.exceptions import on_the_mean
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, shows_torch
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
 MOST_PHASES = 4  # in a sentence
+LEAST_PLACE_RATIO = 0.2  # stacks lengthen what calls much; a place below is not the main one
 
 
 def verdict(trace: Trace) -> str:
@@ -94,13 +99,31 @@ def _without_device(trace: Trace, parts: Breakdown) -> str:
             f"{nothing}, and for {_percent(silent / whole)} of the time"
             " nothing that the host did either: what it went into does not show."
         )
-    if 2 * python >= whole and not _has_stacks(trace):
+    place = _named_place(trace)
+    if 2 * python >= whole and not place and not _has_stacks(trace):
         option = " (with_stack=True)" if shows_torch(trace) else ""
         return (
             f"{nothing}. For {_percent(python / whole)} of the step the host"
             f" was outside its operators; Python stacks{option} would show what it did there."
         )
-    return f"{nothing}. On the host most of the step: {_top(parts, 'host')}."
+    most = f"On the host most of the step: {_top(parts, 'host')}."
+    return f"{nothing}. {most}{place}"
+
+
+def _named_place(trace: Trace) -> str:
+    """The function of the program that takes most, where a run's window for names shows one."""
+    named = trace.run.named if trace.run else None
+    table = source_table(named) if named is not None else None
+    if named is None or not isinstance(table, SourceTable):
+        return ""
+    whole_ns = int(steps(named).durations_ns.sum())
+    rows = (r for r in table.rows if r.owner == Owner.USER and r.frame.function != "<module>")
+    top = max(rows, key=lambda row: row.host_self_ns, default=None)
+    if top is None or not whole_ns or top.host_self_ns < LEAST_PLACE_RATIO * whole_ns:
+        return ""
+    share = _percent(min(top.host_self_ns / whole_ns, 1.0))
+    place = Location(file=top.frame.file, line=top.frame.line, function=top.frame.function)
+    return f" With stacks, {share} of it is in {place}."
 
 
 def _has_stacks(trace: Trace) -> bool:

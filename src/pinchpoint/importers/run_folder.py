@@ -31,7 +31,9 @@ from pinchpoint.run_folder.documents import read as read_document
 from pinchpoint.run_folder.layout import (
     ENVIRONMENT_FILE,
     LOADER,
+    MEMORY,
     METRICS_FILE,
+    NAMES,
     NCU,
     NSYS,
     PROCESSES,
@@ -149,6 +151,8 @@ def read(path: Path) -> Trace:
         trace = load(_inside(path / TRACES, recording.file))
     elif reports := sorted((path / NSYS).glob("*.nsys-rep")):
         trace = load(reports[-1])
+    elif snapshot := _snapshot(path, process.document):
+        trace = load(snapshot)
     else:
         raise UnreadableFile(f"{path}: {_why_nothing(found)}", hint="pinchpoint run --help")
     for report in sorted((path / NCU).glob("*.ncu-rep*"))[-1:]:
@@ -168,8 +172,37 @@ def read(path: Path) -> Trace:
         source=replace(trace.source, path=str(path), format=f"{FORMAT} ({trace.source.format})"),
         rank=trace.rank if trace.rank is not None else own.rank,
         world_size=trace.world_size or own.world_size,
-        run=replace(facts, documents=_for_display(found, process)),
+        run=replace(
+            facts,
+            documents=_for_display(found, process),
+            named=None if own.named is None else _named(path, own.named, facts),
+            memory=None if trace.snapshot is not None else _memory(_snapshot(path, own)),
+        ),
     )
+
+
+def _snapshot(path: Path, process: ProcessDocument) -> Path | None:
+    """The allocator's snapshot of a process: of a request that failed, else of the end."""
+    rank = process.rank or 0
+    found = sorted((path / MEMORY).glob("*.pickle"), key=lambda p: (".end." in p.name, p.name))
+    mine = [p for p in found if p.name.startswith(f"rank{rank:05d}")]
+    return next(iter(mine or found), None)
+
+
+def _memory(snapshot: Path | None) -> Trace | None:
+    """A snapshot; None if there is none, or it is damaged: the times stand without it."""
+    try:
+        return None if snapshot is None else load(snapshot)
+    except UnreadableFile:
+        return None
+
+
+def _named(path: Path, recording: RecordingNote, facts: RunFacts) -> Trace | None:
+    """The window for names with the facts of the run; None if it is gone or damaged."""
+    try:
+        return replace(load(_inside(path / NAMES, recording.file or "")), run=facts)
+    except UnreadableFile:  # the times stand without it
+        return None
 
 
 def _documents(path: Path) -> _Documents:

@@ -57,6 +57,7 @@ class RecordingNote(msgspec.Struct, frozen=True, kw_only=True):
     start_unix_ns: Ns | None = None
     end_unix_ns: Ns | None = None
     steps: Count | None = None
+    window: str = "times"  # or names: with stacks, shapes and modules; early: names, first steps
 
 
 class RunSteps(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ class RunSteps(msgspec.Struct, frozen=True, kw_only=True):
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a process: each unprofiled one around the recording, and the run in short."""
 
-    by: str | None = None  # optimizer, loader, annotation, call
+    by: str | None = None  # optimizer, loader, module, annotation, call
     count: Count = 0
     steady: bool | None = None
     clock: str = "host"  # or device
@@ -84,6 +85,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: tuple[Ns, ...] = ()
     wait_ns: tuple[Ns, ...] = ()  # for the batch of the same steps
     batches_per_step: float | None = None
+    cost_ns: Ns | None = None  # by which recording made the run longer; None: no other steps
     run: RunSteps = RunSteps()
 
     @property
@@ -154,8 +156,14 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> tuple[RecordingNote, ...]:
-        """The recordings that came to be."""
-        return tuple(r for r in self.recordings if r.file)
+        """The recordings that came to be, those for names alone left out."""
+        return tuple(r for r in self.recordings if r.file and r.window != "names")
+
+    @property
+    def named(self) -> RecordingNote | None:
+        """The newest recording for names that came to be."""
+        found = [r for r in self.recordings if r.file and r.window == "names"]
+        return found[-1] if found else None
 
 
 class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):

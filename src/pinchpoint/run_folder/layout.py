@@ -21,6 +21,7 @@ ENVIRONMENT_FILE = "env.json"  # the environment record of monitor/environment
 TELEMETRY_FILE = "telemetry.csv"  # device and host samples of monitor/telemetry_log
 DIFF_FILE = "git.diff"  # uncommitted changes of the code that ran
 TRACES = "traces"  # one recording a rank
+NAMES = "names"  # recordings with stacks, shapes and modules beside those, for names and places
 PROCESSES = "processes"  # what each process of the program saw: one JSON file each
 LOADER = "loader"  # what each worker process of a data loader saw
 MEMORY = "memory"  # allocator snapshots

@@ -40,6 +40,7 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     run_ms: StepPercentiles = StepPercentiles()
     steps_per_s: float | None = None
     batches_per_step: float | None = None
+    recording_cost_ms: float | None = None  # by which recording made the run longer
 
 
 class DataWait(msgspec.Struct, frozen=True, kw_only=True):

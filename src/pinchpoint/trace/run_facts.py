@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pinchpoint.trace.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class RunFacts:
     device: DeviceSetting | None = None  # the one that the process used
     devices: int | None = None  # of the machine
     processes: int | None = None  # of the program, that recorded or timed steps
+    named: "Trace | None" = None  # the window with stacks, shapes and modules, beside a bare one
+    memory: "Trace | None" = None  # the allocator's snapshot of the same process
     documents: Mapping[str, Any] = field(  # as they were read, for display alone
         default_factory=lambda: MappingProxyType({})
     )

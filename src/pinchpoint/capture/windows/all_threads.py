@@ -19,7 +19,8 @@ from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording
 from pinchpoint.capture.windows.torch import OWN, USED, write_trace
 
-_EXPECTED_MESSAGE = b"External init callback must run in same thread"
+# The first use from another thread than the main one; an operator that began before the recording.
+_EXPECTED_MESSAGES = (b"External init callback must run in same thread", b"collection.cpp:")
 
 
 class GlobalWindow:
@@ -61,7 +62,7 @@ class GlobalWindow:
     def open(self) -> None:
         """Warm up."""
         USED.set()
-        with _without_expected_message():
+        with _without_expected_messages():
             self._profiler._prepare_trace()
 
     def step(self) -> None:
@@ -83,7 +84,8 @@ class GlobalWindow:
         file, problem = None, None
         try:
             let_the_device_catch_up()  # else kernels that have not run yet are missing at the end
-            result = torch.autograd.profiler._disable_profiler()
+            with _without_expected_messages():
+                result = torch.autograd.profiler._disable_profiler()
             torch.autograd.profiler._run_on_profiler_stop()
             file = write_trace(result.save, self._folder, self._stem)
         except (AttributeError, BrokenTrace, OSError, RuntimeError) as error:
@@ -101,10 +103,10 @@ _METADATA = {
 
 
 @contextmanager
-def _without_expected_message() -> Iterator[None]:
-    """Keep one known line of the profiler out of the program's output; all else is passed on.
+def _without_expected_messages() -> Iterator[None]:
+    """Keep known lines of the profiler out of the program's output; all else is passed on.
 
-    The first use from another thread than the main one prints it, to no consequence.
+    It prints them to no consequence.
     """
     try:
         real = os.dup(2)
@@ -123,7 +125,7 @@ def _without_expected_message() -> Iterator[None]:
             os.close(real)
             kept.seek(0)
             for line in kept:
-                if _EXPECTED_MESSAGE not in line:
+                if not any(message in line for message in _EXPECTED_MESSAGES):
                     os.write(2, line)
 
 

@@ -8,6 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.settings import Kind
+
 _CHUNK = 1 << 20
 _LEVEL = 1  # 8 times smaller at 100 MB/s; higher levels stall the program for little
 _KERNEL = b'"cat": "kernel"'
@@ -86,6 +88,7 @@ class Recording:
     start_unix_ns: int
     end_unix_ns: int
     steps: int
+    window: Kind = "times"
 
 
 # ------------------------------------------------------------------------------------------------

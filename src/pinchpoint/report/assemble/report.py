@@ -15,7 +15,7 @@ from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
-from pinchpoint.diagnosis import engine
+from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
 from pinchpoint.importers.rank_files import command_for_all_ranks
@@ -50,7 +50,7 @@ def diagnose(trace: Trace) -> Report:
     if health.verdict == CANNOT_CONCLUDE:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
         return _facts(trace, health, verdict=f"Cannot conclude: {why}.")
-    said = answers(engine.diagnose(trace))
+    said = answers(windows.diagnose(trace))
     best = said["findings"][0].id if said["findings"] else None
     return _facts(
         trace,
@@ -79,7 +79,7 @@ def _facts(trace: Trace, health: Health, **conclusions: Any) -> Report:
         steps=_steps(trace),
         device=_device(trace),
         devices=tuple(OneDeviceInfo(**asdict(device)) for device in each_device(trace)),
-        tables=tables(trace),
+        tables=tables(windows.names_of(trace)) | tables(trace),
         roofline=_roofline(trace),
         **conclusions,
     )

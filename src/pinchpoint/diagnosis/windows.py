@@ -1,0 +1,211 @@
+"""One answer from all recordings of a run: times from the bare window, names from the other.
+
+Stacks, shapes and modules slow the host, so what a step takes, what bounds it and what a fix gives
+are read from the bare window. The same rules are asked about the window for names. Findings are
+matched by cause, in the order in which each window gives them:
+
+* found in both: as the bare window has it, with the place and the advice of the other;
+* found only with names, by a rule that could not judge the bare window: kept, its gain as a share
+  of the step;
+* found only with names although the bare window was judged clear: kept if both windows are bound
+  by the same thing; else what was found is the cost of the recording;
+* found only in the bare window: kept, unless one that is kept explains the same time.
+
+What only a snapshot of the allocator shows is added from it: causes about memory.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import msgspec
+
+from pinchpoint.analysis.replay.binding import bound
+from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.diagnosis.engine import SPECIFIC_RATIO, Diagnosis, Ranked, parents
+from pinchpoint.diagnosis.engine import diagnose as diagnose_one
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.registry import rules
+from pinchpoint.diagnosis.rule import About, Outcome
+from pinchpoint.trace import Trace, once_per_trace
+
+
+def names_of(trace: Trace) -> Trace:
+    """The window of the same run that has names and places; the trace itself if there is none."""
+    named = trace.run.named if trace.run else None
+    return trace if named is None else named
+
+
+@once_per_trace
+def diagnose(trace: Trace) -> Diagnosis:
+    """What the rules say about a run; of a trace alone, what they say about that."""
+    said = _with_names(trace, diagnose_one(trace))
+    memory = trace.run.memory if trace.run else None
+    return said if memory is None else _with_memory(said, diagnose_one(memory))
+
+
+def _with_memory(said: Diagnosis, memory: Diagnosis) -> Diagnosis:
+    """Add the causes about memory that the trace could not be asked about."""
+    about = {id_ for id_, known in rules().items() if known.rule.about is About.MEMORY}
+    open_ = {o.id for o in said.outcomes if o.answer == "not checked" and o.id in about}
+    other = {o.id: o for o in memory.outcomes}
+    found = tuple(_without_rows(r) for r in memory.found if r.id in open_)
+    outcomes = tuple(other[o.id] if o.id in open_ else o for o in said.outcomes)
+    return Diagnosis((*said.found, *found), said.together, outcomes)
+
+
+def _without_rows(ranked: Ranked) -> Ranked:
+    """The finding without positions in tables, which are those of another recording."""
+    return replace(ranked, finding=msgspec.structs.replace(ranked.finding, changes=(), rows=()))
+
+
+def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
+    """Join what both windows say."""
+    named_trace = names_of(trace)
+    ratio = None if named_trace is trace else _length_ratio(trace, named_trace)
+    if ratio is None:
+        return bare
+    named = diagnose_one(named_trace)
+    base_ns = _base_ns(trace, bare)
+    allowed = _may_be_told(trace, named_trace, bare.outcomes)
+    common = _pairs(bare.found, named.found)
+    kept = list(common.values())
+    new = [r for r in named.found if r.id in allowed and r.id not in {c.id for c in kept}]
+    kept += [_scaled(r, ratio, base_ns) for r in new]
+    covered = _covered(kept, new, bare.found, named.outcomes)
+    found = _in_order([r for r in kept if r.id not in covered])
+    return Diagnosis(
+        tuple(found),
+        _prediction(named.together, base_ns) if new else bare.together,
+        tuple(_outcomes(bare.outcomes, named.outcomes, found, covered)),
+    )
+
+
+def _base_ns(trace: Trace, said: Diagnosis) -> int | None:
+    """The step that gains count from."""
+    predicted = (r.predicted.base_ns for r in said.found if r.predicted)
+    return next(predicted, None) or corrected_step_ns(trace) or steps(trace).typical_ns
+
+
+def _length_ratio(trace: Trace, named: Trace) -> float | None:
+    """A step of the bare window against one with names; None where either is not known.
+
+    Where the run timed steps without the profiler both are that step, and the ratio is 1.
+    """
+    bare_ns = corrected_step_ns(trace) or steps(trace).typical_ns
+    named_ns = corrected_step_ns(named) or steps(named).typical_ns
+    return bare_ns / named_ns if bare_ns and named_ns else None
+
+
+def _may_be_told(trace: Trace, named: Trace, outcomes: Iterable[Outcome]) -> frozenset[str]:
+    """Causes that the window for names may add."""
+    answers = ["not checked", "crashed"]
+    answers += ["clear"] if bound(trace).by == bound(named).by else []
+    return frozenset(o.id for o in outcomes if o.answer in answers)
+
+
+def _pairs(bare: Iterable[Ranked], named: Iterable[Ranked]) -> dict[int, Ranked]:
+    """Every finding of the bare window, with the place of its match where there is one."""
+    waiting: dict[str, list[Ranked]] = {}
+    for one in named:
+        waiting.setdefault(one.id, []).append(one)
+    return {
+        number: _placed(one, waiting[one.id].pop(0)) if waiting.get(one.id) else one
+        for number, one in enumerate(bare)
+    }
+
+
+def _placed(bare: Ranked, named: Ranked) -> Ranked:
+    """The times of one, the place and the advice of the other."""
+    known = {fact.what for fact in bare.finding.evidence}
+    words = [f for f in named.finding.evidence if isinstance(f.value, str) and f.what not in known]
+    finding = msgspec.structs.replace(
+        bare.finding,
+        location=named.finding.location or bare.finding.location,
+        fix=named.finding.fix or bare.finding.fix,
+        hint=named.finding.hint or bare.finding.hint,
+        confirm=named.finding.confirm or bare.finding.confirm,
+        evidence=(*bare.finding.evidence, *words),
+    )
+    return replace(bare, finding=finding)
+
+
+def _scaled(named: Ranked, ratio: float, base_ns: int | None) -> Ranked:
+    """A finding of the window for names alone, in times of the bare one.
+
+    Its rows are of another recording, and so are left out.
+    """
+    cost_ns = named.finding.cost_ns_per_step
+    where = Evidence("found in the window with stacks and shapes; its times were scaled", ratio, "")
+    finding: Found = msgspec.structs.replace(
+        named.finding,
+        cost_ns_per_step=None if cost_ns is None else round(cost_ns * ratio),
+        evidence=(*named.finding.evidence, where),
+        confidence="medium" if named.finding.confidence == "high" else named.finding.confidence,
+        changes=(),
+        rows=(),
+        saving_ns_per_step=None,
+    )
+    predicted = _prediction(named.predicted, base_ns)
+    saving_ns = predicted.saving_ns if predicted else round(named.saving_ns * ratio)
+    return Ranked(named.id, finding, predicted, saving_ns, named.given)
+
+
+def _prediction(named: Prediction | None, base_ns: int | None) -> Prediction | None:
+    """The same gain as a share of the bare window's step."""
+    if named is None or base_ns is None or not named.base_ns:
+        return None
+    ratio = base_ns / named.base_ns
+    low, high = named.range_ns
+    return Prediction(
+        round(named.step_ns * ratio), (round(low * ratio), round(high * ratio)), base_ns
+    )
+
+
+def _covered(
+    kept: Iterable[Ranked], new: Iterable[Ranked], bare: Iterable[Ranked], named: Iterable[Outcome]
+) -> Mapping[str, tuple[str, ...]]:
+    """Findings of the bare window that those with names explain, by id, with the ids of these."""
+    saving = {r.id: r.saving_ns for r in kept}
+    added = {r.id for r in new}
+    general = {parent: r.id for r in new for parent in parents(r.id)}
+    said = {o.id: o for o in named}
+    covered: dict[str, tuple[str, ...]] = {}
+    for one in bare:
+        by = tuple(id_ for id_ in said[one.id].covered_by if id_ in added)
+        if said[one.id].answer == "covered" and by:
+            covered[one.id] = by
+        elif one.id in general and 2 * saving[general[one.id]] >= one.saving_ns:
+            covered[one.id] = (general[one.id],)
+    return covered
+
+
+def _in_order(found: list[Ranked]) -> list[Ranked]:
+    """As the engine orders them: what pays by itself, specific causes before generic ones."""
+    generic = [r.saving_ns for r in found if rules()[r.id].rule.generic]
+    least = SPECIFIC_RATIO * max(generic, default=0)
+
+    def late(one: Ranked) -> bool:
+        return bool(generic) and (rules()[one.id].rule.generic or one.saving_ns < least)
+
+    return sorted(found, key=lambda r: (len(r.given), late(r), -r.saving_ns, r.id))
+
+
+def _outcomes(
+    bare: Iterable[Outcome],
+    named: Iterable[Outcome],
+    found: Iterable[Ranked],
+    covered: Mapping[str, tuple[str, ...]],
+) -> Iterator[Outcome]:
+    """One answer a rule: the bare window's, or that of the other where it could not judge."""
+    shown, other = {r.id for r in found}, {o.id: o for o in named}
+    for one in bare:
+        there = other[one.id]
+        if one.id in covered:
+            by = covered[one.id]
+            why = f"covered by {' and '.join(by)}"
+            yield replace(one, answer="covered", why=why, covered_by=by)
+        elif one.id in shown:
+            yield one if one.answer == "found" else there
+        else:
+            yield there if one.answer == "not checked" and there.answer != "found" else one

@@ -1,0 +1,122 @@
+"""The join of a run's recordings, on answers that are made up for each of them."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.diagnosis import windows
+from pinchpoint.diagnosis.engine import Diagnosis, Ranked
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.registry import rules
+from pinchpoint.diagnosis.rule import Outcome
+from pinchpoint.trace import RunFacts
+
+PLACE = Location(file="train.py", line=88, function="save")
+
+
+def stepping(step_us):
+    builder = TraceBuilder()
+    for number in range(5):
+        builder.annotation(f"ProfilerStep#{number}", number * step_us, step_us)
+        builder.op("aten::mm", number * step_us + 1, step_us - 2)
+    return builder.trace()
+
+
+def ranked(id_, saving, base, location=None):
+    finding = Found(
+        summary=f"{id_} as recorded",
+        evidence=(Evidence("what", 1, "count"),),
+        location=location,
+        cost_ns_per_step=saving,
+        fix="look here" if location else "record it again",
+    )
+    after = Prediction(base - saving, (base - saving, base), base)
+    return Ranked(id_, finding, after, saving)
+
+
+def said(*found, **answers):
+    answers = {r.id: "found" for r in found} | {
+        id_.replace("_", "-"): answer for id_, answer in answers.items()
+    }
+    outcomes = [
+        Outcome(id_, answers.get(id_, "clear"), why="because", record="more") for id_ in rules()
+    ]
+    return Diagnosis(found, None, tuple(outcomes))
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """The answer about a run from the answers about its bare window and the one with names."""
+
+    def join(bare, named=None, memory=None, bound_by=("host", "host")):
+        bare_trace, named_trace, memory_trace = stepping(100), stepping(200), stepping(300)
+        run = RunFacts(
+            named=named_trace if named else None, memory=memory_trace if memory else None
+        )
+        bare_trace = replace(bare_trace, run=run)
+        answers = {bare_trace: bare, named_trace: named, memory_trace: memory}
+        bounds = dict(zip((bare_trace, named_trace), bound_by, strict=True))
+        monkeypatch.setattr(windows, "diagnose_one", answers.__getitem__)
+        monkeypatch.setattr(windows, "bound", lambda trace: SimpleNamespace(by=bounds[trace]))
+        return windows.diagnose(bare_trace)
+
+    return join
+
+
+def answer(diagnosis, id_):
+    return next(o for o in diagnosis.outcomes if o.id == id_)
+
+
+def test_a_trace_without_other_recordings_is_answered_alone(joined):
+    bare = said(ranked("launch-bound", 40, 100))
+    assert joined(bare) == bare
+
+
+def test_a_cause_of_both_has_the_times_of_one_and_the_place_of_the_other(joined):
+    bare = said(ranked("checkpoint-stall", 40, 100))
+    named = said(ranked("checkpoint-stall", 90, 200, PLACE))
+    (found,) = joined(bare, named).found
+    assert (found.saving_ns, found.predicted.step_ns) == (40, 60)
+    assert (found.finding.location, found.finding.fix) == (PLACE, "look here")
+
+
+def test_a_cause_that_needs_names_is_kept_with_its_share_of_the_bare_step(joined):
+    bare = said(ranked("launch-bound", 10, 100), python_gc="not checked")
+    named = said(ranked("python-gc", 50, 200, PLACE))
+    found = {r.id: r for r in joined(bare, named).found}
+    assert found["python-gc"].saving_ns == 25
+    assert found["python-gc"].predicted.base_ns == 100
+    assert found["python-gc"].finding.confidence == "medium"
+    assert "times were scaled" in found["python-gc"].finding.evidence[-1].what
+    assert answer(joined(bare, named), "python-gc").answer == "found"
+
+
+@pytest.mark.parametrize(("bound_by", "kept"), [(("host", "host"), 1), (("device", "host"), 0)])
+def test_what_the_bare_window_cleared_is_told_only_if_the_same_bounds_both(joined, bound_by, kept):
+    found = joined(said(), said(ranked("python-gc", 50, 200, PLACE)), bound_by=bound_by).found
+    assert len(found) == kept
+
+
+def test_what_the_bare_window_found_small_stays_small(joined):
+    named = said(ranked("python-gc", 50, 200, PLACE))
+    assert joined(said(python_gc="smaller"), named).found == ()
+
+
+def test_a_general_cause_yields_to_the_special_one_that_names_show(joined):
+    child, parent = next((id_, k.rule.parent) for id_, k in rules().items() if k.rule.parent)
+    bare = said(ranked(parent, 40, 100), **{child: "not checked"})
+    diagnosis = joined(bare, said(ranked(child, 60, 200, PLACE)))
+    assert [r.id for r in diagnosis.found] == [child]
+    assert answer(diagnosis, parent).covered_by == (child,)
+
+
+def test_causes_about_memory_come_from_the_snapshot_and_nothing_else_does(joined):
+    bare = said(graph_retained="not checked", python_gc="not checked")
+    leak = replace(ranked("graph-retained", 0, 100), predicted=None)
+    diagnosis = joined(bare, memory=said(leak, ranked("python-gc", 50, 300)))
+    assert [r.id for r in diagnosis.found] == ["graph-retained"]
+    assert answer(diagnosis, "memory-leak").answer == "clear"
+    assert answer(diagnosis, "python-gc").answer == "not checked"
