@@ -1,14 +1,13 @@
 """Run a program, record a few of its steady steps, and diagnose them."""
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, note
+from pinchpoint.cli.output import aside, look, note
 from pinchpoint.errors import PinchpointError, UsageError
 
 if TYPE_CHECKING:
@@ -231,7 +230,7 @@ def _diagnose(folder: Path, said: Sequence[str]) -> None:
 
             note("")
             page = ranks_page(diagnose_ranks([folder]))
-            print(terminal.render(page, look()), file=sys.stderr)
+            aside(terminal.render(page, look()))
             return
         report = diagnose(load(folder))
     except PinchpointError as error:
@@ -239,7 +238,7 @@ def _diagnose(folder: Path, said: Sequence[str]) -> None:
             note(f"pinchpoint: no diagnosis: {error.message}")
         return
     note("")
-    print(terminal.render(report_page(report), look()), file=sys.stderr)
+    aside(terminal.render(report_page(report), look()))
 
 
 def _shown(folder: Path) -> Path:

@@ -150,6 +150,7 @@ def _records(database: Database, process: ProcessKeys, waits: dict[str, Ints], c
 
 
 MOST_LOST_RATIO = 0.5  # of launches without a device operation: the device side is unusable
+_MOST_NAMED, _LONGEST_NAME = 5, 60  # of what is passed over: enough to know the file by
 _NEWER_FORM = re.compile(r"(CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS)_V\d+")
 
 
@@ -158,6 +159,13 @@ def unread_tables(database: Database) -> Iterator[Fact]:
     unread = sorted(name for name in database.columns if _NEWER_FORM.fullmatch(name))
     if unread:
         yield Fact("tables-unread", len(unread), f"tables of an unknown form: {', '.join(unread)}")
+
+
+def _passed_over(database: Database) -> Iterator[Fact]:
+    """Views and virtual tables, of which the first are named."""
+    names = sorted(name[:_LONGEST_NAME] for name in database.passed_over)
+    if names:
+        yield Fact("tables-passed-over", len(names), ", ".join(names[:_MOST_NAMED]))
 
 
 def lost_launches(calls: Table | None, ops: Table | None, names: Names) -> Iterator[Fact]:
@@ -231,6 +239,7 @@ def build(database: Database, bytes_on_disk: int) -> Trace:
             [
                 *_facts(session, device, ops, ranges),
                 *unread_tables(database),
+                *_passed_over(database),
                 *lost_launches(None if api_calls is None else api_calls.table, device_ops, names),
             ],
             names,
