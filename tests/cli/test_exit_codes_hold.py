@@ -1,4 +1,4 @@
-"""Exit codes say what happened, whoever listens to standard error and however much memory there is."""
+"""Exit codes say what happened, whoever listens to standard error, with any memory."""
 
 import os
 import subprocess

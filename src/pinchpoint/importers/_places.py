@@ -79,7 +79,7 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """What is called like a recording. Links are not followed, and what is forbidden is left out."""
+    """What is called like a recording. Links are not followed; what is forbidden is left out."""
     if folder.resolve() == Path(folder.resolve().anchor):
         raise UsageError(f"{folder}: the whole disk, not the folder of a job", hint=_ONE_JOB)
     seen = 0
