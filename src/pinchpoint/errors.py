@@ -3,7 +3,8 @@
 PinchpointError                 has a message and a hint that says what to do next; exit code 2
 ├── UsageError                  the command or call cannot mean anything
 ├── UnreadableFile              missing, forbidden, empty, of an unknown format, or too broken
-│   └── HostileFile             the file asks for something that a recording never needs
+│   ├── HostileFile             the file asks for something that a recording never needs
+│   └── OutOfMemory             what is read, or its analysis, does not fit into memory
 ├── MissingExtra                an optional dependency is not installed
 ├── NotComparable               two things were measured under conditions that differ; exit code 3
 └── MeasurementInvalid          the measurement itself went wrong; exit code 5
@@ -35,6 +36,16 @@ class HostileFile(UnreadableFile):
     """A file that asks for code to run, or for more memory than any recording needs."""
 
 
+class OutOfMemory(UnreadableFile):
+    """What is read, or its analysis, does not fit into the memory that this process may use."""
+
+    def __init__(self, what: object = "") -> None:
+        said = f"{what}: " if what else ""
+        super().__init__(
+            f"{said}not enough memory", hint="record fewer steps, or use a machine with more"
+        )
+
+
 class MissingExtra(PinchpointError):
     """An optional dependency is not installed; the hint names the extra."""
 
@@ -49,6 +60,20 @@ class MeasurementInvalid(PinchpointError):
     """The measurement itself went wrong (throttled, disturbed, no samples)."""
 
     exit_code = 5
+
+
+# How Python, the dynamic linker and zlib say that memory ran out, where it is no MemoryError.
+_OF_MEMORY = ("can't start new thread", "failed to map segment", "allocate memory", "out of memory")
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out, as the error or what led to it says."""
+    while error is not None:
+        text = str(error).lower()
+        if isinstance(error, MemoryError) or any(words in text for words in _OF_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def install_hint(extra: str, *packages: str) -> str:

@@ -26,6 +26,16 @@ def test_a_view_in_place_of_a_table_is_not_run(tmp_path):
     trace = pp.load(path)
     assert trace.device_ops is None
     assert len(trace.api_calls) == 1
+    assert passed_over(trace) == [(1, "CUPTI_ACTIVITY_KIND_KERNEL")]
+
+
+def passed_over(trace):
+    told = zip(*(trace.health[c].tolist() for c in ("fact", "count", "detail")), strict=True)
+    return [
+        (count, trace.names[text])
+        for kind, count, text in told
+        if trace.names[kind] == "tables-passed-over"
+    ]
 
 
 def test_generated_columns_and_virtual_tables_are_not_there(tmp_path):

@@ -17,7 +17,8 @@ from pinchpoint.compare import compare_profiles
 from pinchpoint.compare.profiles import with_findings
 from pinchpoint.diagnosis.registry import headline, page, rule_ids
 from pinchpoint.errors import MissingExtra, PinchpointError, UsageError, install_hint
-from pinchpoint.export.database import Limits, query, tables_of
+from pinchpoint.export.database import Limits, tables_of
+from pinchpoint.export.query_apart import query_apart
 from pinchpoint.importers import load
 from pinchpoint.report import Report, diagnose, terminal
 from pinchpoint.report.assemble.findings import chosen
@@ -107,7 +108,7 @@ class Questions:
         device_ops GROUP BY ALL ORDER BY ns DESC LIMIT 10. No files, no network, 20 seconds.
         """
         trace, _ = self._read(file)
-        header, rows = query(trace, statement, SQL_LIMITS)
+        header, rows = query_apart(trace, statement, SQL_LIMITS)
         return _table(header, rows, _bounded(max_chars))
 
     def _read(self, file: str) -> tuple[Trace, Report]:

@@ -2,16 +2,13 @@
 
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
+from pinchpoint.capture.passing_on import held_back, run_to_its_end, start
 from pinchpoint.capture.settings import Settings
 from pinchpoint.errors import UsageError
 from pinchpoint.inside import path_with_hooks
@@ -25,7 +22,6 @@ _QUIET_KINETO = "6"  # above every message level: the program's output stays its
 # With 1, kernels of CUDA graphs are missing from every recording but the first (seen with torch
 # 2.11 and CUDA 13.0).
 TEARDOWN = "TEARDOWN_CUPTI"
-_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 @dataclass(frozen=True)
@@ -40,12 +36,13 @@ class Ended:
 
 def launch(command: Sequence[str], settings: Settings) -> Ended:
     """Run ``command`` to its end. Its output, input and exit code are its own."""
-    telemetry = Telemetry(Path(settings.folder, TELEMETRY_FILE), RHYTHM)
-    started_ns = time.time_ns()
-    try:
-        code = _run(command, settings, telemetry)
-    finally:
-        sampled = telemetry.stop()
+    with held_back():
+        telemetry = Telemetry(Path(settings.folder, TELEMETRY_FILE), RHYTHM)
+        started_ns = time.time_ns()
+        try:
+            code = _run(command, settings, telemetry)
+        finally:
+            sampled = telemetry.stop()
     return Ended(code, started_ns, time.time_ns(), sampled)
 
 
@@ -60,31 +57,14 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 def _run(command: Sequence[str], settings: Settings, telemetry: Telemetry) -> int:
     try:
-        process = subprocess.Popen(list(command), env=environment_of(settings))
+        process = start(command, environment_of(settings))
     except OSError as error:
         raise UsageError(
             f"{command[0]}: {error.strerror or error}", hint="check the command"
         ) from None
     telemetry.host.follow(process.pid)
-    with _signals_for(process):
-        code = process.wait()
+    code = run_to_its_end(process)
     return 128 - code if code < 0 else code
-
-
-@contextmanager
-def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ctrl-C reaches the program by itself, as it shares our terminal; other signals are passed."""
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        process.send_signal(number)
-
-    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda number, frame: None)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def command_line(words: Sequence[str], python: str = sys.executable) -> list[str]:

@@ -1,7 +1,6 @@
 """Where the time of a step goes, why, and what fixing it would give."""
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -203,7 +202,7 @@ def _present_to_github(reports: Sequence[Report]) -> None:
                 pages = [report_page(report, verbose=True) for report in reports]
                 file.writelines(map(markdown.render, pages))
         except OSError as error:
-            print(f"note: no job summary: {error}", file=sys.stderr)
+            note(f"note: no job summary: {error}")
 
 
 def write_page(page: Page, report: Report, files: Sequence[Path] = ()) -> None:

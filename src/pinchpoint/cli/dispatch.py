@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pinchpoint.cli.listing import commands, overview
-from pinchpoint.errors import PinchpointError, UsageError
+from pinchpoint.errors import OutOfMemory, PinchpointError, UsageError, is_out_of_memory
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -56,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> int:
             UsageError(f"{where}: {error.strerror}", hint="free space, or look there")
         )
     except Exception as error:
-        return _own_up(error)
+        return _report_error(OutOfMemory()) if is_out_of_memory(error) else _own_up(error)
 
 
 def _stand_in_for_closed_streams() -> None:
@@ -93,7 +94,10 @@ def _nearest(name: str) -> str:
 def _call(name: str, words: list[str]) -> int:
     from cyclopts import CycloptsError
 
-    words = _module(name).separate(words) if hasattr(_module(name), "separate") else words
+    if hasattr(_module(name), "separate"):
+        words = _module(name).separate(words)
+    elif "" in words:  # a Path would make the current folder of it
+        raise UsageError("an empty argument", hint="is a variable of the shell not set?")
     try:
         code = _app(name)(
             words, exit_on_error=False, print_error=False, result_action="return_value"
@@ -150,7 +154,7 @@ def _interrupted(error: KeyboardInterrupt) -> int:
     try:
         from pinchpoint.cli.output import note, written
     except ImportError:  # in the middle of an import, which does not go on
-        print("interrupted; nothing was written", file=sys.stderr)
+        _say("interrupted; nothing was written")
         return EXIT_INTERRUPTED
     left = [f"written before: {', '.join(map(str, written()))}"] if written() else []
     left += getattr(error, "__notes__", [])
@@ -161,23 +165,34 @@ def _interrupted(error: KeyboardInterrupt) -> int:
 def _report_error(error: PinchpointError) -> int:
     from pinchpoint.report.plain import plain
 
-    print(f"error: {plain(error.message)}", file=sys.stderr)
+    _show_traceback(error.__cause__)
+    _say(f"error: {plain(error.message)}")
     if error.hint:
-        print(f" next: {plain(error.hint)}", file=sys.stderr)
+        _say(f" next: {plain(error.hint)}")
     return error.exit_code
 
 
 def _own_up(error: Exception) -> int:
     from pinchpoint.report.plain import plain
 
-    if os.environ.get("PINCHPOINT_DEBUG"):
+    _show_traceback(error)
+    what = plain(f"{type(error).__name__}: {error}")
+    _say(f"internal error: {what}; this is a bug in Pinchpoint, please report")
+    _say(" next: run again with PINCHPOINT_DEBUG=1 for the details of a report")
+    return EXIT_INTERNAL_ERROR
+
+
+def _show_traceback(error: BaseException | None) -> None:
+    if error is not None and os.environ.get("PINCHPOINT_DEBUG"):
         import traceback
 
-        traceback.print_exc()
-    what = plain(f"{type(error).__name__}: {error}")
-    print(f"internal error: {what}; this is a bug in Pinchpoint, please report", file=sys.stderr)
-    print(" next: run again with PINCHPOINT_DEBUG=1 for the details of a report", file=sys.stderr)
-    return EXIT_INTERNAL_ERROR
+        _say("".join(traceback.format_exception(error)).rstrip())
+
+
+def _say(line: str) -> None:
+    """A line on standard error, if anybody is there: the exit code says the rest."""
+    with suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _forget_stdout() -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
@@ -35,8 +36,14 @@ def show_plainly(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Write a remark to standard error."""
-    print(plain(text), file=sys.stderr, flush=True)
+    """Write a remark of one line to standard error."""
+    aside(plain(text))
+
+
+def aside(text: str) -> None:
+    """Write text of our own to standard error, if anybody is there: no answer depends on it."""
+    with suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def wrote(path: Path, more: str = "") -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, note
+from pinchpoint.cli.output import aside, look, note
 from pinchpoint.errors import PinchpointError, UsageError
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def _diagnose(folder: Path, said: Sequence[str]) -> None:
 
             note("")
             page = ranks_page(diagnose_ranks([folder]))
-            print(terminal.render(page, look()), file=sys.stderr)
+            aside(terminal.render(page, look()))
             return
         report = diagnose(load(folder))
     except PinchpointError as error:
@@ -273,7 +273,7 @@ def _diagnose(folder: Path, said: Sequence[str]) -> None:
             note(f"pinchpoint: no diagnosis: {error.message}")
         return
     note("")
-    print(terminal.render(report_page(report), look()), file=sys.stderr)
+    aside(terminal.render(report_page(report), look()))
 
 
 def _shown(folder: Path) -> Path:

@@ -69,15 +69,21 @@ def _fill(connection: "DuckDBPyConnection", trace: Trace) -> None:
 
 
 def query(
-    trace: Trace, statement: str, limits: Limits | None = None
+    trace: Trace,
+    statement: str,
+    limits: Limits | None = None,
+    confine: Callable[[], None] | None = None,
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names and rows of a query; UsageError with DuckDB's words if it is wrong."""
+    """Column names and rows of a query; UsageError with DuckDB's words if it is wrong.
+
+    ``confine`` is called when the tables are there, right before the statement runs.
+    """
     duckdb = duckdb_module()
     connection = duckdb.connect(":memory:")
     seconds = limits.seconds if limits else None
     try:
         return interruptible(
-            connection, lambda: _answer(connection, trace, statement, limits), seconds
+            connection, lambda: _answer(connection, trace, statement, limits, confine), seconds
         )
     except TimeoutError:
         raise UsageError("sql: the query takes too long", hint="aggregate or filter it") from None
@@ -107,10 +113,16 @@ def interruptible(
 
 
 def _answer(
-    connection: "DuckDBPyConnection", trace: Trace, statement: str, limits: Limits | None
+    connection: "DuckDBPyConnection",
+    trace: Trace,
+    statement: str,
+    limits: Limits | None,
+    confine: Callable[[], None] | None,
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     _fill(connection, trace)
     _lock(connection, limits)
+    if confine is not None:
+        confine()
     result = connection.execute(statement)
     if result is None:
         raise UsageError("sql: no statement", hint='"SELECT count(*) FROM device_ops"')

@@ -1,6 +1,7 @@
 """Where recordings lie: files, folders, globs, lists of paths, object stores."""
 
 import glob
+import os
 import re
 import shutil
 import tempfile
@@ -28,6 +29,8 @@ _BENCH_SESSION, _BENCH_PROFILE = "session.json", "profile"  # see bench_folder.p
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _HEAD_BYTES = 1 << 16  # eight devices are described before what says the rank
 _LONGEST_LIST_BYTES = 16 << 20  # a document of a run folder takes kilobytes
+_MOST_BELOW = 1_000_000  # ten files of each of 100,000 ranks; listed in some seconds
+_ONE_JOB = "name the folder of one job: pinchpoint ranks DIR"
 
 
 def listed(places: list[str]) -> Iterator[str]:
@@ -71,12 +74,22 @@ def _in_folder(folder: Path) -> list[Path]:
     inner = folder / TRACES
     if (folder / RUN_FILE).is_file() and inner.is_dir():
         folder = inner
-    found = [
-        str(p)
-        for p in folder.rglob("*")
-        if looks_like_a_recording(p.name) and not p.name.startswith(".") and p.is_file()
-    ]
+    found = [str(p) for p in _below(folder) if p.is_file()]
     return [Path(p) for p in sorted(_without_copies(found))]
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """What is called like a recording. Links are not followed; what is forbidden is left out."""
+    if folder.resolve() == Path(folder.resolve().anchor):
+        raise UsageError(f"{folder}: the whole disk, not the folder of a job", hint=_ONE_JOB)
+    seen = 0
+    for place, _, names in os.walk(folder):
+        seen += len(names)
+        if seen > _MOST_BELOW:
+            raise UsageError(f"{folder}: more than {_MOST_BELOW:,} files below", hint=_ONE_JOB)
+        for name in names:
+            if looks_like_a_recording(name) and not name.startswith("."):
+                yield Path(place, name)
 
 
 def _without_copies(paths: list[str]) -> list[str]:

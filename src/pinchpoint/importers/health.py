@@ -131,6 +131,11 @@ FACTS: dict[str, FactKind] = {
     "tables-unread": FactKind(
         Severity.WARNING, "tables of the export have a form that is not known and were not read"
     ),
+    "tables-passed-over": FactKind(
+        Severity.WARNING,
+        "views and virtual tables are not read, as they run what the file says: a recorder writes "
+        "ordinary tables",
+    ),
     "events-capped": FactKind(
         Severity.WARNING,
         "the file holds exactly 1,000,000 events, where some writers stop: others may be missing",

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Protocol, cast
 
 import pinchpoint.importers as home
-from pinchpoint.errors import PinchpointError, UnreadableFile
+from pinchpoint.errors import OutOfMemory, PinchpointError, UnreadableFile, is_out_of_memory
 from pinchpoint.importers._archives import ZIP_MAGIC, unzipped
 from pinchpoint.trace import Trace
 
 HEAD_BYTES = 4096  # a page of a disk: every format shows itself in less
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b'{\x00"\x00', b"{\x00\n\x00", b"[\x00{\x00")
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
+_AGAIN = "copy it again, or record it again"
 _NOT_IMPORTERS = {"open", "health", "rank_files"}
 
 
@@ -130,13 +131,22 @@ def _claimant(path: Path, head: bytes) -> Importer | None:
 
 
 def _read(importer: Importer, path: Path, progress: Progress | None) -> Trace:
+    """The one place that no error of a reader passes: what a file says is never our fault.
+
+    What stood in a field that no reader foresaw stays as the cause, for PINCHPOINT_DEBUG.
+    """
     try:
         return _read_by(importer, path, progress)
-    except OverflowError:  # numpy's and datetime's word for what no field of a recording holds
-        raise UnreadableFile(
-            f"{path}: a number that fits no time, size or device",
-            hint="copy it again, or record it again",
-        ) from None
+    except (PinchpointError, OSError):  # an OSError names its file, and is said as it is
+        raise
+    except OverflowError as error:  # what numpy and datetime say of numbers that fit nowhere
+        what = "a number that fits no time, size or device"
+        raise UnreadableFile(f"{path}: {what}", hint=_AGAIN) from error
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise OutOfMemory(path) from None
+        what = f"damaged, or no {importer.FORMAT} as its recorder writes it"
+        raise UnreadableFile(f"{path}: {what} ({type(error).__name__})", hint=_AGAIN) from error
 
 
 def _read_by(importer: Importer, path: Path, progress: Progress | None) -> Trace:

@@ -11,6 +11,11 @@ import msgspec
 
 Shape = tuple[int, ...]
 
+# Sizes are int64 in every framework. 16 of them multiply to less than the largest float, 2**1024;
+# no recording that we know has more than 8 dimensions.
+_SIZE_END = 2**63
+_MOST_DIMENSIONS = 16
+
 _REMEMBERED = 1 << 14  # more distinct texts than the largest trace that we have seen holds
 
 
@@ -64,11 +69,15 @@ def elements(shape: Shape) -> int:
 def _shape(entry: Any) -> Shape | tuple[Shape, ...] | None:
     if not isinstance(entry, tuple):
         return None
-    if all(type(size) is int and size >= 0 for size in entry):
-        return entry
-    if all(isinstance(e, tuple) and all(type(s) is int and s >= 0 for s in e) for e in entry):
+    if _is_shape(entry) or all(isinstance(e, tuple) and _is_shape(e) for e in entry):
         return entry
     return None
+
+
+def _is_shape(entry: tuple[Any, ...]) -> bool:
+    return len(entry) <= _MOST_DIMENSIONS and all(
+        type(size) is int and 0 <= size < _SIZE_END for size in entry
+    )
 
 
 def _as_tuples(value: Any) -> Any:

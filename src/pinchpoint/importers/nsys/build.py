@@ -154,6 +154,7 @@ def _records(database: Database, process: ProcessKeys, waits: dict[str, Ints], c
 # What an export should hold by its own account and does not.
 
 
+_MOST_NAMED, _LONGEST_NAME = 5, 60  # of what is passed over: enough to know the file by
 _NEWER_FORM = re.compile(r"(CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS)_V\d+")
 
 
@@ -165,6 +166,13 @@ def unread_tables(database: Database) -> Iterator[Fact]:
 
 
 _READ = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS")
+
+
+def _passed_over(database: Database) -> Iterator[Fact]:
+    """Views and virtual tables, of which the first are named."""
+    names = sorted(name[:_LONGEST_NAME] for name in database.passed_over)
+    if names:
+        yield Fact("tables-passed-over", len(names), ", ".join(names[:_MOST_NAMED]))
 
 
 def empty_tables(database: Database) -> Iterator[Fact]:
@@ -231,6 +239,7 @@ def build(database: Database, bytes_on_disk: int) -> Trace:
                 *_facts(session, device, ops, ranges),
                 *unread_tables(database),
                 *empty_tables(database),
+                *_passed_over(database),
                 *_of_tables(
                     None if api_calls is None else api_calls.table,
                     device_ops,

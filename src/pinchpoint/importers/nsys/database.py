@@ -48,6 +48,7 @@ class Database:
     connection: sqlite3.Connection
     columns: dict[str, tuple[str, ...]]
     bytes: int
+    passed_over: tuple[str, ...] = ()  # views and virtual tables: they run what the file says
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether the table is there with all these columns."""
@@ -113,7 +114,8 @@ def opened(path: Path, shown: Path) -> Iterator[Database]:
         connection.text_factory = _text
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE_BYTES)
         connection.set_authorizer(_authorize)
-        database = Database(shown, connection, _columns(connection, shown), path.stat().st_size)
+        columns, passed_over = _columns(connection, shown)
+        database = Database(shown, connection, columns, path.stat().st_size, passed_over)
         _refuse_other_databases(database)
         yield database
     finally:
@@ -133,13 +135,17 @@ def _refuse_unfinished(path: Path, shown: Path) -> None:
 def _refuse_other_databases(database: Database) -> None:
     nsys = [t for t in database.columns if t.startswith(("CUPTI_ACTIVITY_", "TARGET_INFO_"))]
     if not nsys and not database.has("StringIds", "id", "value"):
+        views = ": views and virtual tables are not read" if database.passed_over else ""
         raise UnreadableFile(
-            f"{database.path}: a SQLite database, but no export of Nsight Systems",
+            f"{database.path}: a SQLite database, but no export of Nsight Systems{views}",
             hint="export a report with: nsys export --type sqlite REPORT.nsys-rep",
         )
 
 
-def _columns(connection: sqlite3.Connection, shown: Path) -> dict[str, tuple[str, ...]]:
+def _columns(
+    connection: sqlite3.Connection, shown: Path
+) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """The columns of each ordinary table, and the names of the others and of views."""
     try:
         listed = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
         ordinary = [
@@ -147,12 +153,14 @@ def _columns(connection: sqlite3.Connection, shown: Path) -> dict[str, tuple[str
             for kind, name, sql in listed
             if kind == "table" and str(sql).lstrip().upper().startswith("CREATE TABLE")
         ]
-        return {
+        columns = {
             name: tuple(
                 str(row[1]) for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")
             )
             for name in ordinary
         }
+        others = (str(name) for kind, name, _ in listed if kind in ("table", "view"))
+        return columns, tuple(name for name in others if name not in columns)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise UnreadableFile(
             f"{shown}: damaged or cut-off SQLite database ({error})", hint=_BROKEN

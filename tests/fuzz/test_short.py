@@ -1,0 +1,25 @@
+"""A short, always equal run of the fuzzers; ``./run fuzz`` is the long one."""
+
+import random
+
+import pytest
+
+from fuzz.checks import DATA, Tally, one_round, same_answer_round, seeds
+
+ROUNDS = 2  # mutants of each seed: some fifteen seconds of CPU
+
+
+@pytest.mark.parametrize("seed", seeds(), ids=lambda p: f"{p.parent.name}-{p.name}")
+def test_a_damaged_recording_is_read_or_refused(seed, tmp_path):
+    tally, rng = Tally(), random.Random(seed.name)
+    for _ in range(ROUNDS):
+        one_round(seed, rng, tmp_path, tally)
+    assert [told for told, _, _ in tally.failures] == []
+    assert tally.counts["read"] + tally.counts["refused"] == ROUNDS
+
+
+@pytest.mark.parametrize("name", ["kineto/decode_cudagraph", "labelled/c21_python_gc.slow"])
+def test_what_changes_nothing_changes_no_answer(name, tmp_path):
+    tally = Tally()
+    same_answer_round(DATA / f"{name}.json.gz", random.Random(1), tmp_path, tally)
+    assert [told for told, _, _ in tally.failures] == []
