@@ -134,7 +134,8 @@ def infer_steps(trace: Trace) -> Inference:
     """Steps by repetition, with how sure; or why there are none."""
     work = repeated_work(trace)
     if len(work.at_ns) < FEWEST_LAUNCHES:
-        return Inference(None, f"no markers, and only {len(work.at_ns)} {work.unit}: no repetition")
+        few = f"{len(work.at_ns)} of {FEWEST_LAUNCHES} {work.unit} that it takes"
+        return Inference(None, f"no markers, and only {few} to see a repetition")
     best: tuple[float, Candidate] | None = None
     fewest = MOST_PIECES
     for candidate in candidates(trace, work):
