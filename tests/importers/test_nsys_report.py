@@ -1,5 +1,6 @@
 """Reports, which only nsys can read; a script that plays nsys stands in for it."""
 
+import gzip
 import os
 import stat
 import sys
@@ -89,3 +90,12 @@ def test_what_nsys_says_is_passed_on(install, report):
     install("2025.6.1.100", complaint="The report is truncated")
     with pytest.raises(UnreadableFile, match="The report is truncated"):
         pp.load(report)
+
+
+def test_a_gzipped_report_is_to_be_unpacked_first(install, tmp_path):
+    path = tmp_path / "run.nsys-rep.gz"
+    path.write_bytes(gzip.compress(REPORT))
+    with pytest.raises(UnreadableFile, match="no nsys here") as e:
+        pp.load(path)
+    assert e.value.hint.startswith("unpack it, and run where nsys")
+    assert e.value.hint.endswith(f"nsys export --type sqlite {tmp_path / 'run.nsys-rep'}")

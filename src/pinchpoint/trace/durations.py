@@ -13,6 +13,11 @@ def number(value: float) -> str:
     return f"{value:.{2 if whole == 0 else 3 - whole}f}"
 
 
+def counted(count: float, what: str) -> str:
+    """How many of something, to three digits: ``1 kernel``, ``2.03 kernels``."""
+    return f"{count:.3g} {what}{'' if count == 1 else 's'}"
+
+
 def time_unit(ns: float) -> str:
     """The largest unit in which ``ns`` is at least 1; seconds from 10 s on, so steps stay in ms."""
     for unit, size in _TIME_UNITS:

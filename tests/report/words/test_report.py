@@ -5,7 +5,14 @@ import pytest
 
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report.documents.report import OneDeviceInfo
-from pinchpoint.report.words.report import counted_in, device_work, gain, hidden, order
+from pinchpoint.report.words.report import (
+    counted_in,
+    device_work,
+    gain,
+    hidden,
+    order,
+    spread_sentence,
+)
 from report_sample import full_report as sample
 
 MS = 1_000_000
@@ -69,3 +76,15 @@ def test_several_devices_are_said_one_by_one():
     said = device_work(msgspec.structs.replace(one, devices=devices)) or ""
     assert "All devices at once are idle" in said
     assert "Device 0 alone is idle 75.0 % of it. Device 1 alone" in said
+
+
+def test_most_steps_are_those_that_are_not_named_beside_them():
+    report = with_steps(27, 27, 28, 27, 294, without_profiler_ms=27)
+    steps = msgspec.structs.replace(
+        report.steps,
+        how="marker",
+        spread_ns=(27 * MS, 187 * MS),  # between steps, where none is
+        outliers=({"step": 5, "duration_ns": 294 * MS},),
+    )
+    said = spread_sentence(msgspec.structs.replace(report, steps=steps))
+    assert said == "Most steps take 27.0 to 28.0 ms; step 5 took 294 ms"

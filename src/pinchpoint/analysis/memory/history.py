@@ -1,7 +1,7 @@
 """Everything that later questions need to know about one device, found once per trace."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -184,9 +184,8 @@ class Heap:
 def heap(history: History, event: int) -> Heap:
     """The heap right after an event."""
     replay = history.replay
-    ranges = tuple(
-        sorted((h.range for h in replay.held if h.birth <= event < h.death), key=lambda r: r.start)
-    )
+    held = (h.range for h in replay.held if h.birth <= event < h.death)
+    ranges = _joined(sorted(held, key=lambda r: r.start))
     rows = np.flatnonzero(replay.blocks.alive(event))
     rows = rows[np.argsort(replay.blocks.address[rows], kind="stable")]
     address, size = replay.blocks.address[rows], replay.size[rows]
@@ -210,6 +209,18 @@ def heap(history: History, event: int) -> Heap:
         live_bytes=live,
         rounding_bytes=int((size - replay.blocks.requested[rows]).sum()),
     )
+
+
+def _joined(held: list[Range]) -> tuple[Range, ...]:
+    """Neighbours in one expandable segment as one range, since blocks lie across them."""
+    out: list[Range] = []
+    for piece in held:
+        before = out[-1] if out else piece
+        if before.mapped and piece == replace(before, start=before.end, end=piece.end):
+            out[-1] = replace(before, end=piece.end)
+        else:
+            out.append(piece)
+    return tuple(out)
 
 
 def _holes(

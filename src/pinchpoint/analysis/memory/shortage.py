@@ -38,7 +38,7 @@ class Pressure:
             return "a request failed"
         if self.retries:
             return f"the allocator gave memory back and asked again {self.retries} times"
-        return f"{self.full_ratio or 0:.0%} of the device is reserved"
+        return f"{100 * (self.full_ratio or 0):.0f} % of the device is reserved"
 
 
 def pressure(trace: Trace, history: History) -> Pressure:
@@ -141,7 +141,7 @@ def batch_after_failure(history: History, failure: Failure, capacity_bytes: int)
         fixed,
         growing,
         "what the failing step adds grows with its batch; "
-        f"{ALLOCATOR_MARGIN:.0%} of the device can be used",
+        f"{100 * ALLOCATOR_MARGIN:.0f} % of the device can be used",
         of_failing=True,
     )
 

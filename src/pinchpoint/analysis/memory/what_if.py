@@ -95,7 +95,7 @@ def batch(history: History, capacity_bytes: int) -> Batch | None:
         int(fixed[first]),
         int(varying[first]),
         "activations, inputs and temporaries of the passes grow with the batch, everything else "
-        f"stays; {ALLOCATOR_MARGIN:.0%} of the device can be used",
+        f"stays; {100 * ALLOCATOR_MARGIN:.0f} % of the device can be used",
         int(left_out.max()),
     )
 

@@ -27,6 +27,7 @@ from pinchpoint.analysis.steps.candidates import (
 from pinchpoint.analysis.steps.module_nesting import are_layers
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.durations import counted
 from pinchpoint.trace.names import rows_named
 
 # ------------------------------------------------------------------------------------------------
@@ -134,7 +135,8 @@ def infer_steps(trace: Trace) -> Inference:
     """Steps by repetition, with how sure; or why there are none."""
     work = repeated_work(trace)
     if len(work.at_ns) < FEWEST_LAUNCHES:
-        return Inference(None, f"no markers, and only {len(work.at_ns)} {work.unit}: no repetition")
+        few = counted(len(work.at_ns), work.unit.removesuffix("s"))
+        return Inference(None, f"no markers, and only {few}: no repetition")
     best: tuple[float, Candidate] | None = None
     fewest = MOST_PIECES
     for candidate in candidates(trace, work):

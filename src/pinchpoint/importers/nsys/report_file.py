@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 from pinchpoint.errors import UnreadableFile
 
@@ -37,18 +38,20 @@ def exported(path: Path, shown: Path) -> Iterator[Path]:
     with path.open("rb") as file:
         needed = report_version(file.read(256))
     nsys, found = _newest_nsys()
-    command = f"nsys export --type sqlite {shown}"
+    plain = shown.with_suffix("") if shown.suffix == ".gz" else shown
+    unpack = "" if plain == shown else "unpack it, and "
+    command = f"nsys export --type sqlite {quote(str(plain))}"
     wanted = "" if needed is None else f" {_dotted(needed[:3])} or newer"
     if nsys is None:
         raise UnreadableFile(
             f"{shown}: a report of Nsight Systems, and there is no nsys here to export it",
-            hint=f"run where nsys{wanted} is installed, then read the result: {command}",
+            hint=f"{unpack}run where nsys{wanted} is installed, then read the result: {command}",
         )
     if needed is not None and found is not None and found < needed[: len(found)]:
         raise UnreadableFile(
             f"{shown}: written by nsys {_dotted(needed[:3])}; the nsys here is {_dotted(found[:3])}"
             " and cannot read newer reports",
-            hint=f"run with nsys{wanted}, then read the result: {command}",
+            hint=f"{unpack}run with nsys{wanted}, then read the result: {command}",
         )
     with tempfile.TemporaryDirectory(prefix="pinchpoint-") as folder:
         yield _export(nsys, found, path, shown, Path(folder))

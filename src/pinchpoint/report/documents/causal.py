@@ -10,6 +10,13 @@ from pinchpoint.analysis.causal.profile import Causal, Piece, operators_and_line
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.mean.mean_step import (
+    mean_differs,
+    mean_without_profiler_ns,
+    timed_steps_ns,
+)
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.diagnosis.operators import known
 from pinchpoint.report.plain import plain
@@ -44,6 +51,7 @@ class CausalDocument(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA  # this name and version
     path: str  # of the recording
     base_ns: int | None  # the step that all steps are compared with
+    base: str = "step"  # which one: typical or mean, with the profiler or without
     pieces: tuple[PieceInfo, ...]  # those that take 1 % of the step or more, 40 a cut
     why_not: str | None = None  # why there are none
 
@@ -54,9 +62,18 @@ def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
     return CausalDocument(
         path=str(trace.source.path).encode("utf-8", "replace").decode("utf-8"),
         base_ns=found.base_ns,
+        base=_base(trace),
         pieces=tuple(_info(trace, piece) for piece in found.pieces),
         why_not=found.why_not,
     )
+
+
+def _base(trace: Trace) -> str:
+    known = len(timed_steps_ns(trace)) or why_uncalibrated(trace) is None
+    mean = mean_without_profiler_ns(trace) is not None or (
+        corrected_step_ns(trace) is None and mean_differs(trace)
+    )
+    return f"{'mean step' if mean else 'step'} {'without' if known else 'with'} the profiler"
 
 
 def encode_causal(document: CausalDocument) -> bytes:

@@ -67,7 +67,7 @@ def _run_row(run: RunMetrics) -> tuple[str, ...]:
 
 def _modes(found: dict[str, AcrossRuns]) -> list[str]:
     return [
-        f"{a.measure.label} has two speeds, {a.modes.gap_ratio:.0%} apart"
+        f"{a.measure.label} has two speeds, {100 * a.modes.gap_ratio:.0f} % apart"
         for a in found.values()
         if a.modes
     ]

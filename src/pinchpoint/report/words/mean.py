@@ -15,6 +15,8 @@ def mean_sentences(report: Report) -> Iterator[str]:
         yield kinds
     if mean := _mean(report):
         yield mean
+    if base := _base(report):
+        yield base
     if run := _run(report):
         yield run
 
@@ -50,6 +52,16 @@ def _mean(report: Report) -> str | None:
         f"Mean {in_unit(mean_ns, unit)} {unit} in the trace: typical"
         f" {in_unit(mean_ns - added, unit)}, and {'; '.join(said)}"
     )
+
+
+def _base(report: Report) -> str | None:
+    """Which mean step gains count from, where it is not the one of the trace."""
+    base_ns, mean_ns = report.steps.base_ns, report.steps.mean_ns
+    if base_ns is None or mean_ns is None or duration(base_ns) == duration(mean_ns):
+        return None
+    known = report.steps.unprofiled_ns_predicted is not None
+    without = " without the profiler" if known else ", the first steps left out"
+    return f"Gains count from a mean step of {duration(base_ns)}{without}"
 
 
 def _by_cause(report: Report) -> list[list[ExceptionalStepInfo]]:

@@ -107,7 +107,7 @@ def layers_sentence(device: DeviceMemory) -> str:
         span = f"{size(min(each))} to {size(high)}, layer {each.index(high)} the most"
     text = (
         f"The {found.count} layers called at {where(found.location, None)} hold "
-        f"{found.share_of_activations:.0%} of its activations, {span}; checkpointing them "
+        f"{100 * found.share_of_activations:.0f} % of its activations, {span}; checkpointing them "
     )
     if found.checkpointing_saves <= 0:
         return text + "would not lower the peak, which lies elsewhere."

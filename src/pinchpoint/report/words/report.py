@@ -6,7 +6,7 @@ import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
-from pinchpoint.report.documents.report import PartOfStep, Report
+from pinchpoint.report.documents.report import PartOfStep, Report, StepsInfo
 from pinchpoint.report.quantity import duration, in_unit, percent, span, time_unit
 
 CANNOT_CONCLUDE = "cannot conclude"
@@ -79,13 +79,23 @@ def spread_sentence(report: Report) -> str | None:
     said = [] if steps.how == "marker" or not steps.basis else [steps.basis]
     if steps.spread_ns and steps.typical_ns and len(steps.duration_ns) >= FEWEST_FOR_SPREAD:
         unit = time_unit(steps.typical_ns)
-        said.append(f"most steps take {span(*steps.spread_ns, unit)} {unit}")
+        said.append(f"most steps take {span(*_usual(steps), unit)} {unit}")
     slow = [f"step {o['step']} took {duration(o['duration_ns'])}" for o in steps.outliers[:3]]
     if slow:
         more = len(steps.outliers) - len(slow)
         said.append(", ".join(slow) + (f" and {more} more stand out" if more else ""))
     sentence = "; ".join(said)
     return sentence[:1].upper() + sentence[1:] if said else None
+
+
+def _usual(steps: StepsInfo) -> tuple[int, int]:
+    """Between which times eight of ten steps lie, those that are named beside it left out."""
+    apart = {one["duration_ns"] for one in steps.outliers}
+    usual = sorted(took for took in steps.duration_ns if took not in apart)
+    if not apart or not usual:
+        return steps.spread_ns or (0, 0)
+    tenth = round((len(usual) - 1) / 10)
+    return usual[tenth], usual[-1 - tenth]
 
 
 def base_ns(report: Report) -> int | None:

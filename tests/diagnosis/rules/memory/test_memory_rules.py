@@ -43,7 +43,7 @@ def test_the_planted_cause_is_the_first_finding(name, first):
 
 def test_the_failed_request_is_explained():
     found = answers(recordings.recording("oom"))["activation-memory"]
-    assert "80% of 1.87 GiB are activations" in found.summary
+    assert "80 % of 1.87 GiB are activations" in found.summary
     assert "2.00 × what the last step that fitted did" in found.consequence
     assert "smallest change that fits: checkpoint the 6 layers" in found.consequence
 

@@ -43,7 +43,7 @@ from pinchpoint.diagnosis.rules.compute._scattered_adds import (
 )
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask
-from pinchpoint.trace.durations import duration
+from pinchpoint.trace.durations import counted, duration
 
 RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_OF_INPUTS, advice=NO_HINT)
 
@@ -72,7 +72,8 @@ def check(trace: Trace) -> Iterator[Found]:
     left = float(np.max(change.factor))
     yield Found(
         summary=(
-            f"{work.count:.3g} kernels a step add rows by index, {duration(took)} of each step:"
+            f"Rows are added by index in {counted(work.count, 'kernel')} a step,"
+            f" {duration(took)} of each step:"
             f" {1 / left:.1f} times what the same additions take at"
             " targets that differ"
         ),

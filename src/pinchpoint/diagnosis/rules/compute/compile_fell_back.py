@@ -38,6 +38,7 @@ from pinchpoint.diagnosis.record import STACKS_AND_MODULES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.durations import duration
 from pinchpoint.trace.names import rows_named
 
 RULE = Rule(needs=("device_ops", "host_ops"), record=STACKS_AND_MODULES, advice=NO_HINT)
@@ -86,9 +87,9 @@ def check(trace: Trace) -> Iterator[Found]:
     ratio = most.fused_ns / most.eager_ns
     yield Found(
         summary=(
-            f"{most.eager_modules / every:.0%} of the calls of {most.name} run operator by operator"
-            f" although the others are compiled: {most.eager_ns / 1e3:.0f} µs each against"
-            f" {most.fused_ns / 1e3:.0f}, products left out"
+            f"{100 * most.eager_modules / every:.0f} % of the calls of {most.name} run operator by"
+            f" operator although the others are compiled: {duration(most.eager_ns)} each against"
+            f" {duration(most.fused_ns)}, products left out"
         ),
         evidence=(
             *work.evidence,

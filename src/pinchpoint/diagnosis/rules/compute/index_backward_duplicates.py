@@ -38,7 +38,7 @@ from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, SORTED, adds_ns
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Mask
-from pinchpoint.trace.durations import duration
+from pinchpoint.trace.durations import counted, duration
 from pinchpoint.trace.names import rows_named
 
 RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_OF_INPUTS, advice=NO_HINT)
@@ -68,8 +68,8 @@ def check(trace: Trace) -> Iterator[Found]:
     times = took.sum() / alone[work.rows].sum()
     yield Found(
         summary=(
-            f"{work.count:.3g} kernels a step add rows whose index repeats one after the other,"
-            f" {duration(work.ns_per_step)} of each step and {times:.0f} times what atomic"
+            f"Rows whose index repeats are added one by one in {counted(work.count, 'kernel')} a"
+            f" step, {duration(work.ns_per_step)} of each step and {times:.0f} times what atomic"
             " additions take"
         ),
         evidence=(

@@ -79,7 +79,8 @@ def _finding(trace: Trace, rows: NDArray[np.intp], units: int) -> Found:
     return Found(
         summary=(
             f"{name[:60]} runs {blocks} block{'s' if blocks != 1 else ''}{threads} on a device of"
-            f" {units} multiprocessors: {1 - min(blocks / units, 1):.0%} of them have nothing to do"
+            f" {units} multiprocessors: {100 * (1 - min(blocks / units, 1)):.0f} % of them have"
+            " nothing to do"
         ),
         evidence=(
             Evidence("blocks", blocks, "count", int(ops["start_ns"][longest]), name),

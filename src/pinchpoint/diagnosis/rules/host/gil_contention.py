@@ -67,7 +67,7 @@ def check(trace: Trace) -> Iterator[Found]:
     row = int(held.rows[longest])
     yield Found(
         summary=(
-            f"The launching thread stands still {min(total / length, 1):.0%} of the time"
+            f"The launching thread stands still {100 * (min(total / length, 1)):.0f} % of the time"
             + (f" while {rival} runs Python" if rival else ", a switch interval each time,")
             + ("" if rival else " as if another thread held the interpreter's lock")
         ),

@@ -71,8 +71,9 @@ def check(trace: Trace) -> Iterator[Found]:
     took = ops["duration_ns"][launches.rows] * grows_ratio(trace)[launches.rows]
     yield Found(
         summary=(
-            f"A step trains on {items} items: kernels use {filled:.0%} of the multiprocessors, and"
-            f" the same items take {full / 1e6:.2g} ms as part of a batch that fills the device"
+            f"A step trains on {items} items: kernels use {100 * filled:.0f} % of the"
+            f" multiprocessors, and the same items take {full / 1e6:.2g} ms as part of a"
+            " batch that fills the device"
         ),
         evidence=(
             Evidence("items", items, "per step"),

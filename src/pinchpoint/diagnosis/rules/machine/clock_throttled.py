@@ -96,7 +96,7 @@ def _finding(
     cost = round(per_step(trace, lasted) * (1 - ratio)) if len(rows) else None
     return Found(
         summary=(
-            f"Device {number} is {reasons.WORDS[bit]} {share:.0%} of the time it works:"
+            f"Device {number} is {reasons.WORDS[bit]} {100 * share:.0f} % of the time it works:"
             f" its clock is {clock:.0f}{top} MHz"
         ),
         evidence=(

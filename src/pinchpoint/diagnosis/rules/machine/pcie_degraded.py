@@ -89,7 +89,9 @@ def _finding(
         ),
         cost_ns_per_step=round(per_step(trace, lasted) * (1 - ratio)) if len(rows) else None,
         changes=(ScaleDeviceOps(rows, ratio),) if len(rows) else (),
-        consequence=None if len(rows) else f"copies run at {ratio:.0%} of the possible rate",
+        consequence=None
+        if len(rows)
+        else f"copies run at {100 * ratio:.0f} % of the possible rate",
         fix="Reseat the card, use another slot, or update firmware",
         hint="lspci -vv | grep -E 'LnkCap|LnkSta'  # capability against state",
         confirm="pinchpoint ceilings  # rate of pinned copies",

@@ -62,7 +62,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"The program times launches, not work: a stopwatch says {duration(says)} while the"
-            f" device is done {missed[worst] / 1e6:.2f} ms later"
+            f" device is done {duration(missed[worst])} later"
         ),
         evidence=(
             Evidence("timed pieces without a wait", int(wrong.sum()), "pieces"),

@@ -68,7 +68,7 @@ def _finding(
     ]
     if found:
         evidence.append(Evidence("saved by checkpointing", found.saved_bytes, "bytes"))
-    summary = f"{shortage[0]}: {activations / live:.0%} of {size(live)} are activations"
+    summary = f"{shortage[0]}: {100 * activations / live:.0f} % of {size(live)} are activations"
     if found:
         summary += f", most of them of the {len(found.layers)} layers called at {place(found.line)}"
     return Found(

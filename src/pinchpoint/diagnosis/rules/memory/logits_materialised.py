@@ -51,7 +51,7 @@ def check(trace: Trace) -> Iterator[Found]:
         yield Found(
             summary=(
                 f"{found.blocks} tensors of {size(found.largest_bytes)} at the loss are"
-                f" {found.bytes / live:.0%} of the peak, from {place(found.place)}"
+                f" {100 * found.bytes / live:.0f} % of the peak, from {place(found.place)}"
             ),
             evidence=(
                 Evidence("tensors of the loss", found.bytes, "bytes"),

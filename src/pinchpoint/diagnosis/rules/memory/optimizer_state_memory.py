@@ -55,7 +55,7 @@ def check(trace: Trace) -> Iterator[Found]:
         answer = next((a for a in what_ifs(history) if a.id == "8-bit-optimizer"), None)
         short = describe(history, signs) if signs.short else ("At the peak", "")
         yield Found(
-            summary=f"{short[0]}: {state / live:.0%} of {size(live)} are optimizer state",
+            summary=f"{short[0]}: {100 * state / live:.0f} % of {size(live)} are optimizer state",
             evidence=(
                 Evidence("optimizer state", state, "bytes"),
                 Evidence("parameters", held[MemoryCategory.PARAMETER], "bytes"),

@@ -41,7 +41,7 @@ from pinchpoint.diagnosis.record import SHAPES_AND_STRIDES
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.diagnosis.rules.precision_and_layout._gathers import gathers_across
 from pinchpoint.trace import Trace
-from pinchpoint.trace.durations import duration
+from pinchpoint.trace.durations import counted, duration
 
 RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_AND_STRIDES)
 
@@ -65,8 +65,8 @@ def check(trace: Trace) -> Iterator[Found]:
     rate = _rate(trace, work, moved)
     yield Found(
         summary=(
-            f"{work.count:.3g} elementwise kernels a step read operands across their layout and"
-            f" reach {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)} of each step"
+            f"Operands are read across their layout by {counted(work.count, 'elementwise kernel')}"
+            f" a step, at {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)} of each step"
         ),
         evidence=(
             *work.evidence,
@@ -98,8 +98,8 @@ def _lookups(trace: Trace, well: Attainable) -> Iterator[Found]:
     rate = float(gathers.moved_bytes[at].sum() / took.sum() * 1e9)
     yield Found(
         summary=(
-            f"{work.count:.3g} lookups a step read rows whose elements lie apart in memory and"
-            f" reach {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)} of each step"
+            f"Rows whose elements lie apart in memory are read by {counted(work.count, 'lookup')}"
+            f" a step, at {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)} of each step"
         ),
         evidence=(
             *work.evidence,

@@ -65,7 +65,7 @@ def check(trace: Trace) -> Iterator[Found]:
     longest = int(call[np.argmax(calls["duration_ns"][call])])
     yield Found(
         summary=(
-            f"{waits.mean():.0%} of the launches last until their kernel has ended"
+            f"{100 * waits.mean():.0f} % of the launches last until their kernel has ended"
             f"{'' if not setting else f' ({VARIABLE}={setting})'}: the host cannot run ahead"
         ),
         evidence=(
