@@ -27,7 +27,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.input_arguments import tensor_shapes
-from pinchpoint.analysis.replay import DropDeviceOps, RemoveHostTime
+from pinchpoint.analysis.replay import Change, DropDeviceOps, RemoveHostTime, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.weight_copies import weight_copies
@@ -79,7 +79,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         cost_ns_per_step=work.ns_per_step,
         changes=(
-            DropDeviceOps(work.rows),
+            *_gone(trace, work.rows, begin),
             RemoveHostTime(begin, until),
         ),
         location=work.place,
@@ -89,6 +89,16 @@ def check(trace: Trace) -> Iterator[Found]:
         else None,
         confirm='pinchpoint bench ab -- "python serve.py" "python serve_fixed.py"',
     )
+
+
+def _gone(trace: Trace, rows: Rows, begin: Ints) -> tuple[Change, ...]:
+    """Without the launches of each call, but for what the program does before the first of them."""
+    ops, calls = trace.device_ops, trace.api_calls
+    assert ops is not None
+    assert calls is not None
+    first = np.isin(calls["start_ns"][ops["api_call"][rows]], begin)
+    nothing = ScaleDeviceOps(rows[first], 0.0, flops_left=0.0, bytes_left=0.0)
+    return (nothing, DropDeviceOps(rows[~first]))
 
 
 def _fix(name: str) -> str:
