@@ -5,7 +5,7 @@ from program import Program
 CALLS = 4
 
 
-def preparing(*, own_us=2_000, name="aten::_cudnn_rnn", kernel_us=50, waits=False):
+def preparing(*, own_us=2_000, name="aten::_cudnn_rnn", kernel_us=50, waits=False, launches=1):
     """Each step calls an operator that works on the host before it launches its kernel."""
     p = Program()
     for _ in p.steps(6):
@@ -13,7 +13,9 @@ def preparing(*, own_us=2_000, name="aten::_cudnn_rnn", kernel_us=50, waits=Fals
             for _ in range(CALLS):
                 with p.row(name):
                     p.busy(own_us)
-                    p.kernel("gemm", kernel_us)
+                    for _ in range(launches):
+                        p.kernel("gemm", kernel_us)
+                        p.busy(15)
                     if waits:
                         p.sync()
                 with p.row("aten::add"):
@@ -25,7 +27,7 @@ def preparing(*, own_us=2_000, name="aten::_cudnn_rnn", kernel_us=50, waits=Fals
 def test_the_operator_is_named_with_its_time_in_a_call(outcome, ranked):
     trace = preparing()
     (finding,) = outcome("operator-host-time", trace).findings
-    assert finding.summary.startswith("aten::_cudnn_rnn keeps the host busy for 1.99 ms")
+    assert finding.summary.startswith("aten::_cudnn_rnn keeps the host busy for 2.00 ms")
     assert finding.location.function == "forward"
     assert finding.cost_ns_per_step == pytest.approx(CALLS * 2_000_000, rel=0.05)
     assert "operator-host-time" in ranked(trace)
@@ -38,8 +40,9 @@ def test_the_operator_is_named_with_its_time_in_a_call(outcome, ranked):
         preparing(kernel_us=5_000),
         preparing(waits=True),
         preparing(name="CompiledFunction"),
+        preparing(own_us=150, launches=100, kernel_us=2),
     ],
-    ids=["dispatch", "the device is busy", "waits", "a compiler's"],
+    ids=["dispatch", "the device is busy", "waits", "a compiler's", "many launches"],
 )
 def test_other_host_time_is_not_meant(outcome, trace):
     assert outcome("operator-host-time", trace).answer == "clear"
