@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host.frames import idle_acts
+from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.frames import acts_for_values, idle_acts
 from pinchpoint.analysis.host.source_lines import Place, place_of
-from pinchpoint.analysis.replay import Change, DropSyncs, ScaleHostSpans
+from pinchpoint.analysis.replay import Change, DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.finding import Evidence, Location
@@ -111,6 +112,7 @@ class Waiting:
 
     api_calls: Rows
     acts: Rows  # rows of host_ops: what the program wrote, around those calls
+    for_values: Rows  # of device_ops: launched for nothing but values that are read
     count: float  # acts of waiting a step; a copy and its sync are one
     waited_ns: int  # a step
     place: Location | None  # where most of it happens
@@ -120,7 +122,8 @@ class Waiting:
     @property
     def dropped(self) -> tuple[Change, ...]:
         """What a step without these waits is: they and the host work around them are gone."""
-        return (DropSyncs(self.api_calls), ScaleHostSpans(self.acts, 0.0))
+        gone: tuple[Change, ...] = (DropSyncs(self.api_calls), ScaleHostSpans(self.acts, 0.0))
+        return (*gone, DropDeviceOps(self.for_values)) if len(self.for_values) else gone
 
     @property
     def where(self) -> str:
@@ -148,6 +151,37 @@ def waiting(trace: Trace, what: str, *reasons: WaitReason) -> Waiting | None:
         Evidence("host blocked in them", waited, "ns per step"),
         Evidence("longest wait", int(took[longest]), "ns", at, name),
     )
+    wholly = acts_for_values(trace, inside) if reasons == (WaitReason.VALUE,) else rows[:0]
+    mine = _inside(trace, wholly)
+    for_values = np.flatnonzero(mine[_launchers(trace)] & device_ops_in_steps(trace))
     return Waiting(
-        waits.api_calls[rows], idle_acts(trace, inside), count, waited, place, name, evidence
+        np.union1d(waits.api_calls[rows], waits.api_calls[mine[waits.host_op]]),
+        np.union1d(idle_acts(trace, inside), wholly),
+        for_values,
+        count,
+        waited,
+        place,
+        name,
+        (*evidence, *_for_values(trace, for_values)),
     )
+
+
+def _for_values(trace: Trace, ops: Rows) -> tuple[Evidence, ...]:
+    launched = round(per_step(trace, len(ops)), 2)
+    what = "launched for nothing but these values"
+    return (Evidence(what, launched, "per step"),) if len(ops) else ()
+
+
+def _launchers(trace: Trace) -> Rows:
+    ops, none = trace.device_ops, 0 if trace.host_ops is None else len(trace.host_ops)
+    return np.zeros(0, np.intp) if ops is None else ops.filled("host_op", none).astype(np.intp)
+
+
+def _inside(trace: Trace, host_ops: Rows) -> Mask:
+    """Whether each row of ``host_ops`` is one of these or inside; one more element for no row."""
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(1, np.bool_)
+    wanted = np.zeros(len(host), np.bool_)
+    wanted[host_ops] = True
+    return np.append(nearest(parents(host), wanted) < len(host), False)

@@ -142,7 +142,7 @@ def _on_top(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | Non
     both = _beside(trace, timed, candidate) if timed else None
     if both is None:
         return candidate if _material(trace, candidate) else None
-    if not _is_material(both):
+    if not _is_material(both) or _too_little_for_a_generic_one(both):
         return None
     if _material(trace, candidate):
         return candidate
@@ -157,6 +157,13 @@ def _beside(trace: Trace, timed: list[Ranked], candidate: Ranked) -> Ranked | No
     if first is None or both is None:
         return None
     return replace(candidate, predicted=both, saving_ns=first.step_ns - both.step_ns)
+
+
+def _too_little_for_a_generic_one(ranked: Ranked) -> bool:
+    """Whether a generic cause is left with less than what the prediction of the rest may be off."""
+    assert ranked.predicted is not None
+    least = SPECIFIC_RATIO * ranked.predicted.base_ns
+    return rules()[ranked.id].rule.generic and ranked.saving_ns < least
 
 
 def _is_material(ranked: Ranked) -> bool:

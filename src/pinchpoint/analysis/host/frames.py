@@ -175,6 +175,33 @@ def idle_acts(trace: Trace, host_ops: Rows) -> Rows:
     return np.unique(rows[free[rows]]).astype(np.intp)
 
 
+FEWEST_READS = 2  # by one act: a single value is read at the end of many that are wanted
+
+
+def acts_for_values(trace: Trace, host_ops: Rows) -> Rows:
+    """Acts around these reads of device values that launch kernels for nothing but what is read.
+
+    Such an act (formatting a tensor, say) calls a Python function of the framework, reads several
+    values, and launches nothing after the last read: what it returns is on the host, so all of it
+    is for those values.
+    """
+    host, ops, calls = trace.host_ops, trace.device_ops, trace.api_calls
+    if host is None or ops is None or calls is None:
+        return np.zeros(0, np.intp)
+    none = len(host)
+    act = called_by_program(trace)
+    read, count = np.unique(act[host_ops], return_counts=True)
+    last_read, last_launch = np.full((2, none + 1), -1, np.int64)
+    np.maximum.at(last_read, act[host_ops], host["start_ns"][np.minimum(host_ops, none - 1)])
+    kernels = (ops["kind"] == DeviceKind.KERNEL) & ops.known("api_call")
+    launcher = act[ops.filled("host_op", none)[kernels]]
+    np.maximum.at(last_launch, launcher, calls["start_ns"][ops["api_call"][kernels]])
+    mine = read[(read < none) & (count >= FEWEST_READS)]
+    mine = mine[(host["kind"][mine] == HostKind.PYTHON) & (last_launch[mine] >= 0)]
+    found: Rows = mine[last_launch[mine] < last_read[mine]].astype(np.intp)
+    return found
+
+
 @once_per_trace
 def kernels_inside(trace: Trace) -> Ints:
     """How many kernels each row of ``host_ops`` launched, with the rows inside it."""

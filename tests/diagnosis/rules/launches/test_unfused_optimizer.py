@@ -41,3 +41,35 @@ def test_fused_the_step_is_short(predicted):
 )
 def test_other_steps_are_not_meant(outcome, trace):
     assert outcome("unfused-optimizer", trace).answer == "clear"
+
+
+def grouped(rates, *, recorded=True):
+    """A fused update for each of these learning rates."""
+    p = Program()
+    for _ in p.steps(6):
+        with p.row("Optimizer.step#AdamW.step", kind=HostKind.ANNOTATION):
+            for rate in rates:
+                values = {"values": ["", str(rate)]} if recorded else {}
+                with p.row("aten::_fused_adamw_", **values):
+                    p.kernel("multi_tensor_apply_kernel", 3)
+                    p.busy(HOST_US - LAUNCH_US)
+    return p.trace()
+
+
+def test_groups_with_equal_hyperparameters_could_be_one(outcome, predicted):
+    trace = grouped([i % 10 for i in range(LAUNCHES)])
+    (finding,) = outcome("unfused-optimizer", trace).findings
+    evidence = {e.what: e.value for e in finding.evidence}
+    assert evidence["calls of the fused update"] == LAUNCHES
+    assert evidence["different hyperparameters"] == 10
+    assert "one param group" in finding.fix
+    assert predicted(trace, "unfused-optimizer") < 0.3 * LAUNCHES * HOST_US * 1_000
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [grouped(range(LAUNCHES)), grouped([0] * LAUNCHES, recorded=False)],
+    ids=["all different", "not recorded"],
+)
+def test_groups_that_differ_are_not_meant(outcome, trace):
+    assert outcome("unfused-optimizer", trace).answer == "clear"

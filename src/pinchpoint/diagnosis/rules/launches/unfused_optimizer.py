@@ -2,34 +2,43 @@
 
 ## What it looks for
 Many launches inside `Optimizer.step`, a few for each parameter tensor: the single-tensor
-implementation (`foreach=False, fused=False`). Kernels that are launched elsewhere, and optimizers
-that launch a handful for all parameters, are not meant. The range that PyTorch writes around each
-optimizer step is what shows it.
+implementation (`foreach=False, fused=False`). Or many calls of the fused one, of which several have
+the same hyperparameters: one call updates all parameters of a group, and equal groups can be one.
+Kernels that are launched elsewhere, and optimizers that launch a handful for all parameters, are
+not meant. The range that PyTorch writes around each optimizer step is what shows it.
 
 ## Why it matters
 A model with hundreds of parameter tensors costs thousands of launches, each a few microseconds of
 host time for a kernel that is shorter than that.
 
 ## How to fix it
-`fused=True` where the optimizer has it, else `foreach=True`.
+`fused=True` where the optimizer has it, else `foreach=True`. Put parameters that have the same
+learning rate, weight decay and so on into one group.
 
 ## When to ignore it
 Where the optimizer's time is hidden behind a busy device.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
-from pinchpoint.analysis.replay import ReduceLaunches, ScaleDeviceOps, ScaleHostSpans
-from pinchpoint.analysis.steps.in_steps import per_step
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.analysis.replay import (
+    MergeDeviceOps,
+    ReduceLaunches,
+    ScaleDeviceOps,
+    ScaleHostSpans,
+)
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
+from pinchpoint.diagnosis.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import host_spans, named
+from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
-from pinchpoint.diagnosis.rule import NO_KNOB, Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_KNOB, Rule
 from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -59,6 +68,9 @@ def check(trace: Trace) -> Iterator[Found]:
     work = device_work(trace, inside[ops.filled("host_op", len(host))], "its device time")
     if work is None or work.count / spans.count < FEWEST_LAUNCHES:
         return
+    if (fused := _fused_calls(trace, work.rows)) is not None:
+        yield from _equal_groups(trace, spans, work, fused)
+        return
     launches = per_step(trace, len(work.rows))
     fewer = FUSED_LAUNCHES * spans.count / launches
     yield Found(
@@ -81,4 +93,67 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Use the fused optimizer, or foreach",
         hint="torch.optim.AdamW(params, lr, fused=True)",
         confirm="pinchpoint try --knob fused_optimizer -- python train.py",
+    )
+
+
+# ------------------------------------------------------------------------------------------------
+# The fused update, called once for each group of parameters.
+
+MOSTLY_FUSED_RATIO = 0.4  # of the launches: each group has one for its step counters, too
+
+
+@dataclass(frozen=True, eq=False)
+class _Fused:
+    """Calls of a fused update; ``group`` numbers those with equal hyperparameters in a step."""
+
+    rows: Rows  # of device_ops
+    group: Ints
+    calls: int
+
+
+def _fused_calls(trace: Trace, rows: Rows) -> _Fused | None:
+    """None where the launches of the optimizer are not those of a fused update."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    fused = named(trace, lambda name: name.startswith("aten::_fused_"))
+    by = np.append(nearest(parents(host), fused), len(host))[ops.filled("host_op", len(host))[rows]]
+    mine = by < len(host)
+    if mine.sum() < MOSTLY_FUSED_RATIO * len(rows):
+        return None
+    call, known = by[mine], host.known("values")[by[mine]].all()
+    # Hyperparameters that were not recorded may all be different.
+    values = host["values"][call].astype(np.int64) if known else call
+    step = judged_steps(trace).step_of(host["start_ns"][call])
+    group = np.unique(np.stack((step, values)), axis=1, return_inverse=True)[1].reshape(-1)
+    return _Fused(rows[mine], group.astype(np.int64), len(np.unique(call)))
+
+
+def _equal_groups(
+    trace: Trace, spans: HostSpans, work: DeviceWork, fused: _Fused
+) -> Iterator[Found]:
+    needed = int(fused.group.max()) + 1
+    calls, groups = per_step(trace, fused.calls), per_step(trace, needed)
+    if calls - groups < FEWEST_LAUNCHES:
+        return
+    yield Found(
+        summary=(
+            f"The optimizer calls its fused update {calls:.0f} times a step for {groups:.0f}"
+            f" different sets of hyperparameters, {duration(spans.ns_per_step)} on the host"
+        ),
+        evidence=(
+            Evidence("calls of the fused update", round(calls, 1), "per step"),
+            Evidence("different hyperparameters", round(groups, 1), "per step"),
+            *spans.evidence,
+            *work.evidence[:1],
+        ),
+        cost_ns_per_step=spans.ns_per_step,
+        changes=(
+            MergeDeviceOps(fused.rows, fused.group),
+            ScaleHostSpans(spans.rows, groups / calls),
+        ),
+        location=spans.place,
+        fix="Put parameters with equal hyperparameters into one param group",
+        hint='{"params": [p for p in ...], "lr": lr}  # one for each lr and weight decay',
+        confirm=ANY_PROGRAM,
     )

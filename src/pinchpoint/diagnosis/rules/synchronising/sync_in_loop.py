@@ -3,7 +3,9 @@
 ## What it looks for
 Calls that copy a few bytes to the host and wait for them: `.item()`, `float(t)`, `bool(t)`,
 printing a tensor, comparing one in an `if`. The gain is what replay says when the host no longer
-waits there; a read that nobody would miss while the device is busy anyway has none. Results of
+waits there; a read that nobody would miss while the device is busy anyway has none. Where the
+framework reads several values in one call and launches nothing after them (a tensor is formatted,
+say), all that this call launches and does is for them, and goes too. Results of
 unknown size, large copies and synchronisations that the program asks for are causes of their own.
 
 ## Why it matters
@@ -13,7 +15,8 @@ and it idles until the host has prepared and launched the next operation.
 ## How to fix it
 Keep the value on the device (`total += loss.detach()`) and read it every N steps, or copy it with
 `non_blocking=True` into pinned memory and look at it a step later. Turn `if` on device values into
-`torch.where`.
+`torch.where`. Leave formatting to the logger, which drops it with the message:
+`log.debug("%s", x)`.
 
 ## When to ignore it
 Reads that come once in many steps, or where the host has nothing to do until the value is known.
@@ -30,6 +33,12 @@ from pinchpoint.trace import Trace
 
 RULE = Rule(needs=("api_calls", "device_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
 
+_FIX = "Keep the value on the device and read it every 50 steps, or a step late"
+_FIX_OF_A_CALL = (
+    "Do not print or format device tensors in the loop (a logger formats them itself, if at all:"
+    ' log.debug("%s", x)); read values every 50 steps, or a step late'
+)
+
 
 def check(trace: Trace) -> Iterator[Found]:
     """Reads of device values inside the steps."""
@@ -42,7 +51,7 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=reads.waited_ns,
         changes=reads.dropped,
         location=reads.place,
-        fix="Keep the value on the device and read it every 50 steps, or a step late",
+        fix=_FIX_OF_A_CALL if len(reads.for_values) else _FIX,
         hint="total += loss.detach()  # and total.item() only when it is logged",
         confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )

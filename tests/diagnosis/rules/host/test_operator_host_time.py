@@ -1,0 +1,48 @@
+import pytest
+
+from program import Program
+
+CALLS = 4
+
+
+def preparing(*, own_us=2_000, name="aten::_cudnn_rnn", kernel_us=50, waits=False, launches=1):
+    """Each step calls an operator that works on the host before it launches its kernel."""
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("serve.py(20): forward"):
+            for _ in range(CALLS):
+                with p.row(name):
+                    p.busy(own_us)
+                    for _ in range(launches):
+                        p.kernel("gemm", kernel_us)
+                        p.busy(15)
+                    if waits:
+                        p.sync()
+                with p.row("aten::add"):
+                    p.busy(10)
+                    p.kernel("elementwise", 10)
+    return p.trace()
+
+
+def test_the_operator_is_named_with_its_time_in_a_call(outcome, ranked):
+    trace = preparing()
+    (finding,) = outcome("operator-host-time", trace).findings
+    assert finding.summary.startswith("aten::_cudnn_rnn keeps the host busy for 2.00 ms")
+    assert finding.location.function == "forward"
+    assert finding.cost_ns_per_step == pytest.approx(CALLS * 2_000_000, rel=0.05)
+    assert "operator-host-time" in ranked(trace)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        preparing(own_us=50),
+        preparing(kernel_us=5_000),
+        preparing(waits=True),
+        preparing(name="CompiledFunction"),
+        preparing(own_us=150, launches=100, kernel_us=2),
+    ],
+    ids=["dispatch", "the device is busy", "waits", "a compiler's", "many launches"],
+)
+def test_other_host_time_is_not_meant(outcome, trace):
+    assert outcome("operator-host-time", trace).answer == "clear"
