@@ -35,7 +35,12 @@ from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints, Rows
 
-RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_OF_INPUTS, advice=NO_HINT)
+RULE = Rule(
+    needs=("device_ops", "host_ops"),
+    record=SHAPES_OF_INPUTS,
+    parent="operator-of-many-launches",
+    advice=NO_HINT,
+)
 
 FEWEST_MATRICES = 16  # below, a loop over them costs less than what replaces it
 LARGEST_MATRIX = 128  # rows or columns; each of larger ones is work for many multiprocessors
