@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+from msgspec.structs import replace as replace_fields
+
 from exceptional_programs import now_and_then, two_kinds
 from loader_steps import loading
 from pinchpoint.report import markdown, terminal
@@ -67,3 +69,10 @@ def test_every_format_says_it():
         static.render(said),
     ):
         assert "Mean 20.0 ms in the trace" in " ".join(text.split())
+
+
+def test_the_mean_that_gains_count_from_is_said_where_it_is_another():
+    said = diagnose(now_and_then("checkpoint", (3, 8, 13), steps=16))
+    steps = replace_fields(said.steps, base_ns=25_000_000)
+    *_, sentence = mean_sentences(replace_fields(said, steps=steps))
+    assert sentence.startswith("Gains count from a mean step of 25.0 ms")

@@ -15,10 +15,10 @@ def mean_sentences(report: Report) -> Iterator[str]:
         yield kinds
     if mean := _mean(report):
         yield mean
-    if base := _base(report):
-        yield base
     if run := _run(report):
         yield run
+    elif base := _base(report):
+        yield base
 
 
 def _kinds(report: Report) -> str | None:

@@ -54,7 +54,7 @@ BUSY = {"any_kernel_ratio": 1.0, "sm_clock_max_mhz": 1980}
 def test_heat_that_lowers_the_clock_is_found_and_priced():
     builder = sampled(training(), **BUSY, event_reasons=0x40, sm_clock_mhz=990, temperature_c=91)
     (finding,) = clock_throttled.check(builder.trace())
-    assert "slowed by hardware for heat 100% of the time it works" in finding.summary
+    assert "slowed by hardware for heat 100 % of the time it works" in finding.summary
     assert "990 of 1980 MHz" in finding.summary
     (change,) = finding.changes
     assert isinstance(change, ScaleDeviceOps)
