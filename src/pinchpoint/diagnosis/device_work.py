@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.frames import acts_for_values, idle_acts
-from pinchpoint.analysis.host.source_lines import Place, place_of
+from pinchpoint.analysis.host.source_lines import Place, place_of, places
 from pinchpoint.analysis.replay import Change, DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
@@ -32,20 +32,24 @@ def busiest_place(
 
     Rows at ``len(trace.host_ops)`` have no place.
     """
-    places: dict[Location | None, list[int]] = {}
-    total: dict[Location | None, int] = {}
-    known: dict[int, Location | None] = {}
-    rows = 0 if trace.host_ops is None else len(trace.host_ops)
-    for position, row in enumerate(host_ops.tolist()):
-        if row not in known:
-            known[row] = location_of(trace, row) if row < rows else None
-        place = known[row]
-        places.setdefault(place, []).append(position)
-        total[place] = total.get(place, 0) + int(weight[position])
-    if not total:
+    if not len(host_ops):
         return None, np.zeros(0, np.intp)
-    best = max(total, key=lambda place: total[place])
-    return best, np.array(places[best], np.intp)
+    around = places(trace)
+    rows = 0 if trace.host_ops is None else len(trace.host_ops)
+    inside = host_ops < rows
+    told = (around.frame, around.module, around.operator, around.annotation, around.backward)
+    alike = np.full((len(host_ops), len(told)), -1, np.int64)
+    alike[inside] = np.stack([column[host_ops[inside]] for column in told], axis=1)
+    _, first, which = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+    found: dict[Location | None, int] = {}  # numbered as they first come
+    number = np.zeros(len(first), np.intp)
+    for one in np.argsort(first).tolist():
+        row = int(host_ops[first[one]])
+        place = location_of(trace, row) if row < rows else None
+        number[one] = found.setdefault(place, len(found))
+    numbers = number[which.reshape(-1)]
+    best = int(np.bincount(numbers, weights=weight).argmax())
+    return list(found)[best], np.flatnonzero(numbers == best)
 
 
 def _location(place: Place) -> Location:

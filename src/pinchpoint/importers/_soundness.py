@@ -15,7 +15,7 @@ from pinchpoint.trace.arrays import Array
 
 MOST_LOST_RATIO = 0.5  # of launches without a device operation: the device side is unusable
 CLOCK_SLACK_NS = 10_000  # CUPTI converts device clocks to within a few microseconds
-MANY_BEFORE_LAUNCH_RATIO = 0.01
+MANY_BEFORE_LAUNCH_RATIO = 0.01  # of the operations: fewer are the clock's
 ENCLOSED_OPERATIONS = 10  # on its own stream, inside one operation: that one is malformed
 DOMINANT_RATIO = 0.5  # of the device's time
 _GIVES_WORK = (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH)

@@ -96,5 +96,5 @@ def test_an_absent_side_gives_an_empty_table():
 def test_functions_of_a_compiler_are_no_operators():
     b = TraceBuilder()
     b.op("Torch-Compiled Region: 0/0", 0, 100, kind=HostKind.COMPILE)
-    b.op("torch/_dynamo/eval_frame.py(7): fn", 10, 50, kind=HostKind.COMPILE)
+    b.python("torch/_dynamo/eval_frame.py(7): fn", 10, 50)
     assert list(numbers(operators(b.trace()))) == ["Torch-Compiled Region: 0/0"]

@@ -77,7 +77,8 @@ def _kinds(trace: Trace) -> Ints:
     out = np.zeros(len(rows) + 1, np.int64)
     if host is None or not len(host):
         return out
-    plain = np.isin(activity(trace), (GapKind.PYTHON, GapKind.DISPATCH))[: rows.operators]
+    does = activity(trace)[: rows.operators]
+    plain = np.isin(does, (GapKind.PYTHON, GapKind.DISPATCH, GapKind.HOST_COMPUTE))
     python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE)) & ~_dispatching(trace)
     operator = (host["kind"] == HostKind.OPERATOR) & (_calls_inside(trace) == 0)
     out[: rows.operators] = np.where(

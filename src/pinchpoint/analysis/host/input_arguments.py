@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 # Sizes are int64 in every framework. 16 of them multiply to less than the largest float, 2**1024;
 # no recording that we know has more than 8 dimensions.
 _SIZE_END = 2**63
-_MOST_DIMENSIONS = 16
+_MOST_DIMENSIONS = 16  # networks use 8 at most; what has more is no shape
 
 _REMEMBERED = 1 << 14  # more distinct texts than the largest trace that we have seen holds
 

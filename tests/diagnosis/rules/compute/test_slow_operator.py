@@ -49,7 +49,7 @@ def test_atomic_additions_that_meet(outcome, ranked):
     (change,) = finding.changes
     assert isinstance(change, LimitDeviceOps)
     assert change.limit_ns[0] == pytest.approx(392_000, rel=0.01)
-    assert ranked(trace) == ["slow-operator"]
+    assert ranked(trace) == ["atomic-contention"]  # which knows this case by name
 
 
 def test_a_launch_for_every_matrix(outcome):

@@ -49,7 +49,7 @@ def test_no_tokeniser_no_finding(outcome):
 
 
 def test_a_quick_tokeniser_is_no_finding(ranked):
-    assert ranked(text_steps("train.py(12): tokenize", [0.01] * 6)) == []
+    assert "tokenize-in-loop" not in ranked(text_steps("train.py(12): tokenize", [0.01] * 6))
 
 
 DETOKENIZE = "serve.py(30): detokenize"
