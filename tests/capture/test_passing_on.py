@@ -93,16 +93,6 @@ def test_what_the_program_sends_is_not_sent_back(started):
     assert wrapper.stdout.readline() == f"got {int(signal.SIGUSR2)}\n"
 
 
-def test_stopping_the_wrapper_stops_the_program_until_both_go_on(started):
-    wrapper, program = started(EXITS.format(number=int(signal.SIGUSR1)))
-    wrapper.send_signal(signal.SIGTSTP)
-    assert os.waitpid(wrapper.pid, os.WUNTRACED)[1] & 0xFF == 0x7F  # stopped
-    assert any(state(program) == "T" for _ in range(100_000))  # once it is its turn
-    wrapper.send_signal(signal.SIGCONT)
-    wrapper.send_signal(signal.SIGUSR1)
-    assert wrapper.wait() == 42
-
-
 def test_a_killed_wrapper_leaves_nothing_behind(started):
     wrapper, program = started("")
     watched = os.pidfd_open(program)
@@ -124,7 +114,3 @@ def test_a_signal_that_was_ignored_stays_ignored(started):
 
 def gone(pid):
     return not Path(f"/proc/{pid}").exists()
-
-
-def state(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
