@@ -15,7 +15,7 @@ from pinchpoint.cli import main as cli
 from pinchpoint.cli.programs.bench import run as profiles
 from pinchpoint.cli.programs.bench.options import arguments_of
 
-RECORDING = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
+RECORDING = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"
 PRINTED = ["--metric", r"x=x: ([\d.]+)", "--no-steps"]
 
 

@@ -10,7 +10,7 @@ from pinchpoint.report.terminal import render
 from pinchpoint.trace import HostKind
 from program import Program
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 RECORDING = DATA / "labelled" / "c38_non_contiguous.slow.json.gz"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pinchpoint.cli import main as cli
 
-RECORDING = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
+RECORDING = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"
 
 
 def test_a_profile_against_itself(capsys):

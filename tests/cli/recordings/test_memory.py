@@ -5,7 +5,7 @@ import pytest
 
 from pinchpoint.cli import main
 
-FOLDER = Path(__file__).parents[1] / "data" / "memory"
+FOLDER = Path(__file__).parents[2] / "data" / "memory"
 
 
 def run(capsys, *words) -> tuple[int, str, str]:

@@ -13,7 +13,7 @@ from pinchpoint.jobs import diagnose_ranks
 from pinchpoint.report import diagnose
 from pinchpoint.report.html_page.interactive import render
 
-DATA = Path(__file__).parents[1] / "data" / "ranks"
+DATA = Path(__file__).parents[2] / "data" / "ranks"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pinchpoint.cli import main
 from pinchpoint.cli.recordings.report import _snapshot
 from pinchpoint.importers import load
 
-DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
+DEMO = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"
 
 
 def test_it_writes_one_file(tmp_path, capsys):

@@ -7,7 +7,7 @@ import pytest
 from pinchpoint.cli import main
 from pinchpoint.hardware import ceilings as store
 
-NCU = Path(__file__).parents[1] / "data" / "ncu"
+NCU = Path(__file__).parents[2] / "data" / "ncu"
 
 
 @pytest.fixture(autouse=True)

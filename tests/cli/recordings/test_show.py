@@ -7,7 +7,7 @@ import pytest
 
 from pinchpoint.cli import main
 
-DEMO = str(Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz")
+DEMO = str(Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz")
 
 
 def test_a_finding_by_id_and_by_number(capsys):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from pinchpoint import __version__
 from pinchpoint.cli.output import may_write, reading, write_file, wrote
 from pinchpoint.cli.page import Force
 from pinchpoint.errors import UsageError
@@ -98,7 +99,7 @@ def _text(trace: Trace, to: Format, device: bool) -> str:
         return stacks.speedscope(trace).decode()
     if to == "otlp":
         return spans.otlp_json(trace).decode()
-    return sarif.sarif(diagnose(trace)).decode()
+    return sarif.sarif(diagnose(trace), __version__).decode()
 
 
 def _write_tables(
