@@ -32,6 +32,7 @@ RULE = Rule(
     record=SNAPSHOT_OF_FIVE_STEPS,
     about=About.MEMORY,
     leak="other",
+    confirm="pinchpoint memory BEFORE --compare AFTER",
 )
 
 
@@ -60,5 +61,4 @@ def check(trace: Trace) -> Iterator[Found]:
                 and Location(leak.place.file, leak.place.line, leak.place.function),
                 fix="Find what holds these tensors, and drop or bound it",
                 consequence=f"device memory grows by {size(leak.bytes_per_step)} a step",
-                confirm="pinchpoint memory BEFORE --compare AFTER",
             )
