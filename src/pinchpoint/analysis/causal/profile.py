@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.causal.limits import needed_limits
-from pinchpoint.analysis.causal.many import Variants, simulate_many
+from pinchpoint.analysis.causal.many import simulate_many
 from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, Pieces, pieces
 from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.least_durations import best_ns
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.analysis.replay.simulate import Times
 from pinchpoint.analysis.replay.streams import stream_ids
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
@@ -36,7 +37,6 @@ from pinchpoint.trace.arrays import Floats, Ints, Mask
 MOST_PIECES = 40  # of one cut, largest first: beyond them nothing is worth a look
 # A piece that takes less of the step cannot be worth fixing (3 % of the step is).
 LEAST_STEP_RATIO = 0.01
-_WIDTH = 192  # variants replayed together: more no longer fit into the caches
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class _Replay:
             if together[name] >= at_least
         ]
 
-    def _variant(self, cut: Cut, one: _Chosen, how: str) -> "_Variant":
+    def _variant(self, cut: Cut, one: _Chosen, how: str) -> Times:
         graph = self.window.graph
         mine = np.zeros(len(self.trace.device_ops or ()), np.bool_)
         mine[one.rows] = True
@@ -199,7 +199,7 @@ class _Replay:
             gap, own = gap - one.gap_ns, own - one.own_ns
             dropped = ops if how == "free" else dropped
             free = (one.own_ns > 0) & (cut is Cut.WAIT)
-        return _Variant(
+        return Times(
             gap, self._launching(own, dropped), np.where(dropped, 0, duration), dropped, free
         )
 
@@ -211,25 +211,18 @@ class _Replay:
         least = np.minimum(graph.own_ns, LEAST_LAUNCH_NS)
         return np.where(left, np.maximum(own, least), np.maximum(own, 0))
 
-    def _replayed(self, variants: list["_Variant"]) -> list[float]:
+    def _replayed(self, variants: list[Times]) -> list[float]:
         """Step of each variant, at the scale of the base and never below the work that stays."""
-        out: list[float] = []
-        for begun in range(0, len(variants), _WIDTH):
-            some = variants[begun : begun + _WIDTH]
-            columns = (
-                np.stack(column, axis=1) for column in zip(*(v.parts for v in some), strict=True)
-            )
-            periods = simulate_many(self.window.graph, Variants(*columns))
-            out += periods[self.window.counted].mean(axis=0).tolist()
-        return [self._step(ns, v) for ns, v in zip(out, variants, strict=True)]
+        periods = simulate_many(self.window.graph, variants)[self.window.counted].mean(axis=0)
+        return [self._step(ns, v) for ns, v in zip(periods.tolist(), variants, strict=True)]
 
-    def _step(self, replayed_ns: float, variant: "_Variant") -> float:
+    def _step(self, replayed_ns: float, variant: Times) -> float:
         usual = self.window.step_ns
         after = usual * min(replayed_ns / self.window.mean_ns, 1.0)
         after = max(after, min(self._stays_ns(variant), usual))
         return max(self.base_ns - (usual - after), 0.0)
 
-    def _stays_ns(self, variant: "_Variant") -> float:
+    def _stays_ns(self, variant: Times) -> float:
         """Device work a step that a variant leaves, in the stream that has most of it."""
         graph = self.window.graph
         least = np.minimum(variant.duration_ns, best_ns(self.trace)[graph.op_rows])
@@ -270,16 +263,3 @@ class _Replay:
 
 KNOWN_RATIO = 0.9  # of a piece's device time, with a known limit: below it the piece has none
 _HOWS = ("free", "limit", "host")
-
-
-@dataclass(frozen=True, eq=False)
-class _Variant:
-    gap_ns: Ints
-    own_ns: Ints
-    duration_ns: Ints
-    dropped: Mask
-    free: Mask
-
-    @property
-    def parts(self) -> tuple[Ints, Ints, Ints, Mask, Mask]:
-        return self.gap_ns, self.own_ns, self.duration_ns, self.dropped, self.free
