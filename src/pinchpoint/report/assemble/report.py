@@ -40,21 +40,23 @@ from pinchpoint.trace import DeviceKind, Severity, Trace
 _RECORD_AGAIN = "export after the profiler has stopped"
 
 
-def diagnose(trace: Trace) -> Report:
+def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
     """Everything that Pinchpoint has to say about one recording.
 
+    Tables and roofline only where ``detailed``: an answer that shows none is not kept waiting.
     Where the file's health forbids conclusions about time there is no breakdown and no finding:
     ``health`` says why and how to record again.
     """
     health = _health(trace)
     if health.verdict == CANNOT_CONCLUDE:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
-        return _facts(trace, health, verdict=f"Cannot conclude: {why}.")
+        return _facts(trace, health, detailed, verdict=f"Cannot conclude: {why}.")
     said = answers(windows.diagnose(trace))
     best = said["findings"][0].id if said["findings"] else None
     return _facts(
         trace,
         health,
+        detailed,
         breakdown=_breakdown(trace),
         verdict=verdict(trace),
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
@@ -72,15 +74,15 @@ def _all_ranks(trace: Trace) -> str | None:
     return command_for_all_ranks(path) if trace.source.path and path.exists() else None
 
 
-def _facts(trace: Trace, health: Health, **conclusions: Any) -> Report:
+def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> Report:
     return Report(
         source=_source(trace),
         health=health,
         steps=_steps(trace),
         device=_device(trace),
         devices=tuple(OneDeviceInfo(**asdict(device)) for device in each_device(trace)),
-        tables=tables(windows.names_of(trace)) | tables(trace),
-        roofline=_roofline(trace),
+        tables=tables(windows.names_of(trace)) | tables(trace) if detailed else {},
+        roofline=_roofline(trace) if detailed else None,
         **conclusions,
     )
 
