@@ -143,7 +143,8 @@ def furthest(trace: Trace) -> PieceInfo | None:
     far = [
         piece
         for piece in found.of(Cut.OPERATOR)
-        if piece.times_limit is not None
+        if piece.in_kernels
+        and piece.times_limit is not None
         and piece.times_limit >= FAR_RATIO
         and piece.base_ns - piece.step_at_limit_ns >= WORTH_SAYING_RATIO * piece.base_ns
     ]
