@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from pinchpoint.cli._page import NO_PAGE, Page
 from pinchpoint.cli.output import look, show, show_json
 from pinchpoint.cli.roofline import joined, measured_against
-from pinchpoint.report import terminal
+from pinchpoint.report import html, terminal
 from pinchpoint.report.documents.causal import causal_document, encode_causal
 from pinchpoint.report.pages.causal import causal_page
 
@@ -24,6 +25,7 @@ def command(
     by: Cuts | None = None,
     ceilings: Path | None = None,
     json: Annotated[bool, Switch] = False,
+    page: Page = NO_PAGE,
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
     """What the step would be if a piece cost nothing, or ran at the machine's limit.
@@ -48,4 +50,6 @@ def command(
         show_json(encode_causal(document))
     else:
         show(terminal.render(causal_page(document, verbose=verbose), look()))
+    if page.html:
+        page.write(html.render(causal_page(document, verbose=True)), [file])
     return 0

@@ -10,7 +10,14 @@ import pinchpoint as pp
 from pinchpoint.analysis.causal.many import simulate_many, together
 from pinchpoint.analysis.replay import simulate as single
 from pinchpoint.analysis.replay.predict import replayed_window
-from pinchpoint.analysis.replay.simulate import PASSES, Times, all_passes, simulate
+from pinchpoint.analysis.replay.simulate import (
+    OF_A_BATCH,
+    OF_THE_DEVICE,
+    PASSES,
+    Times,
+    all_passes,
+    simulate,
+)
 
 DATA = Path(__file__).parents[2] / "data"
 RECORDINGS = sorted([*DATA.glob("labelled/*.json.gz"), *DATA.glob("kineto/*.json.gz")])
@@ -23,7 +30,7 @@ def variant(graph, factor=1.0):
         graph.own_ns,
         (graph.op_duration_ns * factor).astype(np.int64),
         np.zeros(len(graph.op_rows), np.bool_),
-        np.zeros(len(graph.lane), np.bool_),
+        np.zeros(len(graph.lane), np.uint8),
     )
 
 
@@ -55,7 +62,7 @@ def test_compiled_and_plain_replays_are_one(path, monkeypatch):
     graph = window.graph
     kept = [variant(graph), variant(graph, 0.5), variant(graph)]
     kept[2].dropped[::3] = True
-    kept[2].free[::2] = True
+    kept[2].free[::2], kept[2].free[::3] = OF_THE_DEVICE, OF_A_BATCH
     assert (simulate_many(graph, kept) == together(graph, kept)).all()
     found = list(all_passes(graph, 1234))
     monkeypatch.setattr(single, "compiled", None)
@@ -78,7 +85,7 @@ def test_waits_that_are_gone_and_operations_that_are_dropped():
     kept = [variant(graph) for _ in range(3)]
     b = graph.op_duration_ns == 300_000
     kept[1].dropped[b], kept[1].duration_ns[b] = True, 0
-    kept[2].free[graph.waits_for >= 0] = True
+    kept[2].free[graph.waits_for >= 0] = OF_THE_DEVICE
     steps_us = simulate_many(graph, kept).mean(axis=0) / 1_000
     assert steps_us[0] - steps_us[1] == pytest.approx(300, abs=5)
     assert steps_us[2] == pytest.approx(400, abs=5)  # back to back on the device

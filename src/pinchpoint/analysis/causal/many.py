@@ -13,8 +13,16 @@ import numpy as np
 from pinchpoint.analysis.replay import simulate
 from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.analysis.replay.graph import Graph
-from pinchpoint.analysis.replay.simulate import PASSES, Replays, Times, lane_clocks, stream_clocks
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.analysis.replay.simulate import (
+    OF_A_BATCH,
+    OF_THE_DEVICE,
+    PASSES,
+    Replays,
+    Times,
+    lane_clocks,
+    stream_clocks,
+)
+from pinchpoint.trace.arrays import Codes, Ints, Mask
 
 WIDTH = 192  # variants replayed together: more no longer fit into the caches
 
@@ -41,7 +49,7 @@ class _Columns(NamedTuple):
     own_ns: Ints
     duration_ns: Ints
     dropped: Mask
-    free: Mask
+    free: Codes
 
 
 def together(graph: Graph, variants: Sequence[Times]) -> Ints:
@@ -80,7 +88,10 @@ class _Run:
         for lane, gap, own, waits, tail, free, ready, low, high, step, mark in self.nodes:
             begin = lanes[lane] + gap
             if ready:
-                np.maximum(begin, ready + shift, out=begin)
+                late = ready + shift
+                np.maximum(
+                    begin, late if free is None else _unless(free & OF_A_BATCH, late), out=begin
+                )
             if mark:
                 np.maximum(done[step], begin, out=done[step])
             for op in range(low, high):
@@ -90,7 +101,9 @@ class _Run:
             until = ends[waits] if waits >= 0 else None
             if until is not None:
                 until = until + tail
-                np.maximum(end, until if free is None else np.where(free, 0, until), out=end)
+                np.maximum(
+                    end, until if free is None else _unless(free & OF_THE_DEVICE, until), out=end
+                )
             np.maximum(lanes[lane], end, out=lanes[lane])
         if number:
             self.before = self.completions[-1]
@@ -106,6 +119,10 @@ class _Run:
         start += duration
         self.streams[stream] = start
         return start
+
+
+def _unless(free: Codes, until: Ints | int) -> Ints:
+    return np.where(free, 0, until)
 
 
 def _nodes(graph: Graph, variants: _Columns) -> Iterator[tuple[Any, ...]]:

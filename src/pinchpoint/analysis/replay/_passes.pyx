@@ -10,8 +10,8 @@ def run(arrays, times, clocks, Py_ssize_t steps, int64_t window_ns, int64_t befo
     """Completion of each step in each pass, after the last one of the pass before: rows of passes.
 
     ``arrays`` are those of ``simulate.constants``, ``times`` those that changes alter: host time
-    before and in each node, time of each operation, whether it is dropped, and whether a node is
-    free of waiting. ``clocks`` of lanes and streams are changed.
+    before and in each node, time of each operation, whether it is dropped, and what a node does not
+    wait for: 1 the device, 2 its batch. ``clocks`` of lanes and streams are changed.
     """
     cdef const int64_t[::1] lane = arrays[0]
     cdef const int64_t[::1] waits_for = arrays[1]
@@ -43,7 +43,7 @@ def run(arrays, times, clocks, Py_ssize_t steps, int64_t window_ns, int64_t befo
         for number in range(passes):
             for node in range(nodes):
                 begin = lanes[lane[node]] + gap[node]
-                if ready[node] and ready[node] + number * window_ns > begin:
+                if ready[node] and not free[node] & 2 and ready[node] + number * window_ns > begin:
                     begin = ready[node] + number * window_ns
                 step = node_step[node]
                 if is_mark[node] and begin > done[number, step]:
@@ -63,7 +63,7 @@ def run(arrays, times, clocks, Py_ssize_t steps, int64_t window_ns, int64_t befo
                 end = begin + own[node]
                 if waits_for[node] >= 0 and waits_for[node] < first_op[node + 1]:
                     until = op_end[waits_for[node]] + tail[node]
-                    if not free[node] and until > end:
+                    if not free[node] & 1 and until > end:
                         end = until
                 if end > lanes[lane[node]]:
                     lanes[lane[node]] = end

@@ -98,10 +98,12 @@ class Replays:
         graph = self.graph
         if times is None:
             none = np.zeros(max(len(graph.lane), len(graph.op_rows)), np.bool_)
-            times = Times(graph.gap_ns, graph.own_ns, graph.op_duration_ns, none, none)
+            free = none.view(np.uint8)
+            times = Times(graph.gap_ns, graph.own_ns, graph.op_duration_ns, none, free)
         laid = (
             *map(_whole, (times.gap_ns, times.own_ns, times.duration_ns)),
-            *map(_bits, (times.dropped, times.free)),
+            _bits(times.dropped),
+            np.ascontiguousarray(times.free),
         )
         clocks = (self.lanes.copy(), self.streams.copy())
         found: Ints = compiled.run(
@@ -118,14 +120,17 @@ class Times:
     own_ns: Ints
     duration_ns: Ints  # of each operation
     dropped: Mask  # operations that are not there: they wait for nothing
-    free: Mask  # nodes that do not wait
+    free: Codes  # what nodes do not wait for: OF_THE_DEVICE, OF_A_BATCH, neither (0) or both
+
+
+OF_THE_DEVICE, OF_A_BATCH = 1, 2
 
 
 def _whole(values: Any) -> Ints:
     return np.ascontiguousarray(values, np.int64)
 
 
-def _bits(values: Mask) -> Codes:
+def _bits(values: Any) -> Codes:
     return np.ascontiguousarray(values).view(np.uint8)
 
 

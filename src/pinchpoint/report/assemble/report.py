@@ -21,7 +21,13 @@ from pinchpoint.importers.health import FACTS
 from pinchpoint.importers.rank_files import command_for_all_ranks
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.mean import mean_fields
-from pinchpoint.report.documents.causal import furthest, without_limit
+from pinchpoint.report.documents.causal import (
+    critical_path_info,
+    furthest,
+    ladder,
+    shown_pieces,
+    without_limit,
+)
 from pinchpoint.report.documents.report import (
     DeviceInfo,
     Health,
@@ -62,6 +68,8 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
         far_from_limit=furthest(trace),
         without_limit=without_limit(trace),
+        ladder=ladder(shown_pieces(trace)) if detailed else (),
+        critical_path=critical_path_info(trace) if detailed else None,
         **said,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
-from pinchpoint.report.documents.causal import PieceInfo
+from pinchpoint.report.documents.causal import CriticalPathInfo, PieceInfo
 from pinchpoint.report.documents.roofline import RooflineDocument
 
 SCHEMA = "pinchpoint.report/1"
@@ -181,6 +181,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     next_command: str | None = None  # what to do next
     far_from_limit: PieceInfo | None = None  # operator far from its limit; null: none is
     without_limit: PieceInfo | None = None  # operator with much time and no known limit
+    ladder: tuple[PieceInfo, ...] = ()  # the pieces worth most; pinchpoint causal has all
+    critical_path: CriticalPathInfo | None = None  # null: the recording cannot be replayed
 
     def _repr_html_(self) -> str:
         """For notebooks."""

@@ -214,7 +214,7 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
 
 
 def piece_table(trace: Trace) -> ResultTable:
-    """Operators and functions of the program: the step without them, and with them at the limit."""
+    """Operators, functions, waits and transfers: the step without them, and at the limit."""
     columns: tuple[Column[PieceInfo], ...] = (
         Column("name", "piece", "", lambda r: r.name),
         Column("step_if_free_ns", "step without it", "ns", lambda r: r.step_if_free_ns),
@@ -223,13 +223,15 @@ def piece_table(trace: Trace) -> ResultTable:
         Column("limit_ns", "limit", "ns", lambda r: r.limit_ns),
         Column("host_ns", "host", "ns", lambda r: r.host_ns),
         Column("hidden_ns", "hidden", "ns", lambda r: r.hidden_ns),
+        Column("critical_ns", "critical", "ns", lambda r: r.critical_ns),
         Column("calls", "device ops", "count", lambda r: r.calls),
         Column("by", "is a", "", lambda r: r.by),
         Column("place", "launched in", "", lambda r: r.place),
     )
     note = (
         "A step, without the profiler. Limit: what the device work needs at the rates that good"
-        " kernels reach. Hidden: what the step would not get shorter by. pinchpoint causal has all."
+        " kernels reach. Hidden: what the step would not get shorter by. Critical: what of it is on"
+        " the critical path. pinchpoint causal has all."
     )
     return result_table("pieces", "Pieces of a step", columns, shown_pieces(trace), note)
 
