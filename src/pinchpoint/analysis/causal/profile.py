@@ -2,7 +2,7 @@
 
 The recorded window is replayed once for all pieces together (:mod:`many`), three times each:
 
-- *free*: its device operations and its host time are gone;
+- *free*: its device operations and its host time are gone, and its calls wait for nothing;
 - *at its limit*: its device operations take what they need (:mod:`limits`), those without a known
   limit what they took, and its host time stays; an operator call that launches one kernel after
   another for what one can do needs one launch;
@@ -133,6 +133,7 @@ class _Chosen:
     rows: NDArray[np.intp]
     gap_ns: Ints
     own_ns: Ints
+    calls: Mask  # nodes that are calls of the piece
     host_ns: int
     beyond_ns: float = 0.0
     frees: int = OF_THE_DEVICE  # of a wait: what its nodes no longer wait for
@@ -185,9 +186,10 @@ class _Replay:
         number = self.trace.names.index(name)
         return [
             _Chosen(
-                number, nothing, none, graph.batch_wait_ns, each + round(beyond), beyond, OF_A_BATCH
+                number, nothing, none, graph.batch_wait_ns, graph.batch_wait_ns > 0,
+                each + round(beyond), beyond, OF_A_BATCH,
             )
-        ]
+        ]  # fmt: skip
 
     def _largest(self, found: Pieces, host: Floats, beyond: Floats) -> list[_Chosen]:
         ops = self.trace.device_ops
@@ -228,7 +230,8 @@ class _Replay:
             own = np.where(gone, own - one.own_ns, own)
         else:
             dropped = ops if how == "free" else dropped
-            free = (one.own_ns > 0) * np.uint8(one.frees if cut is Cut.WAIT else 0)
+            if how == "free" or cut is Cut.WAIT:  # what it waited for goes with it
+                free = one.calls * np.uint8(one.frees)
             if one.frees != OF_A_BATCH:
                 gap, own = gap - one.gap_ns, own - one.own_ns
         return Times(
