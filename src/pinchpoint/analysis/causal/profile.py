@@ -110,6 +110,26 @@ def profile(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
     return _profile(trace, cuts, critical_path(trace))
 
 
+def without_waiting(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
+    """The same with collectives that take no time: what is left is a rank's own time."""
+    run = _replay(trace) if len(steps(trace)) else None
+    if run is None:
+        return Causal(None, (), "this rank cannot be replayed")
+    graph, ops = run.window.graph, trace.device_ops
+    assert ops is not None
+    apart = (ops["kind"] == DeviceKind.COLLECTIVE)[graph.op_rows]
+    graph = replace(graph, op_duration_ns=np.where(apart, 0, graph.op_duration_ns))
+    none = np.zeros(len(graph.op_rows), np.bool_)
+    free = np.zeros(len(graph.lane), np.uint8)
+    as_is = Times(graph.gap_ns, graph.own_ns, graph.op_duration_ns, none, free)
+    mean = float(simulate_many(graph, [as_is])[run.window.counted].mean())
+    usual = round(run.window.step_ns * min(mean / run.window.mean_ns, 1.0))
+    run = replace(
+        run, base_ns=usual, window=replace(run.window, graph=graph, mean_ns=mean, step_ns=usual)
+    )
+    return Causal(usual, tuple(piece for cut in cuts for piece in run.pieces(cut)))
+
+
 def _profile(trace: Trace, cuts: tuple[Cut, ...], path: CriticalPath | None) -> Causal:
     if not len(steps(trace)) or steps(trace).typical_ns is None:
         return Causal(None, (), "no step is known")

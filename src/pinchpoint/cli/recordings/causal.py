@@ -5,12 +5,18 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, show, show_json
+from pinchpoint.cli.output import look, reading, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page
 from pinchpoint.cli.recordings.roofline import joined, measured_against
+from pinchpoint.importers import load
+from pinchpoint.importers.ranks.files import find_rank_files, several_ranks
 from pinchpoint.report import html, terminal
-from pinchpoint.report.documents.causal import causal_document, encode_causal
-from pinchpoint.report.pages.causal import causal_page
+from pinchpoint.report.documents.causal import (
+    causal_document,
+    causal_job_document,
+    encode_causal,
+)
+from pinchpoint.report.pages.causal import causal_job_page, causal_page
 
 Switch = Parameter(negative="")
 Cuts = Literal[
@@ -33,7 +39,8 @@ def command(
     Parameters
     ----------
     file
-        A recording, or a run folder, with host and device activity.
+        A recording, or a run folder, with host and device activity; or a folder with the
+        recordings of all ranks of a job: what a piece of one rank is worth to the job.
     by
         One way to cut the step: operator, kernel, line, function, module, phase, copy, collective
         or wait. Default: all of them.
@@ -44,6 +51,8 @@ def command(
     verbose
         Show all pieces.
     """
+    if several_ranks(file):
+        return _of_job(file, json=json, page=page)
     trace = measured_against(joined(file, None), ceilings, data_sheet=False)
     document = causal_document(trace, by)
     if json:
@@ -52,4 +61,27 @@ def command(
         show(terminal.render(causal_page(document, verbose=verbose), look()))
     if page.html:
         page.write(html.render(causal_page(document, verbose=True)), [file])
+    return 0
+
+
+def _of_job(folder: Path, *, json: bool, page: Page) -> int:
+    from pinchpoint.analysis.causal.of_job import of_job, own_gains
+    from pinchpoint.analysis.ranks.job import reduce
+    from pinchpoint.analysis.ranks.summarise import summarise
+
+    files, summaries, gains = find_rank_files([folder]).files, [], []
+    for file in files:  # one rank after the other: never more than one of them is in memory
+        with reading(Path(file.path)) as progress:
+            trace = load(file.path, progress)
+        summaries.append(summarise(trace))
+        gains.append(own_gains(trace))
+    found = of_job(reduce(lambda: iter(summaries)), gains)
+    ranks = [at if file.rank is None else file.rank for at, file in enumerate(files)]
+    document = causal_job_document(str(folder), ranks, found)
+    if json:
+        show_json(encode_causal(document))
+    else:
+        show(terminal.render(causal_job_page(document), look()))
+    if page.html:
+        page.write(html.render(causal_job_page(document)), [folder])
     return 0

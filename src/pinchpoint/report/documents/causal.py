@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from pinchpoint.analysis.causal.of_job import OfJob
 from pinchpoint.analysis.causal.path_of_step import path_of_step
 from pinchpoint.analysis.causal.pieces import Cut, pieces
 from pinchpoint.analysis.causal.profile import Causal, Piece, operators_of_a_step, profile
@@ -118,7 +119,58 @@ def _base(trace: Trace) -> str:
     return f"{'mean step' if mean else 'step'} {'without' if known else 'with'} the profiler"
 
 
-def encode_causal(document: CausalDocument) -> bytes:
+class JobPieceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of the ranks of a job; times are nanoseconds a step, without the profiler."""
+
+    by: str  # line, operator, wait, copy
+    name: str  # of the piece
+    rank: int  # that it takes most of
+    own_ns: int  # that the own time of this rank would be shorter by
+    least_own_ns: int  # the same of the rank that has least of it
+    step_if_free_there_ns: int  # the job's step without it on this rank alone
+    step_if_free_ns: int  # and without it on all ranks
+    step_if_even_ns: int  # and with no rank taking longer for it than the one that has least
+
+
+class CausalJobDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The pieces of all ranks of a job, the largest gain first."""
+
+    schema: str = "pinchpoint.causal_job/1"  # this name and version
+    path: str  # of the folder
+    ranks: tuple[int, ...]  # that were read
+    base_ns: int | None  # the job's step
+    nobody_late_ns: int | None  # with no rank slower than the median of its peers
+    no_transfers_ns: int | None  # if transfers between ranks took no time
+    pieces: tuple[JobPieceInfo, ...]
+    why_not: str | None = None  # why there are none
+
+
+def causal_job_document(path: str, ranks: Sequence[int], found: OfJob) -> CausalJobDocument:
+    """The document of the ranks of one job, by their position."""
+    return CausalJobDocument(
+        path=path.encode("utf-8", "replace").decode("utf-8"),
+        ranks=tuple(ranks),
+        base_ns=found.base_ns,
+        nobody_late_ns=found.nobody_late_ns,
+        no_transfers_ns=found.no_transfers_ns,
+        pieces=tuple(
+            JobPieceInfo(
+                by=piece.cut.value,
+                name=plain(_readable(piece.name)),
+                rank=ranks[piece.rank],
+                own_ns=piece.own_ns,
+                least_own_ns=piece.least_own_ns,
+                step_if_free_there_ns=piece.step_if_free_there_ns,
+                step_if_free_ns=piece.step_if_free_ns,
+                step_if_even_ns=piece.step_if_even_ns,
+            )
+            for piece in found.pieces
+        ),
+        why_not=found.why_not,
+    )
+
+
+def encode_causal(document: CausalDocument | CausalJobDocument) -> bytes:
     """The document as JSON."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1)
 

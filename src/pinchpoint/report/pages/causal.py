@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pinchpoint.report.blocks import Block, Figure, Gap, Page, Table, Text, Title
 from pinchpoint.report.documents.causal import (
     CausalDocument,
+    CausalJobDocument,
     CriticalPathInfo,
+    JobPieceInfo,
     PieceInfo,
     ladder,
 )
@@ -143,3 +145,44 @@ def _row(piece: PieceInfo) -> tuple[str, ...]:
         duration(piece.step_without_host_ns),
         "-" if piece.critical_ns is None else duration(piece.critical_ns),
     )
+
+
+# ------------------------------------------------------------------------------------------------
+# The page of a job: a piece of one rank, or of all.
+
+
+def causal_job_page(document: CausalJobDocument) -> Page:
+    """What the job's step would be without the pieces of its ranks."""
+    return Page(tuple(_job(document)))
+
+
+def _job(document: CausalJobDocument) -> Iterator[Block]:
+    yield Title(document.path)
+    if document.why_not is not None or document.base_ns is None:
+        yield Text(f"No causal profile of the job: {document.why_not}.", "bad")
+        yield Text("steps of all ranks at the same time", label="Record")
+        return
+    base = document.base_ns
+    yield Text(f"The job's step takes {duration(base)} on {len(document.ranks)} ranks.")
+    if document.nobody_late_ns is not None and document.no_transfers_ns is not None:
+        yield Text(
+            f"No rank slower than the median of its peers: {duration(document.nobody_late_ns)};"
+            f" if transfers took no time: {duration(document.no_transfers_ns)}."
+        )
+    yield Gap()
+    heads = ("piece", "on rank", "own time", "least", "free there", "free on all", "even")
+    yield Table(heads, tuple(map(_job_row, document.pieces)), dense=True)
+    yield Gap()
+    yield Text(
+        "own time: what the rank that has most of it would be faster by; least: the rank that has"
+        " least. The job's step with the piece free on that rank, on all ranks, and with no rank"
+        " taking longer for it than the one that has least."
+    )
+
+
+def _job_row(piece: JobPieceInfo) -> tuple[str, ...]:
+    times = (
+        piece.own_ns, piece.least_own_ns, piece.step_if_free_there_ns, piece.step_if_free_ns,
+        piece.step_if_even_ns,
+    )  # fmt: skip
+    return (piece.name, str(piece.rank), *map(duration, times))
