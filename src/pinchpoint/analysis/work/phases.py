@@ -47,13 +47,11 @@ def phases(trace: Trace) -> tuple[Phase, ...]:
     took = np.bincount(phase, ops["duration_ns"][mine], len(LABELS)) / steps
     count = np.bincount(phase, minlength=len(LABELS)) / steps
     forward = float(took[FORWARD])
-    return tuple(
-        Phase(
-            label, round(float(took[at])), float(count[at]), took[at] / forward if forward else None
-        )
-        for at, label in enumerate(LABELS)
-        if count[at]
-    )
+    found = []
+    for at, (label, ns, each) in enumerate(zip(LABELS, took.tolist(), count.tolist(), strict=True)):
+        ratio = ns / forward if forward and at != BETWEEN_RANKS else None
+        found += [Phase(label, round(ns), each, ratio)] if each else []
+    return tuple(found)
 
 
 def _of_host_rows(trace: Trace) -> Ints:

@@ -15,6 +15,7 @@ from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.analysis.time.queue_over_time import queue_over_time
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
@@ -34,6 +35,7 @@ from pinchpoint.report.documents.report import (
     HealthFact,
     OneDeviceInfo,
     PartOfStep,
+    QueueInfo,
     Report,
     SourceInfo,
     StepsInfo,
@@ -70,8 +72,14 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         without_limit=without_limit(trace),
         ladder=ladder(shown_pieces(trace)) if detailed else (),
         critical_path=critical_path_info(trace) if detailed else None,
+        queue=_queue(trace) if detailed else None,
         **said,
     )
+
+
+def _queue(trace: Trace) -> QueueInfo | None:
+    found = queue_over_time(trace)
+    return None if found is None else QueueInfo(**asdict(found))
 
 
 def _all_ranks(trace: Trace) -> str | None:

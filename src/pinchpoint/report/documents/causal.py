@@ -279,11 +279,14 @@ MOST_RUNGS, _OF_A_CUT = 8, 3
 
 
 def ladder(pieces: Sequence[PieceInfo]) -> tuple[PieceInfo, ...]:
-    """The pieces worth most: the first three of each of the cuts that a report shows."""
+    """The pieces worth most: three of each of the cuts that a report shows, and then any."""
     chosen = [
         piece
         for cut in _SHOWN
         for piece in [one for one in pieces if one.by == cut.value][:_OF_A_CUT]
     ]
+    shown = {cut.value for cut in _SHOWN}
+    rest = [piece for piece in pieces if piece.by in shown and piece not in chosen]
+    chosen += rest[: max(MOST_RUNGS - len(chosen), 0)]
     chosen.sort(key=lambda piece: piece.step_if_free_ns)
     return tuple(chosen[:MOST_RUNGS])

@@ -32,7 +32,7 @@ def fitted(report: Report, most_chars: int) -> str:
 
 def _ever_smaller(report: Report) -> Iterator[Report]:
     yield report
-    report = msgspec.structs.replace(report, roofline=None, critical_path=None)
+    report = msgspec.structs.replace(report, roofline=None, critical_path=None, queue=None)
     yield report
     for rows in _ROWS:
         tables = {id_: _shortened(table, rows) for id_, table in report.tables.items()}

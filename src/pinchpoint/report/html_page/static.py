@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.html import template
-from pinchpoint.report.pages.causal import path_sentence
+from pinchpoint.report.pages.causal import path_sentence, queue_sentence
 from pinchpoint.report.pages.report import finding_block
 from pinchpoint.report.plain import middle_cut
 from pinchpoint.report.quantity import in_unit, percent, time_unit
-from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg
+from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg, queue_svg
 from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.tables.columns import numeric, shown_value
 from pinchpoint.report.words import report as wording
@@ -164,6 +164,8 @@ def _causal(report: Report) -> dict[str, object]:
     return {
         "ladder": Markup(ladder_svg(base, report.ladder)) if report.ladder and base else None,
         "path": None if path is None else Markup(path_svg(path.stretches)),
+        "queue": None if report.queue is None else Markup(queue_svg(report.queue)),
+        "queue_sentence": queue_sentence(report.queue),
         "path_sentence": "" if path is None else path_sentence(path),
         "path_kinds": []
         if path is None

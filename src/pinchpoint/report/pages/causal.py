@@ -11,6 +11,7 @@ from pinchpoint.report.documents.causal import (
     PieceInfo,
     ladder,
 )
+from pinchpoint.report.documents.report import QueueInfo
 from pinchpoint.report.plain import middle_cut
 from pinchpoint.report.quantity import duration, number
 from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg
@@ -104,6 +105,13 @@ def path_sentence(path: CriticalPathInfo) -> str:
         if ns >= LEAST_SAID_RATIO * whole
     )
     return f"What the end of a step waited for, back to its beginning: {', '.join(said)}."
+
+
+def queue_sentence(queue: QueueInfo | None) -> str:
+    """How often the device had nothing to do when work was issued."""
+    if queue is None:
+        return ""
+    return f"{100 * queue.empty_ratio:.0f} % of launches found nothing queued or running."
 
 
 LEAST_SAID_RATIO = 0.005  # less is 0 % in words

@@ -1,9 +1,10 @@
-"""The pictures of the causal profile as SVG: a ladder of pieces, the critical path as a lane."""
+"""The pictures of what bounds a step as SVG: ladder of pieces, critical path, queue over time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from pinchpoint.report.documents.causal import PieceInfo, StretchInfo
+from pinchpoint.report.documents.report import QueueInfo
 from pinchpoint.report.quantity import duration
 
 WIDTH, LABEL, FIGURES = 1000, 330, 190
@@ -61,6 +62,38 @@ def path_svg(stretches: Sequence[StretchInfo]) -> str:
         anchor = "start" if part == 0 else "end" if part == 4 else "middle"
         parts.append(_text(WIDTH * part / 4, LANE + 15, duration(round(whole * part / 4)), anchor))
     return _svg("".join(parts), LANE + FOOT, "The critical path of a step")
+
+
+_CURVE = 70  # height of a curve
+
+
+def queue_svg(queue: QueueInfo) -> str:
+    """Queue depth and launch latency over time, one below the other."""
+    rows: tuple[tuple[str, Sequence[float | None], Callable[[float], str]], ...] = (
+        ("queue depth", queue.depth, lambda value: f"{value:,.0f}"),
+        ("launch latency", queue.latency_ns, lambda value: duration(round(value))),
+    )
+    parts = []
+    for row, (name, values, said) in enumerate(rows):
+        top = max((value for value in values if value is not None), default=0) or 1
+        y, left = row * (_CURVE + 12), 170
+        width = (WIDTH - left) / max(len(values), 1)
+        parts += [
+            _text(left - 8, y + _CURVE / 2, name, "end"),
+            _text(left - 8, y + _CURVE / 2 + 15, f"up to {said(top)}", "end"),
+        ]
+        for at, value in enumerate(values):
+            if value is None:
+                continue
+            when = duration(at * queue.part_ns)
+            high = max(value / top * _CURVE, 0.7)
+            parts.append(
+                f'<rect class="device" x="{left + at * width:.1f}" y="{y + _CURVE - high:.1f}"'
+                f' width="{width:.2f}" height="{high:.1f}">'
+                f"<title>{escape(f'{name} {said(value)}, {when} after the first step began')}"
+                "</title></rect>"
+            )
+    return _svg("".join(parts), 2 * (_CURVE + 12), "Queue depth and launch latency over time")
 
 
 def _short(name: str) -> str:
