@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 from pinchpoint.cli.output import look, reading, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page
@@ -16,6 +17,7 @@ from pinchpoint.report.documents.causal import (
     causal_job_document,
     encode_causal,
 )
+from pinchpoint.report.documents.order import by_field
 from pinchpoint.report.pages.causal import causal_job_page, causal_page
 
 Switch = Parameter(negative="")
@@ -32,6 +34,7 @@ def command(
     ceilings: Path | None = None,
     json: Annotated[bool, Switch] = False,
     page: Page = NO_PAGE,
+    sort: str | None = None,
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
     """What the step would be if a piece cost nothing, or ran at the machine's limit.
@@ -48,13 +51,18 @@ def command(
         Ceilings measured by pinchpoint ceilings; default: those stored for this device, if any.
     json
         One JSON document on standard output and nothing else.
+    sort
+        Order of the pieces: a field of theirs, such as step_at_limit, device or critical; default:
+        step_if_free.
     verbose
         Show all pieces.
     """
     if several_ranks(file):
-        return _of_job(file, json=json, page=page)
+        return _of_job(file, json=json, page=page, sort=sort)
     trace = measured_against(joined(file, None), ceilings, data_sheet=False)
     document = causal_document(trace, by)
+    if sort is not None:
+        document = replace(document, pieces=by_field(document.pieces, sort))
     if json:
         show_json(encode_causal(document))
     else:
@@ -64,7 +72,7 @@ def command(
     return 0
 
 
-def _of_job(folder: Path, *, json: bool, page: Page) -> int:
+def _of_job(folder: Path, *, json: bool, page: Page, sort: str | None) -> int:
     from pinchpoint.analysis.causal.of_job import of_job, own_gains
     from pinchpoint.analysis.ranks.job import reduce
     from pinchpoint.analysis.ranks.summarise import summarise
@@ -78,6 +86,8 @@ def _of_job(folder: Path, *, json: bool, page: Page) -> int:
     found = of_job(reduce(lambda: iter(summaries)), gains)
     ranks = [at if file.rank is None else file.rank for at, file in enumerate(files)]
     document = causal_job_document(str(folder), ranks, found)
+    if sort is not None:
+        document = replace(document, pieces=by_field(document.pieces, sort))
     if json:
         show_json(encode_causal(document))
     else:
