@@ -15,14 +15,14 @@ SHAPES = {"shapes": [[64, 32], [16, 32], [16]], "dtypes": ["float"] * 3}
 def training(slow_us=100, strides=None):
     p = Program()
     for step in p.steps(6):
-        with p.row("nn.Module: Linear_0", kind=HostKind.MODULE):
-            with p.row("aten::linear", sequence=step, **SHAPES):
-                p.kernel("gemm", 100)
+        module = p.row("nn.Module: Linear_0", kind=HostKind.MODULE)
+        with module, p.row("aten::linear", sequence=step, **SHAPES):
+            p.kernel("gemm", 100)
         with p.row("autograd::engine::evaluate_function: LinearBackward0", sequence=step):
             p.kernel("gemm_backward", 200)
-        with p.row("Optimizer.step#AdamW.step", kind=HostKind.ANNOTATION):
-            with p.row("aten::_fused_adamw_"):
-                p.kernel("adam", 50)
+        optimizer = p.row("Optimizer.step#AdamW.step", kind=HostKind.ANNOTATION)
+        with optimizer, p.row("aten::_fused_adamw_"):
+            p.kernel("adam", 50)
         copy = {"shapes": [[512, 512], [512, 512]], "dtypes": ["float", "float"]}
         with p.row("aten::copy_", strides=[[512, 1], [512, 1]], **copy):
             p.kernel("copy", 100)

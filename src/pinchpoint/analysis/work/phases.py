@@ -42,8 +42,7 @@ def phases(trace: Trace) -> tuple[Phase, ...]:
     if ops is None or host is None or not steps or not backward_nodes(trace).any():
         return ()
     mine = device_ops_in_steps(trace)
-    phase = np.append(_of_host_rows(trace), FORWARD)[ops.filled("host_op", len(host))]
-    phase = np.where(ops["kind"] == DeviceKind.COLLECTIVE, BETWEEN_RANKS, phase)[mine]
+    phase = phase_of_device_ops(trace)[mine]
     took = np.bincount(phase, ops["duration_ns"][mine], len(LABELS)) / steps
     count = np.bincount(phase, minlength=len(LABELS)) / steps
     forward = float(took[FORWARD])
@@ -52,6 +51,18 @@ def phases(trace: Trace) -> tuple[Phase, ...]:
         ratio = ns / forward if forward and at != BETWEEN_RANKS else None
         found += [Phase(label, round(ns), each, ratio)] if each else []
     return tuple(found)
+
+
+@once_per_trace
+def phase_of_device_ops(trace: Trace) -> Ints:
+    """FORWARD to BETWEEN_RANKS of each row of ``device_ops``; FORWARD where nothing is known."""
+    ops, host = trace.device_ops, trace.host_ops
+    if ops is None:
+        return np.zeros(0, np.int64)
+    if host is None or not len(host):
+        return np.full(len(ops), FORWARD, np.int64)
+    phase = np.append(_of_host_rows(trace), FORWARD)[ops.filled("host_op", len(host))]
+    return np.where(ops["kind"] == DeviceKind.COLLECTIVE, BETWEEN_RANKS, phase)
 
 
 def _of_host_rows(trace: Trace) -> Ints:

@@ -200,6 +200,7 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
         piece_table(trace),
         work_tables.phase_table(trace),
         work_tables.variation_table(trace),
+        work_tables.loop_table(trace),
         operator_table(trace),
         work_tables.shape_table(trace),
         compiled_module_table(trace),

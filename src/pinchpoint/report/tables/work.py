@@ -7,6 +7,7 @@ import numpy as np
 from pinchpoint.analysis.host.input_arguments import tensor_shapes
 from pinchpoint.analysis.tables.modules import ModuleRow, Modules
 from pinchpoint.analysis.tables.operators import OperatorRow, operators
+from pinchpoint.analysis.work.loops import Loop, loops
 from pinchpoint.analysis.work.module_work import ModuleWork, module_work
 from pinchpoint.analysis.work.operator_work import Work, work_by
 from pinchpoint.analysis.work.phases import Phase, phases
@@ -64,6 +65,31 @@ def variation_table(trace: Trace) -> ResultTable | None:
 
 
 _NOTHING = Work(flops=None, bytes=None, known_ratio=0.0)
+
+
+def loop_table(trace: Trace) -> ResultTable | None:
+    """Loops of a step and what varies in them; None without any."""
+    rows = loops(trace)
+    if not rows:
+        return None
+    columns: tuple[Column[Loop], ...] = (
+        Column("where", "loop in", "", lambda r: r.where or "not recorded"),
+        Column("span_ns", "lasts", "ns", lambda r: r.span_ns),
+        Column("iterations", "iterations", "count", lambda r: r.iterations),
+        Column("varies", "what varies", "", lambda r: r.varies.value),
+        Column("busy_ratio", "device busy", "ratio", lambda r: r.busy_ratio),
+        Column("operations", "device ops each", "count", lambda r: r.operations),
+        Column("times", "times a step", "count", lambda r: r.times),
+        Column("device_ns", "device", "ns", lambda r: r.device_ns),
+        Column("waits", "waits each time", "", lambda r: "yes" if r.waits else "no"),
+        Column("body", "operators", "", lambda r: ", ".join(dict.fromkeys(r.body))),
+    )
+    note = (
+        "One usual step, as recorded: the same operators again and again. Where nothing varies they"
+        " are time steps, tokens or requests; where the module does, layers or experts. Whether an"
+        " iteration needs the result of the one before is not in a recording."
+    )
+    return result_table("loops", "Loops", columns, rows, note)
 
 
 def shape_table(trace: Trace) -> ResultTable | None:
