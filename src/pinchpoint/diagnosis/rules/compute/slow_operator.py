@@ -86,7 +86,7 @@ def _longest_kernel(trace: Trace, mine: Mask) -> str:
 
 def _is_far(piece: Piece, entry: Known | None) -> bool:
     avoidable = entry is not None and entry.avoidable
-    if piece.times_limit is None:
+    if piece.times_limit is None or not piece.in_kernels:
         return False
     gain = (piece.base_ns - piece.step_at_limit_ns) / piece.base_ns
     if avoidable and piece.times_limit >= FAR_WHERE_AVOIDABLE_RATIO:
