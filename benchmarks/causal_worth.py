@@ -81,15 +81,23 @@ class Judged:
     truth: str
     before: float
     after: float
-    said: float | None
+    base: float | None  # the profile's step without the profiler
+    said: float | None  # without the piece, at its limit, …
     first: str
     named: bool  # the first finding names the piece's place, operator or call
 
     @property
     def error(self) -> float | None:
-        """Of the gain."""
+        """Of what the piece is worth, against the measured gain."""
+        if self.said is None or self.base is None:
+            return None
         gain = self.before - self.after
-        return None if self.said is None else abs((self.before - self.said) - gain) / gain
+        return abs((self.base - self.said) - gain) / gain
+
+    @property
+    def error_after(self) -> float | None:
+        """Of the step after the fix, as a share of the measured step before it."""
+        return None if self.said is None else abs(self.said - self.after) / self.before
 
 
 def main() -> int:
@@ -105,11 +113,14 @@ def main() -> int:
             continue
         found.append(_judged(options.corpus, row, after))
         print(_line(found[-1], document=options.document))
-    errors = [one.error for one in found if one.error is not None]
+    worth = [one.error for one in found if one.error is not None]
+    after = [one.error_after for one in found if one.error_after is not None]
     print(
-        f"{len(found)} programs, {len(errors)} with the piece: error of the gain, median", end=" "
+        f"{len(found)} programs, {len(worth)} with the piece. Error of its worth: median", end=" "
     )
-    print(f"{np.median(errors):.1%}, within 10 %: {sum(e <= 0.1 for e in errors)}")
+    print(f"{np.median(worth):.1%}, within 10 %: {sum(e <= 0.1 for e in worth)}")
+    print(f"error of the step after the fix, of the step before: median {np.median(after):.1%},")
+    print(f"within 10 %: {sum(e <= 0.1 for e in after)}")
     print(f"first finding names the piece: {sum(one.named for one in found)} of {len(found)}")
     print(f"fixes that are no piece's worth, {len(other)}: {', '.join(other)}")
     return 0
@@ -141,14 +152,15 @@ def _judged(corpus: Path, row: dict[str, Any], after: float) -> Judged:
     trace, fix = pp.load(row["path"]), FIXES[row["case"][:3]]
     profile = causal(trace, fix.cut)
     mine = [p for p in profile.of(Cut(fix.cut)) if re.search(fix.names, p.name)]
-    said = None
+    said, base = None, None
     if mine and profile.base_ns is not None:
+        base = profile.base_ns / 1e6
         said = (profile.base_ns - sum(p.base_ns - _after(p, fix.how) for p in mine)) / 1e6
     findings = diagnose(trace, detailed=False).findings
     first = findings[0] if findings else None
     text = f"{first.summary} {first.location}" if first else ""
     return Judged(
-        row["case"], row["truth"], float(np.mean(row["step_ms_unprofiled"])), after, said,
+        row["case"], row["truth"], float(np.mean(row["step_ms_unprofiled"])), after, base, said,
         first.id if first else "-", bool(re.search(fix.says or "|".join(map(_name, mine)), text)),
     )  # fmt: skip
 
@@ -169,13 +181,14 @@ def _name(piece: Piece) -> str:
 
 def _line(one: Judged, *, document: bool) -> str:
     said = "-" if one.said is None else f"{one.said:.2f}"
+    base = "-" if one.base is None else f"{one.base:.2f}"
     error = "-" if one.error is None else f"{one.error:.0%}"
     named = "yes" if one.named else f"no: {one.first}"
-    cells = (one.case, one.truth, f"{one.before:.2f}", said, f"{one.after:.2f}", error, named)
+    cells = (one.case, one.truth, f"{one.before:.2f}", f"{one.after:.2f}", base, said, error, named)
     if document:
         return f"| {' | '.join(cells)} |"
     what = f"{one.case[:26]:26} {one.truth[:28]:28}"
-    return f"{what} {cells[2]:>8} {said:>8} {cells[4]:>8} {error:>6} {named}"
+    return f"{what} {cells[2]:>8} {cells[3]:>8} {base:>8} {said:>8} {error:>6} {named}"
 
 
 if __name__ == "__main__":
