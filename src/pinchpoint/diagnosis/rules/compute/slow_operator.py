@@ -25,7 +25,7 @@ import numpy as np
 
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Piece, operators_and_lines
+from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.replay import Change, DropDeviceOps, LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
@@ -56,7 +56,7 @@ MOST_TOLD = 3  # the engine drops those that other findings explain
 
 def check(trace: Trace) -> Iterator[Found]:
     """Operators far from their limits, most gain first."""
-    found = operators_and_lines(trace)
+    found = operators_of_a_step(trace)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
     told = 0
@@ -89,7 +89,7 @@ def _longest_kernel(trace: Trace, mine: Mask) -> str:
 
 def _is_far(piece: Piece, entry: Known | None) -> bool:
     avoidable = entry is not None and entry.avoidable
-    if piece.times_limit is None:
+    if piece.times_limit is None or not piece.in_kernels:
         return False
     gain = (piece.base_ns - piece.step_at_limit_ns) / piece.base_ns
     if avoidable and piece.times_limit >= FAR_WHERE_AVOIDABLE_RATIO:
