@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
 from pinchpoint.analysis.mean.mean_step import (
     mean_differs,
+    mean_range_ns,
     mean_step,
     mean_without_profiler_ns,
     timed_steps_ns,
@@ -28,6 +29,7 @@ from pinchpoint.analysis.replay.changes import (
 from pinchpoint.analysis.replay.predict import (
     Prediction,
     after_saving,
+    corrected_range_ns,
     corrected_step_ns,
     replayable,
     what_if,
@@ -48,6 +50,11 @@ def step_base_ns(trace: Trace) -> int | None:
         return mean.steady_ns if mean is not None and mean_differs(trace) else None
     different = mean_without_profiler_ns(trace)
     return usual if different is None else different
+
+
+def step_range_ns(trace: Trace) -> tuple[int, int] | None:
+    """Between what :func:`step_base_ns` may be; None where that is not known."""
+    return mean_range_ns(trace) or corrected_range_ns(trace)
 
 
 def what_if_mean(

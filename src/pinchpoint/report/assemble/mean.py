@@ -9,6 +9,7 @@ from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep
 from pinchpoint.analysis.mean.mean_step import (
     ExceptionalCause,
     mean_differs,
+    mean_range_ns,
     mean_step,
     mean_without_profiler_ns,
     timed_steps_ns,
@@ -37,16 +38,21 @@ def mean_fields(trace: Trace) -> dict[str, Any]:
             for cause, one in sorted(told, key=lambda pair: pair[1].step)
         ),
         "base_ns": _base_ns(trace, mean.steady_ns),
+        "base_range_ns": mean_range_ns(trace) if _corrected(trace) else None,
         "run_mean_ns": round(float(np.mean(timed))) if len(timed) else None,
         "run_excess_ns": unrecorded_excess_ns(trace),
     }
 
 
 def _base_ns(trace: Trace, steady_ns: int) -> int | None:
-    known = len(timed_steps_ns(trace)) or why_uncalibrated(trace) is None
-    if known and corrected_step_ns(trace) is not None:
+    if _corrected(trace):
         return mean_without_profiler_ns(trace)
     return steady_ns if mean_differs(trace) else None
+
+
+def _corrected(trace: Trace) -> bool:
+    known = len(timed_steps_ns(trace)) > 0 or why_uncalibrated(trace) is None
+    return known and corrected_step_ns(trace) is not None
 
 
 def _kinds(trace: Trace) -> tuple[StepKindInfo, ...]:

@@ -96,6 +96,7 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[StepKindInfo, ...] = ()  # most time first; empty where no two steps are alike
     exceptional: tuple[ExceptionalStepInfo, ...] = ()  # in order
     base_ns: int | None = None  # the mean that gains count from; null: the typical step, above
+    base_range_ns: tuple[int, int] | None = None  # least and most that it may be
     run_mean_ns: int | None = None  # of the steps that the same run timed without the profiler
     run_excess_ns: int | None = None  # of run_mean_ns, that the recorded steps do not show
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.report import ExceptionalStepInfo, Report
-from pinchpoint.report.quantity import duration, in_unit, time_unit
+from pinchpoint.report.quantity import duration, in_unit, span, time_unit
 
 _MOST_CAUSES = 3  # of exceptional steps, in one sentence
 
@@ -61,7 +61,9 @@ def _base(report: Report) -> str | None:
         return None
     known = report.steps.unprofiled_ns_predicted is not None
     without = " without the profiler" if known else ", the first steps left out"
-    return f"Gains count from a mean step of {duration(base_ns)}{without}"
+    between = report.steps.base_range_ns
+    limits = f" ({span(*between, time_unit(base_ns))})" if between else ""
+    return f"Gains count from a mean step of {duration(base_ns)}{limits}{without}"
 
 
 def _by_cause(report: Report) -> list[list[ExceptionalStepInfo]]:
