@@ -77,11 +77,15 @@ def _nodes_of(graph: Graph, ops: Mask) -> Mask:
 
 
 def _drop_syncs(trace: Trace, graph: Graph, change: DropSyncs) -> Graph:
+    """Nothing waits any more: calls that only waited are gone, others take what they usually do."""
+    assert trace.api_calls is not None
     hit = _node_mask(graph, change.api_calls)
+    only_waits = np.isin(trace.api_calls["kind"][np.maximum(graph.api_rows, 0)], _SYNCS)
+    left = np.where(only_waits, 0, np.minimum(graph.own_ns, _usual_call(graph)))
     return replace(
         graph,
         waits_for=np.where(hit, NO_DEPENDENCY, graph.waits_for),
-        own_ns=np.where(hit, np.minimum(graph.own_ns, _usual_call(graph)), graph.own_ns),
+        own_ns=np.where(hit, left, graph.own_ns),
     )
 
 
