@@ -187,7 +187,9 @@ def test_launches_into_a_full_queue_wait_for_the_device_and_get_faster_with_it(k
     rows = np.arange(len(trace.device_ops))
     base = replayable(trace)
     assert base.recorded_ns == pytest.approx(per_step * took, rel=0.02)
-    assert step_ns(trace, ScaleDeviceOps(rows, 0.5)) == pytest.approx(per_step * kernel_us / 2, rel=0.1)
+    assert step_ns(trace, ScaleDeviceOps(rows, 0.5)) == pytest.approx(
+        per_step * kernel_us / 2, rel=0.1
+    )
 
 
 def test_dropped_operations_take_their_launches_with_them():
