@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Ints, Mask
-from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
+from pinchpoint.trace.arrays import Floats, Ints
+from pinchpoint.trace.intervals import NONE, Intervals, contains, covered_before, flatten
 
 # The recorder that the costs below were measured with; see kineto/recorder.py for its signs.
 CALIBRATED_RECORDER = "torch.profiler"
@@ -155,7 +155,7 @@ def _line(at: Ints, code: NDArray[np.int8], opens: Ints, between: Intervals) -> 
     following = np.append(code[1:], code[-1:])
     kind = np.maximum(code, following)
     in_a_call = np.cumsum(np.where(code == _CALL, opens, 0)) > 0
-    kind[in_a_call | _inside(between, at)] = -1
+    kind[in_a_call | contains(between, at)] = -1
     kind[-1] = -1  # after the last event nothing is recorded
     return _Line(at, kind)
 
@@ -172,9 +172,3 @@ def profiler_steps(trace: Trace) -> Intervals:
 
 def _marks(trace: Trace, threads: NDArray[np.intp]) -> bool:
     return trace.steps is not None and bool(np.isin(trace.steps["thread"], threads).any())
-
-
-def _inside(spans: Intervals, times: Ints) -> Mask:
-    at = np.searchsorted(spans.start, times, "right") - 1
-    hit: Mask = (at >= 0) & (times < spans.end[at]) if len(spans.start) else times < times
-    return hit
