@@ -5,6 +5,7 @@ of an exception there comes from the accounting: the time in which both overlap.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +66,10 @@ def what_if_mean(
     timed = len(timed_steps_ns(trace)) > 0  # then replay goes by what is usual in the run
     replays_all = every_step and (timed or _are_replayed(trace, again))
     replayed = what_if(trace, changes, every_step=replays_all)
-    if replayed is None or base is None or mean_without_profiler_ns(trace) is None:
+    if replayed is None or base is None:
         return replayed
+    if mean_without_profiler_ns(trace) is None:
+        return _counted_from(replayed, base)
     beyond_ns = 0 if replays_all or timed else taken_ns(trace, changes, again)
     # Without its exceptions the mean step is a typical one, and no shorter than that.
     least = replayed.step_ns if base > replayed.base_ns else 0
@@ -79,6 +82,25 @@ def what_if_mean(
     raw_least_ns = replayed_raw_ns if base > replayed.base_ns else 0
     raw_ns = max(base - (replayed.base_ns - replayed_raw_ns) - beyond_ns, raw_least_ns)
     return Prediction(step_ns, (least, most), base, raw_ns, replayed.bound_ns, replayed.made)
+
+
+def _counted_from(replayed: Prediction, base_ns: int) -> Prediction:
+    """The same saving from the step that is said, which may differ a little from the mean of all
+    that was replayed. No step is shorter than its bound."""
+    apart = base_ns - replayed.base_ns
+    if not apart:
+        return replayed
+    least = min(replayed.bound_ns or 0, base_ns)
+    step, low, high = (max(ns + apart, least) for ns in (replayed.step_ns, *replayed.range_ns))
+    raw_ns = None if replayed.raw_ns is None else max(replayed.raw_ns + apart, 0)
+    return replace(
+        replayed,
+        step_ns=step,
+        range_ns=(min(low, step), max(high, step)),
+        base_ns=base_ns,
+        raw_ns=raw_ns,
+        bound_ns=None if replayed.bound_ns is None else least,
+    )
 
 
 def saved_mean(
