@@ -59,6 +59,16 @@ class StepKindInfo(msgspec.Struct, frozen=True, kw_only=True):
     count: int  # complete steps of it
     median_ns: int
     time_ratio: float  # of the time of all complete steps
+    mean_ns: int | None = None  # of its usual steps
+    breakdown: tuple["PartOfKind", ...] = ()  # as recorded, largest first; adds up to mean_ns
+
+
+class PartOfKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What one part takes of the steps of one kind."""
+
+    part: str  # its id, as in ``breakdown`` of the report
+    label: str
+    ns_per_step: int
 
 
 class ExceptionalStepInfo(msgspec.Struct, frozen=True, kw_only=True):
