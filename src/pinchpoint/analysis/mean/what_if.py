@@ -85,21 +85,13 @@ def what_if_mean(
 
 
 def _counted_from(replayed: Prediction, base_ns: int) -> Prediction:
-    """The same saving from the step that is said, which may differ a little from the mean of all
-    that was replayed. No step is shorter than its bound."""
-    apart = base_ns - replayed.base_ns
-    if not apart:
-        return replayed
-    least = min(replayed.bound_ns or 0, base_ns)
-    step, low, high = (max(ns + apart, least) for ns in (replayed.step_ns, *replayed.range_ns))
-    raw_ns = None if replayed.raw_ns is None else max(replayed.raw_ns + apart, 0)
+    """The same step after the changes, held against the step that is said: the mean of all that was
+    replayed may differ from it by less than is said apart."""
+    low, high = (min(end, base_ns) for end in replayed.range_ns)
+    step_ns, bound_ns = min(replayed.step_ns, base_ns), replayed.bound_ns
+    bound_ns = None if bound_ns is None else min(bound_ns, step_ns)
     return replace(
-        replayed,
-        step_ns=step,
-        range_ns=(min(low, step), max(high, step)),
-        base_ns=base_ns,
-        raw_ns=raw_ns,
-        bound_ns=None if replayed.bound_ns is None else least,
+        replayed, step_ns=step_ns, range_ns=(low, high), base_ns=base_ns, bound_ns=bound_ns
     )
 
 
