@@ -40,6 +40,7 @@ RULE = Rule(
     parent="dataloader-starved",
     periodic=True,
     knobs=("num_workers",),
+    confirm='pinchpoint bench ab -- "python train.py" "python train_getitems.py"',
 )
 
 MANY_ROWS = 1024  # at 5 to 20 µs a row, 5 to 20 ms a batch: as long as a step
@@ -77,7 +78,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=collating.place,
         fix=_FIX_OF_LISTS if pieces >= MANY_ROWS else _FIX,
         hint=_HINT,
-        confirm=_CONFIRM,
     )
 
 
@@ -119,7 +119,6 @@ def _row_by_row(found: Loads) -> Iterator[Found]:
         location=found.spans.place,
         fix=_FIX,
         hint=_HINT,
-        confirm=_CONFIRM,
         confidence="medium",
     )
 
@@ -127,4 +126,3 @@ def _row_by_row(found: Loads) -> Iterator[Found]:
 _FIX = "Fetch a whole batch with one indexing call, and collate nothing"
 _FIX_OF_LISTS = "Return arrays or tensors from the dataset, not lists of numbers"
 _HINT = "def __getitems__(self, i): return self.x[i], self.y[i]  # with collate_fn=lambda b: b"
-_CONFIRM = 'pinchpoint bench ab -- "python train.py" "python train_getitems.py"'
