@@ -59,6 +59,16 @@ class StepKindInfo(msgspec.Struct, frozen=True, kw_only=True):
     count: int  # complete steps of it
     median_ns: int
     time_ratio: float  # of the time of all complete steps
+    mean_ns: int | None = None  # of its usual steps
+    breakdown: tuple["PartOfKind", ...] = ()  # as recorded, largest first; adds up to mean_ns
+
+
+class PartOfKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What one part takes of the steps of one kind."""
+
+    part: str  # its id, as in ``breakdown`` of the report
+    label: str
+    ns_per_step: int
 
 
 class ExceptionalStepInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +106,7 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[StepKindInfo, ...] = ()  # most time first; empty where no two steps are alike
     exceptional: tuple[ExceptionalStepInfo, ...] = ()  # in order
     base_ns: int | None = None  # the mean that gains count from; null: the typical step, above
+    base_range_ns: tuple[int, int] | None = None  # least and most that it may be
     run_mean_ns: int | None = None  # of the steps that the same run timed without the profiler
     run_excess_ns: int | None = None  # of run_mean_ns, that the recorded steps do not show
 
