@@ -24,8 +24,8 @@ def recordings(monkeypatch):
             raise UnreadableFile(f"{path}: no such file", hint="check the path")
         return path
 
-    monkeypatch.setattr("pinchpoint.cli.diagnose.load", load)
-    monkeypatch.setattr("pinchpoint.cli.diagnose.diagnose", lambda path: REPORTS[path.name])
+    monkeypatch.setattr("pinchpoint.cli._answers.load", load)
+    monkeypatch.setattr("pinchpoint.cli._answers.diagnose", lambda path: REPORTS[path.name])
     for name in ("GITHUB_STEP_SUMMARY", "NO_COLOR", "FORCE_COLOR", "LC_ALL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LANG", "C.UTF-8")

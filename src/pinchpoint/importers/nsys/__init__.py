@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pinchpoint.importers._archives import unpacked
+from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers.nsys.build import build
 from pinchpoint.importers.nsys.database import opened
 from pinchpoint.importers.nsys.report_file import MAGIC, exported

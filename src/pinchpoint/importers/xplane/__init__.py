@@ -6,7 +6,7 @@
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._archives import unpacked
+from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._wire import MalformedMessage
 from pinchpoint.importers.xplane.assemble import FORMAT, assemble
 from pinchpoint.importers.xplane.space import read_planes

@@ -195,6 +195,7 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA_OF_SEVERAL  # this name and version
     reports: tuple[Report, ...]  # in the order of the files
     job: msgspec.Raw | None = None  # pinchpoint.ranks/1, where they are ranks of one job
+    jobs: tuple[msgspec.Raw, ...] = ()  # all of them, where a folder holds several
 
 
 def encode(report: Report) -> bytes:
@@ -202,9 +203,12 @@ def encode(report: Report) -> bytes:
     return msgspec.json.format(msgspec.json.encode(report), indent=1)
 
 
-def encode_many(reports: Sequence[Report], job: bytes | None = None) -> bytes:
-    """Several reports as one JSON document, with the one about their job where there is one."""
-    several = Reports(reports=tuple(reports), job=None if job is None else msgspec.Raw(job))
+def encode_many(reports: Sequence[Report], jobs: Sequence[bytes] = ()) -> bytes:
+    """Several reports as one JSON document, with those about their jobs where there are some."""
+    raw = tuple(map(msgspec.Raw, jobs))
+    several = Reports(
+        reports=tuple(reports), job=raw[0] if raw else None, jobs=raw if len(raw) > 1 else ()
+    )
     return msgspec.json.format(msgspec.json.encode(several), indent=1)
 
 

@@ -1,0 +1,112 @@
+"""What a file is that is no recording, and the command that helps."""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+_LFS = re.compile(rb"^version https://(?:git-lfs|hawser)\.github\.com/spec/v1\b")
+_LFS_SIZE = re.compile(rb"^size (\d{1,15})$", re.MULTILINE)
+_UNFINISHED = (
+    ".part",
+    ".crdownload",
+    ".download",
+    ".partial",
+    ".opdownload",
+    ".aria2",
+    ".filepart",
+)
+_AGAIN = "fetch it again: curl -fLO URL (-f: no error page is kept as the file)"
+
+Answer = tuple[str, str]  # what it is, and the next step
+
+
+def unmistakable(path: Path, head: bytes) -> Answer | None:
+    """What surely is no recording, whatever it is called."""
+    return next((answer for look in _LOOKS if (answer := look(path, head.lstrip()))), None)
+
+
+def guess(head: bytes) -> Answer | None:
+    """What a file that no reader claims may be."""
+    for magic, what, hint in _MAGICS:
+        if head.startswith(magic):
+            return what, hint
+    return None
+
+
+def _pointer(path: Path, head: bytes) -> Answer | None:
+    if _LFS.match(head):
+        size = _LFS_SIZE.search(head)
+        of = f" to {int(size[1]) / 1e6:.3g} MB" if size else ""
+        pull = f"git lfs install && git lfs pull --include {shlex.quote(f'*{path.name}')}"
+        return f"a Git LFS pointer{of}, not the file itself", pull
+    if b"/annex/objects/" in head[:200] and len(head) < 1000:
+        return "a git-annex pointer, not the file itself", f"git annex get {shlex.quote(path.name)}"
+    if head.startswith(b"outs:\n- md5:"):
+        return "a DVC pointer, not the file itself", f"dvc pull {shlex.quote(path.name)}"
+    return None
+
+
+def _page(path: Path, head: bytes) -> Answer | None:
+    start = head[:1000].lower()
+    if not start.startswith((b"<!doctype html", b"<html", b"<head")):
+        return None
+    if b"pinchpoint" in head.lower():
+        return "a report of Pinchpoint, not a recording", "give the recording it was made of"
+    if b"data:image/png;base64" in head or b"memory timeline" in start:
+        return (
+            "a memory timeline as a picture, which holds no numbers",
+            'export it as data: prof.export_memory_timeline("memory.raw.json.gz")',
+        )
+    if b"github" in start:
+        return (
+            "the page about a file, not the file",
+            "fetch its raw form: curl -fLO https://github.com/OWNER/REPO/raw/BRANCH/PATH",
+        )
+    return "an HTML page (a download that failed, or a login page)", _AGAIN
+
+
+def _refusal(path: Path, head: bytes) -> Answer | None:
+    """What servers answer instead of a file."""
+    if len(head) > 3000:  # answers are short
+        return None
+    if head.startswith(b"<?xml") and b"<Error>" in head and b"<Code>" in head:
+        code = head.partition(b"<Code>")[2].partition(b"<")[0].decode("ascii", "replace")[:40]
+        return f"an object store's answer ({code}), not the file", _AGAIN
+    if re.match(rb"(404: Not Found|Not Found|Access denied|Forbidden)\s*$", head, re.IGNORECASE):
+        return "a server's answer, not the file", _AGAIN
+    asked = re.match(rb'\{\s*"(message|error|detail)"\s*:', head)
+    if asked and b"traceEvents" not in head and b'"ph"' not in head:
+        return "a server's answer, not the file", _AGAIN
+    return None
+
+
+def _unfinished(path: Path, head: bytes) -> Answer | None:
+    if path.suffix.lower() in _UNFINISHED:
+        return (
+            "a download that has not ended",
+            "wait for it, or go on with it: curl -C - -Lo NAME URL",
+        )
+    return None
+
+
+_LOOKS: tuple[Callable[[Path, bytes], Answer | None], ...] = (
+    _pointer,
+    _page,
+    _refusal,
+    _unfinished,
+)
+_MAGICS = (
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it: 7z x FILE"),
+    (b"Rar!\x1a\x07", "a RAR archive", "unpack it: unrar x FILE"),
+    (b"\x04\x22\x4d\x18", "packed with LZ4", "unpack it: lz4 -d FILE"),
+    (b"\x1f\x9d", "packed with compress", "unpack it: gunzip --keep FILE"),
+    (b"PK\x05\x06", "an empty zip", "make it again, with the recording in it"),
+    (b"\x89PNG", "a picture", "give the recording that it shows"),
+    (b"%PDF", "a PDF", "give the recording that it shows"),
+    (b"PAR1", "Parquet", "give the recording, or the .sqlite export of nsys"),
+    (b"ARROW1", "Arrow", "give the recording, or the .sqlite export of nsys"),
+)
+
+
+__all__ = ["guess", "unmistakable"]
