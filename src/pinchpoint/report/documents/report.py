@@ -123,6 +123,10 @@ class OneDeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: int  # with at least one operation
     idle_ratio: float | None  # of the span
     kernels: int  # collectives included
+    span_ns: int | None = None  # from its own first operation to its own last
+    own_idle_ratio: float | None = None  # of its own span
+    waits_for_others_ns: int | None = None  # another device works, and this one does not
+    mostly: str | None = None  # the kind of work that takes most of its busy time
 
 
 class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
