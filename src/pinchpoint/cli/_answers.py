@@ -18,6 +18,8 @@ from pinchpoint.importers.open import as_folder, format_of
 from pinchpoint.importers.rank_files import check_one_job, groups_in, several_ranks
 from pinchpoint.report import Report, diagnose
 from pinchpoint.run_folder.layout import RUN_FILE
+from pinchpoint.trace import Trace
+from pinchpoint.trace.processes import processes
 
 if TYPE_CHECKING:  # what serves many files is imported when there are some
     from pinchpoint.report.documents.ranks import RanksReport
@@ -34,6 +36,7 @@ class Answers:
     jobs: "list[RanksReport]" = field(default_factory=list)
     code: int = 0
     one_run: bool = False  # the report is of the run that the job is
+    within: "Answers | None" = None  # of several processes in the one file that was given
 
 
 def answers_of(files: Sequence[Path], part: Window = NO_WINDOW) -> Answers:
@@ -54,16 +57,38 @@ def _of_place(place: Path, part: Window) -> Answers:
     if place.is_dir() and format_of(place) is None and (groups := groups_in(place)):
         return _of_groups(groups, part)
     try:
-        return Answers([_report(place, part)])
+        trace = _loaded(place, part)
     except UnreadableFile:
         check_one_job(place)  # says more about a folder
         raise
+    return Answers([diagnose(trace)], within=_within(trace))
+
+
+def _loaded(file: Path, part: Window) -> Trace:
+    with reading(file) as progress:
+        trace = load(file, progress)
+    return part.cut(trace)
+
+
+def _within(trace: Trace) -> "Answers | None":
+    """Of each process that one file holds its own report, and one of them as ranks of a job."""
+    found = processes(trace) if isinstance(trace, Trace) else ()
+    if not found:
+        return None
+    from pinchpoint.jobs.parts import job_of, record_from, without_guesses
+
+    ranks = [
+        replace(part.trace, rank=number, world_size=len(found)) for number, part in enumerate(found)
+    ]
+    reports = [diagnose(rank) for rank in ranks]
+    if any(report.device is None or not report.device.collectives for report in reports):
+        return Answers([diagnose(part.trace) for part in found])  # programs of their own
+    job = job_of([record_from(rank, said) for rank, said in zip(ranks, reports, strict=True)])
+    return Answers([without_guesses(report) for report in reports], [] if job is None else [job])
 
 
 def _report(file: Path, part: Window) -> Report:
-    with reading(file) as progress:
-        trace = load(file, progress)
-    return diagnose(part.cut(trace))
+    return diagnose(_loaded(file, part))
 
 
 def _of_job(folder: Path, part: Window) -> Answers:

@@ -88,8 +88,9 @@ def command(
     if max_chars is not None and reports:
         show_json(fitted(reports[0], max_chars))
     else:
-        beside = [] if chosen == "json" and found.one_run else jobs
-        present(reports, chosen, beside, verbose=verbose)
+        shown = found.within if found.within and chosen == "terminal" else found
+        beside = [] if chosen == "json" and found.one_run else shown.jobs
+        present(shown.reports, chosen, beside, verbose=verbose)
     _write_page(page, found, files)
     rulings = [] if limit is None else [judge(report, limit) for report in reports]
     if limit is not None and jobs:  # what one rank could save, the job may not

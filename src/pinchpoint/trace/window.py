@@ -3,6 +3,7 @@ that it gave to devices meanwhile."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,13 @@ from pinchpoint.trace.trace import Trace
 _IN_TIME = ("api_calls", "steps", "counters", "allocations", "flows", "compiled_ops")
 
 
+class _Cut(NamedTuple):
+    """Where host rows end at the latest."""
+
+    from_ns: int
+    to_ns: int
+
+
 def window(trace: Trace, from_ns: int, to_ns: int) -> Trace:
     """What happened from one time to another, both since ``Trace.origin_ns``.
 
@@ -21,15 +29,16 @@ def window(trace: Trace, from_ns: int, to_ns: int) -> Trace:
     launch is, and without one where they begin; so device work may end after the span. Markers of
     steps count where they begin. The allocator's snapshot and the facts of the run stay.
     """
-    kept = {
-        name: found for name in TABLES if (found := _kept(trace, name, from_ns, to_ns)) is not None
-    }
+    kept = {name: _kept(trace, name, from_ns, to_ns) for name in TABLES}
+    rows = {name: mask for name, mask in kept.items() if mask is not None}
+    return only(trace, rows, _Cut(from_ns, to_ns))
+
+
+def only(trace: Trace, kept: Mapping[str, Mask], cut: _Cut | None = None) -> Trace:
+    """A trace of some rows of its tables; references to rows that are left out become null."""
     places = {name: _places(mask) for name, mask in kept.items()}
-    cut = {
-        name: _taken(getattr(trace, name), mask, places, (from_ns, to_ns))
-        for name, mask in kept.items()
-    }
-    return replace(trace, **cut)  # type: ignore[arg-type]
+    tables = {name: _taken(getattr(trace, name), mask, places, cut) for name, mask in kept.items()}
+    return replace(trace, **tables)  # type: ignore[arg-type]
 
 
 def _kept(trace: Trace, name: str, from_ns: int, to_ns: int) -> Mask | None:
@@ -67,7 +76,7 @@ def _places(mask: Mask) -> Array:
     return np.where(mask, np.cumsum(mask) - 1, -1).astype(np.int32)
 
 
-def _taken(rows: Table, mask: Mask, places: Mapping[str, Array], span: tuple[int, int]) -> Table:
+def _taken(rows: Table, mask: Mask, places: Mapping[str, Array], cut: _Cut | None) -> Table:
     taken = rows.take(np.flatnonzero(mask))
     columns, missing = dict(taken.columns), dict(taken.missing)
     for column, declared in TABLES[rows.name].items():
@@ -76,8 +85,8 @@ def _taken(rows: Table, mask: Mask, places: Mapping[str, Array], span: tuple[int
             moved = places[target][np.where(taken.known(column), columns[column], 0)]
             missing[column] = ~taken.known(column) | (moved < 0)
             columns[column] = np.where(missing[column], 0, moved)
-    if rows.name == "host_ops":
-        end = np.minimum(taken.end_ns, span[1])
-        columns["start_ns"] = np.maximum(taken["start_ns"], span[0])
+    if cut is not None and rows.name == "host_ops":
+        end = np.minimum(taken.end_ns, cut.to_ns)
+        columns["start_ns"] = np.maximum(taken["start_ns"], cut.from_ns)
         columns["duration_ns"] = end - columns["start_ns"]
     return table(rows.name, columns, missing)

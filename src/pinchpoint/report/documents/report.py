@@ -129,6 +129,15 @@ class OneDeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     mostly: str | None = None  # the kind of work that takes most of its busy time
 
 
+class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several processes in the recording; the report is about the one with the steps."""
+
+    process: str  # as the file calls it
+    devices: tuple[int, ...]  # that it gave work to
+    kernels: int  # collectives included
+    busy_ns: int  # of its devices, with at least one operation
+
+
 class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the breakdown; the parts of a list add up to the step exactly.
 
@@ -171,6 +180,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     steps: StepsInfo
     device: DeviceInfo | None = None  # null: nothing ran on a device
     devices: tuple[OneDeviceInfo, ...] = ()  # that did something, by number
+    processes: tuple[ProcessInfo, ...] = ()  # empty for a single one
     breakdown: tuple[PartOfStep, ...] = ()  # where a step goes
     verdict: str = ""  # what bounds the step, in one sentence
     findings: tuple[Finding, ...] = ()  # best first
