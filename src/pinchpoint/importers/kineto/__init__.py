@@ -36,6 +36,7 @@ _SIGNS = (
     b'"ph"',
 )
 _OUR_OWN = re.compile(rb'"schema"\s*:\s*"pinchpoint')
+_OTHERS = (b'"rocprofiler-sdk-tool"',)  # JSON of which something else is known
 _NAMES = (".json", ".json.gz", ".trace", ".trace.gz", ".json.tmp")
 
 
@@ -43,6 +44,8 @@ def claims(path: Path, head: bytes) -> bool:
     """JSON that looks like Chrome trace events, or that nothing else is known about."""
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start[:1] not in (b"{", b"[") or _OUR_OWN.search(head):
+        return False
+    if any(sign in head for sign in _OTHERS):
         return False
     return any(sign in head for sign in _SIGNS) or path.name.lower().endswith(_NAMES)
 
