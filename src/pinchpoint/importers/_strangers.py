@@ -31,6 +31,10 @@ def guess(head: bytes) -> Answer | None:
     for magic, what, hint in _MAGICS:
         if head.startswith(magic):
             return what, hint
+    first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].lower().replace(b'"', b"")
+    for columns, what, hint in _TABLES:
+        if all(column in first for column in columns):
+            return what, hint
     return None
 
 
@@ -106,6 +110,29 @@ _MAGICS = (
     (b"%PDF", "a PDF", "give the recording that it shows"),
     (b"PAR1", "Parquet", "give the recording, or the .sqlite export of nsys"),
     (b"ARROW1", "Arrow", "give the recording, or the .sqlite export of nsys"),
+)
+# Tables beside recordings, by columns of theirs: sums without times.
+_TABLES = (
+    (
+        (b"correlation_id", b"counter_name", b"counter_value"),
+        "counters of rocprofv3 without times",
+        "give kernel_trace.csv beside it, or the folder of both",
+    ),
+    (
+        (b"name", b"totaldurationns", b"percentage"),
+        "sums of rocprof by name, without times",
+        "give the trace: rocprofv3 --kernel-trace --hip-trace --output-format json -- PROGRAM",
+    ),
+    (
+        (b"computing", b"communication(not overlapped)", b"free"),
+        "Ascend's sums a step, without what they are of",
+        "give trace_view.json beside it",
+    ),
+    (
+        (b"input shapes", b"host self duration(us)"),
+        "Ascend's sums by operator",
+        "give trace_view.json beside it",
+    ),
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pinchpoint.importers._links import innermost_operator, launching_calls, with_enclosing
 from pinchpoint.importers._soundness import (
     clocks,
     lost_launches,
@@ -17,7 +18,6 @@ from pinchpoint.importers._soundness import (
     who,
 )
 from pinchpoint.importers.health import Fact, health_table
-from pinchpoint.importers.kineto.device import innermost_operator, launching_calls
 from pinchpoint.trace import (
     TABLES,
     Device,
@@ -31,9 +31,8 @@ from pinchpoint.trace import (
     empty_table,
     table,
 )
-from pinchpoint.trace.arrays import Ints
 from pinchpoint.trace.kinds import api_kind, collective_kind, without_version
-from pinchpoint.trace.nesting import NO_ROW, innermost, nest, nesting_order
+from pinchpoint.trace.nesting import NO_ROW, nest, nesting_order
 
 _STEP = re.compile(r"^(?:ProfilerStep#|train_step_?#?|step[_ #]?)(\d{1,9})$", re.IGNORECASE)
 _MOST = 1 << 61  # nanoseconds; no clock counts further
@@ -195,29 +194,6 @@ def _nested(host: Table) -> Table:
         "host_ops",
         {**host.columns, "parent": np.maximum(parent, 0)},
         {**host.missing, "parent": parent == NO_ROW},
-    )
-
-
-def innermost_rows(rows: Table, start: Ints, thread: Ints, end: Ints | None = None) -> Ints:
-    """Of each moment or span on a thread the innermost row that encloses it; -1 for none."""
-    if not len(rows):
-        return np.full(len(start), -1, np.int64)
-    group, begins, ends = rows["thread"].astype(np.int64), rows["start_ns"], rows.end_ns
-    order = nesting_order(group, begins, ends)
-    nested = nest(group[order], begins[order], ends[order])
-    found = innermost(nested, thread, start, start if end is None else end)
-    return np.where(found == NO_ROW, -1, order[found])
-
-
-def with_enclosing(calls: Table, host: Table) -> Table:
-    """The calls with the innermost row of the host that encloses each."""
-    if not len(calls) or not len(host):
-        return calls
-    row = innermost_rows(host, calls["start_ns"], calls["thread"].astype(np.int64), calls.end_ns)
-    return table(
-        "api_calls",
-        {**calls.columns, "host_op": np.maximum(row, 0)},
-        {**calls.missing, "host_op": row < 0},
     )
 
 

@@ -8,7 +8,7 @@ be read alone: ``kernel_trace`` has what the device did.
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ _CSV_FIELD_BYTES = 1 << 20  # a demangled name can be long; a field of this leng
 _LONGEST_HEADER = 40  # columns
 _TIMES = ("start_timestamp", "end_timestamp")
 _NUMBER = re.compile(r"(\d{1,9})\s*$")
+_KERNELS, _TRACES = "*kernel_trace.csv", "*_trace.csv"
+_MOST_FILES = 1000  # of a folder: seven domains of each process of a machine
 _COPY = {
     "HOST_TO_DEVICE": "Memcpy HtoD",
     "DEVICE_TO_HOST": "Memcpy DtoH",
@@ -39,7 +41,9 @@ _ENDS = {"Memcpy HtoD": (3, 4), "Memcpy DtoH": (4, 3), "Memcpy DtoD": (4, 4), "M
 
 
 def claims(path: Path, head: bytes) -> bool:
-    """The tool's own key, or a CSV header with its time stamps and one of its ids."""
+    """The tool's own key, a CSV header with its times and ids, or a folder of such files."""
+    if not head and path.is_dir():
+        return any(path.glob(_KERNELS))
     if _JSON_SIGN in head[:4096]:
         return True
     first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].lower()
@@ -47,13 +51,16 @@ def claims(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path) -> Trace:
-    """The trace of one process, or of one CSV file."""
+    """The trace of one process, of one CSV file, or of the CSV files of a folder together."""
+    if path.is_dir():
+        files = sorted(p for p in path.glob(_TRACES) if p.is_file())[:_MOST_FILES]
+        return _of_csv(path, files)
     with unpacked(path) as plain:
         with plain.open("rb") as file:
             start = file.read(64).lstrip()
         if start[:1] == b"{":
             return _of_json(path, plain)
-        return _of_csv(path, plain)
+        return _of_csv(path, [plain])
 
 
 # ------------------------------------------------------------------------------------------------
@@ -188,13 +195,13 @@ def _operation(row: dict[str, Any], spelt: list[Any]) -> str:
 # CSV: a file a domain, whose columns change with the version.
 
 
-def _of_csv(path: Path, plain: Path) -> Trace:
+def _of_csv(path: Path, files: Sequence[Path]) -> Trace:
     timeline = Timeline()
     devices: dict[int, Device] = {}
-    for row in _rows(path, plain):
+    for row in (row for file in files for row in _rows(path, file)):
         try:
             start, end = (int(row[column]) for column in _TIMES)
-        except ValueError:
+        except (ValueError, KeyError):
             timeline.unusable += 1
             continue
         kind = (row.get("kind") or row.get("domain") or "").upper()
@@ -286,5 +293,9 @@ def _finished(path: Path, timeline: Timeline, devices: dict[int, Device]) -> Tra
             hint="rocprofv3 --runtime-trace --kernel-trace --output-format json -- python train.py",
         )
     used = {row["device"] for row in timeline.operations}
-    source = Source(str(path), FORMAT, path.stat().st_size, recorder="rocprofv3")
+    source = Source(str(path), FORMAT, _bytes(path), recorder="rocprofv3")
     return timeline.trace(source, [devices[n] for n in sorted(used & set(devices))])
+
+
+def _bytes(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None

@@ -11,10 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from pinchpoint.importers._links import innermost_operator, innermost_rows, with_enclosing
 from pinchpoint.importers._soundness import clocks, orphans, stream_order
-from pinchpoint.importers._timeline import innermost_rows, with_enclosing
 from pinchpoint.importers.health import health_table
-from pinchpoint.importers.kineto.device import innermost_operator
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.trace import (
     ApiKind,
