@@ -96,9 +96,7 @@ class Timeline:
             kind = DeviceKind.COLLECTIVE if collective else DeviceKind.KERNEL
         if kind == DeviceKind.COLLECTIVE:
             more.setdefault("collective", collective or "other")
-        self._add(
-            self.operations, start, lasts, name=name, device=device, kind=int(kind), **more
-        )
+        self._add(self.operations, start, lasts, name=name, device=device, kind=int(kind), **more)
 
     def _add(self, rows: list[Row], start: int, lasts: int, **more: Any) -> None:
         if not (0 <= start < _MOST and 0 <= lasts < _MOST):

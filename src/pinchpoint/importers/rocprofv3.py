@@ -1,4 +1,4 @@
-"""What AMD's ``rocprofv3`` writes as JSON or CSV: kernels, copies, and the calls that asked for them.
+"""What AMD's ``rocprofv3`` writes as JSON or CSV: kernels, copies, and calls that asked for them.
 
 Times are nanoseconds of the host's monotonic clock. A kernel's grid counts work-items, not blocks.
 With ``--kernel-trace`` alone no call is recorded. Of a folder of CSV files, one a domain, each can
@@ -17,7 +17,7 @@ import msgspec
 from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._timeline import Timeline
-from pinchpoint.trace import Device, DeviceKind, HostKind, Source, Trace
+from pinchpoint.trace import Device, DeviceKind, HostKind, MemoryKind, Source, Trace
 
 FORMAT = "rocprofv3"
 FILES = ("results.json kernel_trace.csv", "rocprofv3 --output-format json|csv")
@@ -35,9 +35,9 @@ _COPY = {
     "HOST_TO_DEVICE": "Memcpy HtoD",
     "DEVICE_TO_HOST": "Memcpy DtoH",
     "DEVICE_TO_DEVICE": "Memcpy DtoD",
-    "HOST_TO_HOST": "Memcpy HtoH",
 }
-_ENDS = {"Memcpy HtoD": (3, 4), "Memcpy DtoH": (4, 3), "Memcpy DtoD": (4, 4), "Memcpy HtoH": (3, 3)}
+_H, _D = int(MemoryKind.HOST), int(MemoryKind.DEVICE)
+_ENDS = {"Memcpy HtoD": (_H, _D), "Memcpy DtoH": (_D, _H), "Memcpy DtoD": (_D, _D)}
 
 
 def claims(path: Path, head: bytes) -> bool:
@@ -69,7 +69,9 @@ def read(path: Path) -> Trace:
 
 def _of_json(path: Path, plain: Path) -> Trace:
     if plain.stat().st_size > _MOST_JSON_BYTES:
-        raise HostileFile(f"{path}: larger than {_MOST_JSON_BYTES >> 30} GB", hint="record fewer steps")
+        raise HostileFile(
+            f"{path}: larger than {_MOST_JSON_BYTES >> 30} GB", hint="record fewer steps"
+        )
     try:
         document = msgspec.json.decode(plain.read_bytes())["rocprofiler-sdk-tool"]
     except (msgspec.DecodeError, KeyError, TypeError, RecursionError) as error:
@@ -105,7 +107,7 @@ def _process(timeline: Timeline, devices: dict[int, Device], process: dict[str, 
 
 def _agents(devices: dict[int, Device], agents: list[dict[str, Any]]) -> dict[int, int]:
     """Handles of GPUs to device numbers, as HIP counts them."""
-    numbers = {}
+    numbers: dict[int, int] = {}
     for agent in agents:
         if agent.get("type") != _GPU:
             continue
@@ -152,7 +154,9 @@ def _copy(
 ) -> None:
     said = _operation(row, spelt)
     name = next((ours for theirs, ours in _COPY.items() if theirs in said), said or "Memcpy")
-    ends = [numbers.get((row.get(f"{end}_agent_id") or {}).get("handle")) for end in ("dst", "src")]
+    ends = [
+        numbers.get((row.get(f"{end}_agent_id") or {}).get("handle", -1)) for end in ("dst", "src")
+    ]
     source, target = _ENDS.get(name, (None, None))
     timeline.on_device(
         name,
@@ -269,9 +273,7 @@ def _csv_copy(timeline: Timeline, row: dict[str, str], span: tuple[int, int]) ->
     )
 
 
-def _csv_call(
-    timeline: Timeline, row: dict[str, str], span: tuple[int, int], kind: str
-) -> None:
+def _csv_call(timeline: Timeline, row: dict[str, str], span: tuple[int, int], kind: str) -> None:
     thread = timeline.thread(row.get("process_id", ""), row.get("thread_id", ""))
     name = row.get("function") or "(unnamed)"
     if "MARKER" in kind or "ROCTX" in kind:

@@ -39,10 +39,12 @@ def processes(trace: Trace) -> tuple[ProcessPart, ...]:
     chosen = np.flatnonzero(work >= max(LEAST_RATIO * work.max(), 1))
     if len(chosen) < 2:
         return ()
-    chosen = sorted(chosen.tolist(), key=lambda p: (ops["device"][owner == p].min(), numbers[p]))
+    by_device = sorted(
+        chosen.tolist(), key=lambda p: (int(ops["device"][owner == p].min()), str(numbers[p]))
+    )
     return tuple(
         ProcessPart(str(numbers[number]), _of_process(trace, owner == number, of_thread == number))
-        for number in chosen
+        for number in by_device
     )
 
 

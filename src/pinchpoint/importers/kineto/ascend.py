@@ -60,7 +60,10 @@ def as_ascend_says(trace: Trace, rare: Rare) -> Trace:
     names = Names(trace.names)
     on_device = _device_rows(trace, lane)
     is_call = lane == _CALLS
-    left = only(trace, {"host_ops": ~on_device & ~is_call & ~np.isin(lane, (*_COLLECTIVES, *_DERIVED, DEVICE))})
+    left = only(
+        trace,
+        {"host_ops": ~on_device & ~is_call & ~np.isin(lane, (*_COLLECTIVES, *_DERIVED, DEVICE))},
+    )
     assert left.host_ops is not None
     calls = with_enclosing(_calls(trace, is_call, lanes, names), left.host_ops)
     ops = _operations(trace, on_device, names)
@@ -106,7 +109,11 @@ def _calls(trace: Trace, mine: Mask, lanes: Array, names: Names) -> Table:
     launches = leaf & (after > inside) & (kind == ApiKind.OTHER)
     kind[launches] = ApiKind.LAUNCH
     keep = np.flatnonzero(launches | (leaf & (kind != ApiKind.OTHER)))
-    home = {t.thread: at for at, t in reversed(list(enumerate(trace.threads))) if lanes[at] not in (_CALLS, DEVICE)}
+    home = {
+        t.thread: at
+        for at, t in reversed(list(enumerate(trace.threads)))
+        if lanes[at] not in (_CALLS, DEVICE)
+    }
     thread = [home.get(trace.threads[t].thread, t) for t in rows["thread"][keep].tolist()]
     bare = [spelt[row].rpartition("@")[2] for row in keep.tolist()]
     if not len(keep):
@@ -149,9 +156,14 @@ def _operations(trace: Trace, mine: Mask, names: Names) -> Table:
     threads = [trace.threads[t] for t in rows["thread"].tolist()]
     hardware = sorted({t.process for t in threads}, key=lambda p: (len(p), p))
     kinds = [_work(name) for name in spelt]
-    verbs = [collective_verb(n) if k == DeviceKind.COLLECTIVE else None for n, k in zip(spelt, kinds, strict=True)]
+    verbs = [
+        collective_verb(n) if k == DeviceKind.COLLECTIVE else None
+        for n, k in zip(spelt, kinds, strict=True)
+    ]
     number = {process: at for at, process in enumerate(hardware)}
-    stream = [int(t.thread) if t.thread.isdecimal() and len(t.thread) < 10 else None for t in threads]
+    stream = [
+        int(t.thread) if t.thread.isdecimal() and len(t.thread) < 10 else None for t in threads
+    ]
     return table(
         "device_ops",
         {
@@ -187,7 +199,9 @@ def _launched(trace: Trace, ops: Table, calls: Table, host: Table) -> Table:
     order = np.lexsort((arrows["end_ns"], arrows["to_thread"]))
     call, operator = np.full(len(ops), -1, np.int64), np.full(len(ops), -1, np.int64)
     thread = ops["correlation"]
-    ends = list(zip(arrows["to_thread"][order].tolist(), arrows["end_ns"][order].tolist(), strict=True))
+    ends = list(
+        zip(arrows["to_thread"][order].tolist(), arrows["end_ns"][order].tolist(), strict=True)
+    )
     by_end: dict[tuple[int, int], list[int]] = {}
     for at, key in zip(order.tolist(), ends, strict=True):
         by_end.setdefault(key, []).append(at)
@@ -197,11 +211,20 @@ def _launched(trace: Trace, ops: Table, calls: Table, host: Table) -> Table:
         for at in by_end.get(key, ()):
             call[row] = max(call[row], call_at[at])
             operator[row] = max(operator[row], host_at[at])
-    from_call = np.where(call >= 0, calls.filled("host_op", -1)[np.maximum(call, 0)], -1) if len(calls) else call
+    from_call = (
+        np.where(call >= 0, calls.filled("host_op", -1)[np.maximum(call, 0)], -1)
+        if len(calls)
+        else call
+    )
     operator = innermost_operator(np.where(operator >= 0, operator, from_call), host)
     columns = {**ops.columns, "api_call": np.maximum(call, 0), "host_op": np.maximum(operator, 0)}
     columns["correlation"] = np.maximum(call, 0) + 1
-    missing = {**ops.missing, "api_call": call < 0, "host_op": operator < 0, "correlation": call < 0}
+    missing = {
+        **ops.missing,
+        "api_call": call < 0,
+        "host_op": operator < 0,
+        "correlation": call < 0,
+    }
     return table("device_ops", columns, missing)
 
 

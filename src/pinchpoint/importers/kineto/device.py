@@ -22,7 +22,7 @@ from pinchpoint.importers.kineto.reading.fields import ABSENT, ARGUMENTS, NULL, 
 from pinchpoint.importers.kineto.reading.rare import device_in
 from pinchpoint.importers.kineto.reading.scan import Place
 from pinchpoint.importers.kineto.threads import device_number, place_text
-from pinchpoint.trace import DeviceKind, HostKind, Names, Table, table
+from pinchpoint.trace import DeviceKind, Names, Table, table
 from pinchpoint.trace.arrays import Array
 from pinchpoint.trace.kinds import collective_verb
 
