@@ -31,6 +31,11 @@ def guess(head: bytes) -> Answer | None:
     for magic, what, hint in _MAGICS:
         if head.startswith(magic):
             return what, hint
+    if re.match(rb"\s*\[\s*\[\s*-?\d", head):
+        return (
+            "lists of numbers, as a memory timeline's sums are",
+            'export it raw: prof.export_memory_timeline("memory.raw.json.gz")',
+        )
     first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].lower().replace(b'"', b"")
     for columns, what, hint in _TABLES:
         if all(column in first for column in columns):

@@ -45,7 +45,7 @@ def claims(path: Path, head: bytes) -> bool:
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start[:1] not in (b"{", b"[") or _OUR_OWN.search(head):
         return False
-    if any(sign in head for sign in _OTHERS):
+    if any(sign in head for sign in _OTHERS) or start.startswith(b"[["):
         return False
     return any(sign in head for sign in _SIGNS) or path.name.lower().endswith(_NAMES)
 
