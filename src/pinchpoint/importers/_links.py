@@ -4,7 +4,7 @@ import numpy as np
 
 from pinchpoint.trace import HostKind, Table, table
 from pinchpoint.trace.arrays import Array, Ints
-from pinchpoint.trace.nesting import NO_ROW, innermost, nest, nesting_order
+from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
 
 
 def launching_calls(correlation: Array, start: Array, api_calls: Table) -> Array:

@@ -31,8 +31,8 @@ from pinchpoint.trace import (
     empty_table,
     table,
 )
+from pinchpoint.trace.intervals import NO_ROW, nest, nesting_order
 from pinchpoint.trace.kinds import api_kind, collective_kind, without_version
-from pinchpoint.trace.nesting import NO_ROW, nest, nesting_order
 
 _STEP = re.compile(r"^(?:ProfilerStep#|train_step_?#?|step[_ #]?)(\d{1,9})$", re.IGNORECASE)
 _MOST = 1 << 61  # nanoseconds; no clock counts further
