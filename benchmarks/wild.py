@@ -91,7 +91,11 @@ def _row(file: Path, folder: Path, empty_mb: float) -> Row:
     said = errors.strip().splitlines()
     foreseen = code == 2 and len(said) >= 2 and said[-1].lstrip().startswith("next:")
     result = "refused" if foreseen else "late" if code is None else "crash"
-    why = said[-2].partition(": ")[2].replace(str(file), "").lstrip(": ") if foreseen else errors[-200:]
+    why = (
+        said[-2].partition(": ")[2].replace(str(file), "").lstrip(": ")
+        if foreseen
+        else errors[-200:]
+    )
     return Row(common[0], result, *common[1:], None, None, None, None, None, why)
 
 
@@ -146,7 +150,9 @@ def _read(
         health=(report.get("health") or {}).get("verdict"),
         steps=f"{count} ({steps.get('how')})" if count is not None else None,
         step_ms=None if typical is None else typical / 1e6,
-        idle=", ".join(f"{100 * d['idle_ratio']:.1f}" for d in devices if d["idle_ratio"] is not None)
+        idle=", ".join(
+            f"{100 * d['idle_ratio']:.1f}" for d in devices if d["idle_ratio"] is not None
+        )
         or None,
         first=found[0]["id"] if found else "-",
     )
@@ -163,7 +169,7 @@ def _line(row: Row) -> str:
 
 def _markdown(rows: list[Row]) -> str:
     lines = [
-        "| file | result | s | MB | × file | health | steps | step | idle % | first finding, or why not |",
+        "| file | result | s | MB | × file | health | steps | step | idle % | first finding |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -196,6 +196,11 @@ STRANGERS = {
     ),
     "api": (b'{"message": "Not Found", "status": "404"}', "a server's answer", "curl -fLO"),
     "raw": (b"404: Not Found", "a server's answer", "curl -fLO"),
+    "text": (
+        b"\n\x90\x06\x12\n/device:TPU:0" + b"\x08\x90\x91\xfe\xff" * 50,
+        "binary data that was handled as text",
+        "binary in .gitattributes",
+    ),
     "7z": (b"7z\xbc\xaf\x27\x1c" + b"\0" * 99, "a 7z archive", "7z x"),
     "lz4": (b"\x04\x22\x4d\x18" + b"\0" * 99, "packed with LZ4", "lz4 -d"),
 }
@@ -204,6 +209,8 @@ STRANGERS = {
 @pytest.mark.parametrize("name", STRANGERS)
 def test_what_is_no_recording_is_named_with_what_helps(tmp_path, capsys, name):
     raw, what, helps = STRANGERS[name]
+    if name == "text":
+        raw = raw.decode("utf-8", "replace").encode()
     path = file(tmp_path, "rank0.json.gz", raw)
     assert main(["diagnose", str(path)]) == 2
     said = capsys.readouterr().err.splitlines()

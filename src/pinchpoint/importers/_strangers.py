@@ -16,6 +16,8 @@ _UNFINISHED = (
     ".aria2",
     ".filepart",
 )
+_LEAST_OF_TEXT = 9  # a tab; no text has bytes below it
+_LOST_RATIO = 0.1  # of the bytes: half of those of a packed number are no text
 _AGAIN = "fetch it again: curl -fLO URL (-f: no error page is kept as the file)"
 
 Answer = tuple[str, str]  # what it is, and the next step
@@ -54,6 +56,17 @@ def _pointer(path: Path, head: bytes) -> Answer | None:
     if head.startswith(b"outs:\n- md5:"):
         return "a DVC pointer, not the file itself", f"dvc pull {shlex.quote(path.name)}"
     return None
+
+
+def _turned_into_text(path: Path, head: bytes) -> Answer | None:
+    """Bytes that were read as text: what is none becomes U+FFFD, and nothing brings it back."""
+    lost = head.count(b"\xef\xbf\xbd")
+    if 3 * lost < _LOST_RATIO * len(head) or not any(byte < _LEAST_OF_TEXT for byte in head):
+        return None
+    return (
+        "binary data that was handled as text, which destroyed it",
+        "copy it again as it is: git with *.pb binary in .gitattributes, or curl -LO URL",
+    )
 
 
 def _page(path: Path, head: bytes) -> Answer | None:
@@ -101,6 +114,7 @@ def _unfinished(path: Path, head: bytes) -> Answer | None:
 
 _LOOKS: tuple[Callable[[Path, bytes], Answer | None], ...] = (
     _pointer,
+    _turned_into_text,
     _page,
     _refusal,
     _unfinished,

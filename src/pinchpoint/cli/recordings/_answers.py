@@ -11,7 +11,7 @@ import msgspec
 from pinchpoint.cli.output import note, reading
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
-from pinchpoint.importers import load
+from pinchpoint.importers import execution_trace, load
 from pinchpoint.importers._remote import is_url
 from pinchpoint.importers.open import as_folder, format_of
 from pinchpoint.importers.ranks.files import check_one_job, groups_in, several_ranks
@@ -43,6 +43,11 @@ def answers_of(files: Sequence[Path], part: Window = NO_WINDOW) -> Answers:
 
     The first problem with a file that stands alone raises; with one among others it is noted.
     """
+    beside = [file for file in files if format_of(file) == execution_trace.FORMAT]
+    if len(files) == 2 and len(beside) == 1:
+        (file,) = (file for file in files if file not in beside)
+        trace = execution_trace.joined(_loaded(file, NO_WINDOW), beside[0])
+        return Answers([diagnose(part.cut(trace))])
     if len(files) > 1:
         return _of_files(files, part)
     with as_folder(files[0]) as place:

@@ -36,7 +36,10 @@ _SIGNS = (
     b'"ph"',
 )
 _OUR_OWN = re.compile(rb'"schema"\s*:\s*"pinchpoint')
-_OTHERS = (b'"rocprofiler-sdk-tool"',)  # JSON of which something else is known
+# JSON of which something else is known: rocprofv3, lists of numbers, execution traces.
+_OTHERS = re.compile(
+    rb'"rocprofiler-sdk-tool"|^\[\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
+)
 _NAMES = (".json", ".json.gz", ".trace", ".trace.gz", ".json.tmp")
 
 
@@ -45,7 +48,7 @@ def claims(path: Path, head: bytes) -> bool:
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start[:1] not in (b"{", b"[") or _OUR_OWN.search(head):
         return False
-    if any(sign in head for sign in _OTHERS) or start.startswith(b"[["):
+    if b'"traceEvents"' not in start and _OTHERS.search(start):
         return False
     return any(sign in head for sign in _SIGNS) or path.name.lower().endswith(_NAMES)
 
