@@ -18,6 +18,8 @@ from pinchpoint.trace import Device, DeviceKind, Source, Trace
 
 FORMAT = "Ascend kernel table"
 FILES = ("kernel_details.csv op_summary_*.csv", "torch_npu.profiler, msprof")
+READS: tuple[str, ...] = ("device",)
+NOT_READ = "hardware counters, shapes"
 
 _START = ("start time(us)", "task start time(us)")
 _LASTS = ("duration(us)", "task duration(us)")

@@ -22,6 +22,8 @@ from pinchpoint.trace import HostKind, Names, Trace, table
 
 FORMAT = "execution trace"
 FILES = ("_et.json _et.json.gz", "torch.profiler.ExecutionTraceObserver; beside a Kineto trace")
+READS: tuple[str, ...] = ()
+NOT_READ = "a file alone; beside a trace: shapes, types, arguments"
 
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"')
 _MOST_BYTES = 2 << 30  # read at once

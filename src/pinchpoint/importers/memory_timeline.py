@@ -33,6 +33,8 @@ from pinchpoint.trace.snapshot import CATEGORY_FILE
 
 FORMAT = "memory timeline"
 FILES = (".raw.json.gz", "torch.profiler export_memory_timeline")
+READS: tuple[str, ...] = ("memory",)
+NOT_READ = "the picture (.html), the sums (.json)"
 
 # torch/profiler/_memory_profiler.py: Category.
 CATEGORIES = (

@@ -27,6 +27,18 @@ from pinchpoint.trace import Trace
 
 HEAD_BYTES = 4096  # a page of a disk: every format shows itself in less
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b'{\x00"\x00', b"{\x00\n\x00", b"[\x00{\x00")
+# What formats tell of, and the parts of a Trace that hold it.
+PARTS = {
+    "host": ("host_ops",),
+    "calls": ("api_calls",),
+    "device": ("device_ops",),
+    "steps": ("steps",),
+    "memory": ("allocations", "snapshot"),
+    "counters": ("counters",),
+    "kernel counters": ("kernel_counters",),
+    "compiled operations": ("compiled_ops",),
+    "sums": ("summaries",),
+}
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
 _AGAIN = "copy it again, or record it again"
 _NOT_IMPORTERS = {"health", "open", "ranks", "telemetry"}
@@ -37,6 +49,8 @@ class Importer(Protocol):
 
     FORMAT: str
     FILES: tuple[str, str]  # usual names of the files, and what writes them
+    READS: tuple[str, ...]  # what may be in its trace: keys of PARTS
+    NOT_READ: str  # what files of this format may hold beside; empty where that is nothing
 
     def claims(self, path: Path, head: bytes) -> bool:
         """Whether the file looks like this format; ``head`` is empty for a folder."""
@@ -72,6 +86,11 @@ def formats() -> tuple[str, ...]:
 def files() -> dict[str, tuple[str, str]]:
     """Of each format: usual names of its files (content decides), and what writes them."""
     return {importer.FORMAT: importer.FILES for importer in _importers()}
+
+
+def reads() -> dict[str, tuple[tuple[str, ...], str]]:
+    """Of each format: what is read from it (keys of ``PARTS``), and what is not."""
+    return {importer.FORMAT: (importer.READS, importer.NOT_READ) for importer in _importers()}
 
 
 def load(path: str | Path, progress: Progress | None = None) -> Trace:

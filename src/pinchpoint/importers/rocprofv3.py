@@ -21,6 +21,8 @@ from pinchpoint.trace import Device, DeviceKind, HostKind, MemoryKind, Source, T
 
 FORMAT = "rocprofv3"
 FILES = ("results.json kernel_trace.csv", "rocprofv3 --output-format json|csv")
+READS: tuple[str, ...] = ("host", "calls", "device", "steps")
+NOT_READ = "counters, PC samples; of rocpd nothing"
 
 _JSON_SIGN = b'"rocprofiler-sdk-tool"'
 _GPU = 2  # agents: 1 is a CPU

@@ -21,9 +21,11 @@ from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.importers.open import Progress
 from pinchpoint.trace import Trace
 
-__all__ = ["FILES", "FORMAT", "claims", "read", "read_arguments"]
+__all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read", "read_arguments"]
 
 FILES = (".json .json.gz .trace", "torch.profiler, Kineto, jax.profiler (.trace.json.gz)")
+READS: tuple[str, ...] = ("host", "calls", "device", "steps", "memory", "counters", "kernel counters", "compiled operations")
+NOT_READ = "asynchronous events"
 
 _SIGNS = (
     b'"traceEvents"',

@@ -10,6 +10,8 @@ from pinchpoint.trace import Trace
 
 FORMAT = "nsys"
 FILES = (".sqlite .nsys-rep", "Nsight Systems (.nsys-rep needs nsys on this machine)")
+READS: tuple[str, ...] = ("host", "calls", "device", "counters")
+NOT_READ = "samples of the CPU, MPI, network"
 
 _SQLITE = b"SQLite format 3\x00"
 

@@ -19,6 +19,8 @@ from pinchpoint.trace import Device, DeviceKind, HostKind, Source, Trace
 
 FORMAT = "perfetto"
 FILES = (".pftrace .perfetto-trace .proto", "rocprofv3, rocprof-sys, tracing of Perfetto")
+READS: tuple[str, ...] = ("host", "calls", "device", "steps")
+NOT_READ = "counters, ftrace, render stages"
 
 _CALLS = frozenset(
     (
