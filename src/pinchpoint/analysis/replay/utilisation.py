@@ -167,8 +167,8 @@ def _step_time(trace: Trace, timed: Steps) -> tuple[int, str]:
 
 _TOKENS = ("aten::embedding", "aten::embedding_bag")
 _SAMPLES = ("aten::conv2d", "aten::conv1d", "aten::conv3d")
-# Of the products' FLOPs: experts of a mixture work on parts of the tokens, so that a few per cent to
-# tens of them are left for what works on all; text encoders of image models take some per cent.
+# Of the products' FLOPs: beside experts, which work on parts of the tokens, some tens of per cent
+# are left for what works on all of them; text encoders of image models take some per cent.
 LEAST_ON_TOKENS_RATIO = 0.1
 _MATRIX_PRODUCTS = {"aten::mm": 0, "aten::addmm": 1}  # where their operands begin
 _TABLE_OF_TOKENS = 1000  # rows; a table of positions or segments is smaller than most vocabularies

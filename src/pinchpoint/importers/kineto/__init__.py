@@ -24,7 +24,16 @@ from pinchpoint.trace import Trace
 __all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read", "read_arguments"]
 
 FILES = (".json .json.gz .trace", "torch.profiler, Kineto, jax.profiler (.trace.json.gz)")
-READS: tuple[str, ...] = ("host", "calls", "device", "steps", "memory", "counters", "kernel counters", "compiled operations")
+READS: tuple[str, ...] = (
+    "host",
+    "calls",
+    "device",
+    "steps",
+    "memory",
+    "counters",
+    "kernel counters",
+    "compiled operations",
+)
 NOT_READ = "asynchronous events"
 
 _SIGNS = (
