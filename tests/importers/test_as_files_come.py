@@ -201,6 +201,16 @@ STRANGERS = {
         "binary data that was handled as text",
         "binary in .gitattributes",
     ),
+    "load": (
+        b'{"date": "20260101", "backend": "vllm", "duration": 9.1, "request_throughput": 3.2}',
+        "results of a load test",
+        "pinchpoint bench serve",
+    ),
+    "samples": (
+        b'{"$schema": "https://www.speedscope.app/file-format-schema.json", "profiles": []}',
+        "a speedscope profile",
+        "pinchpoint run",
+    ),
     "7z": (b"7z\xbc\xaf\x27\x1c" + b"\0" * 99, "a 7z archive", "7z x"),
     "lz4": (b"\x04\x22\x4d\x18" + b"\0" * 99, "packed with LZ4", "lz4 -d"),
 }
@@ -217,6 +227,13 @@ def test_what_is_no_recording_is_named_with_what_helps(tmp_path, capsys, name):
     assert len(said) == 2
     assert what in said[0]
     assert helps in said[1]
+
+
+@pytest.mark.parametrize("name", ["a.overview_page.json", "tensorflow_stats.pb", "x.hlo_proto.pb"])
+def test_pages_of_xprof_lead_to_the_recording(tmp_path, name):
+    with pytest.raises(UnreadableFile, match="a page of XProf") as caught:
+        load(file(tmp_path, name, b'{"cols": []}'))
+    assert ".xplane.pb" in caught.value.hint
 
 
 def test_half_a_download_is_named(tmp_path):

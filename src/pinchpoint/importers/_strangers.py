@@ -16,6 +16,12 @@ _UNFINISHED = (
     ".aria2",
     ".filepart",
 )
+_XPROF_PAGE = re.compile(
+    r"(overview_page|input_pipeline|op_profile|memory_viewer|pod_viewer|tensorflow_stats|kernel_stats"
+    r"|hlo_proto|hlo_stats|memory_profile)\b[^/]*\.(pb|json|csv)(\.gz)?$"
+)
+# Of vLLM's and SGLang's benchmarks, and of trtllm-bench.
+_LOAD_TEST = (b'"request_throughput"', b'"mean_ttft_ms"', b'"streaming_metrics"', b'"output_lens"')
 _LEAST_OF_TEXT = 9  # a tab; no text has bytes below it
 _LOST_RATIO = 0.1  # of the bytes: half of those of a packed number are no text
 _AGAIN = "fetch it again: curl -fLO URL (-f: no error page is kept as the file)"
@@ -103,6 +109,26 @@ def _refusal(path: Path, head: bytes) -> Answer | None:
     return None
 
 
+def _of_another_tool(path: Path, head: bytes) -> Answer | None:
+    """Files that stand beside recordings, or are results of other kinds."""
+    events = b"traceEvents" in head or b'"ph"' in head
+    if _XPROF_PAGE.search(path.name.lower()) and not events:
+        return "a page of XProf, made from a recording", "give the .xplane.pb that it was made from"
+    if head[:1] not in b"{[":
+        return None
+    if b"speedscope.app/file-format-schema" in head:
+        return (
+            "a speedscope profile, which has samples of the host alone",
+            "record what the device does too: pinchpoint run python train.py",
+        )
+    if any(sign in head for sign in _LOAD_TEST):
+        return (
+            "results of a load test: latencies, and no timeline",
+            "record the server under this load: pinchpoint run; or measure: pinchpoint bench serve",
+        )
+    return None
+
+
 def _unfinished(path: Path, head: bytes) -> Answer | None:
     if path.suffix.lower() in _UNFINISHED:
         return (
@@ -117,6 +143,7 @@ _LOOKS: tuple[Callable[[Path, bytes], Answer | None], ...] = (
     _turned_into_text,
     _page,
     _refusal,
+    _of_another_tool,
     _unfinished,
 )
 _MAGICS = (
