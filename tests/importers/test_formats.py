@@ -1,6 +1,7 @@
 """What ``pinchpoint formats`` promises: of each format a file, and what is in its trace."""
 
 import gzip
+import importlib.util
 import json
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from pinchpoint.importers import formats, load
 from pinchpoint.importers.open import PARTS, format_of, reads
 from pinchpoint.monitor.telemetry import Sample, TelemetryLog
 
+SCRIPT = Path(__file__).parents[2] / "docs/refresh_formats.py"
 DATA = Path(__file__).parents[1] / "data"
 
 
@@ -137,3 +139,11 @@ def test_an_execution_trace_alone_is_refused(tmp_path):
     assert reads()[format_of(path)][0] == ()
     with pytest.raises(UnreadableFile):
         load(path)
+
+
+def test_the_page_says_the_same():
+    spec = importlib.util.spec_from_file_location("refresh_formats", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    page = script.PAGE.read_text("utf-8")
+    assert page == script.text(page), "run: python docs/refresh_formats.py"

@@ -11,11 +11,13 @@ from pinchpoint.importers._wire import FIXED64, Field, MalformedMessage, fields
 Value = int | float | str
 
 _PACKET = 1  # of a trace
-# Of a packet.
+# Fields of a packet.
 _CLOCKS, _TIME, _SEQUENCE, _EVENT, _INTERNED, _FLAGS = 6, 8, 10, 11, 12, 13
+# The rest of them.
 _CLEARED, _CLOCK, _DEFAULTS, _TRACK = 41, 58, 59, 60
-# Of an event.
+# Fields of an event.
 _CATEGORY_ID, _NOTE, _TYPE, _NAME_ID, _OF_TRACK, _CATEGORY, _NAME = 3, 4, 9, 10, 11, 22, 23
+# Its flows, and where they stood before.
 _FLOW, _FLOW_END, _OLD_FLOW, _OLD_FLOW_END = 47, 48, 36, 42
 _BEGIN, _END = 1, 2  # types of events
 _DEFAULT_CLOCK = 6  # since boot

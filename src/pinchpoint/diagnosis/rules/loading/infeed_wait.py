@@ -33,7 +33,7 @@ from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("device_ops", "compiled_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
+RULE = Rule(needs=("device_ops",), record=CPU_AND_DEVICE, advice=NO_HINT)
 
 _IN = re.compile(r"^(infeed|recv(-done)?)[.\d]*$")
 _OUT = re.compile(r"^(outfeed|send-done)[.\d]*$")
