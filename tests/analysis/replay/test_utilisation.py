@@ -7,6 +7,7 @@ from pinchpoint.analysis.replay.utilisation import not_modelled_ratio, throughpu
 from pinchpoint.analysis.work.operator_work import operator_work
 from pinchpoint.hardware.ceilings import Ceilings, Measurement
 from pinchpoint.trace import Device, RunFacts
+from program import Program
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
 N = 4096
@@ -180,3 +181,19 @@ def test_tokens_are_told_where_the_work_is_on_tokens(products, unit):
         for at, shapes in enumerate(products):
             builder.op("aten::mm", i * MS + 100 + 20 * at, 10, shapes=shapes)
     assert throughput(builder.trace()).unit == unit
+
+
+def test_fused_attention_makes_a_product_again_in_its_backward_pass():
+    p = Program()
+    heads = [[4, 8, 1024, 64]] * 4
+    given = {"shapes": heads, "dtypes": ["c10::BFloat16"] * 4}
+    for _ in p.steps(4):
+        with p.row("aten::_scaled_dot_product_efficient_attention", **given):
+            p.kernel("fmha_cutlassF_bf16_aligned", 200)
+        with p.row("aten::_scaled_dot_product_efficient_attention_backward", **given):
+            p.kernel("fmha_cutlassB_bf16_aligned", 500)
+    found = utilisation(p.trace())
+    product = 2 * 4 * 8 * 1024 * 1024 * 64
+    assert found.flops_per_step == 7 * product
+    assert found.attention_again_flops_per_step == product
+    assert found.mfu == pytest.approx(found.hfu * 6 / 7)

@@ -26,7 +26,8 @@ def recordings(monkeypatch):
 
     monkeypatch.setattr("pinchpoint.cli.recordings._answers.load", load)
     monkeypatch.setattr(
-        "pinchpoint.cli.recordings._answers.diagnose", lambda path: REPORTS[path.name]
+        "pinchpoint.cli.recordings._answers.diagnose",
+        lambda path, detailed: REPORTS[path.name],
     )
     for name in ("GITHUB_STEP_SUMMARY", "NO_COLOR", "FORCE_COLOR", "LC_ALL"):
         monkeypatch.delenv(name, raising=False)

@@ -28,6 +28,27 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What of each recording is looked at, and whether tables and rooflines are wanted."""
+
+    part: Window = NO_WINDOW
+    detailed: bool = True
+
+    def trace(self, file: Path) -> Trace:
+        """The recording, or the part of it."""
+        with reading(file) as progress:
+            trace = load(file, progress)
+        return self.part.cut(trace)
+
+    def report(self, trace: Trace) -> Report:
+        """What is said of it."""
+        return diagnose(trace, detailed=self.detailed)
+
+
+EVERYTHING = Asked()
+
+
+@dataclass(frozen=True)
 class Answers:
     """Reports of recordings and of jobs, and the exit code that says whether all could be read."""
 
@@ -38,7 +59,7 @@ class Answers:
     within: "Answers | None" = None  # of several processes in the one file that was given
 
 
-def answers_of(files: Sequence[Path], part: Window = NO_WINDOW) -> Answers:
+def answers_of(files: Sequence[Path], asked: Asked = EVERYTHING) -> Answers:
     """Of one file, archive or folder all that is in it; of several files each, and their job.
 
     The first problem with a file that stands alone raises; with one among others it is noted.
@@ -46,35 +67,29 @@ def answers_of(files: Sequence[Path], part: Window = NO_WINDOW) -> Answers:
     beside = [file for file in files if format_of(file) == execution_trace.FORMAT]
     if len(files) == 2 and len(beside) == 1:
         (file,) = (file for file in files if file not in beside)
-        trace = execution_trace.joined(_loaded(file, NO_WINDOW), beside[0])
-        return Answers([diagnose(part.cut(trace))])
+        trace = execution_trace.joined(replace(asked, part=NO_WINDOW).trace(file), beside[0])
+        return Answers([asked.report(asked.part.cut(trace))])
     if len(files) > 1:
-        return _of_files(files, part)
+        return _of_files(files, asked)
     with as_folder(files[0]) as place:
-        found = _of_place(place, part)
+        found = _of_place(place, asked)
         return found if place == files[0] else _said_of(found, place, files[0])
 
 
-def _of_place(place: Path, part: Window) -> Answers:
+def _of_place(place: Path, asked: Asked) -> Answers:
     if several_ranks(place):
-        return _of_job(place, part)
+        return _of_job(place, asked)
     if place.is_dir() and format_of(place) is None and (groups := groups_in(place)):
-        return _of_groups(groups, part)
+        return _of_groups(groups, asked)
     try:
-        trace = _loaded(place, part)
+        trace = asked.trace(place)
     except UnreadableFile:
         check_one_job(place)  # says more about a folder
         raise
-    return Answers([diagnose(trace)], within=_within(trace))
+    return Answers([asked.report(trace)], within=_within(trace, asked))
 
 
-def _loaded(file: Path, part: Window) -> Trace:
-    with reading(file) as progress:
-        trace = load(file, progress)
-    return part.cut(trace)
-
-
-def _within(trace: Trace) -> "Answers | None":
+def _within(trace: Trace, asked: Asked) -> "Answers | None":
     """Of each process that one file holds its own report, and one of them as ranks of a job."""
     found = processes(trace) if isinstance(trace, Trace) else ()
     if not found:
@@ -84,40 +99,36 @@ def _within(trace: Trace) -> "Answers | None":
     ranks = [
         replace(part.trace, rank=number, world_size=len(found)) for number, part in enumerate(found)
     ]
-    reports = [diagnose(rank) for rank in ranks]
+    reports = [asked.report(rank) for rank in ranks]
     if any(report.device is None or not report.device.collectives for report in reports):
-        return Answers([diagnose(part.trace) for part in found])  # programs of their own
+        return Answers([asked.report(part.trace) for part in found])  # programs of their own
     job = job_of([record_from(rank, said) for rank, said in zip(ranks, reports, strict=True)])
     return Answers([without_guesses(report) for report in reports], [] if job is None else [job])
 
 
-def _report(file: Path, part: Window) -> Report:
-    return diagnose(_loaded(file, part))
-
-
-def _of_job(folder: Path, part: Window) -> Answers:
+def _of_job(folder: Path, asked: Asked) -> Answers:
     """The job, and of a run its first rank, beside what else the run knows."""
     from pinchpoint.jobs.parts import without_guesses
 
     reports = []
-    job = _job([str(folder)], part)
+    job = _job([str(folder)], asked)
     if (folder / RUN_FILE).is_file():
-        reports.append(without_guesses(_report(folder, part)))
+        reports.append(without_guesses(asked.report(asked.trace(folder))))
     return Answers(reports, [job], one_run=bool(reports))
 
 
-def _job(places: Sequence[str], part: Window) -> "RanksReport":
+def _job(places: Sequence[str], asked: Asked) -> "RanksReport":
     from pinchpoint.cli.recordings.ranks import must_be_usable
     from pinchpoint.jobs import diagnose_ranks
 
-    if part != NO_WINDOW:
+    if asked.part != NO_WINDOW:
         raise UsageError("a window is one of one recording", hint="name the file of one rank")
     job = diagnose_ranks(places)
     must_be_usable(job)
     return job
 
 
-def _of_groups(groups: Sequence[Sequence[str]], part: Window) -> Answers:
+def _of_groups(groups: Sequence[Sequence[str]], asked: Asked) -> Answers:
     """What a folder holds; one bad file does not stop the rest."""
     reports: list[Report] = []
     jobs: list[RanksReport] = []
@@ -125,9 +136,9 @@ def _of_groups(groups: Sequence[Sequence[str]], part: Window) -> Answers:
     for group in groups:
         try:
             if len(group) > 1:
-                jobs.append(_job(group, part))
+                jobs.append(_job(group, asked))
             else:
-                reports.append(_report(Path(group[0]), part))
+                reports.append(asked.report(asked.trace(Path(group[0]))))
         except PinchpointError as error:
             if len(groups) == 1:
                 raise
@@ -136,15 +147,14 @@ def _of_groups(groups: Sequence[Sequence[str]], part: Window) -> Answers:
     return Answers(reports, jobs, code)
 
 
-def _of_files(files: Sequence[Path], part: Window) -> Answers:
+def _of_files(files: Sequence[Path], asked: Asked) -> Answers:
     from pinchpoint.jobs.parts import is_rank_of_a_job, job_of, record_from, without_guesses
 
     reports, records, code = [], [], 0
     for file in files:
         try:
-            with reading(file) as progress:
-                trace = part.cut(load(file, progress))
-            reports.append(diagnose(trace))
+            trace = asked.trace(file)
+            reports.append(asked.report(trace))
             if is_rank_of_a_job(reports[-1]):
                 records.append(record_from(trace, reports[-1]))
         except PinchpointError as error:

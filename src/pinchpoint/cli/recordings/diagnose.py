@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import look, note, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page
-from pinchpoint.cli.recordings._answers import Answers, answers_of
+from pinchpoint.cli.recordings._answers import Answers, Asked, answers_of
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import UsageError
@@ -144,7 +144,8 @@ def command(
         raise UsageError("--html writes the page of one recording", hint="name one file")
     if max_chars is not None and (chosen != "json" or len(files) > 1):
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
-    found = answers_of(files, part)
+    detailed = chosen != "terminal" or verbose or page.html is not None
+    found = answers_of(files, Asked(part, detailed))
     reports, jobs = found.reports, found.jobs
     if max_chars is not None and reports:
         show_json(fitted(reports[0], max_chars))
