@@ -243,8 +243,12 @@ def queue_of(trace: Trace, found: Loads) -> LoaderQueue:
     return LoaderQueue(taken, None if found.workers is None else found.workers * PREFETCH_FACTOR)
 
 
-def rare_waits(trace: Trace, found: Loads) -> RareWaits | None:
-    """The largest cause of exceptional steps that is a wait for batches beyond the queue's own."""
+def rare_waits(trace: Trace, found: Loads, *, within_queue: bool = False) -> RareWaits | None:
+    """The largest cause of exceptional steps that is a wait for batches beyond the queue's own.
+
+    ``within_queue``: for one of those that may have been ready when the recording began, and was
+    not. The queue ran empty; how often it does does not show.
+    """
     mean, queue = mean_step(trace), queue_of(trace, found)
     host = trace.host_ops
     if mean is None or host is None or queue.depth is None:
@@ -252,9 +256,11 @@ def rare_waits(trace: Trace, found: Loads) -> RareWaits | None:
     cause = next((c for c in mean.causes if c.kind == GapKind.DATA and not c.starting), None)
     takes = _takes(trace)
     late = np.flatnonzero(_waited(trace, takes, in_workers=found.in_workers) >= LEAST_WAIT_NS)
-    late = late[late >= queue.depth]
+    late = late[(late < queue.depth) & (late > 0) if within_queue else late >= queue.depth]
     if cause is None or not len(late):
         return None
+    if within_queue:
+        return RareWaits(mean, cause, takes[late], None)
     ratio = _slower(trace, takes, int(late[0]), queue.depth, found.workers or 0)
     return RareWaits(mean, cause, takes[late], ratio if found.in_workers else None)
 

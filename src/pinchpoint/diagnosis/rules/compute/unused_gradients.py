@@ -28,6 +28,7 @@ import numpy as np
 from pinchpoint.analysis.host.input_arguments import elements
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.replay.least_durations import done_elsewhere
+from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.unused_gradients import NotTold, unused_gradients
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -52,6 +53,8 @@ def check(trace: Trace) -> Iterator[Found]:
     work = device_work(trace, mine, "device work for them alone")
     if work is None:
         return
+    adds = launched_calls(trace).where(lambda of: of.call.name == "aten::add_")
+    beside = device_work(trace, mine & ~adds, "other than additions")  # these have no line
     all_of_them = found.per_step + found.used_per_step
     yield Found(
         summary=(
@@ -68,7 +71,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         cost_ns_per_step=work.ns_per_step,
         changes=(*_gone(trace, work.rows), ScaleHostSpans(found.host_rows, 0.0)),
-        location=work.place,
+        location=beside.place if beside else work.place,
         fix="Switch gradients off for the parameters that no optimizer has",
         hint="model.encoder.requires_grad_(False)  # before the optimizer is made",
         confirm=ANY_PROGRAM,
