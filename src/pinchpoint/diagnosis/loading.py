@@ -247,7 +247,8 @@ def rare_waits(trace: Trace, found: Loads, *, within_queue: bool = False) -> Rar
     """The largest cause of exceptional steps that is a wait for batches beyond the queue's own.
 
     ``within_queue``: for one of those that may have been ready when the recording began, and was
-    not. The queue ran empty; how often it does does not show.
+    not. Told are waits that last longer than the steps take to use up a whole queue: no full queue
+    would have hidden them. How often they come does not show.
     """
     mean, queue = mean_step(trace), queue_of(trace, found)
     host = trace.host_ops
@@ -255,8 +256,12 @@ def rare_waits(trace: Trace, found: Loads, *, within_queue: bool = False) -> Rar
         return None
     cause = next((c for c in mean.causes if c.kind == GapKind.DATA and not c.starting), None)
     takes = _takes(trace)
-    late = np.flatnonzero(_waited(trace, takes, in_workers=found.in_workers) >= LEAST_WAIT_NS)
-    late = late[(late < queue.depth) & (late > 0) if within_queue else late >= queue.depth]
+    waited = _waited(trace, takes, in_workers=found.in_workers)
+    late = np.flatnonzero(waited >= LEAST_WAIT_NS)
+    if within_queue:
+        late = late[(late > 0) & (waited[late] > queue.depth * mean.typical_ns)]
+    else:
+        late = late[late >= queue.depth]
     if cause is None or not len(late):
         return None
     if within_queue:

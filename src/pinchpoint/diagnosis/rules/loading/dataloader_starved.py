@@ -6,8 +6,9 @@ processes that is waiting; without (`num_workers=0`) the batch is prepared on th
 should launch kernels. Where Python frames are recorded inside `next()`, only time in which the
 thread blocks counts as waiting for workers: drawing the indices of a batch is its own work, which
 recording makes longer. Long waits in a few steps count for the mean step. Where fewer batches were
-taken than the loader's queue may have held when the recording began, a wait shows that it was not
-full, but not how often it runs empty: confidence is low then.
+taken than the loader's queue may have held when the recording began, only a wait counts that lasts
+longer than a whole queue would: a full one would not have hidden it. How often it comes does not
+show, and confidence is low.
 
 ## Why it matters
 Whatever the model does, it cannot run faster than its batches arrive.
