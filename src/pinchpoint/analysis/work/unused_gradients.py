@@ -69,9 +69,7 @@ def unused_gradients(trace: Trace) -> UnusedGradients | NotTold | None:
     return _told(trace, stored, step, adds)
 
 
-def _told(
-    trace: Trace, stored: Rows, step: Ints, adds: Mask
-) -> UnusedGradients | NotTold | None:
+def _told(trace: Trace, stored: Rows, step: Ints, adds: Mask) -> UnusedGradients | NotTold | None:
     host, steps = trace.host_ops, len(judged_steps(trace))
     assert host is not None
     shape = host["shapes"][stored].astype(np.int64)
@@ -156,7 +154,7 @@ def _stepped(trace: Trace) -> dict[Shape | None, float]:
         if not first:
             continue
         for one in first if isinstance(first[0], tuple) else (first,):
-            counts.setdefault(one, Counter())[int(host["name"][row])] += 1  # type: ignore[arg-type]
+            counts.setdefault(one, Counter())[int(host["name"][row])] += 1
     return {shape: max(of.values()) / steps for shape, of in counts.items()}
 
 
