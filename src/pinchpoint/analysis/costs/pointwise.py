@@ -49,7 +49,7 @@ def elementwise(call: OperatorCall) -> Cost | None:
         return None
     if bare in ("copy", "fill", "zero", "normal", "uniform", "exponential", "random", "bernoulli"):
         return _written_over(call, bare)
-    out = max(call.size(i) for i in tensors)
+    out = _broadcast(call, tensors)
     width = call.element_bytes(tensors[0]) if in_place else max(map(call.element_bytes, tensors))
     if bare in ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf") or bare.startswith("logical"):
         width = 1
