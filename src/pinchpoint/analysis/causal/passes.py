@@ -2,9 +2,10 @@
 
 The elementwise and reducing operators that one call of a function runs in a row need what comes
 from outside, read once for each of their reductions, and what is used outside, written once;
-tensors in between need not exist. So do those of the backward pass that belong to the call: they
-read inputs and gradients and write gradients. Operators in between that multiply, sort, gather or
-are not known end a row; they stay as they are.
+tensors in between need not exist. So do those of the backward pass that belong to the call.
+Operators in between that multiply, sort, gather, copy from the host or are unknown end a row; they
+stay as they are. What an optimizer does is left out: its fused forms are another question. One pass
+moves its bytes as fast as the fastest kernel of the row, and no faster than good kernels do.
 
 Recordings have sizes of inputs and no names of tensors. A tensor counts as made inside if the row
 has made one of its size before; of several inputs of one size, as many come from outside as were
@@ -26,10 +27,12 @@ from pinchpoint.analysis.host.frames import Owner, owners
 from pinchpoint.analysis.limits.roofs import Roofs, roofs
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+from pinchpoint.trace import DeviceKind, MemoryKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.names import rows_named
 
-FEWEST_OPERATORS = 2  # a single one is what it is: its own limit is known
+# Different ones: a single one has a limit of its own, and a loop over one measures it.
+FEWEST_OPERATORS = 2
 # The same operators so often with another number: a loop over classes, thresholds, labels. Powers
 # of a series and channels of a picture are fewer.
 FEWEST_TURNS = 12
@@ -65,7 +68,7 @@ def rows_of_passes(trace: Trace) -> tuple[Row, ...]:
         key = (tuple(found.call[one] for one in operators), backward)
         if key not in remembered:
             calls = launched_calls(trace).calls
-            given = [calls[at] if at < len(calls) else None for at in key[0]]
+            given = [calls[at] if 0 <= at < len(calls) else None for at in key[0]]
             remembered[key] = _passes(given, known)
         for one in remembered[key]:
             rows = np.concatenate([found.rows[o] for o in operators[one.begin : one.end]])
@@ -77,12 +80,17 @@ def _row(trace: Trace, one: "_Pass", rows: Rows, instance: int, *, backward: boo
     ops, host = trace.device_ops, trace.host_ops
     assert ops is not None
     assert host is not None
+    took = ops["duration_ns"][rows].astype(np.float64)
+    of_operator = launched_calls(trace).operator[rows]
+    each = np.bincount(np.cumsum(np.diff(of_operator, prepend=of_operator[0]) != 0), took)
+    fastest = float((np.array(one.bytes) / np.maximum(each, 1.0)).max())  # bytes a nanosecond
+    moving = one.moved_bytes / min(max(fastest, 1e-9), one.most_bytes_per_ns)
     return Row(
         function=int(host["name"][instance]),
         backward=backward,
         rows=rows,
-        took_ns=int(ops["duration_ns"][rows].astype(np.int64).sum()),
-        needs_ns=one.needs_ns,
+        took_ns=round(float(took.sum())),
+        needs_ns=max(moving, one.computing_ns, float(KERNEL_START_NS)),
         outside_bytes=one.outside_bytes,
         inside_bytes=one.inside_bytes,
         turns=one.turns,
@@ -99,12 +107,17 @@ class _Instances:
     call: dict[int, int]  # which of the distinct calls each operator is
 
 
+_UNKNOWN = -1  # no call that can be part of a pass
+
+
 def _instances(trace: Trace) -> _Instances:
     host, ops, calls = trace.host_ops, trace.device_ops, launched_calls(trace)
     assert host is not None
     assert ops is not None
     none = len(host)
     frame = np.append(nearest(parents(host), owners(trace) == Owner.USER), none)
+    updates = rows_named(trace, host, lambda name: name.startswith("Optimizer.step"))
+    frame[:-1][nearest(parents(host), updates) < none] = none
     forward = np.append(forward_rows(trace), none)[calls.operator]
     instance = frame[forward]
     mine = np.flatnonzero(
@@ -112,12 +125,14 @@ def _instances(trace: Trace) -> _Instances:
     )
     mine = mine[np.lexsort((mine, calls.operator[mine]))]
     begins = np.flatnonzero(np.diff(calls.operator[mine], prepend=-1))
+    copies = (ops["kind"] == DeviceKind.COPY) & (ops.filled("from_memory", 0) != MemoryKind.DEVICE)
     found = _Instances({}, {}, {})
     for some in np.split(mine, begins[1:]) if len(mine) else ():
         operator = int(calls.operator[some[0]])
         backward = bool(forward[some[0]] != operator and frame[operator] == none)
         found.operators.setdefault((int(instance[some[0]]), backward), []).append(operator)
-        found.rows[operator], found.call[operator] = some, int(calls.which[some[0]])
+        found.rows[operator] = some
+        found.call[operator] = _UNKNOWN if copies[some].any() else int(calls.which[some[0]])
     return found
 
 
@@ -131,7 +146,10 @@ class _Pass:
 
     begin: int
     end: int
-    needs_ns: float
+    bytes: tuple[int, ...]  # that each operator moves now
+    moved_bytes: int  # in one pass
+    computing_ns: float
+    most_bytes_per_ns: float  # that good kernels reach
     outside_bytes: int
     inside_bytes: int
     turns: int
@@ -144,7 +162,7 @@ def _passes(calls: list[LaunchedCall | None], known: Roofs) -> list[_Pass]:
     for at, one in enumerate([*calls, None]):
         if one is not None and _passes_over(one):
             continue
-        if at - begin >= FEWEST_OPERATORS:
+        if len({c.call.name for c in calls[begin:at] if c is not None}) >= FEWEST_OPERATORS:
             found.append(_one_pass(begin, [c for c in calls[begin:at] if c is not None], known))
         begin = at + 1
     return found
@@ -159,12 +177,15 @@ def _passes_over(of: LaunchedCall) -> bool:
 
 
 def _one_pass(begin: int, calls: list[LaunchedCall], known: Roofs) -> _Pass:
+    assert known.memory is not None
     tensors, flops, reductions = _Tensors(), 0, 0
+    moves: list[int] = []
     for of in calls:
         made = result_elements(of.call)
         assert made is not None
         cost = cost_of(of.call)
         flops += (cost.flops or 0) if cost else 0
+        moves.append((cost.bytes or 0) if cost else 0)
         read = list(_read(of))
         tensors.take(read)
         tensors.make(made, max((width for _, width in read), default=of.call.element_bytes(0)))
@@ -178,7 +199,10 @@ def _one_pass(begin: int, calls: list[LaunchedCall], known: Roofs) -> _Pass:
     return _Pass(
         begin,
         begin + len(calls),
-        _time_ns(moved, flops, "fp64" if double else "fp32", known),
+        tuple(moves),
+        moved,
+        _computing_ns(flops, "fp64" if double else "fp32", known),
+        known.memory.per_s * (1.0 if known.memory.measured else MEMORY_REACHED) * 1e-9,
         tensors.outside_bytes + tensors.left_bytes,
         tensors.inside_bytes,
         turns,
@@ -186,12 +210,9 @@ def _one_pass(begin: int, calls: list[LaunchedCall], known: Roofs) -> _Pass:
     )
 
 
-def _time_ns(moved: int, flops: int, peak: str, known: Roofs) -> float:
-    memory, vector = known.memory, known.compute.get(peak)
-    assert memory is not None
-    moving = moved / (memory.per_s * (1.0 if memory.measured else MEMORY_REACHED)) * 1e9
-    computing = flops / (vector.per_s * VECTOR_REACHED) * 1e9 if vector else 0.0
-    return max(moving, computing, KERNEL_START_NS)
+def _computing_ns(flops: int, peak: str, known: Roofs) -> float:
+    vector = known.compute.get(peak)
+    return flops / (vector.per_s * VECTOR_REACHED) * 1e9 if vector else 0.0
 
 
 def _read(of: LaunchedCall) -> Iterable[tuple[int, int]]:
