@@ -1,5 +1,6 @@
 import pytest
 
+from piecewise_steps import looping
 from pinchpoint.trace import ApiKind, DeviceKind
 from program import LAUNCH_US, Program
 
@@ -103,3 +104,12 @@ def test_the_place_is_where_the_device_waits(outcome):
                     p.busy(HOST_US)
     (finding,) = outcome("launch-bound", p.trace()).findings
     assert finding.location.function == "update"
+
+
+def test_names_the_loop_that_most_launches_are_in(outcome):
+    (finding,) = outcome("launch-bound", looping()).findings
+    assert "40 of them in a Python loop of 20 turns in returns (model.py:9)" in finding.summary
+    assert finding.location.function == "returns"
+    assert finding.fix.startswith("Do all turns of the loop in one call")
+    (finding,) = outcome("launch-bound", looping(carried=True)).findings
+    assert finding.fix.startswith("Write the loop as a scan")

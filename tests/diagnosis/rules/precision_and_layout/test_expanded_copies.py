@@ -8,7 +8,7 @@ EXPANDED = [8 * 1024 * 128, 1024 * 128, 0, 128, 1]
 BYTES = 16 * 8 * 4 * 1024 * 128 * 2
 
 
-def decoding(source=EXPANDED, *, heads=HEADS, strides=True, copy_us=100):
+def decoding(source=EXPANDED, *, heads=HEADS, strides=True, copy_us=100, by="aten::reshape"):
     """Two layers: keys are written out for all heads and read by attention."""
     p = Program()
     for _ in p.steps(4):
@@ -16,7 +16,7 @@ def decoding(source=EXPANDED, *, heads=HEADS, strides=True, copy_us=100):
             more = {"strides": [DENSE, source, []]} if strides else {}
             types = ["c10::BFloat16"] * 2 + [""]
             copy = p.row("aten::copy_", shapes=[heads, heads, []], dtypes=types, **more)
-            with p.row("aten::reshape"), copy:
+            with p.row(by), copy:
                 p.kernel("void at::native::elementwise_kernel<128, 4>()", copy_us)
             with p.row("aten::bmm"):
                 p.kernel("gemm", 300)
@@ -41,6 +41,7 @@ def test_without_them_the_products_are_left(predicted):
     [
         pytest.param(decoding(source=DENSE), id="a copy of as much"),
         pytest.param(decoding(source=DENSE[::-1]), id="another layout"),
+        pytest.param(decoding(by="aten::bmm"), id="a product copies its own operands"),
         pytest.param(decoding(heads=[1, 2, 4, 16, 16]), id="small"),
     ],
 )

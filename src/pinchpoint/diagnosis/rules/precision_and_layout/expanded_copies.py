@@ -4,7 +4,8 @@
 Copies in each step whose source is an expanded tensor: a dimension of stride 0 says that the same
 values are read for each of its places and written to all of them (`expand(...).reshape(...)`,
 `repeat`, `repeat_interleave`), to twice the size at least. Keys and values of grouped attention
-heads are the usual case. Shapes and strides have to be recorded; copies beside which the device
+heads are the usual case. Copies that a product makes of expanded operands by itself are not meant:
+nobody asked for them. Shapes and strides have to be recorded; copies beside which the device
 would work as long anyway gain nothing, and are no finding.
 
 ## Why it matters
@@ -24,6 +25,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.input_arguments import Shape, elements
+from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.host.timeline import NO_ROW
 from pinchpoint.analysis.replay import DropDeviceOps
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
@@ -32,6 +35,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_STRIDES
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_AND_STRIDES, advice=NO_HINT)
@@ -45,7 +49,8 @@ def check(trace: Trace) -> Iterator[Found]:
     host, calls = trace.host_ops, launched_calls(trace)
     if host is None or not host.known("strides").any():
         raise NotChecked("strides were not recorded")
-    work = device_work(trace, calls.where(_is_expanded), "copies of expanded tensors")
+    wanted = calls.where(_is_expanded) & _asked_for(trace)
+    work = device_work(trace, wanted, "copies of expanded tensors")
     if work is None:
         return
     written = calls.numbers(lambda of: float(of.call.bytes(0)))[work.rows]
@@ -70,6 +75,24 @@ def check(trace: Trace) -> Iterator[Found]:
         confirm=ANY_PROGRAM,
         confidence="medium",
     )
+
+
+# Operators of a program that write out what was expanded.
+_WRITES_OUT = (
+    "aten::reshape", "aten::contiguous", "aten::clone", "aten::repeat", "aten::repeat_interleave",
+    "aten::flatten", "aten::tile", "aten::copy_", "aten::view", "aten::to", "aten::_reshape_copy",
+)  # fmt: skip
+
+
+def _asked_for(trace: Trace) -> Mask:
+    """Device operations whose outermost operator is one that copies."""
+    ops, host = trace.device_ops, trace.host_ops
+    assert ops is not None
+    assert host is not None
+    called = places(trace).operator[ops.filled("host_op", NO_ROW)]
+    copies = np.array([name in _WRITES_OUT for name in trace.names] + [False], np.bool_)
+    found: Mask = copies[called]
+    return found
 
 
 def _is_expanded(of: LaunchedCall) -> bool:
