@@ -45,6 +45,7 @@ RULE = Rule(
     generic=True,
     knobs=("compile",),
     advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_compiled.py"',
 )
 
 
@@ -67,7 +68,6 @@ def check(trace: Trace) -> Iterator[Found]:
         fix=(loop.fix if loop else "")
         + "Replay the step as a CUDA graph, or let a compiler fuse it",
         hint='model = torch.compile(model, mode="reduce-overhead")',
-        confirm='pinchpoint bench ab -- "python train.py" "python train_compiled.py"',
     )
 
 

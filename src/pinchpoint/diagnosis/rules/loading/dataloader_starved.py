@@ -47,6 +47,7 @@ RULE = Rule(
     periodic=True,
     knobs=("num_workers",),
     advice=NO_KNOB,
+    confirm="pinchpoint try --knob num_workers=8 -- python train.py",
 )
 
 
@@ -68,7 +69,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=found.spans.place,
         fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
         hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",
-        confirm="pinchpoint try --knob num_workers=8 -- python train.py",
     )
 
 
@@ -104,7 +104,6 @@ def _rare(trace: Trace, found: Loads, rare: RareWaits, *, sure: bool = True) -> 
         location=found.spans.place,
         fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
         hint="DataLoader(..., num_workers=8, persistent_workers=True)",
-        confirm="pinchpoint try --knob num_workers=8 -- python train.py",
         confidence="medium" if sure else "low",
     )
 
