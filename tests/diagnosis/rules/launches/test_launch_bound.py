@@ -1,6 +1,5 @@
 import pytest
 
-from piecewise_steps import looping
 from pinchpoint.trace import ApiKind, DeviceKind
 from program import LAUNCH_US, Program
 
@@ -106,10 +105,19 @@ def test_the_place_is_where_the_device_waits(outcome):
     assert finding.location.function == "update"
 
 
-def test_names_the_loop_that_most_launches_are_in(outcome):
-    (finding,) = outcome("launch-bound", looping()).findings
-    assert "40 of them in a Python loop of 20 turns in returns (model.py:9)" in finding.summary
+@pytest.mark.parametrize(("iterations", "named"), [(20, True), (8, False)])
+def test_names_a_loop_where_the_device_waits(outcome, iterations, named):
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("model.py(9): returns"):
+            for _ in range(iterations):
+                for name in ("aten::mul", "aten::exp", "aten::add"):
+                    with p.row(name):
+                        p.busy(HOST_US)
+                        p.kernel("elementwise", 2)
+        p.sync()
+    (finding,) = outcome("launch-bound", p.trace()).findings
+    text = f"most of them in a Python loop of {iterations} iterations"
+    assert (text in finding.summary) == named
+    assert finding.fix.startswith("One call for all iterations") == named
     assert finding.location.function == "returns"
-    assert finding.fix.startswith("Do all turns of the loop in one call")
-    (finding,) = outcome("launch-bound", looping(carried=True)).findings
-    assert finding.fix.startswith("Write the loop as a scan")

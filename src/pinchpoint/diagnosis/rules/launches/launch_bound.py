@@ -6,9 +6,9 @@ Python that calls these. The gain is what replay says for the same kernels launc
 step. A device that is busy would not be faster for it. Nor is this the cause where most of the
 device's wait for the host has another one: a wait of the host, work on the CPU, a function that
 launches nothing, or a single call of an operator that launches hundreds of kernels. Where the
-device may well decide the step without the profiler, the confidence is low. A Python loop that goes
-through a tensor piece by piece, the same operators for each index, is named with its place if a
-quarter of the launches is in it.
+device may well decide the step without the profiler, the confidence is low. A Python loop of a
+dozen iterations and more, over neither modules nor parameters, is named with its place if a quarter
+of the launches is in it.
 
 ## Why it matters
 Each operator costs the host several microseconds (Python, dispatcher, autograd, launch). When its
@@ -27,11 +27,8 @@ Where the batch is small on purpose (latency) and the step is fast enough.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from pinchpoint.analysis.steps.in_steps import per_step
-from pinchpoint.analysis.work.piecewise_loops import Loop, piecewise_loops
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.work.loops import Loop, Varies, loops
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
@@ -54,7 +51,8 @@ def check(trace: Trace) -> Iterator[Found]:
     launches, late = many_launches(trace), late_launches(trace)
     if launches is None or late is None:
         return
-    loop = _loop(trace, launches.count)
+    place = late.place or launches.place
+    loop = _loop(trace, launches.count, place)
     yield Found(
         summary=(
             f"The host launches {launches.count:.0f} kernels a step, half of them shorter than"
@@ -63,60 +61,67 @@ def check(trace: Trace) -> Iterator[Found]:
         evidence=(*launches.evidence, *(loop.evidence if loop else ())),
         cost_ns_per_step=None,
         changes=launches.as_graph,
-        location=loop.place if loop else late.place or launches.place,
+        location=place,
         confidence="high" if late.surely else "low",
-        fix=(loop.fix if loop else "")
+        fix=(_FIX_OF_A_LOOP if loop else "")
         + "Replay the step as a CUDA graph, or let a compiler fuse it",
         hint='model = torch.compile(model, mode="reduce-overhead")',
     )
 
 
-LEAST_SHARE = 0.25  # of the step's launches, in one loop: less is not what holds the step up
+_FIX_OF_A_LOOP = (
+    "One call for all iterations: a batch dimension, or a scan if they need each other. Else: "
+)
+LEAST_SHARE = 0.25  # of the step's launches, in loops of one function: less is not the reason
+FEWEST_ITERATIONS = 12  # layers, scales and heads that are handled one by one are fewer, mostly
+# Of a loop over modules or parameters other rules know more; these are layers, or an optimizer.
+_LOOPS = (Varies.NOTHING, Varies.LENGTH, Varies.SIZES)
 
 
 @dataclass(frozen=True)
 class _InALoop:
-    """The loop that most launches are in."""
+    """A loop with many of the launches."""
 
     longest: Loop
-    launches: float  # a step
-    place: Location | None
+    ratio: float  # of the step's launches
 
     @property
     def words(self) -> str:
-        where = f" in {self.place}" if self.place else ""
-        return (
-            f"; {self.launches:.0f} of them in a Python loop of {self.longest.turns} turns{where}"
-        )
+        """The end of the headline."""
+        most = "most" if self.ratio >= 0.5 else f"{100 * self.ratio:.0f} %"
+        return f"; {most} of them in a Python loop of {self.longest.iterations} iterations"
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
+        """How often it goes round, and with what."""
         return (
-            Evidence("launches in one Python loop", round(self.launches, 1), "per step"),
-            Evidence("its turns", self.longest.turns, "count"),
-            Evidence("launching operators in each", self.longest.operators, "count"),
+            Evidence("iterations of the loop", self.longest.iterations, "count"),
+            Evidence("launches in each", self.longest.operations, "count"),
         )
 
-    @property
-    def fix(self) -> str:
-        if self.longest.depends:
-            return "Write the loop as a scan or in a cumulative form. Else: "
-        return "Do all turns of the loop in one call, with a batch dimension. Else: "
+
+def _loop(trace: Trace, launches: float, place: Location | None) -> _InALoop | None:
+    """The loop at the place where the device waits for launches, if it holds many of them."""
+    mine = [
+        loop
+        for loop in loops(trace)
+        if loop.varies in _LOOPS
+        and loop.iterations >= FEWEST_ITERATIONS
+        and loop.operations > 1  # one operator again and again may be anything
+        and place is not None
+        and _is_at(trace, loop, place)
+    ]
+    if not mine or _launches(mine) < LEAST_SHARE * launches:
+        return None
+    longest = max(mine, key=lambda loop: loop.iterations)
+    return _InALoop(longest, _launches(mine) / launches)
 
 
-def _loop(trace: Trace, launches: float) -> _InALoop | None:
-    host = trace.host_ops
-    by_function: dict[int, list[Loop]] = {}
-    for loop in piecewise_loops(trace) if host is not None else ():
-        by_function.setdefault(int(host["name"][loop.function]), []).append(loop)  # type: ignore[index]
-    if not by_function:
-        return None
-    most = max(by_function.values(), key=lambda loops: sum(len(loop.rows) for loop in loops))
-    rows = np.concatenate([loop.rows for loop in most])
-    count = per_step(trace, len(rows))
-    if count < LEAST_SHARE * launches:
-        return None
-    mine = np.zeros(len(trace.device_ops or ()), np.bool_)
-    mine[rows] = True
-    work = device_work(trace, mine, "device time of the loop")
-    return _InALoop(max(most, key=lambda loop: loop.turns), count, work.place if work else None)
+def _is_at(trace: Trace, loop: Loop, place: Location) -> bool:
+    found = None if loop.frame is None else frame_of(trace.names[loop.frame])
+    there = place.file, place.line, place.function
+    return found is not None and (found.file, found.line, found.function) == there
+
+
+def _launches(some: list[Loop]) -> int:
+    return sum(loop.times * loop.iterations * loop.operations for loop in some)
