@@ -115,7 +115,8 @@ def _instances(trace: Trace) -> _Instances:
     assert host is not None
     assert ops is not None
     none = len(host)
-    frame = np.append(nearest(parents(host), owners(trace) == Owner.USER), none)
+    programs = np.isin(owners(trace), (Owner.USER, Owner.LIBRARY))
+    frame = np.append(nearest(parents(host), programs), none)
     updates = rows_named(trace, host, lambda name: name.startswith("Optimizer.step"))
     frame[:-1][nearest(parents(host), updates) < none] = none
     forward = np.append(forward_rows(trace), none)[calls.operator]

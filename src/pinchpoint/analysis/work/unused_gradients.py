@@ -17,7 +17,7 @@ from pinchpoint.analysis.host.attribution import backward_nodes, launching_opera
 from pinchpoint.analysis.host.input_arguments import Shape, input_shapes
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace import DeviceKind, HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.names import rows_named
 
@@ -64,6 +64,8 @@ def unused_gradients(trace: Trace) -> UnusedGradients | NotTold | None:
     steps = len(judged_steps(trace))
     if steps < FEWEST_STEPS or len(np.unique(step)) < steps or not _optimizer_steps(trace):
         return NotTold("the recording does not show an optimizer step in each of three steps")
+    if (ops["kind"] == DeviceKind.COLLECTIVE).any():
+        return NotTold("ranks share their gradients, and how they keep them does not show")
     if not host.known("shapes")[stored].all():
         return NotTold("shapes were not recorded", lacks_shapes=True)
     return _told(trace, stored, step, adds)
@@ -83,6 +85,8 @@ def _told(trace: Trace, stored: Rows, step: Ints, adds: Mask) -> UnusedGradients
         return None
     taken = _stepped(trace)
     shapes = {one: _shape(trace, one) for one in added}
+    if any(taken.get(_shape(trace, one), 0) < many for one, many in anew.items()):
+        return NotTold("which tensors the optimizer steps was not recorded")
     if any(taken.get(shapes[one], 0) > anew.get(one, 0) for one in added):
         return NotTold("an optimizer steps gradients that are added to")
     wanted = stored[~adds]

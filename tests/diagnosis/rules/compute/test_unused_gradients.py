@@ -10,7 +10,14 @@ BACKWARD_US, HEAD_US, ADD_US = 400, 100, 10
 
 
 def training(
-    *, frozen=False, zeroes=True, stepped=(HEAD, BIAS), steps=5, shapes=True, optimizer=True
+    *,
+    frozen=False,
+    zeroes=True,
+    stepped=(HEAD, BIAS),
+    steps=5,
+    shapes=True,
+    optimizer=True,
+    ranks=1,
 ):
     """A head on an encoder; the encoder's gradients grow unless it is frozen.
 
@@ -42,6 +49,8 @@ def training(
                 p.kernel("gemm", BACKWARD_US)
             gradient(ENCODER, adds=True)
         p.thread = 0
+        if ranks > 1:
+            p.collective(20)
         if optimizer and (optimizer != "rare" or not number % 2):
             lists = [list(stepped)] * 4
             with (
@@ -85,7 +94,10 @@ def test_products_of_their_shape_go_wherever_they_run(outcome):
                     with p.row("aten::add_"):
                         p.kernel("add", ADD_US)
         p.thread = 0
-        with p.row("Optimizer.step#SGD.step", kind=HostKind.ANNOTATION):
+        with (
+            p.row("Optimizer.step#SGD.step", kind=HostKind.ANNOTATION),
+            p.row("aten::add_", shapes=[HEAD, HEAD]),
+        ):
             p.kernel("sgd", 20)
         p.sync()
     (finding,) = outcome("unused-gradients", p.trace()).findings
@@ -101,6 +113,8 @@ def test_a_frozen_encoder_is_healthy(outcome):
     [
         pytest.param(training(zeroes=False), "each gradient is added to", id="passes add up"),
         pytest.param(training(stepped=(ENCODER, HEAD, BIAS)), "an optimizer steps", id="stepped"),
+        pytest.param(training(stepped=()), "was not recorded", id="a list too long to record"),
+        pytest.param(training(ranks=2), "ranks share", id="several ranks"),
         pytest.param(training(optimizer=False), "optimizer step in each", id="none in the file"),
         pytest.param(training(optimizer="rare"), "optimizer step in each", id="every second step"),
         pytest.param(training(steps=2), "three steps", id="two steps"),

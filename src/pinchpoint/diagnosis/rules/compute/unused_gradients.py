@@ -4,10 +4,10 @@
 Gradients that each step adds to, while an optimizer steps and the gradients of its own parameters
 are stored anew: `zero_grad` drops those of the optimizer's parameters, so what is added to in every
 step belongs to no optimizer. Its work is what runs after the last gradient that is used, the
-additions, and products whose result has the shape of unused gradients alone. Shapes of what the
-optimizer steps must not contradict, and three steps are needed. Where all gradients are added to
-(several passes a step, gradients set to zero in place) this is not checked. Gradients that the
-model's own `zero_grad` drops do not show.
+additions, and products whose result has the shape of unused gradients alone. The shapes of what the
+optimizer steps have to be recorded, hold all that is stored anew and nothing else; three steps are
+needed, of one process. Where all gradients are added to (several passes a step, gradients set to
+zero in place) this is not checked. Gradients that the model's own `zero_grad` drops do not show.
 
 ## Why it matters
 The backward pass takes twice the time of the forward pass, and keeps its activations. Of a model
