@@ -93,7 +93,6 @@ def round_trip(trace: Trace) -> Iterator[Found]:
         location=out.place if out else copies.place,
         fix="Keep them on the device while memory is free; else offload fewer of them, or compute"
         " them again (activation checkpointing)",
-        confirm='pinchpoint bench ab -- "python run.py" "python run_on_device.py"',
     )
 
 

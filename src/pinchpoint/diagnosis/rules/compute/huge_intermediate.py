@@ -26,7 +26,7 @@ from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.functions import far_functions, share_of_step
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -53,9 +53,9 @@ def check(trace: Trace) -> Iterator[Found]:
         outside = max(row.outside_bytes for row in one.rows)
         yield Found(
             summary=(
-                f"{one.name} makes tensors of up to {size(inside)} from and for {size(outside)}:"
-                f" {duration(one.work.ns_per_step)} of each step where one pass would take"
-                f" {duration(one.needs_ns)}"
+                f"{one.name} makes a tensor of {size(inside)} in between, and reads and returns"
+                f" {size(outside)}: {duration(one.work.ns_per_step)} of each step where one pass"
+                f" would take {duration(one.needs_ns)}"
             ),
             evidence=one.evidence,
             cost_ns_per_step=one.work.ns_per_step,
@@ -63,7 +63,6 @@ def check(trace: Trace) -> Iterator[Found]:
             location=one.work.place,
             fix="Say it as a matrix product, compile the function, or go through it in pieces",
             hint="torch.cdist(x, y)  # or: x @ y.T; else @torch.compile on the function",
-            confirm=ANY_PROGRAM,
             confidence="medium",
         )
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.functions import far_functions, share_of_step
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -49,8 +49,8 @@ def check(trace: Trace) -> Iterator[Found]:
         yield Found(
             summary=(
                 f"{one.name} takes {duration(one.work.ns_per_step)} of the device's time a step in"
-                f" {one.work.count:.0f} passes over memory, where one for each row of them would"
-                f" take {duration(one.needs_ns)}"
+                f" {one.work.count:.0f} kernels that each pass over memory; one pass for each row of"
+                f" them would take {duration(one.needs_ns)}"
             ),
             evidence=one.evidence,
             cost_ns_per_step=one.work.ns_per_step,
@@ -58,6 +58,5 @@ def check(trace: Trace) -> Iterator[Found]:
             location=one.work.place,
             fix="Use the library's fused operation, or compile the function",
             hint="@torch.compile  # on the function",
-            confirm=ANY_PROGRAM,
             confidence="low",
         )

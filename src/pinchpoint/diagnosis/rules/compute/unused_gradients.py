@@ -33,7 +33,7 @@ from pinchpoint.analysis.work.unused_gradients import NotTold, unused_gradients
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
@@ -74,7 +74,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=beside.place if beside else work.place,
         fix="Switch gradients off for the parameters that no optimizer has",
         hint="model.encoder.requires_grad_(False)  # before the optimizer is made",
-        confirm=ANY_PROGRAM,
     )
 
 

@@ -27,7 +27,7 @@ from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.functions import far_functions
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -61,7 +61,6 @@ def check(trace: Trace) -> Iterator[Found]:
             location=one.work.place,
             fix="Do all turns in one call: count or scatter by label, or compare with a range",
             hint="torch.bincount(label * classes + prediction, minlength=classes**2)",
-            confirm=ANY_PROGRAM,
             confidence="medium",
         )
 

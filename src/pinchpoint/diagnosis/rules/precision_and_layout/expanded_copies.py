@@ -33,7 +33,7 @@ from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_cal
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_STRIDES
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
@@ -72,7 +72,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Let the operator that reads it broadcast, instead of writing it out",
         hint="F.scaled_dot_product_attention(q, k, v, enable_gqa=True)  # for keys and values",
-        confirm=ANY_PROGRAM,
         confidence="medium",
     )
 
