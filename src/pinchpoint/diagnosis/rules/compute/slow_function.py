@@ -49,8 +49,8 @@ def check(trace: Trace) -> Iterator[Found]:
         yield Found(
             summary=(
                 f"{one.name} takes {duration(one.work.ns_per_step)} of the device's time a step in"
-                f" {one.work.count:.0f} kernels that each pass over memory; one pass for each row of"
-                f" them would take {duration(one.needs_ns)}"
+                f" {one.work.count:.0f} kernels that each pass over memory; one pass for each row"
+                f" of them would take {duration(one.needs_ns)}"
             ),
             evidence=one.evidence,
             cost_ns_per_step=one.work.ns_per_step,
