@@ -26,7 +26,15 @@ from pinchpoint.run_folder.documents import (
     read,
     write,
 )
-from pinchpoint.run_folder.layout import LOADER, METRICS_FILE, NSYS, PROCESSES, RUN_FILE, TRACES
+from pinchpoint.run_folder.layout import (
+    LOADER,
+    METRICS_FILE,
+    NSYS,
+    PROCESSES,
+    RUN_FILE,
+    SAMPLES,
+    TRACES,
+)
 from pinchpoint.run_folder.metrics import (
     DataWait,
     MetricsDocument,
@@ -37,6 +45,7 @@ from pinchpoint.run_folder.metrics import (
     UnprofiledSteps,
     WorkerMetrics,
 )
+from pinchpoint.run_folder.samples import SamplesDocument
 
 # ------------------------------------------------------------------------------------------------
 # What other programs did on the machine while this one was measured.
@@ -143,7 +152,9 @@ def finish(folder: Path, command: Sequence[str], settings: Settings, ended: Ende
         no_devices=ended.sampled.no_devices,
         not_sampled=ended.sampled.missing,
     )
-    write(folder / METRICS_FILE, metrics(processes, workers, ended))
+    sampled = notes(folder / SAMPLES, "rank*.json", SamplesDocument)
+    cost_ms = _ms(sampled[0].cost_ns) if sampled else None
+    write(folder / METRICS_FILE, metrics(processes, workers, ended, cost_ms))
     write(folder / RUN_FILE, run)
     return problems
 
@@ -160,7 +171,10 @@ def notes(folder: Path, pattern: str, kind: type[Document]) -> list[Document]:
 
 
 def metrics(
-    processes: Sequence[ProcessDocument], workers: Sequence[WorkerDocument], ended: Ended
+    processes: Sequence[ProcessDocument],
+    workers: Sequence[WorkerDocument],
+    ended: Ended,
+    samples_cost_ms: float | None = None,
 ) -> MetricsDocument:
     """``metrics.json``: figures of the run without the profiler; null where not known."""
     first = processes[0] if processes else None
@@ -179,6 +193,7 @@ def metrics(
         gpu=tuple(devices),
         host=host,
         others=msgspec.convert(other_programs(devices, host), Others),
+        samples_cost_ms=samples_cost_ms,
         profiled=any(p.files for p in processes),
     )
 

@@ -17,6 +17,7 @@ from pinchpoint.capture.identity import identity
 from pinchpoint.capture.memory import MemoryHistory
 from pinchpoint.capture.process_end import end_as_interrupted, leave_before_static_destructors
 from pinchpoint.capture.quiet_watch import QuietWatch
+from pinchpoint.capture.samples.whole_run import WholeRun
 from pinchpoint.capture.session import CaptureSession
 from pinchpoint.capture.settings import Kind, Settings, from_environment, with_names
 from pinchpoint.capture.windows import Window, new_window
@@ -52,6 +53,7 @@ class Program:
         me = identity()
         self.session = CaptureSession(settings, me, self._window, self._save)
         self._nvtx = NvtxRanges() if settings.nvtx else None
+        self._whole_run = WholeRun(self.session) if settings.samples else None
         self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
         self._primed = False
         self._ignore_models: Callable[[], None] = _nothing
@@ -84,6 +86,8 @@ class Program:
                 "environment: pinchpoint run --python ENV/bin/python …"
             )
         self.session.finish()
+        if self._whole_run is not None:
+            self._whole_run.finish()
         if self._history is not None:
             with contextlib.suppress(OSError, RuntimeError):
                 self._history.write("end")
@@ -105,10 +109,22 @@ class Program:
             "torch.profiler.profiler": self._on_torch_profiler,
             "torch.cuda.graphs": self._on_cuda_graphs,
             "torch.cuda.memory": self._on_cuda_memory,
+        } | self._sampling()
+
+    def _sampling(self) -> dict[str, Action]:
+        whole = self._whole_run
+        if whole is None:
+            return {}
+        return {
+            "torch": lambda _: whole.start(),
+            "jax": lambda _: whole.start(),
+            "torch.serialization": whole.spans.watch_saves,
         }
 
     def _after_fork(self) -> None:
         self.session.forget_in_fork()
+        if self._whole_run is not None:
+            self._whole_run.forget_in_fork()
         if USED.is_set():
             leave_before_static_destructors()
 

@@ -84,6 +84,7 @@ class CaptureSession:
         self.before, self.after = range(0), range(0)
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
         self.end_quiet_watch: Callable[[], None] = _nothing
+        self.stepped: Callable[[], None] = _nothing  # told after each step, before what we do at it
         self._kind: Kind = "times"
         self._countdown = 0
         self._optimizer, self._models = MarkingOptimizer(), ModelCalls()
@@ -227,6 +228,8 @@ class CaptureSession:
     def _edge(self) -> None:
         self._find_rank()
         intervals = self.clock.edge()
+        if intervals:
+            self.stepped()
         if self.quiet_busy:
             self.clock.disturb()
             return

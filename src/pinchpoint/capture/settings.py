@@ -27,6 +27,7 @@ class Settings:
     flops: bool = False
     snapshot: bool = False  # allocator history
     names: bool = False  # a second window with stacks, shapes, modules and FLOPs
+    samples: bool = False  # stacks of all threads over the whole run, and steps far from typical
     nvtx: bool = False
     ranks: str = "auto"  # auto, all, or numbers: 0,3,7
     after_steps: int | None = None  # open after so many steps instead of at steady state

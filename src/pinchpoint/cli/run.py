@@ -14,6 +14,7 @@ from pinchpoint.errors import PinchpointError, UsageError
 
 if TYPE_CHECKING:
     from pinchpoint.capture.settings import Settings
+    from pinchpoint.run_folder.metrics import MetricsDocument
 
 Switch = Parameter(negative="")
 MEBIBYTE = 1 << 20
@@ -139,6 +140,7 @@ def command(  # noqa: PLR0913 - one argument an option
         flops=flops,
         snapshot=snapshot,
         names=not (bare or nsys or hooks_only),
+        samples=not (nsys or hooks_only),
         nvtx=nvtx or nsys,
         ranks=ranks,
         after_steps=after_steps,
@@ -236,9 +238,16 @@ def _say(folder: Path, problems: Sequence[str]) -> None:
         cost_s = steps.recording_cost_ms / 1e3
         note(
             f"pinchpoint: recording took {cost_s:.2g} s of the {metrics.duration_s:.4g} s"
-            f" ({cost_s / metrics.duration_s:.1%})"
+            f" ({cost_s / metrics.duration_s:.1%}){_samples_cost(metrics)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
+
+
+def _samples_cost(metrics: "MetricsDocument") -> str:
+    """What looking at the stacks of all threads has cost, in the words after the recording's."""
+    if metrics.samples_cost_ms is None or not metrics.duration_s:
+        return ""
+    return f", samples of the whole run {metrics.samples_cost_ms / 1e3 / metrics.duration_s:.1%}"
 
 
 def _in_bursts(median: float, mean: float | None) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._run_samples import run_samples
 from pinchpoint.importers._samples import health_table
 from pinchpoint.importers.open import load
 from pinchpoint.importers.telemetry_log import collect
@@ -167,6 +168,7 @@ def read(path: Path) -> Trace:
         [worker.document for worker in found.workers],
         found.metrics.document,
     )
+    facts = replace(facts, samples=run_samples(path, own))
     return replace(
         trace,
         source=replace(trace.source, path=str(path), format=f"{FORMAT} ({trace.source.format})"),

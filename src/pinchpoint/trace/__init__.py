@@ -7,6 +7,7 @@ from pinchpoint.trace.kinds import ApiKind, DeviceKind, FlowKind, HostKind, Memo
 from pinchpoint.trace.names import Names
 from pinchpoint.trace.profiled import ExpertNote, ProfiledLaunch, SummaryTable
 from pinchpoint.trace.run_facts import DeviceSetting, LoaderWorker, RunFacts
+from pinchpoint.trace.run_samples import RunSamples
 from pinchpoint.trace.snapshot import (
     AllocatorAction,
     BlockState,
@@ -39,6 +40,7 @@ __all__ = [
     "Names",
     "ProfiledLaunch",
     "RunFacts",
+    "RunSamples",
     "Severity",
     "Source",
     "Stacks",

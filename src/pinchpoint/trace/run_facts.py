@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from pinchpoint.trace.run_samples import RunSamples
+
 if TYPE_CHECKING:
     from pinchpoint.trace.trace import Trace
 
@@ -44,6 +46,7 @@ class RunFacts:
     devices: int | None = None  # of the machine
     processes: int | None = None  # of the program, that recorded or timed steps
     named: "Trace | None" = None  # the window with stacks, shapes and modules, beside a bare one
+    samples: RunSamples | None = None  # of the same process over the whole run
     memory: "Trace | None" = None  # the allocator's snapshot of the same process
     documents: Mapping[str, Any] = field(  # as they were read, for display alone
         default_factory=lambda: MappingProxyType({})

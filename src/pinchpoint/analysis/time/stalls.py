@@ -72,12 +72,18 @@ def lock_waits(trace: Trace) -> Stalls:
 
     All of the thread's long pieces, if most are near a multiple of the interval; else none.
     """
+    found = long_pieces(trace)
+    turns = found.excess_ns / SWITCH_INTERVAL_NS
+    near = np.abs(turns - np.round(turns)) <= NEAR_RATIO * np.maximum(turns / 3, 1)
+    if not len(turns) or near.mean() < MOSTLY_RATIO:
+        return Stalls(found.rows[:0], found.end_ns[:0], found.excess_ns[:0])
+    return found
+
+
+def long_pieces(trace: Trace) -> Stalls:
+    """Pieces of the thread's own work that last a switch interval or longer."""
     row, end, length = _own_work(trace)
     long = np.flatnonzero(length >= (1 - NEAR_RATIO) * SWITCH_INTERVAL_NS)
-    turns = length[long] / SWITCH_INTERVAL_NS
-    near = np.abs(turns - np.round(turns)) <= NEAR_RATIO * np.maximum(turns / 3, 1)
-    if not len(long) or near.mean() < MOSTLY_RATIO:
-        long = long[:0]
     return Stalls(row[long], end[long], length[long])
 
 

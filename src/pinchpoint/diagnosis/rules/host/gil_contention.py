@@ -5,7 +5,9 @@ A second thread of the process that runs Python all the time, without waiting fo
 the launching thread stands still again and again for about the interpreter's switch interval (5
 milliseconds unless changed) between two steps of its own work. In a recording without Python stacks
 such stalls are enough, if they fill most of the step. Stalls of other lengths are a lost core
-(`cpu-limited`); without stacks the other thread is inferred, and the confidence is medium.
+(`cpu-limited`); without stacks the other thread is inferred, and the confidence is medium. The
+samples that `pinchpoint run` takes of all threads name it: one in the
+program's own code that runs on a core, while the looking thread itself waits for the lock.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
@@ -30,11 +32,13 @@ from pinchpoint.analysis.time.stalls import (
     Stalls,
     busy_python_threads,
     lock_waits,
+    long_pieces,
 )
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
+from pinchpoint.diagnosis.rules.host._rivals import sampled_rivals
 from pinchpoint.trace import Trace
 
 RULE = Rule(needs=("host_ops",), record=STACKS_OF_ALL_THREADS)
@@ -54,14 +58,15 @@ def check(trace: Trace) -> Iterator[Found]:
     if not len(steps):
         return
     rivals = busy_python_threads(trace, BUSY_RATIO)
-    held = lock_waits(trace)
+    seen = sampled_rivals(trace)
+    held = long_pieces(trace) if seen else lock_waits(trace)
     length = float(np.mean(steps.end_ns - steps.start_ns))
     total = per_step(trace, int(held.excess_ns.sum()))
     unseen = not shows_python(trace) and _in_turns(held) and total >= MOSTLY_RATIO * length
-    if not (rivals or unseen) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
+    if not (rivals or seen or unseen) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
         return
     longest = int(np.argmax(held.excess_ns))
-    rival = _name(trace, rivals[0]) if rivals else None
+    rival = seen[0].said if seen else _name(trace, rivals[0]) if rivals else None
     host = trace.host_ops
     assert host is not None
     row = int(held.rows[longest])
@@ -81,6 +86,7 @@ def check(trace: Trace) -> Iterator[Found]:
                 int(host["start_ns"][row]),
                 trace.text(host, "name", row),
             ),
+            *(seen[0].evidence if seen else ()),
         ),
         cost_ns_per_step=round(total),
         changes=(

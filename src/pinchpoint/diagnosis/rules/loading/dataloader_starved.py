@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.exceptions import evidence, sentence
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.loading import (
@@ -34,6 +35,7 @@ from pinchpoint.diagnosis.loading import (
     queue_of,
     rare_waits,
 )
+from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -51,10 +53,9 @@ RULE = Rule(
 def check(trace: Trace) -> Iterator[Found]:
     """Waits for the loader inside the steps: in many of them, or long ones in a few."""
     found = loads(trace)
-    if found is None:
-        return
-    if not found.starving:
-        yield from _now_and_then(trace, found)
+    if found is None or not found.starving:
+        rare = tuple(rare_found(trace, (GapKind.DATA,), fix=_WITH_WORKERS, hint=_HINT))
+        yield from rare if rare or found is None else _now_and_then(trace, found)
         return
     pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
     doing = "waits for worker processes" if found.in_workers else "prepares the batch itself"
@@ -97,12 +98,13 @@ def _rare(trace: Trace, found: Loads, rare: RareWaits) -> Found:
         saving_ns_per_step=(round(LEAST_RATIO * ns), ns),
         location=found.spans.place,
         fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
-        hint="DataLoader(..., num_workers=8, persistent_workers=True)",
+        hint=_HINT,
         confirm="pinchpoint try --knob num_workers=8 -- python train.py",
         confidence="medium",
     )
 
 
+_HINT = "DataLoader(..., num_workers=8, persistent_workers=True)"
 LEAST_RATIO = 0.75  # of the waits: a fix leaves some of them
 _WITH_WORKERS = (
     "Look at what the workers do (py-spy dump on a worker shows it), and give the loader more"

@@ -1,0 +1,226 @@
+"""Steps of the whole run that were far from typical, and why: from the samples of a run folder.
+
+What a far step waited for its batch, collected and saved is known exactly. The rest is told by the
+looks that fell into it: the place that holds more of them than it does of typical steps. A step in
+which the thread was ready to run for most of the rest, and got no core, is no doing of the program.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from statistics import median
+
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
+from pinchpoint.analysis.statistics import rounded_mean
+from pinchpoint.analysis.time.host_activity import GapKind, meaning_of
+from pinchpoint.trace import RunSamples, Trace, once_per_trace
+from pinchpoint.trace.run_samples import FarStep
+
+FEWEST_STEPS = 10  # of a run; of fewer, half are its beginning
+ALIKE_RATIO = 0.5  # of a cause's usual excess: far steps of less have another cause
+REGULAR_RATIO = 0.6  # of the distances that are equal or a multiple: noise hides some
+FEWEST_LOOKS = 2  # of one step: a single one falls anywhere
+EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
+# Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
+_WEAK = (GapKind.AUTOGRAD, GapKind.WAIT, GapKind.PROFILER)
+
+
+@dataclass(frozen=True)
+class RarePlace:
+    """Where the thread was: the program's own function, and what it had called there."""
+
+    at: PythonFrame | None  # None: no look fell into it, or none at code of the program
+    inside: str | None  # "torch.save"; None where the time is the function's own
+
+
+@dataclass(frozen=True)
+class RareCause:
+    """Far steps with one cause."""
+
+    kind: GapKind
+    place: RarePlace
+    steps: tuple[FarStep, ...]  # those whose samples are kept, longest first
+    ns_per_step: int  # what it adds to the mean step of the whole run
+    longest_ns: int
+    usual_ns: int  # its median step
+    every: int | None  # steps from one to the next, where that is regular
+    recurs: bool  # also in the later half of the run
+    no_core: bool  # the thread was ready to run and got no core
+
+
+@once_per_trace
+def rare_causes(trace: Trace) -> tuple[RareCause, ...]:
+    """Causes of far steps, most time first; empty where the run was not sampled."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None or samples.count < FEWEST_STEPS or not samples.typical_ns:
+        return ()
+    alike: dict[tuple[GapKind, str, bool], list[tuple[FarStep, RarePlace, int]]] = {}
+    typical = _typical(samples)
+    for event in samples.events:
+        kind, place, ns, no_core = _cause(samples, event, typical)
+        at = "" if place.at is None else f"{place.at.file}:{place.at.function}"
+        alike.setdefault((kind, at, no_core), []).append((event, place, ns))
+    kept_ns = sum(e.ns - samples.typical_ns for e in samples.events)
+    scale = samples.excess_ns / kept_ns if kept_ns > 0 else 1.0
+    causes = [
+        _summed(samples, kind, no_core, found, scale)
+        for (kind, _, no_core), found in alike.items()
+    ]
+    return tuple(sorted(causes, key=lambda cause: -cause.ns_per_step))
+
+
+def recurring_ns(trace: Trace) -> int:
+    """What far steps that come again add to the mean step of the run."""
+    return sum(cause.ns_per_step for cause in rare_causes(trace) if cause.recurs)
+
+
+def _summed(
+    samples: RunSamples,
+    kind: GapKind,
+    no_core: bool,
+    found: list[tuple[FarStep, RarePlace, int]],
+    scale: float,
+) -> RareCause:
+    events = tuple(event for event, _, _ in found)
+    at = Counter(place for _, place, _ in found).most_common(1)[0][0]
+    usual = round(median(event.ns for event in events))
+    last = max(event.step for event in events)
+    return RareCause(
+        kind=kind,
+        place=at,
+        steps=events,
+        ns_per_step=rounded_mean(round(scale * sum(ns for _, _, ns in found)), samples.count),
+        longest_ns=max(event.ns for event in events),
+        usual_ns=usual,
+        every=_every(samples, usual - (samples.typical_ns or 0)),
+        recurs=len(events) > 1 and 2 * last >= samples.count,
+        no_core=no_core,
+    )
+
+
+def _every(samples: RunSamples, usual_excess_ns: int) -> int | None:
+    """The distance of far steps like these, if most are that far apart or a multiple of it."""
+    pairs = zip(samples.far_steps, samples.far_excess_ns, strict=False)
+    numbers = [n for n, ns in pairs if ns >= ALIKE_RATIO * usual_excess_ns]
+    apart = [b - a for a, b in zip(numbers, numbers[1:], strict=False)]
+    if len(apart) < 2:
+        return None
+    every = Counter(apart).most_common(1)[0][0]
+    regular = sum(1 for d in apart if d % every == 0)
+    return every if every > 1 and regular >= REGULAR_RATIO * len(apart) else None
+
+
+def _cause(
+    samples: RunSamples, event: FarStep, typical: "_Shares"
+) -> tuple[GapKind, RarePlace, int, bool]:
+    """Kind, place and nanoseconds of what made a step long; whether it only lacked a core."""
+    assert samples.typical_ns is not None
+    excess = event.ns - samples.typical_ns
+    exact = {
+        GapKind.DATA: max(event.wait_ns - samples.typical_wait_ns, 0),
+        GapKind.GC: event.gc_ns,
+        GapKind.CHECKPOINT: event.save_ns,
+    }
+    most = max(exact, key=exact.__getitem__)
+    if exact[most] >= EXACT_RATIO * excess:
+        return most, _place_of_kind(samples, event, most), min(exact[most], excess), False
+    queued = max(event.queued_ns or 0, event.throttled_ns or 0)
+    if queued >= EXACT_RATIO * excess:
+        return GapKind.UNRECORDED, RarePlace(None, None), min(queued, excess), True
+    grown = _grown(samples, event, typical)
+    if sum(looks for _, looks in event.seen) < FEWEST_LOOKS:
+        return GapKind.UNRECORDED, RarePlace(None, None), excess, False
+    (kind, at), ns = max(grown.items(), key=lambda one: one[1])
+    return kind, _innermost(samples, event, kind, at), min(round(ns), excess), False
+
+
+_Shares = dict[tuple[GapKind, tuple[str, str] | None], float]
+
+
+def _typical(samples: RunSamples) -> _Shares:
+    """Share of the typical step at each place: of all looks at the main thread."""
+    main = next((t for t in samples.threads if t.main), None)
+    return {} if main is None else _shares(samples, main.stacks, main.looks)
+
+
+def _shares(samples: RunSamples, seen: tuple[tuple[int, int], ...], looks: int) -> _Shares:
+    out: _Shares = {}
+    for stack, count in seen:
+        frames = samples.spelt(stack)
+        own = own_frame(frames)
+        key = (kind_of(frames), None if own is None else (own.file, own.function))
+        out[key] = out.get(key, 0.0) + count / max(looks, 1)
+    return out
+
+
+def _grown(samples: RunSamples, event: FarStep, typical: _Shares) -> _Shares:
+    """Nanoseconds that each place takes beyond what it does of a typical step."""
+    here = _shares(samples, event.seen, sum(looks for _, looks in event.seen))
+    usual = samples.typical_ns or 0
+    return {at: share * event.ns - typical.get(at, 0.0) * usual for at, share in here.items()}
+
+
+def kind_of(frames: tuple[str, ...]) -> GapKind:
+    """What a thread with this stack does, innermost frames first."""
+    weak = GapKind.PYTHON
+    for name in frames:
+        meaning = meaning_of(name)
+        if not meaning:
+            continue
+        if GapKind(meaning) not in _WEAK:
+            return GapKind(meaning)
+        weak = GapKind(meaning) if weak is GapKind.PYTHON else weak
+    return weak
+
+
+def own_frame(frames: tuple[str, ...]) -> PythonFrame | None:
+    """The innermost frame of the program's own code; else of a library."""
+    spelt = [frame for name in frames if (frame := frame_of(name)) is not None]
+    own = [frame for frame in spelt if frame.owner is Owner.USER]
+    libraries = [frame for frame in spelt if frame.owner is Owner.LIBRARY]
+    return next(iter(own or libraries), None)
+
+
+def _place_of_kind(samples: RunSamples, event: FarStep, kind: GapKind) -> RarePlace:
+    """The place of most looks at this kind of work; where none fell into it, of most looks."""
+    of_kind = [(s, n) for s, n in event.seen if kind_of(samples.spelt(s)) is kind]
+    seen = of_kind or ([] if kind is GapKind.GC else list(event.seen))
+    return _most_seen(samples, seen) if of_kind or kind is GapKind.GC else RarePlace(None, None)
+
+
+def _innermost(
+    samples: RunSamples, event: FarStep, kind: GapKind, at: tuple[str, str] | None
+) -> RarePlace:
+    """The line that most looks at a place saw."""
+    seen = []
+    for stack, looks in event.seen:
+        frames = samples.spelt(stack)
+        own = own_frame(frames)
+        if kind_of(frames) is kind and (None if own is None else (own.file, own.function)) == at:
+            seen.append((stack, looks))
+    return _most_seen(samples, seen)
+
+
+def _most_seen(samples: RunSamples, seen: list[tuple[int, int]]) -> RarePlace:
+    looks: Counter[RarePlace] = Counter()
+    for stack, count in seen:
+        frames = samples.spelt(stack)
+        looks[RarePlace(own_frame(frames), _called(frames))] += count
+    return looks.most_common(1)[0][0] if looks else RarePlace(None, None)
+
+
+def _called(frames: tuple[str, ...]) -> str | None:
+    """What the program's own function had called: ``torch.save``, ``json.dump``."""
+    inner: PythonFrame | None = None
+    for name in frames:
+        frame = frame_of(name)
+        if frame is None or "pinchpoint/" in frame.file:
+            continue
+        if frame.owner is not Owner.FRAMEWORK:
+            break
+        inner = frame
+    else:
+        return None
+    if inner is None:
+        return None
+    module = inner.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"{module}.{inner.function}".replace("torch.serialization.", "torch.")
