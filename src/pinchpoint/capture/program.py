@@ -176,7 +176,7 @@ class Program:
     # Actions on modules of the program
 
     def _on_fetch(self, module: Any) -> None:
-        loaders.watch_workers(module, self.folder)
+        loaders.watch_workers(module, self.folder, samples=self.settings.samples)
 
     def _on_autograd_profiler(self, module: Any) -> None:
         self._notice_construction(module.profile)

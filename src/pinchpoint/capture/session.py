@@ -228,8 +228,7 @@ class CaptureSession:
     def _edge(self) -> None:
         self._find_rank()
         intervals = self.clock.edge()
-        if intervals:
-            self.stepped()
+        self.stepped()
         if self.quiet_busy:
             self.clock.disturb()
             return

@@ -73,7 +73,9 @@ def sentence(trace: Trace, cause: RareCause) -> str:
     at, inside = location(cause), cause.place.inside
     where = f"{at}, in {inside}" if at and inside else str(at) if at else inside or ""
     what = _WHAT.get(cause.kind, "")
-    said = ", ".join(part for part in (where, what if not where or cause.kind in _SAID else "") if part)
+    said = ", ".join(
+        part for part in (where, what if not where or cause.kind in _SAID else "") if part
+    )
     return (
         f"{often} {takes} {duration(cause.usual_ns)} instead of"
         f" {duration(samples.typical_ns or 0)}: {said or cause.kind.label}"

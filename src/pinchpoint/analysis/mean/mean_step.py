@@ -118,8 +118,8 @@ def mean_without_profiler_ns(trace: Trace) -> int | None:
     """The mean step without the profiler where it is not the typical one; None where it is.
 
     Where the whole run was sampled, what its far steps add that come again is added to the typical
-    one. Else the mean of the steps that the run timed outranks the recorded window's. Otherwise what
-    recording costs a typical step is taken from the mean: an exception costs it no more events.
+    one. Else the mean of the steps that the run timed outranks that of the recorded window. Else
+    what recording costs a typical step is taken from the mean: exceptions cost it no more events.
     """
     usual = corrected_step_ns(trace)
     if usual is None:

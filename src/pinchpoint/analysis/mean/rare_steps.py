@@ -7,6 +7,7 @@ which the thread was ready to run for most of the rest, and got no core, is no d
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
@@ -21,6 +22,7 @@ REGULAR_RATIO = 0.6  # of the distances that are equal or a multiple: noise hide
 FEWEST_LOOKS = 2  # of one step: a single one falls anywhere
 EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
 # Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
+_NAMELESS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>")
 _WEAK = (GapKind.AUTOGRAD, GapKind.WAIT, GapKind.PROFILER)
 
 
@@ -62,8 +64,7 @@ def rare_causes(trace: Trace) -> tuple[RareCause, ...]:
     kept_ns = sum(e.ns - samples.typical_ns for e in samples.events)
     scale = samples.excess_ns / kept_ns if kept_ns > 0 else 1.0
     causes = [
-        _summed(samples, kind, no_core, found, scale)
-        for (kind, _, no_core), found in alike.items()
+        _summed(samples, kind, no_core, found, scale) for (kind, _, no_core), found in alike.items()
     ]
     return tuple(sorted(causes, key=lambda cause: -cause.ns_per_step))
 
@@ -101,7 +102,7 @@ def _every(samples: RunSamples, usual_excess_ns: int) -> int | None:
     """The distance of far steps like these, if most are that far apart or a multiple of it."""
     pairs = zip(samples.far_steps, samples.far_excess_ns, strict=False)
     numbers = [n for n, ns in pairs if ns >= ALIKE_RATIO * usual_excess_ns]
-    apart = [b - a for a, b in zip(numbers, numbers[1:], strict=False)]
+    apart = [b - a for a, b in pairwise(numbers)]
     if len(apart) < 2:
         return None
     every = Counter(apart).most_common(1)[0][0]
@@ -177,7 +178,8 @@ def own_frame(frames: tuple[str, ...]) -> PythonFrame | None:
     spelt = [frame for name in frames if (frame := frame_of(name)) is not None]
     own = [frame for frame in spelt if frame.owner is Owner.USER]
     libraries = [frame for frame in spelt if frame.owner is Owner.LIBRARY]
-    return next(iter(own or libraries), None)
+    found = own or libraries
+    return next((f for f in found if f.function not in _NAMELESS), next(iter(found), None))
 
 
 def _place_of_kind(samples: RunSamples, event: FarStep, kind: GapKind) -> RarePlace:
@@ -204,11 +206,11 @@ def _most_seen(samples: RunSamples, seen: list[tuple[int, int]]) -> RarePlace:
     looks: Counter[RarePlace] = Counter()
     for stack, count in seen:
         frames = samples.spelt(stack)
-        looks[RarePlace(own_frame(frames), _called(frames))] += count
+        looks[RarePlace(own_frame(frames), called(frames))] += count
     return looks.most_common(1)[0][0] if looks else RarePlace(None, None)
 
 
-def _called(frames: tuple[str, ...]) -> str | None:
+def called(frames: tuple[str, ...]) -> str | None:
     """What the program's own function had called: ``torch.save``, ``json.dump``."""
     inner: PythonFrame | None = None
     for name in frames:

@@ -122,7 +122,7 @@ class FarSteps:
 
     def document(self) -> dict[str, Any]:
         """Everything known of far steps, for the run folder; longest first."""
-        events = sorted(list(self._events), key=lambda one: -one[0])
+        events = sorted(self._events, key=lambda one: -one[0])
         return {
             "typical_ns": self.typical_ns or None,
             "typical_wait_ns": self.typical_wait_ns,

@@ -45,7 +45,9 @@ class HostFacts:
 
     def _queued(self) -> int | None:
         try:
-            return None if self._schedule is None else int(os.pread(self._schedule, 64, 0).split()[1])
+            return (
+                None if self._schedule is None else int(os.pread(self._schedule, 64, 0).split()[1])
+            )
         except (OSError, ValueError, IndexError):
             return None
 

@@ -21,7 +21,6 @@ class Spans:
         """Time garbage collections from now on; returns how to stop."""
         gc.callbacks.append(self._collects)
 
-
         def stop() -> None:
             if self._collects in gc.callbacks:
                 gc.callbacks.remove(self._collects)

@@ -38,7 +38,7 @@ class StackTable:
 
     def spelt(self, numbers: Iterable[int]) -> tuple[list[list[object]], dict[int, list[int]]]:
         """Frames as ``[file, line, function]``, and for each stack the rows of its frames."""
-        codes = [code for _, code in sorted(list(self._codes.values()), key=lambda one: one[0])]
+        codes = [code for _, code in sorted(self._codes.values(), key=lambda one: one[0])]
         roots = _roots()
         rows: dict[tuple[int, int], int] = {}
         frames: list[list[object]] = []

@@ -3,9 +3,9 @@
 ## What it looks for
 `torch.save`, distributed checkpoint, safetensors and orbax calls inside the steps: copies of the
 state to the host, then file writes, on the thread that launches. Writing of other files is
-`heavy-logging`. Without Python stacks no save shows. One that is rarer than the recorded steps shows
-in none of them; the samples that `pinchpoint run` takes of the whole run tell how often, how long
-and where.
+`heavy-logging`. Without Python stacks no save shows. One that is rarer than the recorded steps
+shows in none of them; the samples that `pinchpoint run` takes of the whole run tell how often, how
+long and where.
 
 ## Why it matters
 Nothing is launched until the last byte is written. The step that saves is many times longer than

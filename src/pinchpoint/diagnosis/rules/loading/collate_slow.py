@@ -26,6 +26,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.loading import Loads, loads, work_in_loader
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.workers import found_in_workers, workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -50,10 +51,15 @@ def check(trace: Trace) -> Iterator[Found]:
     if _tiny_rows(found):
         yield from _row_by_row(found)
         return
-    seen = found.visible()
+    seen = workers_do(trace) if found.in_workers else None
+    if found.in_workers and seen is None:
+        found.visible()
     if found.sample_bytes is not None and found.sample_bytes > TINY_ROW_BYTES:
         return  # stacking them is one copy of memory, which worker processes can do as well
-    collating = work_in_loader(trace, seen, InputWork.COLLATE)
+    if seen is not None:
+        yield from found_in_workers(found, seen, InputWork.COLLATE, "collating", _FIX, _HINT)
+        return
+    collating = work_in_loader(trace, found.visible(), InputWork.COLLATE)
     if collating is None:
         return
     yield Found(

@@ -38,6 +38,7 @@ from pinchpoint.diagnosis.loading import (
 from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
+from pinchpoint.diagnosis.workers import workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -59,13 +60,21 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
     doing = "waits for worker processes" if found.in_workers else "prepares the batch itself"
+    seen = workers_do(trace) if found.in_workers else None
     yield Found(
-        summary=f"The training thread {doing}, {duration(found.waits_ns_per_step)} of each step",
-        evidence=found.spans.evidence,
+        summary=(
+            f"The training thread {doing}, {duration(found.waits_ns_per_step)} of each step"
+            + (f"; they were mostly in {seen.said}" if seen and seen.said else "")
+        ),
+        evidence=(*found.spans.evidence, *(seen.evidence if seen else ())),
         cost_ns_per_step=found.waits_ns_per_step,
         changes=found.ready,
-        location=found.spans.place,
-        fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
+        location=(seen.location if seen else None) or found.spans.place,
+        fix=_SEEN
+        if seen
+        else _WITH_WORKERS
+        if found.in_workers
+        else "Give the loader worker processes",
         hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",
         confirm="pinchpoint try --knob num_workers=8 -- python train.py",
     )
@@ -106,6 +115,7 @@ def _rare(trace: Trace, found: Loads, rare: RareWaits) -> Found:
 
 _HINT = "DataLoader(..., num_workers=8, persistent_workers=True)"
 LEAST_RATIO = 0.75  # of the waits: a fix leaves some of them
+_SEEN = "Make what the workers do there quicker, or give the loader more of them"
 _WITH_WORKERS = (
     "Look at what the workers do (py-spy dump on a worker shows it), and give the loader more"
 )

@@ -25,6 +25,7 @@ from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.loading import loads, work_in_loader
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.workers import found_in_workers, workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -35,6 +36,11 @@ def check(trace: Trace) -> Iterator[Found]:
     """File access on the thread of the steps."""
     found = loads(trace)
     if found is None or not found.starving:
+        return
+    if found.in_workers and (seen := workers_do(trace)) is not None:
+        yield from found_in_workers(
+            found, seen, InputWork.FILES, "opening and reading files", _FIX, _HINT
+        )
         return
     reading = work_in_loader(trace, found.visible(), InputWork.FILES)
     if reading is None:
@@ -49,7 +55,11 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=reading.ns_per_step,
         changes=found.ready,
         location=reading.place,
-        fix="Pack the samples into shards or one memory-mapped array",
-        hint='data = np.load("all.npy", mmap_mode="r")',
+        fix=_FIX,
+        hint=_HINT,
         confirm='pinchpoint bench ab -- "python train.py" "python train_packed.py"',
     )
+
+
+_FIX = "Pack the samples into shards or one memory-mapped array"
+_HINT = 'data = np.load("all.npy", mmap_mode="r")'
