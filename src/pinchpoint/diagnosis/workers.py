@@ -12,6 +12,7 @@ from pinchpoint.diagnosis.rule import ANY_PROGRAM
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.durations import duration
 
+LOADER_FILES = "torch/utils/data/"
 FEWEST_LOOKS = 20  # at all workers together: one second of their work
 
 
@@ -53,7 +54,28 @@ class WorkersDo:
 def workers_do(trace: Trace) -> WorkersDo | None:
     """None where no samples were taken of workers, or too few."""
     samples = trace.run.samples if trace.run else None
-    stacks = [s for worker in samples.workers for s in worker.stacks] if samples else []
+    return None if samples is None else _done([s for w in samples.workers for s in w.stacks])
+
+
+@once_per_trace
+def loader_does(trace: Trace) -> WorkersDo | None:
+    """The same of the main thread, where it makes the batches itself."""
+    samples = trace.run.samples if trace.run else None
+    main = next((t for t in samples.threads if t.main), None) if samples else None
+    if samples is None or main is None:
+        return None
+    spelt = [(samples.spelt(stack), looks) for stack, looks in main.stacks]
+    inside = [(_inside(frames), looks) for frames, looks in spelt if _inside(frames)]
+    return _done(inside)
+
+
+def _inside(frames: tuple[str, ...]) -> tuple[str, ...]:
+    """The part of a stack, innermost first, that a loader has called; empty if none has."""
+    at = [row for row, name in enumerate(frames) if name.startswith(LOADER_FILES)]
+    return frames[: at[0]] if at else ()
+
+
+def _done(stacks: list[tuple[tuple[str, ...], int]]) -> WorkersDo | None:
     looks = sum(count for _, count in stacks)
     if looks < FEWEST_LOOKS:
         return None

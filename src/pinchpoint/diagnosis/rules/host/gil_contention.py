@@ -36,9 +36,9 @@ from pinchpoint.analysis.time.stalls import (
 )
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
+from pinchpoint.diagnosis.rivals import sampled_rivals
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
-from pinchpoint.diagnosis.rules.host._rivals import sampled_rivals
 from pinchpoint.trace import Trace
 
 RULE = Rule(needs=("host_ops",), record=STACKS_OF_ALL_THREADS)
