@@ -30,6 +30,7 @@ from pinchpoint.analysis.mean.mean_step import (
     mean_step,
     unrecorded_excess_ns,
 )
+from pinchpoint.analysis.mean.rare_steps import rare_causes
 from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.steps.steps import IRREGULAR_RATIO
@@ -37,7 +38,7 @@ from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.exceptions import LESS_OFTEN, advice, evidence, location, sentence
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.loading import loads
-from pinchpoint.diagnosis.rare import material, rare_found
+from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import MORE_STEPS, Record
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -77,7 +78,7 @@ def check(trace: Trace) -> Iterator[Found]:
         raise NotChecked("with fewer than four complete steps no step is an exception")
     elsewhere = (*_OTHER_RULES_REPORT, *((GapKind.DATA,) if loads(trace) is not None else ()))
     again = [c for c in mean.causes if not c.starting and c.kind not in elsewhere]
-    if material(trace):  # the samples say what it was, and how often
+    if rare_causes(trace):  # the samples say what it was, and how often
         again = [c for c in again if location(c) is not None or c.kind not in _SAYS_NOTHING]
     found = [cause for cause in again if _is_worth_telling(cause, mean)]
     yield from (_finding(trace, mean, cause) for cause in found)

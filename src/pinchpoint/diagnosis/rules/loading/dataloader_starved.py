@@ -38,7 +38,7 @@ from pinchpoint.diagnosis.loading import (
 from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
-from pinchpoint.diagnosis.workers import workers_do
+from pinchpoint.diagnosis.workers import WorkersDo, loader_does, workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -60,24 +60,26 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
     doing = "waits for worker processes" if found.in_workers else "prepares the batch itself"
-    seen = workers_do(trace) if found.in_workers else None
+    seen = workers_do(trace) if found.in_workers else loader_does(trace)
     yield Found(
         summary=(
             f"The training thread {doing}, {duration(found.waits_ns_per_step)} of each step"
-            + (f"; they were mostly in {seen.said}" if seen and seen.said else "")
+            + (f", mostly in {seen.said}" if seen and seen.said else "")
         ),
         evidence=(*found.spans.evidence, *(seen.evidence if seen else ())),
         cost_ns_per_step=found.waits_ns_per_step,
         changes=found.ready,
         location=(seen.location if seen else None) or found.spans.place,
-        fix=_SEEN
-        if seen
-        else _WITH_WORKERS
-        if found.in_workers
-        else "Give the loader worker processes",
+        fix=_fix(found, seen),
         hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",
         confirm="pinchpoint try --knob num_workers=8 -- python train.py",
     )
+
+
+def _fix(found: Loads, seen: WorkersDo | None) -> str:
+    if not found.in_workers:
+        return "Give the loader worker processes"
+    return _SEEN if seen else _WITH_WORKERS
 
 
 def _now_and_then(trace: Trace, found: Loads) -> Iterator[Found]:
