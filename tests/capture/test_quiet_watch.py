@@ -8,8 +8,9 @@ import pytest
 from pinchpoint.capture import policy, quiet_watch
 from pinchpoint.capture.identity import Identity
 from pinchpoint.capture.quiet_watch import QuietWatch
-from pinchpoint.capture.session import CaptureSession, Stage
+from pinchpoint.capture.session import CaptureSession
 from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.stage import Stage
 from pinchpoint.capture.windows.recording import Recording, TraceFile
 
 WORK = (500, 900)  # kernels, operators

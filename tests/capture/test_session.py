@@ -10,8 +10,9 @@ import pytest
 
 from pinchpoint.capture import loaders, process_facts
 from pinchpoint.capture.identity import Identity
-from pinchpoint.capture.session import CaptureSession, Stage
+from pinchpoint.capture.session import CaptureSession
 from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.stage import Stage
 from pinchpoint.capture.step_clock import StepClock
 from pinchpoint.capture.windows.recording import Recording, TraceFile
 from pinchpoint.run_folder.documents import ProcessDocument, WorkerDocument

@@ -19,7 +19,7 @@ from pinchpoint.capture.process_end import end_as_interrupted, leave_before_stat
 from pinchpoint.capture.quiet_watch import QuietWatch
 from pinchpoint.capture.samples.whole_run import WholeRun
 from pinchpoint.capture.session import CaptureSession
-from pinchpoint.capture.settings import Kind, Settings, from_environment, with_names
+from pinchpoint.capture.settings import BESIDE, Kind, Settings, from_environment, with_names
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.all_threads import watch_captures
 from pinchpoint.capture.windows.nsys import NvtxRanges
@@ -130,8 +130,9 @@ class Program:
 
     def _window(self, kind: Kind) -> Window | None:
         settings = self.settings if kind == "times" else with_names(self.settings)
-        part = self.folder / (NAMES if kind == "names" else TRACES)
-        return new_window(settings, part, self.session.identity.stem)
+        part = self.folder / (NAMES if kind in BESIDE else TRACES)
+        stem = self.session.identity.stem + (".rare" if kind == "rare" else "")
+        return new_window(settings, part, stem)
 
     def _save(self, session: CaptureSession) -> None:
         if os.getpid() != self.pid:

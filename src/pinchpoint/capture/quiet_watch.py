@@ -19,8 +19,9 @@ from pathlib import Path
 from pinchpoint.capture.memory import resident_bytes
 from pinchpoint.capture.policy import CompileWatch, imports, optimizer_exists
 from pinchpoint.capture.ranks import begin_together
-from pinchpoint.capture.session import CaptureSession, Stage
+from pinchpoint.capture.session import CaptureSession
 from pinchpoint.capture.settings import Kind, chosen, with_names
+from pinchpoint.capture.stage import Stage
 from pinchpoint.capture.step_clock import StepClock, median
 from pinchpoint.capture.windows import new_window
 from pinchpoint.capture.windows.recording import Recording

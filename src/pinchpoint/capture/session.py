@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from pinchpoint.capture.process_end import OnTermination
 from pinchpoint.capture.ranks import AHEAD, Agreement
 from pinchpoint.capture.requests import REQUEST_EVERY_NS, Requests
 from pinchpoint.capture.settings import Kind, Settings, chosen
+from pinchpoint.capture.stage import Stage
 from pinchpoint.capture.step_clock import FIRST_STEPS, CompletionClock, MarkingOptimizer, StepClock
 from pinchpoint.capture.windows import Window
 from pinchpoint.capture.windows.kept import keep_best
@@ -44,17 +44,6 @@ NAMED_STEPS = 3  # names repeat from step to step; a third tells a rule from an 
 EARLY_EDGES = {"optimizer": 1, "module": 2}  # a model may be called once, before other work
 
 MakeWindow = Callable[[Kind], Window | None]
-
-
-class Stage(Enum):
-    """Where a session is."""
-
-    WAITING = auto()
-    DRAINING = auto()
-    RECORDING = auto()
-    RECOVERING = auto()
-    TIMING = auto()
-    DONE = auto()
 
 
 class CaptureSession:
@@ -85,6 +74,7 @@ class CaptureSession:
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
         self.end_quiet_watch: Callable[[], None] = _nothing
         self.stepped: Callable[[], None] = _nothing  # told after each step, before what we do at it
+        self.foreseen: Callable[[StepClock], bool] = lambda _: False
         self._kind: Kind = "times"
         self._countdown = 0
         self._optimizer, self._models = MarkingOptimizer(), ModelCalls()
@@ -246,7 +236,7 @@ class CaptureSession:
             case Stage.TIMING:
                 self._maybe_stop_timing(intervals)
             case Stage.DONE:
-                self._maybe_answer_request(intervals)
+                self._maybe_record_more(intervals)
         if self.stage in (Stage.DRAINING, Stage.RECORDING, Stage.RECOVERING):
             self.clock.disturb()
 
@@ -351,8 +341,8 @@ class CaptureSession:
     def _recovered(self) -> None:
         """What follows a window, once the program has come back to its pace."""
         whole = bool(self.recordings) and self.recordings[-1].file is not None
-        if self._kind == "early":
-            self.stage = Stage.WAITING
+        if self._kind in ("early", "rare"):
+            self.stage = Stage.WAITING if self._kind == "early" else Stage.DONE
         elif self._kind == "times" and self.settings.names and whole and self._begin("names"):
             self._open()
         else:
@@ -378,6 +368,14 @@ class CaptureSession:
         if self.stage is Stage.TIMING:
             self.after = range(self.after.start, len(self.clock.interval_ns))
             self.stage = Stage.WAITING if self.policy.repeats else Stage.DONE
+
+    def _maybe_record_more(self, intervals: int) -> None:
+        """A step far from typical is foreseen, or somebody asks for one more recording."""
+        alone = self.settings.names and self.identity.world_size == 1
+        if alone and self.recordings and self.foreseen(self.clock) and self._begin("rare"):
+            self._open()
+        else:
+            self._maybe_answer_request(intervals)
 
     def _maybe_answer_request(self, intervals: int) -> None:
         """Somebody may ask for one more recording; the first rank hears it for all."""

@@ -9,7 +9,9 @@ FOLDER_VARIABLE = "PINCHPOINT_RUN"
 SETTINGS_VARIABLE = "PINCHPOINT_CAPTURE"
 
 STEPS = 6
-Kind = Literal["times", "names", "early"]  # of window: bare, with names, names from the start
+# Of window: bare, with names, names from the start, names of a step that is rare.
+Kind = Literal["times", "names", "early", "rare"]
+BESIDE = ("names", "rare")  # kinds of window that lie beside the one of times
 Tool = Literal["torch", "nsys", "none"]
 
 

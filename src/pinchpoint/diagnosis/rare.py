@@ -104,7 +104,9 @@ def evidence(trace: Trace, cause: RareCause) -> Iterator[Evidence]:
     ):
         if ns:
             yield Evidence(f"longest: {what}", ns, "ns")
-    yield Evidence("looks in the longest", sum(n for _, n in longest.seen), "")
+    if trace.run.rare_recording is not None and cause.every is not None:
+        yield Evidence("one of them was recorded", trace.run.rare_recording, "")
+    yield Evidence("looks in the longest", longest.looks, "")
 
 
 def location(cause: RareCause) -> Location | None:

@@ -52,6 +52,7 @@ def _of(found: SamplesDocument, workers: Sequence[SampledWorker]) -> RunSamples:
         excess_ns=steps.excess_ns,
         far_steps=steps.far_steps,
         far_excess_ns=steps.far_excess_ns,
+        queued_ns=steps.queued_ns,
         events=tuple(_far(one, known) for one in steps.events),
         workers=tuple(workers),
     )
@@ -72,19 +73,21 @@ def _seen(rows: Iterable[Seen], known: int) -> tuple[Seen, ...]:
 
 def _thread(note: ThreadNote, known: int) -> SampledThread:
     stacks = _seen(note.stacks, known)
-    return SampledThread(note.name, note.main, note.looks, note.moved, note.cpu_ns, stacks)
+    return SampledThread(note.name, note.main, note.looks, note.cpu_ns, stacks)
 
 
 def _far(note: FarStepNote, known: int) -> FarStep:
     return FarStep(
         note.step,
         note.ns,
+        note.excess_ns,
         note.wait_ns,
         note.gc_ns,
         note.save_ns,
         note.queued_ns,
         note.throttled_ns,
         note.faults,
+        note.looks,
         _seen(note.seen, known),
     )
 

@@ -168,7 +168,8 @@ def read(path: Path) -> Trace:
         [worker.document for worker in found.workers],
         found.metrics.document,
     )
-    facts = replace(facts, samples=run_samples(path, own))
+    rare = None if own.rare is None else f"{NAMES}/{own.rare.file}"
+    facts = replace(facts, samples=run_samples(path, own), rare_recording=rare)
     return replace(
         trace,
         source=replace(trace.source, path=str(path), format=f"{FORMAT} ({trace.source.format})"),

@@ -17,7 +17,6 @@ class ThreadNote(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     main: bool = False
     looks: Count = 0
-    moved: Count = 0
     cpu_ns: Ns | None = None
     stacks: tuple[Seen, ...] = ()
 
@@ -40,13 +39,15 @@ class FarStepNote(msgspec.Struct, frozen=True, kw_only=True):
 
     step: Count = 0
     ns: Ns = 0
+    excess_ns: Ns = 0
     wait_ns: Ns = 0
     gc_ns: Ns = 0
     save_ns: Ns = 0
     queued_ns: Ns | None = None
     throttled_ns: Ns | None = None
     faults: Count | None = None
-    seen: tuple[Seen, ...] = ()
+    looks: Count = 0
+    seen: tuple[tuple[Count, Count], ...] = ()  # a row of ``stacks``, and microseconds
 
 
 class StepsNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +61,7 @@ class StepsNote(msgspec.Struct, frozen=True, kw_only=True):
     excess_ns: Ns = 0
     far_steps: tuple[Count, ...] = ()
     far_excess_ns: tuple[Ns, ...] = ()
+    queued_ns: Ns | None = None
     events: tuple[FarStepNote, ...] = ()
     cost_ns: Ns = 0
 

@@ -47,6 +47,7 @@ class RunFacts:
     processes: int | None = None  # of the program, that recorded or timed steps
     named: "Trace | None" = None  # the window with stacks, shapes and modules, beside a bare one
     samples: RunSamples | None = None  # of the same process over the whole run
+    rare_recording: str | None = None  # file with a far step that was foreseen, in the run folder
     memory: "Trace | None" = None  # the allocator's snapshot of the same process
     documents: Mapping[str, Any] = field(  # as they were read, for display alone
         default_factory=lambda: MappingProxyType({})

@@ -10,7 +10,6 @@ class SampledThread:
     name: str
     main: bool
     looks: int
-    moved: int  # looks that found it at another place than the look before
     cpu_ns: int | None  # that it ran on a core meanwhile
     stacks: tuple[tuple[int, int], ...]  # row of ``RunSamples.stacks``, looks; most frequent first
 
@@ -21,13 +20,15 @@ class FarStep:
 
     step: int  # its number in the run
     ns: int
+    excess_ns: int  # beyond the steps before it
     wait_ns: int  # for its batch
     gc_ns: int  # in garbage collections
     save_ns: int  # in torch.save
     queued_ns: int | None  # its thread was ready to run, and no core was free
     throttled_ns: int | None  # the control group had used up its quota
     faults: int | None  # pages that had to come from a disk
-    seen: tuple[tuple[int, int], ...]  # row of ``RunSamples.stacks``, looks
+    looks: int  # that fell into it
+    seen: tuple[tuple[int, int], ...]  # row of ``RunSamples.stacks``, microseconds between looks
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class RunSamples:
     excess_ns: int = 0  # of far steps beyond the typical one
     far_steps: tuple[int, ...] = ()  # numbers, in order; the first few thousand
     far_excess_ns: tuple[int, ...] = ()
-    events: tuple[FarStep, ...] = ()  # of the far steps those that lost most, most first
+    queued_ns: int | None = None  # that the thread of the steps was ready and had no core, in all
+    events: tuple[FarStep, ...] = ()  # some of the far steps, all alike likely; longest first
     workers: tuple[SampledWorker, ...] = ()
 
     def spelt(self, stack: int) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def rare_causes(trace: Trace) -> tuple[RareCause, ...]:
         kind, place, ns, no_core = _cause(samples, event, typical)
         at = "" if place.at is None else f"{place.at.file}:{place.at.function}"
         alike.setdefault((kind, at, no_core), []).append((event, place, ns))
-    kept_ns = sum(e.ns - samples.typical_ns for e in samples.events)
+    kept_ns = sum(e.excess_ns for e in samples.events)
     scale = samples.excess_ns / kept_ns if kept_ns > 0 else 1.0
     causes = [
         _summed(samples, kind, no_core, found, scale) for (kind, _, no_core), found in alike.items()
@@ -92,7 +92,7 @@ def _summed(
         ns_per_step=rounded_mean(round(scale * sum(ns for _, _, ns in found)), samples.count),
         longest_ns=max(event.ns for event in events),
         usual_ns=usual,
-        every=_every(samples, usual - (samples.typical_ns or 0)),
+        every=_every(samples, round(median(event.excess_ns for event in events))),
         recurs=len(events) > 1 and 2 * last >= samples.count,
         no_core=no_core,
     )
@@ -115,7 +115,7 @@ def _cause(
 ) -> tuple[GapKind, RarePlace, int, bool]:
     """Kind, place and nanoseconds of what made a step long; whether it only lacked a core."""
     assert samples.typical_ns is not None
-    excess = event.ns - samples.typical_ns
+    excess = event.excess_ns
     exact = {
         GapKind.DATA: max(event.wait_ns - samples.typical_wait_ns, 0),
         GapKind.GC: event.gc_ns,
@@ -124,11 +124,13 @@ def _cause(
     most = max(exact, key=exact.__getitem__)
     if exact[most] >= EXACT_RATIO * excess:
         return most, _place_of_kind(samples, event, most), min(exact[most], excess), False
-    queued = max(event.queued_ns or 0, event.throttled_ns or 0)
+    # On a machine that is always full every step is queued for its share of the time.
+    always = (samples.queued_ns or 0) / max(1e9 * samples.seconds, 1.0)
+    queued = max(round((event.queued_ns or 0) - always * event.ns), event.throttled_ns or 0)
     if queued >= EXACT_RATIO * excess:
         return GapKind.UNRECORDED, RarePlace(None, None), min(queued, excess), True
     grown = _grown(samples, event, typical)
-    if sum(looks for _, looks in event.seen) < FEWEST_LOOKS:
+    if event.looks < FEWEST_LOOKS:
         return GapKind.UNRECORDED, RarePlace(None, None), excess, False
     (kind, at), ns = max(grown.items(), key=lambda one: one[1])
     return kind, _innermost(samples, event, kind, at), min(round(ns), excess), False

@@ -4,12 +4,11 @@ Two steps are never judged, as elsewhere: allocation, autotuning and lazy initia
 which Pinchpoint recorded or held the program up are left out.
 """
 
-import heapq
 import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from pinchpoint.capture.samples.host_facts import Counters
@@ -21,8 +20,9 @@ FAR_RATIO = 1.5  # of the typical step; ordinary noise stays below
 FAR_NS = 2_000_000  # at least so much longer: schedulers take a millisecond or two now and then
 RECENT = 33  # steps by which the typical one is known; odd, so that the middle is one of them
 JUDGED_FROM = 7  # steps; until then all are kept
-MOST_EVENTS = 48  # far steps whose samples are kept: those that lost most
+MOST_EVENTS = 96  # far steps whose samples are kept: all alike likely, so that shares are true
 MOST_NUMBERS = 4096  # far steps whose number is kept, by which a period shows
+MOST_FOR_MEDIAN = 4096  # steps of the run, evenly spread
 MOST_STACKS = 24  # of one far step, most frequent first
 
 
@@ -35,24 +35,28 @@ class FarSteps:
         self._recent: deque[int] = deque(maxlen=RECENT)
         self._waits: deque[int] = deque(maxlen=RECENT)
         self._pending: list[dict[str, Any]] = []
-        self._events: list[tuple[int, int, dict[str, Any]]] = []
+        self._events: list[dict[str, Any]] = []
+        self._random = Random(0)  # of its own: the program's must not be drawn from
         self.typical_ns = 0
         self.typical_wait_ns = 0
+        self.disturbed_ns = 0  # by which steps were longer that were recorded or held up
         self.count = self.total_ns = self.excess_ns = self.far = 0
         self.numbers, self.excess = array("q"), array("q")
         self.cost_ns = 0
-        self.heard: Callable[[int, int], None] | None = None  # number and excess of a far step
 
     def edge(self, clock: StepClock) -> None:
         """A step has ended, and the clock knows how long it took."""
         began = time.thread_time_ns()
-        seen, (gc_ns, save_ns) = self._sampler.take(), self._spans.take()
+        (seen, looks), (gc_ns, save_ns) = self._sampler.take(), self._spans.take()
         counters = self._counters()
         number = len(clock.interval_ns) - 1
         if number == FIRST_STEPS - 1:
             self._sampler.begin_anew()
             self._sampler.follow(threading.get_native_id())
-        if number < FIRST_STEPS or number in clock.disturbed:
+        if number < FIRST_STEPS:
+            return
+        if number in clock.disturbed:
+            self.disturbed_ns += max(clock.interval_ns[number] - self.typical_ns, 0)
             return
         took_ns, wait_ns = clock.interval_ns[number], clock.wait_ns[number]
         self.count += 1
@@ -65,6 +69,7 @@ class FarSteps:
                 "gc_ns": gc_ns,
                 "save_ns": save_ns,
                 **counters,
+                "looks": looks,
                 "seen": seen,
             }
             self._keep(event)
@@ -73,6 +78,10 @@ class FarSteps:
         if len(self._recent) >= JUDGED_FROM and (not self.typical_ns or number % 8 == 0):
             self._judge()
         self.cost_ns += time.thread_time_ns() - began
+
+    def overdue(self, clock: StepClock) -> bool:
+        """Whether the present step is far longer than usual already."""
+        return bool(self.typical_ns) and self._is_far(round(1e9 * clock.since_last_s))
 
     def settle(self) -> None:
         """Judge the steps of a program that ends before there were enough of them."""
@@ -93,13 +102,11 @@ class FarSteps:
             self.numbers.append(event["step"])
             self.excess.append(excess)
         seen = sorted(event["seen"].items(), key=lambda one: -one[1])[:MOST_STACKS]
-        item = (excess, -event["step"], event | {"seen": seen})
+        kept = event | {"excess_ns": excess, "seen": seen}
         if len(self._events) < MOST_EVENTS:
-            heapq.heappush(self._events, item)
-        else:
-            heapq.heappushpop(self._events, item)
-        if self.heard is not None:
-            self.heard(event["step"], excess)
+            self._events.append(kept)
+        elif (place := self._random.randrange(self.far)) < MOST_EVENTS:
+            self._events[place] = kept
 
     def _judge(self) -> None:
         recent, waits = sorted(self._recent), sorted(self._waits)
@@ -120,11 +127,15 @@ class FarSteps:
             "faults": _less(now.faults, before.faults),
         }
 
-    def document(self) -> dict[str, Any]:
+    def document(self, clock: StepClock) -> dict[str, Any]:
         """Everything known of far steps, for the run folder; longest first."""
-        events = sorted(self._events, key=lambda one: -one[0])
+        every = max(len(clock.interval_ns) // MOST_FOR_MEDIAN, 1)
+        steps = range(FIRST_STEPS, len(clock.interval_ns), every)
+        usual = sorted(clock.interval_ns[i] for i in steps if i not in clock.disturbed)
+        typical_ns = usual[len(usual) // 2] if usual else 0
+        events = sorted(self._events, key=lambda one: -one["ns"])
         return {
-            "typical_ns": self.typical_ns or None,
+            "typical_ns": typical_ns or self.typical_ns or None,
             "typical_wait_ns": self.typical_wait_ns,
             "count": self.count,
             "total_ns": self.total_ns,
@@ -132,9 +143,15 @@ class FarSteps:
             "excess_ns": self.excess_ns,
             "far_steps": list(self.numbers),
             "far_excess_ns": list(self.excess),
-            "events": [event for _, _, event in events],
+            "events": events,
+            "queued_ns": self._queued_ns(),
             "cost_ns": self.cost_ns,
         }
+
+    def _queued_ns(self) -> int | None:
+        """How long the thread of the steps was ready to run without a core, in the whole run."""
+        first, last = self._sampler.first_counters, self._sampler.counters
+        return None if first is None else _less(last.queued_ns, first.queued_ns)
 
 
 def _less(now: int | None, before: int | None) -> int | None:

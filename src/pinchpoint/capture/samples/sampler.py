@@ -13,12 +13,17 @@ from pinchpoint.capture.samples.stacks import OTHER, StackTable
 
 EVERY_S = 0.02  # a look costs 20 to 100 µs: below half a percent of one core
 SLOWEST_S = 0.32  # where many deep threads make a look dear
-COST_RATIO = 0.005  # of one core; above it, looks become rarer
-JUDGE_EVERY = 64  # looks between two judgements of the cost
+WAKE_S = 0.02  # to see whether a step is overdue; waking up costs 10 to 30 µs
+COST_RATIO = 0.004  # of one core, that regular looks may cost
+MOST_COST_RATIO = 0.008  # of one core; above it, overdue steps are looked at no more often
+JUDGE_EVERY_NS = 2_000_000_000  # between two judgements of the cost
+OVERDUE_S = 0.005  # between looks at a step that is far longer than usual already
+REGULAR_RATIO = 0.75  # of the period; what comes sooner is no sample of the whole run
 GAP_PERIODS = 3  # a look that comes later than this: the lock was held, or no core was free
 OURS = "pinchpoint-"  # beginning of the names of our own threads
 MOST_KEPT = 60  # stacks of one thread in the document, most frequent first
-OVERDUE = 1000  # different stacks of one stretch; what is more is not told apart
+MOST_RECENT = 1000  # different stacks of one stretch; what is more is not told apart
+MOST_LATENESS = 1 << 16  # looks of about half an hour
 
 
 class Thread:
@@ -28,9 +33,8 @@ class Thread:
         self.name, self.native = _about(ident)
         self.ours = self.name.startswith(OURS)
         self.main = ident == threading.main_thread().ident
-        self.looks = self.moved = 0
+        self.looks = 0
         self.stacks: dict[int, int] = {}
-        self.last = (0, 0)
         self.first_cpu_ns = self.cpu_ns = None if self.ours else cpu_of(self.native)
 
 
@@ -42,16 +46,19 @@ class Sampler:
         paused: Callable[[], bool],
         every_s: float = EVERY_S,
         after_look: Callable[[], None] | None = None,
+        overdue: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._paused, self._after_look = paused, after_look
-        self.every_s = every_s
+        self._paused, self._after_look, self._overdue = paused, after_look, overdue
+        self.every_s = self._every_s = every_s
         self.table = StackTable()
         self.threads: dict[int, Thread] = {}
-        self.recent: dict[tuple[int, int], int] = {}
-        self.looks = self.gaps = self.gap_ns = self.cost_ns = self._cost_at_judgement = 0
-        self.began_ns = self._judged_ns = time.perf_counter_ns()
+        self.recent: dict[tuple[int, int], int] = {}  # microseconds by thread and stack
+        self.recent_looks = 0
+        self.looks = self.gaps = self.gap_ns = self.cost_ns = self._all_looks = 0
+        self.began_ns = self._started_ns = self._judged_ns = time.perf_counter_ns()
         self.late_ns: list[int] = []
         self._facts: HostFacts | None = None
+        self.first_counters: Counters | None = None
         self.counters = Counters()  # of the thread of the steps, at the last look
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{OURS}samples", daemon=True)
@@ -73,40 +80,45 @@ class Sampler:
     def begin_anew(self) -> None:
         """Forget what was seen: the program's work begins now."""
         self.threads, self.recent = {}, {}
-        self.looks = self.gaps = self.gap_ns = 0
+        self.looks = self.gaps = self.gap_ns = self.recent_looks = 0
         self.late_ns = []
         self.began_ns = time.perf_counter_ns()
 
-    def take(self) -> dict[tuple[int, int], int]:
-        """Looks at each thread and stack since the last call."""
-        if not self.recent:
-            return {}
+    def take(self) -> tuple[dict[tuple[int, int], int], int]:
+        """Microseconds at each thread and stack since the last call, and the number of looks."""
+        if not self.recent_looks:
+            return {}, 0
         taken, self.recent = self.recent, {}
-        return taken
+        looks, self.recent_looks = self.recent_looks, 0
+        return taken, looks
 
     def _run(self) -> None:
         with contextlib.suppress(Exception):  # the user's program comes first
-            due_ns = time.perf_counter_ns()
-            while not self._end.wait(self.every_s):
+            last_ns = woke_ns = time.perf_counter_ns()
+            while not self._end.wait(pause_s := self._pause_s()):
                 now_ns = time.perf_counter_ns()
-                due_ns += round(self.every_s * 1e9)
-                late_ns = max(now_ns - due_ns, 0)
-                due_ns = now_ns
-                if not self._paused():
-                    self._look(late_ns)
+                late_ns = max(now_ns - woke_ns - round(pause_s * 1e9), 0)
+                woke_ns, since_ns = now_ns, now_ns - last_ns
+                due = since_ns >= REGULAR_RATIO * self.every_s * 1e9
+                if (due or pause_s == OVERDUE_S) and not self._paused():
+                    self._look(late_ns, since_ns, regular=due)
+                    last_ns = now_ns
                     if self._after_look is not None:
                         self._after_look()
-                if self.looks % JUDGE_EVERY == 0:
+                if now_ns - self._judged_ns > JUDGE_EVERY_NS:
                     self._judge(now_ns)
 
-    def _look(self, late_ns: int) -> None:
-        self.looks += 1
-        if late_ns > GAP_PERIODS * self.every_s * 1e9:
-            self.gaps += 1
-            self.gap_ns += late_ns
-        if len(self.late_ns) < 1 << 16:
-            self.late_ns.append(late_ns)
-        recent = self.recent
+    def _pause_s(self) -> float:
+        """Until it wakes up again: shorter while a step is overdue, if looking stays cheap."""
+        cheap = self.cost_ns <= MOST_COST_RATIO * (time.perf_counter_ns() - self._started_ns)
+        return OVERDUE_S if cheap and self._overdue() else WAKE_S
+
+    def _look(self, late_ns: int, since_ns: int, *, regular: bool) -> None:
+        self._all_looks += 1
+        if regular:
+            self._note_lateness(late_ns)
+        self.recent_looks += 1
+        recent, weight = self.recent, since_ns // 1000
         frame: Any
         for ident, frame in sys._current_frames().items():
             thread = self.threads.get(ident)
@@ -114,26 +126,31 @@ class Sampler:
                 thread = self.threads[ident] = Thread(ident)
             if thread.ours:
                 continue
-            top = (id(frame.f_code), frame.f_lasti)
             number = self.table.number(frame)
-            thread.looks += 1
-            if top != thread.last:
-                thread.moved += 1
-                thread.last = top
-            thread.stacks[number] = thread.stacks.get(number, 0) + 1
-            if len(recent) < OVERDUE:
-                recent[ident, number] = recent.get((ident, number), 0) + 1
+            if regular:
+                thread.looks += 1
+                thread.stacks[number] = thread.stacks.get(number, 0) + 1
+            if len(recent) < MOST_RECENT:
+                recent[ident, number] = recent.get((ident, number), 0) + weight
         frame = None
         if self._facts is not None:
             self.counters = self._facts.read()
+            self.first_counters = self.first_counters or self.counters
         self.cost_ns = time.thread_time_ns()
 
+    def _note_lateness(self, late_ns: int) -> None:
+        self.looks += 1
+        if late_ns > GAP_PERIODS * self.every_s * 1e9:
+            self.gaps += 1
+            self.gap_ns += late_ns
+        if len(self.late_ns) < MOST_LATENESS:
+            self.late_ns.append(late_ns)
+
     def _judge(self, now_ns: int) -> None:
-        """Look more rarely if looking has become dear; read what each thread has used of a core."""
-        spent_ns, since_ns = self.cost_ns - self._cost_at_judgement, now_ns - self._judged_ns
-        if spent_ns > COST_RATIO * since_ns:
-            self.every_s = min(2 * self.every_s, SLOWEST_S)
-        self._cost_at_judgement, self._judged_ns = self.cost_ns, now_ns
+        """Look as often as the cost of a look allows; read what each thread has used of a core."""
+        self._judged_ns = now_ns
+        look_ns = self.cost_ns / max(self._all_looks, 1)
+        self.every_s = min(max(look_ns / 1e9 / COST_RATIO, self._every_s), SLOWEST_S)
         for thread in list(self.threads.values()):
             if not thread.ours:
                 thread.cpu_ns = cpu_of(thread.native) or thread.cpu_ns
@@ -141,7 +158,7 @@ class Sampler:
     def document(self) -> dict[str, Any]:
         """Everything seen, for the run folder."""
         threads = [t for t in list(self.threads.values()) if not t.ours and t.looks]
-        threads.sort(key=lambda t: (not t.main, -t.moved))
+        threads.sort(key=lambda t: (not t.main, -(t.cpu_ns or 0)))
         kept = {id(t): _most(t.stacks) for t in threads}
         lateness = sorted(self.late_ns)
         return {
@@ -157,7 +174,6 @@ class Sampler:
                     "name": t.name,
                     "main": t.main,
                     "looks": t.looks,
-                    "moved": t.moved,
                     "cpu_ns": None
                     if t.cpu_ns is None or t.first_cpu_ns is None
                     else t.cpu_ns - t.first_cpu_ns,

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.samples.far_steps import FarSteps
+from pinchpoint.capture.samples.foresight import Foresight
 from pinchpoint.capture.samples.sampler import Sampler
 from pinchpoint.capture.samples.spans import Spans
-from pinchpoint.capture.session import CaptureSession, Stage
+from pinchpoint.capture.session import CaptureSession
+from pinchpoint.capture.stage import Stage
 from pinchpoint.run_folder.layout import SAMPLES, SAMPLES_SCHEMA, write_json
 
 FIRST_SAVE_S = 20.0  # a program that is killed has left something by then
@@ -24,8 +26,13 @@ class WholeRun:
     def __init__(self, session: CaptureSession) -> None:
         self._session = session
         self.spans = Spans()
-        self.sampler = Sampler(self._paused, after_look=self._maybe_save)
+        self.sampler = Sampler(
+            self._paused,
+            after_look=self._maybe_save,
+            overdue=lambda: self.far.overdue(session.clock),
+        )
         self.far = FarSteps(self.sampler, self.spans)
+        self._foresight = Foresight(self.far)
         self._undo_gc: Callable[[], None] = _nothing
         self._started = False
         self._save_at = time.monotonic() + FIRST_SAVE_S
@@ -36,6 +43,7 @@ class WholeRun:
             return
         self._started = True
         self._session.stepped = self._stepped
+        self._session.foreseen = self._foresight.due
         self._undo_gc = self.spans.watch_collections()
         self.sampler.start()
 
@@ -84,7 +92,7 @@ class WholeRun:
         self.save()
 
     def _document(self) -> dict[str, Any]:
-        sampled, steps = self.sampler.document(), self.far.document()
+        sampled, steps = self.sampler.document(), self.far.document(self._session.clock)
         numbers = [number for thread in sampled["threads"] for number, _ in thread["stacks"]]
         numbers += [number for event in steps["events"] for (_, number), _ in event["seen"]]
         frames, stacks = self.sampler.table.spelt(numbers)
