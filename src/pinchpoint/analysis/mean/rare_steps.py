@@ -20,8 +20,10 @@ FEWEST_STEPS = 10  # of a run; of fewer, half are its beginning
 ALIKE_RATIO = 0.5  # of a cause's usual excess: far steps of less have another cause
 REGULAR_RATIO = 0.6  # of the distances that are equal or a multiple: noise hides some
 FEWEST_LOOKS = 2  # of one step: a single one falls anywhere
+USUAL_RATIO = 0.05  # of typical steps: work that belongs to them
 EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
 # Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
+_WRAPPERS = ("wrapper", "inner", "decorate_context")  # decorators of frameworks say nothing
 _NAMELESS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>")
 _WEAK = (GapKind.AUTOGRAD, GapKind.WAIT, GapKind.PROFILER)
 
@@ -133,6 +135,8 @@ def _cause(
     if event.looks < FEWEST_LOOKS:
         return GapKind.UNRECORDED, RarePlace(None, None), excess, False
     (kind, at), ns = max(grown.items(), key=lambda one: one[1])
+    if typical.get((kind, at), 0.0) >= USUAL_RATIO:  # the usual work took longer, and why is unseen
+        return GapKind.UNRECORDED, RarePlace(None, None), excess, False
     return kind, _innermost(samples, event, kind, at), min(round(ns), excess), False
 
 
@@ -140,9 +144,18 @@ _Shares = dict[tuple[GapKind, tuple[str, str] | None], float]
 
 
 def _typical(samples: RunSamples) -> _Shares:
-    """Share of the typical step at each place: of all looks at the main thread."""
+    """Share of typical steps at each place: what all looks at the main thread say, less far steps."""
     main = next((t for t in samples.threads if t.main), None)
-    return {} if main is None else _shares(samples, main.stacks, main.looks)
+    if main is None or not samples.total_ns:
+        return {}
+    whole = _shares(samples, main.stacks, main.looks)
+    times = samples.far / max(len(samples.events), 1)
+    for event in samples.events:
+        took = event.ns * times / samples.total_ns
+        for at, share in _shares(samples, event.seen, sum(us for _, us in event.seen)).items():
+            whole[at] = whole.get(at, 0.0) - share * took
+    kept = {at: share for at, share in whole.items() if share > 0}
+    return {at: share / sum(kept.values()) for at, share in kept.items()}
 
 
 def _shares(samples: RunSamples, seen: tuple[tuple[int, int], ...], looks: int) -> _Shares:
@@ -224,7 +237,7 @@ def called(frames: tuple[str, ...]) -> str | None:
         inner = frame
     else:
         return None
-    if inner is None:
+    if inner is None or inner.function.startswith("_") or inner.function in _WRAPPERS:
         return None
     module = inner.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     return f"{module}.{inner.function}".replace("torch.serialization.", "torch.")
