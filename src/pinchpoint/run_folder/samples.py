@@ -61,6 +61,7 @@ class StepsNote(msgspec.Struct, frozen=True, kw_only=True):
     excess_ns: Ns = 0
     far_steps: tuple[Count, ...] = ()
     far_excess_ns: tuple[Ns, ...] = ()
+    usual: tuple[tuple[Count, Ns], ...] = ()  # a row of ``stacks``, and microseconds
     queued_ns: Ns | None = None
     events: tuple[FarStepNote, ...] = ()
     cost_ns: Ns = 0

@@ -144,18 +144,8 @@ _Shares = dict[tuple[GapKind, tuple[str, str] | None], float]
 
 
 def _typical(samples: RunSamples) -> _Shares:
-    """Share of typical steps at each place: what all looks at the main thread say, less far steps."""
-    main = next((t for t in samples.threads if t.main), None)
-    if main is None or not samples.total_ns:
-        return {}
-    whole = _shares(samples, main.stacks, main.looks)
-    times = samples.far / max(len(samples.events), 1)
-    for event in samples.events:
-        took = event.ns * times / samples.total_ns
-        for at, share in _shares(samples, event.seen, sum(us for _, us in event.seen)).items():
-            whole[at] = whole.get(at, 0.0) - share * took
-    kept = {at: share for at, share in whole.items() if share > 0}
-    return {at: share / sum(kept.values()) for at, share in kept.items()}
+    """Share of typical steps at each place."""
+    return _shares(samples, samples.usual, sum(us for _, us in samples.usual))
 
 
 def _shares(samples: RunSamples, seen: tuple[tuple[int, int], ...], looks: int) -> _Shares:

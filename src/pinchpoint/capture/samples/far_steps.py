@@ -11,10 +11,10 @@ from collections import deque
 from random import Random
 from typing import Any
 
+from pinchpoint.capture.process.step_clock import FIRST_STEPS, StepClock
 from pinchpoint.capture.samples.host_facts import Counters
 from pinchpoint.capture.samples.sampler import Sampler
 from pinchpoint.capture.samples.spans import Spans
-from pinchpoint.capture.step_clock import FIRST_STEPS, StepClock
 
 FAR_RATIO = 1.5  # of the typical step; ordinary noise stays below
 FAR_NS = 2_000_000  # at least so much longer: schedulers take a millisecond or two now and then
@@ -23,6 +23,7 @@ JUDGED_FROM = 7  # steps; until then all are kept
 MOST_EVENTS = 96  # far steps whose samples are kept: all alike likely, so that shares are true
 MOST_NUMBERS = 4096  # far steps whose number is kept, by which a period shows
 MOST_FOR_MEDIAN = 4096  # steps of the run, evenly spread
+MOST_USUAL = 100  # stacks of typical steps, most time first
 MOST_STACKS = 24  # of one far step, most frequent first
 
 
@@ -36,6 +37,7 @@ class FarSteps:
         self._waits: deque[int] = deque(maxlen=RECENT)
         self._pending: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
+        self._usual: dict[int, int] = {}  # microseconds by stack, in typical steps
         self._random = Random(0)  # of its own: the program's must not be drawn from
         self.typical_ns = 0
         self.typical_wait_ns = 0
@@ -73,6 +75,8 @@ class FarSteps:
                 "seen": seen,
             }
             self._keep(event)
+        elif seen:
+            self._note_usual(seen)
         self._recent.append(took_ns)
         self._waits.append(wait_ns)
         if len(self._recent) >= JUDGED_FROM and (not self.typical_ns or number % 8 == 0):
@@ -82,6 +86,13 @@ class FarSteps:
     def overdue(self, clock: StepClock) -> bool:
         """Whether the present step is far longer than usual already."""
         return bool(self.typical_ns) and self._is_far(round(1e9 * clock.since_last_s))
+
+    def _note_usual(self, seen: dict[tuple[int, int], int]) -> None:
+        """What the thread of the steps was seen at in a typical step."""
+        me = threading.get_ident()
+        for (thread, number), took in seen.items():
+            if thread == me:
+                self._usual[number] = self._usual.get(number, 0) + took
 
     def settle(self) -> None:
         """Judge the steps of a program that ends before there were enough of them."""
@@ -144,6 +155,7 @@ class FarSteps:
             "far_steps": list(self.numbers),
             "far_excess_ns": list(self.excess),
             "events": events,
+            "usual": sorted(self._usual.items(), key=lambda one: -one[1])[:MOST_USUAL],
             "queued_ns": self._queued_ns(),
             "cost_ns": self.cost_ns,
         }

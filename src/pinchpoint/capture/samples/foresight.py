@@ -8,8 +8,8 @@ compare with.
 from itertools import pairwise
 from statistics import median
 
+from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.samples.far_steps import FarSteps
-from pinchpoint.capture.step_clock import StepClock
 
 LOOKED_AT = 8  # last far steps; of more, an old rhythm would count
 FEWEST = 3  # equal distances: two are an accident in a run that has many far steps

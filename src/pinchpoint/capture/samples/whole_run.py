@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.process.session import CaptureSession
+from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.samples.far_steps import FarSteps
 from pinchpoint.capture.samples.foresight import Foresight
 from pinchpoint.capture.samples.sampler import Sampler
 from pinchpoint.capture.samples.spans import Spans
-from pinchpoint.capture.session import CaptureSession
-from pinchpoint.capture.stage import Stage
 from pinchpoint.run_folder.layout import SAMPLES, SAMPLES_SCHEMA, write_json
 
 FIRST_SAVE_S = 20.0  # a program that is killed has left something by then
@@ -95,11 +95,13 @@ class WholeRun:
         sampled, steps = self.sampler.document(), self.far.document(self._session.clock)
         numbers = [number for thread in sampled["threads"] for number, _ in thread["stacks"]]
         numbers += [number for event in steps["events"] for (_, number), _ in event["seen"]]
+        numbers += [number for number, _ in steps["usual"]]
         frames, stacks = self.sampler.table.spelt(numbers)
         rows = {number: row for row, number in enumerate(stacks)}
         main = self.spans.thread
         for thread in sampled["threads"]:
             thread["stacks"] = [[rows[n], looks] for n, looks in thread["stacks"] if n in rows]
+        steps["usual"] = [[rows[n], us] for n, us in steps["usual"] if n in rows]
         return {
             "schema": SAMPLES_SCHEMA,
             "rank": self._session.identity.rank,
