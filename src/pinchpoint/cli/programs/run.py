@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Switch = Parameter(negative="")
 MEBIBYTE = 1 << 20
 BURST_RATIO = 1.5
+COUNTED_KERNELS = 3  # of run --ncu: each costs some forty replays of every shape
 # Options that are followed by a value; a test compares them with the signature below.
 WITH_VALUE = frozenset(
     {
@@ -60,6 +61,7 @@ def command(  # noqa: PLR0913 - one argument an option
     snapshot: Annotated[bool, Switch] = False,
     nvtx: Annotated[bool, Switch] = False,
     nsys: Annotated[bool, Switch] = False,
+    ncu: Annotated[bool, Switch] = False,
     hooks_only: Annotated[bool, Switch] = False,
     bare: Annotated[bool, Switch] = False,
     ranks: str = "auto",
@@ -102,6 +104,8 @@ def command(  # noqa: PLR0913 - one argument an option
         Emit NVTX ranges for steps.
     nsys
         Record with Nsight Systems instead of torch.profiler.
+    ncu
+        Afterwards run it again under Nsight Compute, which counts in the three kernels that decide.
     hooks_only
         Time steps and data waits and sample the machine; record nothing.
     bare
@@ -151,7 +155,7 @@ def command(  # noqa: PLR0913 - one argument an option
         launcher_pid=os.getpid(),
     )
     words = command_line(program, _interpreter(python))
-    return _run(program, words, out, settings, diff=not no_diff, diagnose=not no_diagnose)
+    return _run(program, words, out, settings, diff=not no_diff, diagnose=not no_diagnose, ncu=ncu)
 
 
 def _interpreter(python: Path | None) -> str:
@@ -173,6 +177,7 @@ def _run(
     *,
     diff: bool,
     diagnose: bool,
+    ncu: bool,
 ) -> int:
     from dataclasses import replace
 
@@ -183,8 +188,8 @@ def _run(
     from pinchpoint.monitor.environment import environment
     from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, write_json
 
-    if settings.tool == "nsys":
-        require("nsys")  # before a folder is made for nothing
+    for tool in ("nsys",) * (settings.tool == "nsys") + ("ncu",) * ncu:
+        require(tool)  # before a folder is made for nothing
     folder = new_run_folder(out, label(program))
     settings = replace(settings, folder=str(folder))
     try:
@@ -202,9 +207,21 @@ def _run(
         _say(folder, problems)
         if diagnose and settings.tool != "none":
             _diagnose(folder, problems)
+        if ncu:
+            _count(folder)
     except Exception as error:  # the exit code is the program's, whatever becomes of ours
         note(f"pinchpoint: {folder} is incomplete: {error}")
     return ended.exit_code
+
+
+def _count(folder: Path) -> None:
+    """Counters of the kernels that decide, and the diagnosis with them."""
+    from pinchpoint.cli.programs.ncu import command as count
+
+    try:
+        count(folder, top=COUNTED_KERNELS)
+    except PinchpointError as error:
+        note(f"pinchpoint: no kernel counters: {error.message}")
 
 
 def _wrapped(words: Sequence[str], settings: "Settings", folder: Path) -> Sequence[str]:
