@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pinchpoint.export.spans import log_spans as log_spans
     from pinchpoint.export.trackers import log_to as log_to
     from pinchpoint.importers import load as load
+    from pinchpoint.inside import step as step
     from pinchpoint.inside import step_done as step_done
     from pinchpoint.jobs import diagnose_ranks as diagnose_ranks
     from pinchpoint.report import Report as Report
@@ -41,6 +42,7 @@ _HOME = {
     "load": "pinchpoint.importers",
     "log_spans": "pinchpoint.export.spans",
     "log_to": "pinchpoint.export.trackers",
+    "step": "pinchpoint.inside",
     "step_done": "pinchpoint.inside",
     "time": "pinchpoint.bench.micro.time_function",
     "watch": "pinchpoint.capture.api",
@@ -59,6 +61,7 @@ __all__ = [
     "load",
     "log_spans",
     "log_to",
+    "step",
     "step_done",
     "time",
     "watch",

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from pinchpoint.capture.launch.early import NO_HOOKS
 from pinchpoint.capture.launch.folder import remove_leftovers
 from pinchpoint.capture.launch.launcher import TEARDOWN, Ended
 from pinchpoint.capture.settings import Settings
@@ -27,6 +28,8 @@ from pinchpoint.run_folder.documents import (
     write,
 )
 from pinchpoint.run_folder.layout import (
+    FRAMEWORK_MARK,
+    HOOKS_MARK,
     LOADER,
     METRICS_FILE,
     NSYS,
@@ -293,12 +296,18 @@ def problems_of(
     recordings = [r for p in processes for r in p.files]
     expected = settings.tool == "torch" and not settings.only_when_slower
     if expected and not recordings and not found:
-        found.append(_why_nothing(folder, processes, settings))
+        seconds = (ended.ended_unix_ns - ended.started_unix_ns) / 1e9
+        found.append(_why_nothing(folder, processes, settings, seconds))
     found += _without_kernels(processes, ended)
     return list(dict.fromkeys(found))
 
 
-def _why_nothing(folder: Path, processes: Sequence[ProcessDocument], settings: Settings) -> str:
+SHORT_S = 10.0  # of which starting Python and importing a framework takes most
+
+
+def _why_nothing(
+    folder: Path, processes: Sequence[ProcessDocument], settings: Settings, seconds: float
+) -> str:
     steps = max((p.steps.count for p in processes), default=0)
     if steps:
         return (
@@ -307,15 +316,22 @@ def _why_nothing(folder: Path, processes: Sequence[ProcessDocument], settings: S
         )
     if failures := sorted((folder / PROCESSES).glob("failed.*.txt")):
         return f"the hooks could not start: {failures[0].read_text(errors='replace').strip()[:300]}"
-    if not (folder / PROCESSES / "hooks-loaded").exists():
+    if not (folder / PROCESSES / HOOKS_MARK).exists():
+        return NO_HOOKS
+    if not (folder / PROCESSES / FRAMEWORK_MARK).exists():
         return (
-            "the hooks were never loaded: the program is not Python, or Python ran with -I, -E "
-            "or -S and ignored PYTHONPATH"
+            "the program imported neither torch nor jax, whose work is recorded; a profile of "
+            "plain Python: py-spy record -- python train.py"
+        )
+    if seconds < SHORT_S:
+        return (
+            f"the program ended {seconds:.1f} s after it was started, before there was work to "
+            "record; do the work in a loop, or mark its steps: pinchpoint.step() after each"
         )
     return (
         "no optimizer step, loader batch or other work to record was seen before the program "
         "ended; a loop without them is recorded after "
-        f"{settings.after_s or 5:g} s of work (--after-seconds changes that)"
+        f"{settings.after_s or 5:g} s of work: pinchpoint run --after-seconds 0.5 …"
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pinchpoint.capture.launch.early import EarlyWord, Say
 from pinchpoint.capture.launch.passing_on import held_back, run_to_its_end, start
 from pinchpoint.capture.settings import Settings
 from pinchpoint.errors import UsageError
@@ -32,18 +33,30 @@ class Ended:
     started_unix_ns: int
     ended_unix_ns: int
     sampled: Sampled
+    said: tuple[str, ...] = ()  # problems that were said while it ran
 
 
-def launch(command: Sequence[str], settings: Settings) -> Ended:
-    """Run ``command`` to its end. Its output, input and exit code are its own."""
+def launch(command: Sequence[str], settings: Settings, say: Say | None = None) -> Ended:
+    """Run ``command`` to its end. Its output, input and exit code are its own.
+
+    ``say`` is told early what stands in the way of a recording.
+    """
+    early = EarlyWord(Path(settings.folder), say or _nowhere)
     with held_back():
         telemetry = Telemetry(Path(settings.folder, TELEMETRY_FILE), RHYTHM)
         started_ns = time.time_ns()
         try:
+            if settings.tool == "torch":
+                early.start()
             code = _run(command, settings, telemetry)
         finally:
+            early.end()
             sampled = telemetry.stop()
-    return Ended(code, started_ns, time.time_ns(), sampled)
+    return Ended(code, started_ns, time.time_ns(), sampled, tuple(early.said))
+
+
+def _nowhere(text: str) -> None:
+    pass
 
 
 def environment_of(settings: Settings) -> dict[str, str]:

@@ -24,6 +24,7 @@ from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.all_threads import watch_captures
 from pinchpoint.capture.windows.nsys import NvtxRanges
 from pinchpoint.capture.windows.torch import OWN, USED, TorchWindow
+from pinchpoint.inside import marked
 from pinchpoint.inside.after_import import Action, after_import
 from pinchpoint.inside.hooks import (
     BATCH_FETCHED,
@@ -33,7 +34,14 @@ from pinchpoint.inside.hooks import (
     STEP_ANNOTATED,
     Event,
 )
-from pinchpoint.run_folder.layout import MEMORY, NAMES, PROCESSES, TRACES
+from pinchpoint.run_folder.layout import (
+    FRAMEWORK_MARK,
+    HOOKS_MARK,
+    MEMORY,
+    NAMES,
+    PROCESSES,
+    TRACES,
+)
 
 GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124
 OWN_PROFILER = (
@@ -67,6 +75,7 @@ class Program:
         self._take_back.append(lambda: self._ignore_models())
         for module, action in self._actions().items():
             self._take_back.append(after_import(module, action, self._hook_failed))
+        marked.append(self._marked)
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._after_fork)
         if self.settings.tool != "none":
@@ -81,10 +90,7 @@ class Program:
         for take_back in self._take_back:
             take_back()
         if (missing := _missing_framework()) is not None:
-            self.session.problems.append(
-                f"{sys.executable} has no {missing}: run the program with the Python of its "
-                "environment: pinchpoint run --python ENV/bin/python …"
-            )
+            self.session.problems.append(_where_it_is(missing))
         self.session.finish()
         if self._whole_run is not None:
             self._whole_run.finish()
@@ -112,14 +118,16 @@ class Program:
         } | self._sampling()
 
     def _sampling(self) -> dict[str, Action]:
-        whole = self._whole_run
-        if whole is None:
-            return {}
-        return {
-            "torch": lambda _: whole.start(),
-            "jax": lambda _: whole.start(),
-            "torch.serialization": whole.spans.watch_saves,
-        }
+        watched: dict[str, Action] = {"torch": self._on_framework, "jax": self._on_framework}
+        if self._whole_run is not None:
+            watched["torch.serialization"] = self._whole_run.spans.watch_saves
+        return watched
+
+    def _on_framework(self, module: Any) -> None:
+        with contextlib.suppress(OSError):
+            (self.folder / PROCESSES / FRAMEWORK_MARK).touch()
+        if self._whole_run is not None:
+            self._whole_run.start()
 
     def _after_fork(self) -> None:
         self.session.forget_in_fork()
@@ -156,6 +164,10 @@ class Program:
         if self._nvtx:
             self._nvtx.step()
 
+    def _marked(self) -> None:
+        if os.getpid() == self.pid:
+            self.session.step("call")
+
     def _model_called(self, model: Any) -> None:
         if _graph_is_captured():
             return
@@ -191,6 +203,7 @@ class Program:
         def __init__(made: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             if not OWN.building and os.getpid() == self.pid:
                 self.session.yield_to_other_profiler(OWN_PROFILER)
+                self.session.save()
             construct(made, *args, **kwargs)
 
         profiler.__init__ = __init__
@@ -236,6 +249,17 @@ def _missing_framework() -> str | None:
     return name if name in ("torch", "jax") else None
 
 
+def _where_it_is(framework: str) -> str:
+    from pinchpoint.capture.process.elsewhere import interpreters_with
+
+    others = interpreters_with(framework)
+    have = f"; {' and '.join(others)} would have it" if others else ""
+    return (
+        f"{sys.executable} has no {framework}{have}: run the program with the Python of its "
+        f"environment: pinchpoint run --python {next(iter(others), 'ENV/bin/python')} …"
+    )
+
+
 def _nothing() -> None:
     pass
 
@@ -246,5 +270,5 @@ def start() -> None:
     if settings is None:
         return
     with contextlib.suppress(OSError):
-        (Path(settings.folder) / PROCESSES / "hooks-loaded").touch()
+        (Path(settings.folder) / PROCESSES / HOOKS_MARK).touch()
     Program(settings).start()

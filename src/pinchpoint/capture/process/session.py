@@ -41,9 +41,12 @@ TIMED_NS = 30_000_000_000  # long enough for a figure when steps are slow
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
 LOADER_NS = 2_000_000_000  # and for so long: who accumulates gradients takes batches, too
 LOOK_EVERY_NS = 100_000_000  # reading how large the program is takes microseconds
-
 NAMED_STEPS = 3  # names repeat from step to step; a third tells a rule from an accident
-EARLY_EDGES = {"optimizer": 1, "module": 2}  # a model may be called once, before other work
+EARLY_EDGES = {
+    "optimizer": 1,
+    "module": 2,
+    "call": 2,
+}  # a model may be called once, before other work
 
 MakeWindow = Callable[[Kind], Window | None]
 
@@ -137,7 +140,7 @@ class CaptureSession:
         try:
             thread = threading.get_ident()
             if self.steps_by not in (None, by):
-                provisional = self.steps_by in ("loader", "module")
+                provisional = by == "call" or self.steps_by in ("loader", "module")
                 if not provisional or self.stage is not Stage.WAITING:
                     return
                 self.clock.forget()  # a program that trains after all

@@ -201,10 +201,12 @@ def _run(
         raise UsageError(
             f"{folder}: {error.strerror}", hint="free space, or name another"
         ) from None
-    ended = launch(_wrapped(words, settings, folder), settings)
+    ended = launch(
+        _wrapped(words, settings, folder), settings, lambda text: note(f"pinchpoint: {text}")
+    )
     try:
         problems = collect.finish(folder, words, settings, ended)
-        _say(folder, problems)
+        _say(folder, [problem for problem in problems if problem not in ended.said])
         if diagnose and settings.tool != "none":
             _diagnose(folder, problems)
         if ncu:
