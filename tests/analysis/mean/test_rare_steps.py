@@ -1,0 +1,77 @@
+from dataclasses import replace
+
+import pytest
+
+from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns, unrecorded_excess_ns
+from pinchpoint.analysis.mean.rare_steps import rare_causes, recurring_ns
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.time.host_activity import GapKind
+from sampled_runs import EVALUATING, MS, SAVING, TRAINING, WAITING, sampled, samples
+
+
+def test_every_fifth_step_saves():
+    (cause,) = rare_causes(sampled(samples(SAVING)))
+    assert cause.kind is GapKind.CHECKPOINT
+    assert (cause.place.at.function, cause.place.at.line) == ("save", 88)
+    assert cause.place.inside == "torch.save"
+    assert cause.every == 5
+    assert cause.ns_per_step == pytest.approx(477 * MS / 5)  # 504 instead of 27, each fifth
+    assert cause.recurs
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "function"),
+    [
+        (samples(EVALUATING), GapKind.PYTHON, "evaluate"),
+        (samples(WAITING), GapKind.DATA, "<module>"),
+        (samples(SAVING, looks=0, save_ns=400 * MS), GapKind.CHECKPOINT, None),
+        (samples(TRAINING, gc_ns=450 * MS), GapKind.GC, None),
+        (samples(TRAINING, wait_ns=450 * MS), GapKind.DATA, None),
+    ],
+    ids=["evaluation", "loader by its frames", "timed save", "timed collection", "timed wait"],
+)
+def test_what_far_steps_do(found, kind, function):
+    (cause,) = rare_causes(sampled(found))
+    assert cause.kind is kind
+    assert (cause.place.at.function if cause.place.at else None) == function
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        samples(TRAINING),
+        samples(EVALUATING, looks=1),
+        samples(EVALUATING, queued_ratio=0.95),
+    ],
+    ids=["usual work that took longer", "a single look", "no core"],
+)
+def test_what_is_not_known_has_no_place(found):
+    (cause,) = rare_causes(sampled(found))
+    assert cause.kind is GapKind.UNRECORDED
+    assert cause.place.at is None
+
+
+def test_a_machine_that_is_always_full_is_no_reason():
+    full = samples(EVALUATING, queued_ratio=0.6)
+    full = replace(full, queued_ns=round(0.6e9 * full.seconds))
+    (cause,) = rare_causes(sampled(full))
+    assert cause.place.at.function == "evaluate"
+
+
+def test_the_beginning_of_a_run_does_not_count_for_its_mean():
+    first = samples(SAVING, every=5, count=100)
+    first = replace(first, events=first.events[:3], far_steps=first.far_steps[:3])
+    trace = sampled(first)
+    assert not rare_causes(trace)[0].recurs
+    assert recurring_ns(trace) == 0
+
+
+def test_the_mean_is_the_typical_step_and_what_comes_again():
+    trace = sampled(samples(SAVING, far_ms=127))
+    usual = corrected_step_ns(trace)
+    assert mean_without_profiler_ns(trace) == pytest.approx(usual + 20 * MS)
+    assert unrecorded_excess_ns(trace) is None  # it was seen
+
+
+def test_without_far_steps_nothing_is_said():
+    assert rare_causes(sampled(samples(SAVING, every=0))) == ()
