@@ -77,6 +77,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'pinchpoint' has no attribute {name!r}")
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext pinchpoint`` in a notebook makes ``%%pinchpoint`` known."""
+    import_module("pinchpoint.cli.notebook").load(shell)
+
+
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 

@@ -19,7 +19,7 @@ from pinchpoint.run_folder.layout import TELEMETRY_FILE
 INTERVAL_S = 0.2  # driver values refresh every 40 to 200 ms; one look costs 1.5 ms a device
 CALM_AFTER_S = 600.0  # then once a second, so that the log of a day stays readable
 RHYTHM = Rhythm(INTERVAL_S, INTERVAL_S, calm_after_s=CALM_AFTER_S)
-_QUIET_KINETO = "6"  # above every message level: the program's output stays its own
+QUIET_KINETO = "6"  # above every message level: the program's output stays its own
 # With 1, kernels of CUDA graphs are missing from every recording but the first (seen with torch
 # 2.11 and CUDA 13.0).
 TEARDOWN = "TEARDOWN_CUPTI"
@@ -63,7 +63,7 @@ def environment_of(settings: Settings) -> dict[str, str]:
     """The program's environment: ours, the settings, and the hooks in front of its path."""
     environ = dict(os.environ) | settings.environment()
     environ["PYTHONPATH"] = path_with_hooks(environ)
-    environ.setdefault("KINETO_LOG_LEVEL", _QUIET_KINETO)
+    environ.setdefault("KINETO_LOG_LEVEL", QUIET_KINETO)
     environ.setdefault(TEARDOWN, "0")
     return environ
 

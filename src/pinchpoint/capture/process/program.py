@@ -76,6 +76,7 @@ class Program:
         for module, action in self._actions().items():
             self._take_back.append(after_import(module, action, self._hook_failed))
         marked.append(self._marked)
+        self._take_back.append(lambda: marked.remove(self._marked))
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._after_fork)
         if self.settings.tool != "none":
