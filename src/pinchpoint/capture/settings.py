@@ -38,6 +38,10 @@ class Settings:
     ranks: str = "auto"  # auto, all, or numbers: 0,3,7
     after_steps: int | None = None  # open after so many steps instead of at steady state
     after_s: float | None = None  # for programs without steps: open after so many seconds
+    skip_first: int = 0  # cycles as of torch.profiler.schedule; they are off where repeat is 0
+    wait: int = 0
+    warmup: int = 1
+    repeat: int = 0
     seconds: float = 2.0  # for programs without steps: length of the recording
     max_bytes: int = 512 << 20  # growth of the process at which a recording ends early
     tool: Tool = "torch"

@@ -2,14 +2,14 @@
 
     WAITING -> DRAINING -> RECORDING -> RECOVERING -> TIMING -> DONE
 
-Where names are wanted, RECORDING comes up to three times. The *early* window begins with the first
-step that is not cold, and counts only if the program ends before its steps are steady. The window
-of *times* is bare. The window for *names* follows it at once, with stacks, shapes and modules.
+Where names are wanted, RECORDING comes several times. The *early* window begins with the first step
+that is not cold, and counts only if the program ends before its steps are steady. The window of
+*times* is bare. The one for *names* follows at once, with stacks, shapes and modules; a *rare* one
+comes when a step far from typical is foreseen.
 
-Steps are timed with nothing but the hooks on before the recording (WAITING) and after it (TIMING).
-First use of the profiler and the export stall the program, and a stall lets a data loader fill
-its queue; so as many steps pass (DRAINING, RECOVERING) as batches may have been made meanwhile
-before what follows counts as ordinary again.
+First use of the profiler and the export stall the program, and a stall lets a data loader fill its
+queue; so as many steps pass (DRAINING, RECOVERING) as batches may have been made meanwhile before
+steps count as ordinary again, as those of WAITING and TIMING do, with nothing but the hooks on.
 """
 
 import threading
@@ -23,7 +23,7 @@ from pinchpoint.capture.process.end import OnTermination
 from pinchpoint.capture.process.loaders import LoaderRhythm
 from pinchpoint.capture.process.memory import resident_bytes
 from pinchpoint.capture.process.model_calls import ModelCalls
-from pinchpoint.capture.process.policy import AtSteadyState, Policy, compile_count
+from pinchpoint.capture.process.policy import Policy, compile_count, early_is_due, policy_of
 from pinchpoint.capture.process.ranks import AHEAD, Agreement, Identity, identity
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import (
@@ -42,11 +42,6 @@ LOADER_FETCHES = 12  # so many batches without an optimizer step: the program do
 LOADER_NS = 2_000_000_000  # and for so long: who accumulates gradients takes batches, too
 LOOK_EVERY_NS = 100_000_000  # reading how large the program is takes microseconds
 NAMED_STEPS = 3  # names repeat from step to step; a third tells a rule from an accident
-EARLY_EDGES = {
-    "optimizer": 1,
-    "module": 2,
-    "call": 2,
-}  # a model may be called once, before other work
 
 MakeWindow = Callable[[Kind], Window | None]
 
@@ -62,7 +57,7 @@ class CaptureSession:
         save: Callable[["CaptureSession"], None],
         policy: Policy | None = None,
     ) -> None:
-        self.policy: Policy = policy or AtSteadyState(settings.after_steps)
+        self.policy: Policy = policy or policy_of(settings)
         self.settings, self.identity = settings, identity
         self._make_window, self._save = make_window, save
         self._agreement = Agreement(Path(settings.folder), identity)
@@ -77,8 +72,10 @@ class CaptureSession:
         self.problems: list[str] = []
         self.before, self.after = range(0), range(0)
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
-        self.end_quiet_watch: Callable[[], None] = _nothing
-        self.stepped: Callable[[], None] = _nothing  # told after each step, before what we do at it
+        self.end_quiet_watch: Callable[[], None] = lambda: None
+        self.stepped: Callable[[], None] = lambda: (
+            None
+        )  # told after each step, before what we do at it
         self.foreseen: Callable[[StepClock], bool] = lambda _: False
         self._kind: Kind = "times"
         self._countdown = 0
@@ -248,16 +245,13 @@ class CaptureSession:
     def _maybe_prime(self, intervals: int) -> None:
         if self._agreement.due(self.clock.edges, self.policy.ready(self.clock)):
             self._prime(intervals)
-        elif self._early_is_due() and self._begin("early") is not None:
+            return
+        alone = self.identity.world_size == 1  # ranks of a job wait for each other
+        early = alone and early_is_due(self.settings, self.clock.edges, self.steps_by)
+        if early and self._begin("early") is not None:
             self._save(self)  # a program that is killed from now on has left its figures
             self._open()
             self._record_step()
-
-    def _early_is_due(self) -> bool:
-        """Whether the first step that is not cold begins; ranks of a job wait for each other."""
-        settings, alone = self.settings, self.identity.world_size == 1
-        wanted = settings.names and settings.after_steps is None and not self.policy.repeats
-        return wanted and alone and self.clock.edges == EARLY_EDGES.get(self.steps_by or "")
 
     def _begin(self, kind: Kind) -> Window | None:
         """The window of a kind, if there is one. Stacks of a program that compiles are too many."""
@@ -281,8 +275,11 @@ class CaptureSession:
             self._save(self)
             return
         self._save(self)  # a program that is killed from now on has left its figures
-        self._countdown = self._drain_steps(self.clock.now_ns() - began_ns)
-        self.stage = Stage.DRAINING
+        warm_up, self.stage = self.policy.warm_up, Stage.DRAINING
+        drain = self._drain_steps(self.clock.now_ns() - began_ns)
+        self._countdown = drain if warm_up is None else warm_up
+        if warm_up is not None:
+            self._count_down(self._open)  # the first of them is the next step
 
     def _count_down(self, then: Callable[[], None]) -> None:
         self._countdown -= 1
@@ -337,7 +334,11 @@ class CaptureSession:
             self.keep(replace(window.close(step_ended=step_ended), window=self._kind))
         self._on_termination.disarm()
         self._save(self)
-        self._recover(self.clock.now_ns() - began_ns)
+        if self.policy.warm_up is not None and self.policy.repeats:
+            self.stage = Stage.WAITING
+            self._maybe_prime(len(self.clock.interval_ns))  # it may be the next cycle's turn
+        else:
+            self._recover(self.clock.now_ns() - began_ns)
 
     def _recover(self, stalled_ns: int = 0) -> None:
         self._countdown = self._drain_steps(stalled_ns)
@@ -398,7 +399,3 @@ class CaptureSession:
         self.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
         self.window = None
         self.stage = Stage.DONE
-
-
-def _nothing() -> None:
-    pass

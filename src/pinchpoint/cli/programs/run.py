@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,8 +33,57 @@ WITH_VALUE = frozenset(
         "--seconds",
         "--max-size",
         "--python",
+        "--skip-first",
+        "--wait",
+        "--warmup",
+        "--active",
+        "--repeat",
     }
 )
+
+
+MOST_CYCLES = 100  # a disk is not for traces alone
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """Cycles of the profiler, as of ``torch.profiler.schedule``, with the options given beside.
+
+    Parameters
+    ----------
+    skip_first
+        Steps before the first cycle.
+    wait
+        Steps of a cycle in which nothing is done.
+    warmup
+        Steps of a cycle in which the profiler warms up (at least 1).
+    active
+        Steps of a cycle that are recorded (default: --steps).
+    repeat
+        Cycles (default: 1). Each is a file of its own; the newest is diagnosed.
+    """
+
+    skip_first: int | None = None
+    wait: int | None = None
+    warmup: int | None = None
+    active: int | None = None
+    repeat: int | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether any of them was given."""
+        return any(value is not None for value in astuple(self))
+
+    def check(self) -> None:
+        """Raise UsageError for what makes no sense."""
+        given = [value for value in astuple(self) if value is not None]
+        if any(value < 0 for value in given) or 0 in (self.active, self.repeat):
+            raise UsageError("--active and --repeat must be positive, the others not negative")
+        if (self.repeat or 0) > MOST_CYCLES:
+            raise UsageError(f"--repeat: at most {MOST_CYCLES}", hint="--wait 100 spreads them")
+
+
+NO_CYCLES = Cycles()
 
 
 def separate(words: Sequence[str]) -> list[str]:
@@ -68,6 +118,7 @@ def command(  # noqa: PLR0913 - one argument an option
     after_steps: int | None = None,
     after_seconds: float | None = None,
     seconds: float = 2.0,
+    cycles: Annotated[Cycles, Parameter(name="*")] = NO_CYCLES,
     max_size: int = 512,
     python: Path | None = None,
     no_diff: Annotated[bool, Switch] = False,
@@ -116,6 +167,8 @@ def command(  # noqa: PLR0913 - one argument an option
         Record after so many steps instead of at steady state.
     after_seconds
         For programs without steps: record after so many seconds of work.
+    cycles
+        Cycles as of torch.profiler.schedule.
     seconds
         For programs without steps: how long to record.
     max_size
@@ -133,17 +186,23 @@ def command(  # noqa: PLR0913 - one argument an option
 
     if (steps is not None and steps < 1) or seconds <= 0 or max_size < 1:
         raise UsageError("--steps, --seconds and --max-size must be positive")
+    cycles.check()
+    steps = cycles.active or steps
     settings = Settings(
         folder="",
         steps=steps or STEPS,
-        whole_round=steps is None,
+        whole_round=steps is None and not cycles.asked,
+        skip_first=cycles.skip_first or 0,
+        wait=cycles.wait or 0,
+        warmup=cycles.warmup or 1,
+        repeat=(cycles.repeat or 1) if cycles.asked else 0,
         stacks=stacks,
         shapes=shapes,
         memory=memory,
         modules=modules,
         flops=flops,
         snapshot=snapshot,
-        names=not (bare or nsys or hooks_only),
+        names=not (bare or nsys or hooks_only or cycles.asked),
         samples=not (nsys or hooks_only),
         nvtx=nvtx or nsys,
         ranks=ranks,
