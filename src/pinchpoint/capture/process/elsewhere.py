@@ -18,7 +18,8 @@ def interpreters_with(framework: str) -> list[str]:
     found: list[str] = []
     for prefix in _prefixes():
         python = prefix / "bin" / "python"
-        if str(python) in found or not os.access(python, os.X_OK):
+        own = prefix == Path(sys.prefix)
+        if own or str(python) in found or not os.access(python, os.X_OK):
             continue
         packages = [
             *prefix.glob("lib/python3*/site-packages"),

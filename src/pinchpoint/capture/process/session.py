@@ -246,9 +246,8 @@ class CaptureSession:
         if self._agreement.due(self.clock.edges, self.policy.ready(self.clock)):
             self._prime(intervals)
             return
-        alone = self.identity.world_size == 1  # ranks of a job wait for each other
-        early = alone and early_is_due(self.settings, self.clock.edges, self.steps_by)
-        if early and self._begin("early") is not None:
+        early = early_is_due(self.settings, self.clock.edges, self.steps_by)
+        if early and self.identity.world_size == 1 and self._begin("early") is not None:
             self._save(self)  # a program that is killed from now on has left its figures
             self._open()
             self._record_step()
