@@ -77,18 +77,25 @@ def small(steps: int) -> Iterator[Program]:
 
 
 def of_folder(folder: Path, variants: list[str], device: str, steps: int) -> Iterator[Program]:
-    """Programs of a folder whose truth is known; a variant without a row of its own is healthy."""
+    """Programs of a folder whose truth is known; one without a cause has the variant "healthy".
+
+    A variant that has no row of its own, such as "fixed", is healthy.
+    """
     places = (folder / "truth.jsonl", folder.parent / "truth.jsonl")
     truth = next(place for place in places if place.exists())
     rows = [json.loads(line) for line in truth.read_text().splitlines() if line.strip()]
-    known = {(r["case"], r.get("variant") or r.get("variant_with_cause")): r["truth"] for r in rows}
-    for variant in variants:
+    known: dict[str, dict[str, str]] = {}
+    for one in rows:
+        of = one.get("variant") or one.get("variant_with_cause") or "healthy"
+        known.setdefault(one["case"], {})[of] = one["truth"]
+    for variant in (*variants, "healthy"):
         options = ("--variant", variant, "--device", device, "--steps", str(steps))
-        for case in sorted({row["case"] for row in rows}):
-            path = folder / f"{case}.py"
-            if path.exists() and ((case, variant) in known or variant == "fixed"):
-                what = known.get((case, variant), "healthy")
-                yield Program(path, variant, options, what, False)
+        for case, truths in sorted(known.items()):
+            has = variant in truths or (variant == "fixed" and "healthy" not in truths)
+            if has and (folder / f"{case}.py").exists():
+                what = truths.get(variant, "healthy")
+                what = "healthy" if what.startswith("healthy") else what
+                yield Program(folder / f"{case}.py", variant, options, what, False)
 
 
 def run(program: Program, home: Path) -> tuple[int | None, float]:
