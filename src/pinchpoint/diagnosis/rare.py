@@ -78,7 +78,7 @@ def sentence(trace: Trace, cause: RareCause) -> str:
     )
     return (
         f"{often} {takes} {duration(cause.usual_ns)} instead of"
-        f" {duration(samples.typical_ns or 0)}: {said or cause.kind.label}"
+        f" {duration(cause.step_ns)}: {said or cause.kind.label}"
     )
 
 
@@ -90,7 +90,7 @@ def evidence(trace: Trace, cause: RareCause) -> Iterator[Evidence]:
     assert trace.run is not None
     assert trace.run.samples is not None
     samples, longest = trace.run.samples, cause.steps[0]
-    yield Evidence("typical step of the run", samples.typical_ns or 0, "ns")
+    yield Evidence("typical step of the run", cause.step_ns, "ns")
     yield Evidence("mean step of the run", samples.total_ns // max(samples.count, 1), "ns")
     yield Evidence("far steps like these", len(cause.steps), f"of {samples.count}")
     numbers = sorted(step.step for step in cause.steps)[:10]

@@ -17,7 +17,7 @@ OWN_RATIO = 0.5
 CORE_RATIO = 0.3
 # The looking thread asks for the lock like any other, and gets it within one switch interval from a
 # thread that runs Python; at once from one that has released it.
-LATE_NS = SWITCH_INTERVAL_NS // 4
+LATE_NS = SWITCH_INTERVAL_NS // 16  # its turns may be short; waking up alone takes 0.1 ms
 
 
 @dataclass(frozen=True)

@@ -73,5 +73,16 @@ def test_the_mean_is_the_typical_step_and_what_comes_again():
     assert unrecorded_excess_ns(trace) is None  # it was seen
 
 
+def test_a_host_that_runs_ahead_of_its_device_loses_nothing():
+    """Nine steps of 1 ms and one of 91: as long as the ten of the device, of 10 ms each."""
+    assert rare_causes(sampled(samples(EVALUATING, every=10, usual_ms=1, far_ms=91))) == ()
+
+
+def test_only_what_the_mean_exceeds_the_devices_step_by_is_lost():
+    trace = sampled(samples(SAVING, every=10, usual_ms=1, far_ms=191))  # 20 ms in the mean
+    (cause,) = rare_causes(trace)
+    assert cause.ns_per_step == pytest.approx(20 * MS - corrected_step_ns(trace))
+
+
 def test_without_far_steps_nothing_is_said():
     assert rare_causes(sampled(samples(SAVING, every=0))) == ()

@@ -67,6 +67,18 @@ def stalled(stalls=4, stall_us=5_100):
 HELD = 5 * MS  # by which a look comes late while a thread runs Python
 
 
+def test_turns_shorter_than_a_switch_interval_count_where_the_thread_is_seen(outcome):
+    """Eight operators of 2 ms among hundreds of 20 µs: that thread works 2 ms and sleeps."""
+    p = Program()
+    for _ in p.steps(6):
+        for number in range(200):
+            p.host("aten::add", 2_000 if number % 25 == 0 else 20, kind=HostKind.OPERATOR)
+        p.kernel("elementwise", 100)
+    found = samples(every=0, beside=COUNTING, late_ns=MS)
+    assert outcome("gil-contention", sampled(found, p.trace())).answer == "found"
+    assert outcome("gil-contention", p.trace()).answer == "clear"
+
+
 @pytest.mark.parametrize(
     ("found", "named"),
     [

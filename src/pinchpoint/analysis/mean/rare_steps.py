@@ -11,6 +11,7 @@ from itertools import pairwise
 from statistics import median
 
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
+from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.statistics import rounded_mean
 from pinchpoint.analysis.time.host_activity import GapKind, meaning_of
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
@@ -46,6 +47,7 @@ class RareCause:
     ns_per_step: int  # what it adds to the mean step of the whole run
     longest_ns: int
     usual_ns: int  # its median step
+    step_ns: int  # a typical step of the run
     every: int | None  # steps from one to the next, where that is regular
     recurs: bool  # also in the later half of the run
     no_core: bool  # the thread was ready to run and got no core
@@ -64,11 +66,25 @@ def rare_causes(trace: Trace) -> tuple[RareCause, ...]:
         at = "" if place.at is None else f"{place.at.file}:{place.at.function}"
         alike.setdefault((kind, at, no_core), []).append((event, place, ns))
     kept_ns = sum(e.excess_ns for e in samples.events)
-    scale = samples.excess_ns / kept_ns if kept_ns > 0 else 1.0
+    step_ns = max(samples.typical_ns, _device_step_ns(trace))
+    lost_ns = min(samples.excess_ns, samples.total_ns - samples.count * step_ns)
+    if lost_ns <= 0 or kept_ns <= 0:
+        return ()
     causes = [
-        _summed(samples, kind, no_core, found, scale) for (kind, _, no_core), found in alike.items()
+        _summed(samples, kind, no_core, found, (lost_ns / kept_ns, step_ns))
+        for (kind, _, no_core), found in alike.items()
     ]
     return tuple(sorted(causes, key=lambda cause: -cause.ns_per_step))
+
+
+def _device_step_ns(trace: Trace) -> int:
+    """What a typical step takes the device; 0 without one.
+
+    A host that runs ahead of its device has short steps, and a long one where the queue is full or
+    it asks for a result. Nothing is lost by that: the steps of the device are as long as the mean.
+    """
+    ops = trace.device_ops
+    return (corrected_step_ns(trace) or 0) if ops is not None and len(ops) else 0
 
 
 def recurring_ns(trace: Trace) -> int:
@@ -81,11 +97,11 @@ def _summed(
     kind: GapKind,
     no_core: bool,
     found: list[tuple[FarStep, RarePlace, int]],
-    scale: float,
+    scale_and_step: tuple[float, int],
 ) -> RareCause:
     events = tuple(event for event, _, _ in found)
     at = Counter(place for _, place, _ in found).most_common(1)[0][0]
-    usual = round(median(event.ns for event in events))
+    scale, step_ns = scale_and_step
     last = max(event.step for event in events)
     return RareCause(
         kind=kind,
@@ -93,7 +109,8 @@ def _summed(
         steps=events,
         ns_per_step=rounded_mean(round(scale * sum(ns for _, _, ns in found)), samples.count),
         longest_ns=max(event.ns for event in events),
-        usual_ns=usual,
+        usual_ns=round(median(event.ns for event in events)),
+        step_ns=step_ns,
         every=_every(samples, round(median(event.excess_ns for event in events))),
         recurs=len(events) > 1 and 2 * last >= samples.count,
         no_core=no_core,

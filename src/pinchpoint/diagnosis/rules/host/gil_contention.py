@@ -33,6 +33,7 @@ from pinchpoint.analysis.time.stalls import (
     busy_python_threads,
     lock_waits,
     long_pieces,
+    stalls,
 )
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
@@ -59,7 +60,7 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     rivals = busy_python_threads(trace, BUSY_RATIO)
     seen = sampled_rivals(trace)
-    held = long_pieces(trace) if seen else lock_waits(trace)
+    held = _with_a_rival(trace) if seen else lock_waits(trace)
     length = float(np.mean(steps.end_ns - steps.start_ns))
     total = per_step(trace, int(held.excess_ns.sum()))
     unseen = not shows_python(trace) and _in_turns(held) and total >= MOSTLY_RATIO * length
@@ -98,6 +99,11 @@ def check(trace: Trace) -> Iterator[Found]:
         hint="multiprocessing.Process(target=helper)  # instead of threading.Thread",
         confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
+
+
+def _with_a_rival(trace: Trace) -> Stalls:
+    """Where a thread is seen that holds the lock: whole switch intervals, or its shorter turns."""
+    return max(long_pieces(trace), stalls(trace), key=lambda found: int(found.excess_ns.sum()))
 
 
 def _in_turns(held: Stalls) -> bool:
