@@ -6,7 +6,7 @@ from pinchpoint.analysis.mean.rare_steps import RareCause, rare_causes
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, MATERIAL_STEP_RATIO
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -54,7 +54,6 @@ def _found(trace: Trace, cause: RareCause, fix: str, hint: str | None) -> Found:
         location=location(cause),
         fix=fix,
         hint=hint,
-        confirm=ANY_PROGRAM,
         confidence="high" if cause.every is not None or len(cause.steps) >= FEW else "medium",
     )
 

@@ -8,7 +8,6 @@ from pinchpoint.analysis.host.ancestry import InputWork, input_work_of_name
 from pinchpoint.analysis.mean.rare_steps import RarePlace, called, own_frame
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.loading import MOST_OF_IT_RATIO, Loads
-from pinchpoint.diagnosis.rule import ANY_PROGRAM
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.durations import duration
 
@@ -115,5 +114,4 @@ def found_in_workers(
         location=seen.location,
         fix=fix,
         hint=hint,
-        confirm=ANY_PROGRAM,
     )

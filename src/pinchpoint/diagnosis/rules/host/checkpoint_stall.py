@@ -30,7 +30,13 @@ from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS_OVER_A_SAVE, periodic=True, advice=NO_HINT)
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS_OVER_A_SAVE,
+    periodic=True,
+    advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_async_save.py"',
+)
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -57,7 +63,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix=_FIX,
         hint=_HINT,
-        confirm='pinchpoint bench ab -- "python train.py" "python train_async_save.py"',
     )
 
 

@@ -56,7 +56,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix=_FIX,
         hint=_HINT,
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
 
 

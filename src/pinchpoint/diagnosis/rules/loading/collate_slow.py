@@ -36,6 +36,7 @@ RULE = Rule(
     parent="dataloader-starved",
     periodic=True,
     knobs=("num_workers",),
+    confirm='pinchpoint bench ab -- "python train.py" "python train_getitems.py"',
 )
 
 MANY_ROWS = 1024  # at 5 to 20 µs a row, 5 to 20 ms a batch: as long as a step
@@ -73,7 +74,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=collating.place,
         fix=_FIX,
         hint=_HINT,
-        confirm=_CONFIRM,
     )
 
 
@@ -105,11 +105,9 @@ def _row_by_row(found: Loads) -> Iterator[Found]:
         location=found.spans.place,
         fix=_FIX,
         hint=_HINT,
-        confirm=_CONFIRM,
         confidence="medium",
     )
 
 
 _FIX = "Fetch a whole batch with one indexing call, and collate nothing"
 _HINT = "def __getitems__(self, i): return self.x[i], self.y[i]  # with collate_fn=lambda b: b"
-_CONFIRM = 'pinchpoint bench ab -- "python train.py" "python train_getitems.py"'

@@ -48,6 +48,7 @@ RULE = Rule(
     periodic=True,
     knobs=("num_workers",),
     advice=NO_KNOB,
+    confirm="pinchpoint try --knob num_workers=8 -- python train.py",
 )
 
 
@@ -72,7 +73,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=(seen.location if seen else None) or found.spans.place,
         fix=_fix(found, seen),
         hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",
-        confirm="pinchpoint try --knob num_workers=8 -- python train.py",
     )
 
 

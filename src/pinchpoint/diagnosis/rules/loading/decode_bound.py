@@ -35,6 +35,7 @@ RULE = Rule(
     periodic=True,
     knobs=("num_workers",),
     advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_resized.py"',
 )
 
 
@@ -61,7 +62,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=decoding.place,
         fix=_FIX,
         hint=_HINT,
-        confirm='pinchpoint bench ab -- "python train.py" "python train_resized.py"',
     )
 
 

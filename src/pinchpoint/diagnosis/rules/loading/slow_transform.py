@@ -36,12 +36,12 @@ RULE = Rule(
     parent="dataloader-starved",
     periodic=True,
     knobs=("num_workers",),
+    confirm="py-spy record --pid WORKER -o transform.svg  # shows where the time goes",
 )
 
 ENOUGH_WORKERS = 4  # with fewer, the first thing to try is more of them
 SLOW_SAMPLE_NS = 3_000_000  # of a worker; array operations on a sample take tens of microseconds
 
-_PY_SPY = "py-spy record --pid WORKER -o transform.svg  # shows where the time goes"
 _OTHER_CAUSES = (InputWork.DECODE, InputWork.FILES, InputWork.COLLATE)
 
 _CHANNELS = (3, 4)  # of pictures: RGB, and RGB with transparency
@@ -78,7 +78,7 @@ def check(trace: Trace) -> Iterator[Found]:
         changes=found.ready,
         location=(seen.location if seen else None) or found.spans.place,
         fix="Write the transform with whole-array operations, or move it to the device",
-        confirm=ANY_PROGRAM if seen else _PY_SPY,
+        confirm=ANY_PROGRAM if seen else "",
         confidence="high" if seen else "medium",
     )
 

@@ -29,7 +29,13 @@ from pinchpoint.diagnosis.workers import found_in_workers, workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS, parent="dataloader-starved", periodic=True)
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS,
+    parent="dataloader-starved",
+    periodic=True,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_packed.py"',
+)
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -57,7 +63,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=reading.place,
         fix=_FIX,
         hint=_HINT,
-        confirm='pinchpoint bench ab -- "python train.py" "python train_packed.py"',
     )
 
 
