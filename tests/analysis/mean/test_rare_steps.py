@@ -19,6 +19,28 @@ def test_every_fifth_step_saves():
     assert cause.recurs
 
 
+def test_a_rhythm_shows_among_far_steps_of_other_causes_and_where_some_were_not_seen():
+    found = samples(SAVING)
+    others = (11, 12, 37, 58, 73)
+    seen = tuple(n for n in found.far_steps if n not in (29, 34, 39))  # these were recorded
+    numbers = tuple(sorted((*seen, *others)))
+    found = replace(
+        found,
+        events=tuple(e for e in found.events if e.step in seen),
+        far_steps=numbers,
+        far_excess_ns=(477 * MS,) * len(numbers),
+    )
+    assert rare_causes(sampled(found))[0].every == 5
+
+
+def test_steps_without_a_rhythm_have_none():
+    found = samples(SAVING)
+    moved = (4, 11, 13, 22, 27, 41, 48, 60, 71, 90)
+    events = tuple(replace(e, step=n) for e, n in zip(found.events, moved, strict=False))
+    found = replace(found, events=events, far_steps=moved, far_excess_ns=(477 * MS,) * 10, far=10)
+    assert rare_causes(sampled(found))[0].every is None
+
+
 @pytest.mark.parametrize(
     ("found", "kind", "function"),
     [

@@ -18,8 +18,10 @@ from pinchpoint.trace import RunSamples, Trace, once_per_trace
 from pinchpoint.trace.run_samples import FarStep
 
 FEWEST_STEPS = 10  # of a run; of fewer, half are its beginning
-ALIKE_RATIO = 0.5  # of a cause's usual excess: far steps of less have another cause
-REGULAR_RATIO = 0.6  # of the distances that are equal or a multiple: noise hides some
+FEWEST_TO_REPEAT = 3  # far steps: two have a distance, and no rhythm
+MOST_TRIED = 8  # distances, most frequent first
+REGULAR_RATIO = 0.8  # of the steps of a cause: the others are by chance
+SEEN_RATIO = 0.5  # of the steps of a rhythm that must be far: windows hide some, and noise
 FEWEST_LOOKS = 2  # of one step: a single one falls anywhere
 USUAL_RATIO = 0.05  # of typical steps: work that belongs to them
 EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
@@ -111,22 +113,32 @@ def _summed(
         longest_ns=max(event.ns for event in events),
         usual_ns=round(median(event.ns for event in events)),
         step_ns=step_ns,
-        every=_every(samples, round(median(event.excess_ns for event in events))),
+        every=_every(samples, events),
         recurs=len(events) > 1 and 2 * last >= samples.count,
         no_core=no_core,
     )
 
 
-def _every(samples: RunSamples, usual_excess_ns: int) -> int | None:
-    """The distance of far steps like these, if most are that far apart or a multiple of it."""
-    pairs = zip(samples.far_steps, samples.far_excess_ns, strict=False)
-    numbers = [n for n, ns in pairs if ns >= ALIKE_RATIO * usual_excess_ns]
-    apart = [b - a for a, b in pairwise(numbers)]
-    if len(apart) < 2:
+def _every(samples: RunSamples, events: tuple[FarStep, ...]) -> int | None:
+    """The distance of these far steps, if most are that far apart or a multiple of it.
+
+    Far steps of other causes lie between them; and some of theirs were not seen, in windows.
+    """
+    numbers = sorted(event.step for event in events)
+    if len(numbers) < FEWEST_TO_REPEAT:
         return None
-    every = Counter(apart).most_common(1)[0][0]
-    regular = sum(1 for d in apart if d % every == 0)
-    return every if every > 1 and regular >= REGULAR_RATIO * len(apart) else None
+    apart = Counter(b - a for of in (samples.far_steps, numbers) for a, b in pairwise(of))
+    regular = [d for d, _ in apart.most_common(MOST_TRIED) if d > 1 and _fits(samples, numbers, d)]
+    return max(regular, default=None)
+
+
+def _fits(samples: RunSamples, numbers: list[int], every: int) -> bool:
+    """Whether most of these are one after the other at this distance, and most such steps far."""
+    first, alike = Counter(number % every for number in numbers).most_common(1)[0]
+    far = sum(number % every == first for number in samples.far_steps)
+    last = samples.far_steps[-1] if samples.far_steps else 0
+    there = (last - samples.far_steps[0]) // every + 1 if samples.far_steps else 1
+    return alike >= REGULAR_RATIO * len(numbers) and far >= SEEN_RATIO * there
 
 
 def _cause(
