@@ -1,13 +1,13 @@
 """Another Python thread holds the interpreter lock while the launching thread wants it.
 
 ## What it looks for
-A second thread of the process that runs Python all the time, without waiting for anything, while
-the launching thread stands still again and again for about the interpreter's switch interval (5
-milliseconds unless changed) between two steps of its own work. In a recording without Python stacks
-such stalls are enough, if they fill most of the step. Stalls of other lengths are a lost core
-(`cpu-limited`); without stacks the other thread is inferred, and the confidence is medium. The
-samples that `pinchpoint run` takes of all threads name it: one in the
-program's own code that runs on a core, while the looking thread itself waits for the lock.
+A second thread of the process that runs Python much of the time, while the launching thread stands
+still again and again in work of its own. Either each time until the other thread begins to sleep or
+to wait, or for about the interpreter's switch interval (5 milliseconds unless changed). In a
+recording without Python stacks stalls of that length are enough, if they fill most of the step.
+Stalls of other lengths are a lost core (`cpu-limited`); without stacks the other thread is
+inferred, and the confidence is medium. The samples that `pinchpoint run` takes of all threads name
+it: one in the program's own code that runs on a core, while the looks themselves wait for the lock.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
@@ -50,7 +50,9 @@ MOSTLY_RATIO = 0.5  # of the step: enough without stacks, which would show the o
 # fitted: recordings without Python stacks, beside a thread that holds the lock. Single long calls
 # do not make many stalls, nearly all of them a few switch intervals long.
 FEWEST_STALLS, FEW_TURNS, NEARLY_ALL = 20, 5.5, 0.9
-BUSY_RATIO = 0.5  # a thread in Python this much of the time competes
+# A thread in Python this much of the time competes: with less the stalls cannot be material, since
+# they lie in its runs.
+BUSY_RATIO = 0.2
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -102,7 +104,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _with_a_rival(trace: Trace) -> Stalls:
     """Where a thread is seen that holds the lock: whole switch intervals, or its shorter turns."""
-    return max(long_pieces(trace), stalls(trace), key=lambda found: int(found.excess_ns.sum()))
+    known = (lock_waits(trace), long_pieces(trace), stalls(trace))
+    return max(known, key=lambda found: int(found.excess_ns.sum()))
 
 
 def _in_turns(held: Stalls) -> bool:
