@@ -120,7 +120,7 @@ def encode_roofline(document: RooflineDocument) -> bytes:
 
 
 MOST_POINTS = 200  # longest first; the rest is a tail that nobody reads
-_MOST_SHAPES = 6
+_MOST_SHAPES = 6  # of one operator, in one cell
 
 
 def roofline_document(trace: Trace, most: int = MOST_POINTS) -> RooflineDocument:

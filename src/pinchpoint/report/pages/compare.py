@@ -10,7 +10,7 @@ from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
 from pinchpoint.report.pages.result import change as percent_change
 from pinchpoint.report.quantity import duration
 
-ROWS = 15
+ROWS = 15  # changes on a screen; the document has all
 LEAST_SHARE = 0.001  # of the step: smaller changes are left to the JSON
 
 

@@ -39,7 +39,10 @@ from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
-    needs=("device_ops", "host_ops"), record=SHAPES_AND_TYPES, residual=True, advice=NO_HINT
+    needs=("device_ops", "host_ops"),
+    record=SHAPES_AND_TYPES,
+    residual=True,
+    advice=NO_HINT,
 )
 
 # Limits are right within a factor of two: what caches serve, which rows meet, how full a device is.
@@ -114,7 +117,6 @@ def _without_limit(trace: Trace, piece: Piece, mine: Mask, entry: Known) -> Foun
         cost_ns_per_step=work.ns_per_step,
         location=work.place,
         fix=entry.instead,
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
         confidence="low",
     )
 
@@ -141,7 +143,6 @@ def _finding(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Fou
         changes=_at_limit(trace, np.flatnonzero(mine)),
         location=work.place,
         fix=entry.instead if entry else "Look for another way to the same result, or compile it",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
         confidence="medium" if entry else "low",
     )
 

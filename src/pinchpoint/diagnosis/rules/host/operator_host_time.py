@@ -116,6 +116,5 @@ def _finding(trace: Trace, piece: Piece, rows: Rows) -> Found:
         changes=(RemoveHostTime(own.start, own.end),),
         location=place,
         fix="Look for what it prepares in each call, and do that once; or record a CUDA graph",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
         confidence="low",
     )
