@@ -26,7 +26,7 @@ def recordings(monkeypatch):
 
     monkeypatch.setattr("pinchpoint.cli.recordings.diagnose.load", load)
     monkeypatch.setattr(
-        "pinchpoint.cli.recordings.diagnose.diagnose", lambda path: REPORTS[path.name]
+        "pinchpoint.cli.recordings.diagnose.diagnose", lambda path, **_: REPORTS[path.name]
     )
     for name in ("GITHUB_STEP_SUMMARY", "NO_COLOR", "FORCE_COLOR", "LC_ALL"):
         monkeypatch.delenv(name, raising=False)
