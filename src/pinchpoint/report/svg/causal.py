@@ -7,10 +7,8 @@ from pinchpoint.report.documents.causal import PieceInfo, StretchInfo
 from pinchpoint.report.documents.report import QueueInfo
 from pinchpoint.report.quantity import duration
 
-# Units of the drawing, as wide as the text of a page; names and figures beside the bars.
-WIDTH, LABEL, FIGURES = 1000, 330, 190
-# Heights of a bar with its gap, of the path, and of the axis below it: a line of text each.
-RUNG, LANE, FOOT = 22, 30, 20
+WIDTH, LABEL, FIGURES = 1000, 330, 190  # units of the drawing, scaled to the page
+RUNG, LANE, FOOT = 22, 30, 20  # lines of text of 12 units
 _LONGEST = 46  # characters of a label: 330 units of 12-unit text
 # What a stretch of the path is: its colour on the page, and its words.
 PATH_KINDS = {
