@@ -146,11 +146,10 @@ def explain_regression(arms: "tuple[Arm, Arm]", folder: Path) -> "ResultPage | N
     """
     from pinchpoint.bench.folders import write_atomic
     from pinchpoint.bench.metrics import encode
-    from pinchpoint.compare import compare_profiles
-    from pinchpoint.compare.profiles import with_findings
+    from pinchpoint.diagnosis.difference import explained
     from pinchpoint.errors import PinchpointError
     from pinchpoint.importers import load
-    from pinchpoint.report import diagnose, markdown
+    from pinchpoint.report import markdown
     from pinchpoint.report.pages import compare as compare_page
     from pinchpoint.report.pages.result import blocks
 
@@ -160,13 +159,10 @@ def explain_regression(arms: "tuple[Arm, Arm]", folder: Path) -> "ResultPage | N
     if found[0] is None or found[1] is None:
         return None
     try:
-        traces = [load(path) for path in found if path]
-        compared = compare_profiles(*traces)
-        sides = [{f.id: f for f in diagnose(trace).findings} for trace in traces]
+        compared = explained(*(load(path) for path in found if path))
     except PinchpointError as error:
         note(f"the profiles cannot be compared: {error.message}")
         return None
-    compared = with_findings(compared, *sides)
     page = compare_page.profiles_page(compared)
     write_atomic(folder / "change.json", encode(compared))
     write_atomic(folder / "change.md", markdown.render(blocks(page)).encode())
