@@ -3,7 +3,7 @@
 import re
 
 from pinchpoint.cli.dispatch import _app
-from pinchpoint.cli.listing import commands
+from pinchpoint.cli.help import commands
 
 _INDEX = """\
 # Commands

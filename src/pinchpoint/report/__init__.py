@@ -23,6 +23,14 @@ __all__ = ["Report", "decode", "diagnose", "encode"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'pinchpoint.report' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'pinchpoint.report' has no attribute {name!r}")
+    # A document knows no page. Whoever gets one from here can look at it in a notebook.
+    import_module(_HOME["Report"]).Report.in_notebook = _in_notebook
+    return getattr(import_module(_HOME[name]), name)
+
+
+def _in_notebook(report: "Report") -> str:
+    from pinchpoint.report.html_page.static import in_notebook
+
+    return in_notebook(report)

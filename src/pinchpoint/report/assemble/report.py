@@ -18,7 +18,7 @@ from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
-from pinchpoint.importers.rank_files import command_for_all_ranks
+from pinchpoint.importers.ranks.files import command_for_all_ranks
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.mean import mean_fields
 from pinchpoint.report.documents.causal import furthest, without_limit

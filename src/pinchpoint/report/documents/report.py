@@ -4,8 +4,8 @@ Renderers add layout only. Times are integer nanoseconds; null means not known, 
 close by. The document round-trips through JSON: ``decode(encode(report)) == report``.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -183,11 +183,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     far_from_limit: PieceInfo | None = None  # operator far from its limit; null: none is
     without_limit: PieceInfo | None = None  # operator with much time and no known limit
 
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        from pinchpoint.report.html_page import notebook
+    in_notebook: ClassVar[Callable[["Report"], str] | None] = None  # set by the package ``report``
 
-        return notebook.render(self)
+    def _repr_html_(self) -> str | None:
+        """For notebooks; None where nobody has said how it looks there."""
+        draw = type(self).in_notebook
+        return None if draw is None else draw(self)
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):
