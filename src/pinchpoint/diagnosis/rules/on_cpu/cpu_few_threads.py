@@ -21,7 +21,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.on_cpu import cpu_operators
 from pinchpoint.analysis.replay import ScaleHostSpans
-from pinchpoint.analysis.run.facts import run_facts
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import host_spans
 from pinchpoint.diagnosis.record import RUN_FOLDER
