@@ -28,10 +28,13 @@ from pinchpoint.monitor.environment import differences, refusals
 # history alone fails a job from 10 % only.
 
 
-CONFIDENCE = 0.99
+CONFIDENCE = 0.995  # two gated measures then alarm in one of a hundred unchanged checks
 LEAST_CHANGE = 0.02
 FAILS_ALONE = 0.10
 FEW_SESSIONS = 5  # fewer do not show the spread between sessions
+# Of the range of a session's three runs, which is 1.7 of their sd on average: the medians of two
+# sessions differ by 2.5 of that sd in one of a hundred pairs, and sessions by more than runs do.
+FEW_SPREADS = 3.0
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,14 @@ class Screen:
     sessions: int
 
 
-def screen(value: float, entry: Entry, *, fails_alone: float = FAILS_ALONE) -> Screen:
-    """Judge a session's median against the present level of the entry."""
+def screen(
+    value: float, entry: Entry, *, fails_alone: float = FAILS_ALONE, runs: Sequence[float] = ()
+) -> Screen:
+    """Judge a session's median against the present level of the entry.
+
+    ``runs`` are the values of this session's runs: while the baseline has too few sessions to show
+    how they differ, their spread is the only sign of how noisy the benchmark is.
+    """
     past = [m.value for m in entry.present_level() if m.value > 0]
     if not past or value <= 0:
         return Screen("inconclusive", "no past session to compare with", None, None, None, 0)
@@ -58,7 +67,7 @@ def screen(value: float, entry: Entry, *, fails_alone: float = FAILS_ALONE) -> S
     threshold = entry.threshold.as_ratio(center) if entry.threshold else None
     if entry.test == "exact":
         return _exact(change, threshold or LEAST_CHANGE, center, len(past))
-    bound = _bound(logs, threshold)
+    bound = _bound(logs, threshold, runs)
     verdict, why = _judge(change, bound, threshold, len(past), fails_alone)
     return Screen(verdict, why, center, change, bound, len(past))
 
@@ -70,11 +79,16 @@ def _exact(change: float, threshold: float, center: float, sessions: int) -> Scr
     )
 
 
-def _bound(logs: "np.ndarray[tuple[int], np.dtype[np.float64]]", threshold: float | None) -> float:
+def _bound(
+    logs: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+    threshold: float | None,
+    runs: Sequence[float],
+) -> float:
     least = max(LEAST_CHANGE, (threshold or 0) / 2)
     k = len(logs)
     if k < FEW_SESSIONS:
-        return least
+        positive = np.log([v for v in runs if v > 0] or [1.0])
+        return max(least, exp(FEW_SPREADS * float(np.ptp(positive))) - 1)
     spread = float(logs.std(ddof=1)) * sqrt(1 + 1 / k)
     return max(least, exp(t_quantile(CONFIDENCE, k - 1) * spread) - 1)
 
@@ -267,7 +281,8 @@ def _item(
     too_few = measure.too_few(result.runs[0]) if entry.gate != "show" else None
     if too_few:
         return msgspec.structs.replace(item, why=too_few)
-    found = screen(value, entry, fails_alone=fails_alone)
+    runs = found_here.values if found_here else ()
+    found = screen(value, entry, fails_alone=fails_alone, runs=runs)
     threshold = entry.threshold if found.center else None
     return msgspec.structs.replace(
         item,

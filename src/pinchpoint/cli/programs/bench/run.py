@@ -50,6 +50,13 @@ def run(
     return 0
 
 
+def parameters(command: tuple[str, ...]) -> dict[str, list[str]]:
+    """What identifies the benchmark beside its name."""
+    from pinchpoint.monitor.environment import redacted_command
+
+    return {"arguments": redacted_command(arguments_of(command))}
+
+
 def measure(
     command: tuple[str, ...], processes: int, measuring: Measuring, *, profile: bool = False
 ) -> "BenchResult":
@@ -68,7 +75,7 @@ def measure(
     asked = {"command": redacted_command(command), "processes": processes} | _plain(measuring)
     with measurement("run", asked, measuring.output, keep_diff=measuring.keep_diff) as session:
         options = session.options(measuring.run_options(command))
-        params = {"arguments": redacted_command(arguments_of(command))}
+        params = parameters(command)
         runs = []
         for i in range(processes):
             note(f"run {i + 1} of {processes}")
