@@ -37,7 +37,7 @@ class CpuOperators:
 
 @once_per_trace
 def cpu_operators(trace: Trace) -> CpuOperators:
-    """Operators and their own time; ``trace.host_ops`` has to be there."""
+    """Operators and their own time; the trace must have host rows."""
     host = trace.host_ops
     assert host is not None
     parent = parents(host)

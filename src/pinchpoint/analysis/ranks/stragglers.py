@@ -17,6 +17,7 @@ from pinchpoint.analysis.ranks.communication import Communication
 from pinchpoint.analysis.ranks.own_time import RECORDED_PARTS, JobFacts
 from pinchpoint.analysis.statistics import mean as mean_of_all
 from pinchpoint.analysis.statistics import mean_of_steps, median_of_ranks
+from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 SMALL_GROUP = 16  # up to here a rank is compared with the others only, without itself
@@ -25,7 +26,9 @@ SMALL_GROUP = 16  # up to here a rank is compared with the others only, without 
 RECORDING_DOUBT = 0.5
 DOUBT_OF_ONE_STEP = 2.0  # times the usual doubt
 LATE_RATIO = 0.5  # of a straggler's usual excess: in such a step it was late
-SURE_ERRORS = 2.0  # standard errors above nothing: ranks that share cores take turns by chance
+# That no rank without a cause is blamed, of all ranks together: ranks that share cores take turns
+# by chance, and of many ranks in few steps one is always the latest.
+SURE_CONFIDENCE = 0.99
 OFTEN_RATIO = 0.5  # of the steps; a rank that is late in fewer is not one that always is
 MOST_NAMED = 16  # more ranks than a reader looks at one by one
 MOST_INCIDENTS = 64  # the longest ones: the document stays bounded in jobs of any length
@@ -145,7 +148,10 @@ def lateness(facts: JobFacts, over: Excess) -> Lateness:
         cost = float(sure.max(axis=0).mean())
         return Lateness(round(cost), (), _incidents(sure))
     found = tuple(_straggler(int(r), sure[r]) for r in named[:MOST_NAMED].tolist())
-    return Lateness(round(cost), found, _incidents(sure))
+    # Without them somebody else is the latest of each step, by chance.
+    others = np.delete(sure, named, axis=0)
+    left = float(others.max(axis=0).mean()) if len(others) else 0.0
+    return Lateness(round(max(cost - left, 0.0)), found, _incidents(sure))
 
 
 def _usual(mean: Floats, peer_of: Ints) -> float:
@@ -172,7 +178,12 @@ def _often(sure: Floats, mean: Floats, signed: Floats) -> Mask:
 
 
 def _more_than_chance(signed: Floats, first: Ints) -> Mask:
-    """Whether the mean from the first late step on stands out of its standard error."""
+    """Whether the mean from the first late step on stands out of its noise from step to step.
+
+    A t test a rank, paid for by the number of ranks: what varies between ranks by chance is
+    measured on the steps themselves before anybody is blamed. With one step nothing is known of
+    it, and the excess decides.
+    """
     since = np.arange(signed.shape[1]) >= first[:, None]
     known = since & ~np.isnan(signed)
     count = np.maximum(known.sum(axis=1), 1)
@@ -180,7 +191,9 @@ def _more_than_chance(signed: Floats, first: Ints) -> Mask:
     mean = values.sum(axis=1) / count
     away = np.where(known, values - mean[:, None], 0.0)
     error = np.sqrt((away**2).sum(axis=1) / np.maximum(count - 1, 1) / count)
-    sure: Mask = mean > SURE_ERRORS * error
+    tail = (1 - SURE_CONFIDENCE) / max(len(signed), 1)
+    errors = [t_quantile(1 - tail, n - 1) if n > 1 else 0.0 for n in count.tolist()]
+    sure: Mask = mean > np.array(errors) * error
     return sure
 
 
