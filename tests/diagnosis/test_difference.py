@@ -93,9 +93,9 @@ def test_pieces_of_both_profiles_are_subtracted():
         return _steps(work)
 
     found = explained(computing(2 * MS), computing(5 * MS))
-    piece = next(p for p in found.pieces if p.name == "my::parse")
+    piece = next(p for p in found.worth if p.name == "my::parse")
     assert piece.by == "operator"
-    assert piece.a_worth_ns == pytest.approx(2 * MS, rel=0.02)
-    assert piece.b_worth_ns == pytest.approx(5 * MS, rel=0.02)
+    assert piece.a_ns == pytest.approx(2 * MS, rel=0.02)
+    assert piece.b_ns == pytest.approx(5 * MS, rel=0.02)
     assert piece.change_ns == pytest.approx(3 * MS, rel=0.01)
     assert found.causes[0].change_ns == pytest.approx(3 * MS, rel=0.1)

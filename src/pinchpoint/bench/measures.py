@@ -32,8 +32,7 @@ class Measure:
 
 # Of fewer values the percentile is the largest of them, whatever the others are. How much it moves
 # from run to run is for the pairs to see: they decide, or say how many more would.
-P95_LEAST = 20
-P99_LEAST = 100
+P95_LEAST, P99_LEAST = 20, 100
 
 
 def _samples(run: RunMetrics) -> int:

@@ -16,6 +16,7 @@ from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows
 from pinchpoint.compare.noise import noise
 from pinchpoint.compare.step_groups import counted_steps
+from pinchpoint.compare.worth import ChangedWorth, changed_worth
 from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.arrays import Ints
 
@@ -74,16 +75,6 @@ class CauseOfChange(msgspec.Struct, frozen=True, kw_only=True):
     possible: tuple[str, ...] = ()  # rules that may lie behind a contrast
 
 
-class PieceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of the causal profile of both: what the step would be shorter by without it."""
-
-    by: str  # operator, line
-    name: str
-    a_worth_ns: int  # 0: not among the pieces of A
-    b_worth_ns: int
-    change_ns: int
-
-
 class ProfileComparison(msgspec.Struct, frozen=True, kw_only=True):
     """All of it, largest changes first."""
 
@@ -101,8 +92,8 @@ class ProfileComparison(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ChangedRow, ...]
     matched: Matched | None
     causes: tuple[CauseOfChange, ...] = ()  # most telling first
-    pieces: tuple[PieceChange, ...] = ()  # largest change first
     findings: tuple[FindingChange, ...] = ()
+    worth: tuple[ChangedWorth, ...] = ()  # pieces that became worth more or less, largest first
     warnings: tuple[str, ...] = ()
     unknown: dict[str, str] = {}
 
@@ -135,6 +126,7 @@ def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
         parts=_parts(a, b),
         rows=rows,
         matched=matched,
+        worth=changed_worth(a, b),
         warnings=(*_doubt_of_one_program(matched), *_warnings(a, b, first, second)),
         unknown=unknown,
     )

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from pinchpoint.analysis.causal.pieces import Cut
-from pinchpoint.analysis.causal.profile import Piece, operators_and_lines
-from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
@@ -21,9 +18,9 @@ from pinchpoint.compare.contrasts import Contrast, contrasts
 from pinchpoint.compare.profiles import (
     CauseOfChange,
     FindingChange,
-    PieceChange,
     ProfileComparison,
 )
+from pinchpoint.compare.worth import ChangedWorth
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked, predicted
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About
@@ -33,18 +30,15 @@ from pinchpoint.trace import Severity, Trace
 # A tenth of the change is within the error of most predicted gains (docs/accuracy.md).
 LEAST_OF_CHANGE = 0.1
 EXPLAINS_RATIO = 0.5  # of the change: most of it has a name
-MOST_PIECES = 12  # shown; the causal profile of each side has all
 
 
 def explained(a: Trace, b: Trace) -> ProfileComparison:
     """Both recordings compared, with the causes of the change, best first."""
     found = compare_profiles(a, b)
     sides = (_Side.of("A", a), _Side.of("B", b))
-    pieces = _pieces(*sides)
     return msgspec.structs.replace(
         found,
-        causes=tuple(_causes(found, *sides, pieces)),
-        pieces=pieces[:MOST_PIECES],
+        causes=tuple(_causes(found, *sides)),
         findings=tuple(_findings(*sides)),
     )
 
@@ -89,16 +83,14 @@ def _conclusive(trace: Trace) -> bool:
 # Causes, in the order in which to read them.
 
 
-def _causes(
-    found: ProfileComparison, a: _Side, b: _Side, pieces: tuple[PieceChange, ...]
-) -> Iterator[CauseOfChange]:
+def _causes(found: ProfileComparison, a: _Side, b: _Side) -> Iterator[CauseOfChange]:
     change = _change_ns(found, a, b)
     clear = _is_clear(found, change, a)
     slow, fast = (a, b) if clear and change < 0 else (b, a)
     timed = list(_timed(slow, fast, abs(change)))
     timed = _with_contrast(found, timed, contrasts(a.trace, b.trace))
     if not any(_explains(c, change) for c in timed):
-        timed += _unnamed(pieces, change)
+        timed += _unnamed(found.worth, change)
     yield from _mistakes_of_measuring(a, b)
     rest = list(_consequences(slow, fast))
     yield from (*timed, *rest) if clear else (*rest, *timed)
@@ -190,14 +182,14 @@ def _with_contrast(
     return [*telling, *timed]
 
 
-def _unnamed(pieces: tuple[PieceChange, ...], change: int) -> Iterator[CauseOfChange]:
+def _unnamed(pieces: tuple[ChangedWorth, ...], change: int) -> Iterator[CauseOfChange]:
     """The piece that changed most, where no rule names most of the change."""
     for one in pieces:
         if one.change_ns / (change or 1) >= LEAST_OF_CHANGE:
             yield CauseOfChange(
                 id="piece",
-                summary=f"Without {one.name} the step would be {one.a_worth_ns / 1e6:.3g} ms "
-                f"shorter in A, and {one.b_worth_ns / 1e6:.3g} ms in B; no rule says why",
+                summary=f"Without {one.name} the step would be {one.a_ns / 1e6:.3g} ms "
+                f"shorter in A, and {one.b_ns / 1e6:.3g} ms in B; no rule says why",
                 rests_on="piece",
                 change_ns=one.change_ns,
             )
@@ -205,7 +197,7 @@ def _unnamed(pieces: tuple[PieceChange, ...], change: int) -> Iterator[CauseOfCh
 
 
 # ------------------------------------------------------------------------------------------------
-# Findings and pieces of both sides, subtracted.
+# Findings of both sides, subtracted.
 
 
 def _findings(a: _Side, b: _Side) -> Iterator[FindingChange]:
@@ -219,31 +211,3 @@ def _findings(a: _Side, b: _Side) -> Iterator[FindingChange]:
             a_cost_ns=left[id_].cost_ns_per_step if id_ in left else None,
             b_cost_ns=right[id_].cost_ns_per_step if id_ in right else None,
         )
-
-
-def _pieces(a: _Side, b: _Side) -> tuple[PieceChange, ...]:
-    """By operator, and by function of the program: its lines move when it is edited."""
-    left, right = _worth(a.trace), _worth(b.trace)
-    changes = []
-    for by, name in dict.fromkeys((*left, *right)):
-        before, after = left.get((by, name), 0), right.get((by, name), 0)
-        changes.append(
-            PieceChange(
-                by=by, name=name, a_worth_ns=before, b_worth_ns=after, change_ns=after - before
-            )
-        )
-    return tuple(sorted(changes, key=lambda p: (-abs(p.change_ns), p.name)))
-
-
-def _worth(trace: Trace) -> dict[tuple[str, str], int]:
-    found: dict[tuple[str, str], int] = {}
-    for piece in operators_and_lines(trace).pieces:
-        key = (piece.cut.value, _name(piece))
-        gain = piece.base_ns - piece.step_if_free_ns
-        found[key] = found.get(key, 0) + gain if piece.cut is Cut.LINE else gain
-    return found
-
-
-def _name(piece: Piece) -> str:
-    frame = frame_of(piece.name) if piece.cut is Cut.LINE else None
-    return f"{frame.function} ({frame.file})" if frame else piece.name

@@ -29,8 +29,8 @@ from pinchpoint.monitor.environment import differences, refusals
 
 
 CONFIDENCE = 0.995  # two gated measures then alarm in one of a hundred unchanged checks
-LEAST_CHANGE = 0.02
-FAILS_ALONE = 0.10
+LEAST_CHANGE = 0.02  # below, machines differ from day to day by themselves
+FAILS_ALONE = 0.10  # found in all sessions of the simulation named above
 FAILS_OF_FEW = 0.5  # sessions of small programs on quiet machines differ by up to a third
 FAILS_CPU = 0.05  # of the CPU time of a step, where sessions differ by less
 FEW_SESSIONS = 5  # fewer do not show the spread between sessions

@@ -130,7 +130,8 @@ def command(
         raise UsageError("--html writes the page of one recording", hint="name one file")
     if max_chars is not None and (chosen != "json" or len(files) > 1):
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
-    reports, job, code = _diagnosed(files)
+    detailed = chosen != "terminal" or verbose or page.html is not None
+    reports, job, code = _diagnosed(files, detailed)
     if max_chars is not None and reports:
         show_json(fitted(reports[0], max_chars))
     else:
@@ -159,26 +160,28 @@ def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:
     return wanted[0] if wanted else "terminal"
 
 
-def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], "RanksReport | None", int]:
+def _diagnosed(
+    files: Sequence[Path], detailed: bool
+) -> tuple[list[Report], "RanksReport | None", int]:
     """The reports of all readable files, and that about their job if they are its ranks.
 
     A folder of ranks is answered together as well.
     """
     if len(files) > 1:
-        return _diagnosed_together(files)
+        return _diagnosed_together(files, detailed)
     if several_ranks(files[0]):
-        return _of_folder(files[0])
+        return _of_folder(files[0], detailed)
     try:
         with reading(files[0]) as progress:
             trace = load(files[0], progress)
     except UnreadableFile:
         check_one_job(files[0])  # says more about a folder
         raise
-    return [diagnose(trace)], None, 0
+    return [diagnose(trace, detailed=detailed)], None, 0
 
 
 def _diagnosed_together(
-    files: Sequence[Path],
+    files: Sequence[Path], detailed: bool
 ) -> tuple[list[Report], "RanksReport | None", int]:
     """The same for several files, of which one bad one does not stop the rest."""
     from pinchpoint.jobs.parts import is_rank_of_a_job, job_of, record_from, without_guesses
@@ -188,7 +191,7 @@ def _diagnosed_together(
         try:
             with reading(file) as progress:
                 trace = load(file, progress)
-            reports.append(diagnose(trace))
+            reports.append(diagnose(trace, detailed=detailed))
             if is_rank_of_a_job(reports[-1]):
                 records.append(record_from(trace, reports[-1]))
         except PinchpointError as error:
@@ -200,7 +203,7 @@ def _diagnosed_together(
     return reports, job, code
 
 
-def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", int]:
+def _of_folder(folder: Path, detailed: bool) -> tuple[list[Report], "RanksReport", int]:
     """The job, and of a run its first rank, beside what else the run knows."""
     from pinchpoint.cli.recordings.ranks import must_be_usable
     from pinchpoint.jobs import diagnose_ranks
@@ -211,7 +214,8 @@ def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", int]:
     reports = []
     if (folder / RUN_FILE).is_file():
         with reading(folder) as progress:
-            reports.append(without_guesses(diagnose(load(folder, progress))))
+            report = diagnose(load(folder, progress), detailed=detailed)
+            reports.append(without_guesses(report))
     return reports, job, 0
 
 

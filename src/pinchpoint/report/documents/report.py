@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
-from pinchpoint.report.documents.causal import PieceInfo
+from pinchpoint.report.documents.causal import CriticalPathInfo, PieceInfo
 from pinchpoint.report.documents.roofline import RooflineDocument
 
 SCHEMA = "pinchpoint.report/1"
@@ -147,6 +147,16 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""  # ns, bytes, ratio, count, or empty for text
 
 
+class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue before the device over time, in equal parts of all steps."""
+
+    start_ns: int  # of the first part
+    part_ns: int  # of each
+    depth: tuple[float | None, ...]  # operations issued before and not finished, median of launches
+    latency_ns: tuple[int | None, ...]  # from the launching call to the start on the device, median
+    empty_ratio: float  # of launches, that found nothing queued or running
+
+
 class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of plain values under declared columns, most important first."""
 
@@ -182,6 +192,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     next_command: str | None = None  # what to do next
     far_from_limit: PieceInfo | None = None  # operator far from its limit; null: none is
     without_limit: PieceInfo | None = None  # operator with much time and no known limit
+    ladder: tuple[PieceInfo, ...] = ()  # the pieces worth most; pinchpoint causal has all
+    critical_path: CriticalPathInfo | None = None  # null: the recording cannot be replayed
+    queue: QueueInfo | None = None  # null: launches and device work are not linked
 
     in_notebook: ClassVar[Callable[["Report"], str] | None] = None  # set by the package ``report``
 

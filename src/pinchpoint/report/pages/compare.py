@@ -1,6 +1,5 @@
 """The pages of comparisons: two profiles, or two benchmark results."""
 
-from collections.abc import Iterator
 from pathlib import PurePath
 
 from pinchpoint.compare.changed_rows import ChangedRow
@@ -11,18 +10,17 @@ from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
 from pinchpoint.report.pages.result import change as percent_change
 from pinchpoint.report.quantity import duration, number
 
-ROWS = 15
+ROWS = 15  # changes on a screen; the document has all
 LEAST_SHARE = 0.001  # of the step: smaller changes are left to the JSON
-PIECE_SHARE = 0.03  # of the step: less is no finding either
 
 
 def profiles_page(found: ProfileComparison) -> ResultPage:
-    """Parts first, then operations and causes, then findings."""
+    """Parts first, then operations and causes, what pieces are worth, then findings."""
     return ResultPage(
         title=f"{_name(found.a.path)} (A) against {_name(found.b.path)} (B)",
         headline=_headline(found),
         reasons=_causes(found),
-        tables=(_parts(found), *_rows(found), *_pieces(found), *_findings(found)),
+        tables=(_parts(found), *_rows(found), *_worth(found), *_findings(found)),
         warnings=found.warnings,
         notes=_notes(found),
         next_command='pinchpoint bench ab -- "COMMAND A" "COMMAND B"',
@@ -167,20 +165,14 @@ def _cause(c: CauseOfChange) -> str:
     return text
 
 
-PIECES_SHOWN = 6
-
-
-def _pieces(found: ProfileComparison) -> Iterator[Table]:
-    """What the step would be shorter by without each piece, on both sides."""
-    step = max(found.a_step_ns or 0, found.b_step_ns or 0)
-    rows = [
-        (f"{p.by} {p.name}", _time(p.a_worth_ns), _time(p.b_worth_ns), _signed(p.change_ns))
-        for p in found.pieces[:PIECES_SHOWN]
-        if abs(p.change_ns) > PIECE_SHARE * step
-    ]
-    if rows:
-        header = ("", "in A", "in B", "change")
-        yield table("without this piece, shorter by", header, tuple(rows))
+def _worth(found: ProfileComparison) -> list[Table]:
+    if not found.worth:
+        return []
+    rows = tuple(
+        (one.name, duration(one.a_ns), duration(one.b_ns), _signed(one.change_ns))
+        for one in found.worth
+    )
+    return [table("what a step gains without", ("", "in A", "in B", "change"), rows)]
 
 
 def _findings(found: ProfileComparison) -> list[Table]:

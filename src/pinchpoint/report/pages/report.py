@@ -21,6 +21,7 @@ from pinchpoint.report.blocks import (
 )
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.report import Report, ResultTable
+from pinchpoint.report.pages.causal import queue_sentence
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.tables.columns import numeric, shown_value
 from pinchpoint.report.words import report as wording
@@ -90,6 +91,8 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
             yield Text(f"{dropped.id}: {dropped.why}", label="Found, not shown")
         if report.clear:
             yield Text(", ".join(report.clear), label="Clear")
+    if verbose and (sentence := queue_sentence(report.queue)):
+        yield Text(sentence, label="Queue")
     if verbose and report.tables:
         for table in report.tables.values():
             yield Details(table.title, (result_table(table),))
