@@ -258,7 +258,10 @@ def _history(sessions):
     [
         pytest.param(8, 0.1, 12.0, 9.0, "regressed", id="a quiet machine with a history"),
         pytest.param(8, 4.0, 12.0, 9.0, "inconclusive", id="a busy machine"),
-        pytest.param(8, 4.0, 12.0, 10.8, "regressed", id="its CPU time is worse as well"),
+        pytest.param(8, 4.0, 16.0, 12.0, "inconclusive", id="whatever its CPU time says"),
+        pytest.param(
+            8, 0.1, 12.0, 10.8, "regressed", id="quiet, and its CPU time is worse as well"
+        ),
         pytest.param(2, 0.1, 12.0, 9.0, "inconclusive", id="few sessions"),
         pytest.param(2, 0.1, 16.0, 9.0, "regressed", id="few sessions, and far worse"),
         pytest.param(8, 4.0, 10.0, 9.0, "pass", id="as before, on a busy machine"),
