@@ -24,9 +24,10 @@ def recordings(monkeypatch):
             raise UnreadableFile(f"{path}: no such file", hint="check the path")
         return path
 
-    monkeypatch.setattr("pinchpoint.cli.recordings.diagnose.load", load)
+    monkeypatch.setattr("pinchpoint.cli.recordings._answers.load", load)
     monkeypatch.setattr(
-        "pinchpoint.cli.recordings.diagnose.diagnose", lambda path: REPORTS[path.name]
+        "pinchpoint.cli.recordings._answers.diagnose",
+        lambda path, detailed: REPORTS[path.name],
     )
     for name in ("GITHUB_STEP_SUMMARY", "NO_COLOR", "FORCE_COLOR", "LC_ALL"):
         monkeypatch.delenv(name, raising=False)

@@ -97,7 +97,7 @@ def critical_path(trace: Trace) -> CriticalPath | None:
     )  # fmt: skip
 
 
-_NONE = -1
+_NONE = -1  # no position
 
 
 class _Run:

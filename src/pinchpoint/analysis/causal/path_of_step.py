@@ -14,7 +14,7 @@ from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints
 
 PARTS = 240  # of a step: as many as a picture has room for
-_NOBODYS = -1
+_NOBODYS = -1  # no position of a name
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class Times:
     free: Codes  # what nodes do not wait for: OF_THE_DEVICE, OF_A_BATCH, neither (0) or both
 
 
-OF_THE_DEVICE, OF_A_BATCH = 1, 2
+OF_THE_DEVICE, OF_A_BATCH = 1, 2  # bits
 
 
 def _whole(values: Any) -> Ints:

@@ -19,7 +19,7 @@ from pinchpoint.trace.arrays import Ints, Mask, Rows, distinct_rows
 FAR_RATIO = 2.0
 FEWEST_CALLS = 4  # of one operator and its shapes: fewer have no usual time
 LEAST_NS = 20_000  # of a call: shorter ones are starts and tails of kernels
-USUAL_PERCENTILE, SLOW_PERCENTILE = 25, 95
+USUAL_PERCENTILE, SLOW_PERCENTILE = 25, 95  # single calls at the ends say nothing
 
 Why = Literal["another layout", "other arguments", "another kernel", "another rate"]
 

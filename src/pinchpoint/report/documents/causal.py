@@ -275,7 +275,7 @@ def shown_pieces(trace: Trace) -> tuple[PieceInfo, ...]:
     return tuple(_info(trace, piece) for piece in profile(trace, _SHOWN).pieces)
 
 
-MOST_RUNGS, _OF_A_CUT = 8, 3
+MOST_RUNGS, _OF_A_CUT = 8, 3  # rows on a screen; each way of cutting gets some
 
 
 def ladder(pieces: Sequence[PieceInfo]) -> tuple[PieceInfo, ...]:

@@ -78,7 +78,7 @@ def _rung(base_ns: int, piece: PieceInfo) -> str:
 
 
 _SHADES = {"device": "█", "start": "▒", "call": "▓", "host": "░", "batch": "·"}
-_LANE_WIDTH = 76
+_LANE_WIDTH = 76  # characters; a terminal of 80 has room for it
 
 
 def _lane(path: CriticalPathInfo) -> str:

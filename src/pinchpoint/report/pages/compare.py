@@ -63,10 +63,19 @@ def _sureness(found: ProfileComparison) -> str:
 
 
 def _unprofiled(found: ProfileComparison) -> str:
+    """The steps without the profiler; their means as well, where one differs from the typical."""
     a, b = found.a.unprofiled_step_ns, found.b.unprofiled_step_ns
     if a is None or b is None:
         return ""
-    return f"; without the profiler {duration(a)} and {duration(b)} ({_compared(a, b)})"
+    text = f"; without the profiler {_both(a, b)}"
+    mean_a, mean_b = found.a.mean_step_ns, found.b.mean_step_ns
+    if mean_a is None or mean_b is None or (mean_a, mean_b) == (a, b):
+        return text
+    return f"{text}; on average, exceptional steps and all kinds included, {_both(mean_a, mean_b)}"
+
+
+def _both(a_ns: int, b_ns: int) -> str:
+    return f"{duration(a_ns)} and {duration(b_ns)} ({_compared(a_ns, b_ns)})"
 
 
 def _signed(ns: int) -> str:

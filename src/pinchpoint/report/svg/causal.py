@@ -7,8 +7,8 @@ from pinchpoint.report.documents.causal import PieceInfo, StretchInfo
 from pinchpoint.report.documents.report import QueueInfo
 from pinchpoint.report.quantity import duration
 
-WIDTH, LABEL, FIGURES = 1000, 330, 190
-RUNG, LANE, FOOT = 22, 30, 20
+WIDTH, LABEL, FIGURES = 1000, 330, 190  # units of the drawing, scaled to the page
+RUNG, LANE, FOOT = 22, 30, 20  # lines of text of 12 units
 _LONGEST = 46  # characters of a label: 330 units of 12-unit text
 # What a stretch of the path is: its colour on the page, and its words.
 PATH_KINDS = {
