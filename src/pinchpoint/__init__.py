@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pinchpoint.export.spans import log_spans as log_spans
     from pinchpoint.export.trackers import log_to as log_to
     from pinchpoint.importers import load as load
+    from pinchpoint.inside import step as step
     from pinchpoint.inside import step_done as step_done
     from pinchpoint.jobs import diagnose_ranks as diagnose_ranks
     from pinchpoint.report import Report as Report
@@ -41,6 +42,7 @@ _HOME = {
     "load": "pinchpoint.importers",
     "log_spans": "pinchpoint.export.spans",
     "log_to": "pinchpoint.export.trackers",
+    "step": "pinchpoint.inside",
     "step_done": "pinchpoint.inside",
     "time": "pinchpoint.bench.micro.time_function",
     "watch": "pinchpoint.capture.api",
@@ -59,6 +61,7 @@ __all__ = [
     "load",
     "log_spans",
     "log_to",
+    "step",
     "step_done",
     "time",
     "watch",
@@ -72,6 +75,11 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
     raise AttributeError(f"module 'pinchpoint' has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext pinchpoint`` in a notebook makes ``%%pinchpoint`` known."""
+    import_module("pinchpoint.cli.notebook").load(shell)
 
 
 def _version() -> str:
