@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _LONGEST_TEXT = 1000  # characters of a paragraph; names in it can have megabytes
-_STYLES = ("blocks.css", "memory_shapes.css", "ranks_shapes.css")
+_STYLES = ("blocks.css", "ladder.css", "memory_shapes.css", "ranks_shapes.css")
 
 
 @dataclass

@@ -10,6 +10,7 @@ from pinchpoint.diagnosis.rule import Outcome
 from pinchpoint.errors import UsageError
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.timeline.marks import occurrences
+from pinchpoint.report.words.ladder import in_order
 
 MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason
 MOST_ROWS = 20  # named one by one in the document; the timeline of the report has all of them
@@ -56,7 +57,7 @@ def unanswered(outcomes: Iterable[Outcome], answer: str) -> tuple[Unanswered, ..
 
 def chosen(report: Report, finding: str) -> Finding:
     """The finding by id or number; UsageError that says why there is none."""
-    for number, item in enumerate(report.findings, 1):
+    for number, item in enumerate(in_order(report), 1):
         if finding in (item.id, str(number)):
             return item
     for silent in (*report.not_checked, *report.crashed):

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
@@ -20,7 +21,8 @@ from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
 from pinchpoint.importers.rank_files import command_for_all_ranks
 from pinchpoint.report.assemble.findings import answers
-from pinchpoint.report.assemble.mean import mean_fields
+from pinchpoint.report.assemble.ladder import ladder_info
+from pinchpoint.report.assemble.mean import kind_of_steps, mean_fields
 from pinchpoint.report.documents.causal import furthest, without_limit
 from pinchpoint.report.documents.report import (
     DeviceInfo,
@@ -34,6 +36,7 @@ from pinchpoint.report.documents.report import (
 )
 from pinchpoint.report.documents.roofline import RooflineDocument, roofline_document
 from pinchpoint.report.tables.build import tables
+from pinchpoint.report.words.ladder import in_order
 from pinchpoint.report.words.report import CANNOT_CONCLUDE, NOT_CORRECTED
 from pinchpoint.trace import DeviceKind, Severity, Trace
 
@@ -50,18 +53,20 @@ def diagnose(trace: Trace) -> Report:
     if health.verdict == CANNOT_CONCLUDE:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
         return _facts(trace, health, verdict=f"Cannot conclude: {why}.")
-    said = answers(windows.diagnose(trace))
-    best = said["findings"][0].id if said["findings"] else None
-    return _facts(
+    diagnosis = windows.diagnose(trace)
+    said = answers(diagnosis)
+    report = _facts(
         trace,
         health,
         breakdown=_breakdown(trace),
         verdict=verdict(trace),
-        next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
         far_from_limit=furthest(trace),
         without_limit=without_limit(trace),
+        ladder=ladder_info(trace, diagnosis),
         **said,
     )
+    first = next((f"pinchpoint explain {finding.id}" for finding in in_order(report)), None)
+    return msgspec.structs.replace(report, next_command=first or _all_ranks(trace))
 
 
 def _all_ranks(trace: Trace) -> str | None:
@@ -189,6 +194,8 @@ def _steps(trace: Trace) -> StepsInfo:
         confidence=found.confidence,
         count=0 if found.how == "none" else len(found),
         duration_ns=tuple(found.durations_ns.tolist()),
+        numbers=tuple(found.number[found.complete].tolist()),
+        kind_of=kind_of_steps(trace),
         typical_ns=found.typical_ns,
         spread_ns=found.spread_ns,
         outliers=tuple(

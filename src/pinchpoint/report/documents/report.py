@@ -11,6 +11,7 @@ import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
 from pinchpoint.report.documents.causal import PieceInfo
+from pinchpoint.report.documents.ladder import LadderInfo
 from pinchpoint.report.documents.roofline import RooflineDocument
 
 SCHEMA = "pinchpoint.report/1"
@@ -98,6 +99,8 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     base_ns: int | None = None  # the mean that gains count from; null: the typical step, above
     run_mean_ns: int | None = None  # of the steps that the same run timed without the profiler
     run_excess_ns: int | None = None  # of run_mean_ns, that the recorded steps do not show
+    numbers: tuple[int, ...] = ()  # of the steps in duration_ns
+    kind_of: tuple[int | None, ...] = ()  # of these: position in kinds; null: an exception
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +184,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     next_command: str | None = None  # what to do next
     far_from_limit: PieceInfo | None = None  # operator far from its limit; null: none is
     without_limit: PieceInfo | None = None  # operator with much time and no known limit
+    ladder: LadderInfo | None = None  # in which order to make the fixes; null: no gain is known
 
     def _repr_html_(self) -> str:
         """For notebooks."""

@@ -20,27 +20,33 @@ from pinchpoint.report.blocks import (
     Title,
 )
 from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.clock import Clock, on_clock
 from pinchpoint.report.documents.report import Report, ResultTable
+from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.tables.columns import numeric, shown_value
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.closing import closing_sentence
+from pinchpoint.report.words.ladder import in_order
 from pinchpoint.report.words.mean import mean_sentences
 
 _TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
 
 
-def report_page(report: Report, *, verbose: bool = False) -> Page:
+def report_page(report: Report, *, verbose: bool = False, clock: Clock = "unprofiled") -> Page:
     """The page; ``verbose`` with evidence, tables and what was not checked."""
-    safe = clean(report)
+    safe = clean(on_clock(report, clock))
     concludes = safe.health.verdict != wording.CANNOT_CONCLUDE
     answer = _answer(safe, verbose) if concludes else _no_conclusion(safe)
     return Page((*_head(safe), *answer, *_end(safe, verbose, concludes)))
 
 
 def _head(report: Report) -> Iterator[Block]:
+    """What was read, then the answer in one sentence, then how slow it is."""
     first, *others = wording.source_line(report)
     yield Title(first, tuple(others))
+    if report.verdict and report.health.verdict != wording.CANNOT_CONCLUDE:
+        yield Text(report.verdict, "strong")
     timed = (wording.step_sentence(report), wording.spread_sentence(report))
     for sentence in (*timed, *mean_sentences(report)):
         if sentence:
@@ -56,22 +62,21 @@ def _no_conclusion(report: Report) -> Iterator[Block]:
 
 
 def _answer(report: Report, verbose: bool) -> Iterator[Block]:
+    """What to change first and what it gives, each change, then where the step goes."""
     if doubts := wording.weak_facts(report):
         yield Items(doubts, "warning")
     yield Gap()
+    if ladder := ladder_block(report):
+        yield ladder
+        yield Gap()
+    for number, finding in enumerate(in_order(report), 1):
+        yield finding_block(report, finding, number, verbose=verbose)
+    if sentence := closing_sentence(report):
+        yield Text(sentence)
+    if report.findings:
+        yield Gap()
     yield from _breakdown(report)
     if sentence := wording.device_work(report):
-        yield Text(sentence)
-    if report.verdict:
-        yield Text(report.verdict, "strong")
-        yield Gap()
-    for number, finding in enumerate(report.findings, 1):
-        yield finding_block(report, finding, number, verbose=verbose)
-    if sentence := wording.order(report):
-        yield Text(sentence)
-    if sentence := wording.together(report):
-        yield Text(sentence, "good")
-    if sentence := closing_sentence(report):
         yield Text(sentence)
     if sentence := wording.not_checked_sentence(report):
         yield Text(sentence if verbose else f"{sentence} --verbose lists them.", "soft")

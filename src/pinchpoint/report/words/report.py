@@ -154,32 +154,11 @@ def counted_in(report: Report, finding: Finding) -> str | None:
     return f"in {which}{long}, with the profiler"
 
 
-def order(report: Report) -> str | None:
-    """Why findings do not stand in the order of their gains; None if they do."""
-    alone = [f for f in report.findings if f.predicted_step_ns is not None and not f.given]
-    after = [f.predicted_step_ns or 0 for f in alone]
-    if after == sorted(after):
-        return None
-    larger = alone[after.index(min(after))].id
-    return (
-        f"Causes with a fix of their own come first; {larger} wins more, and takes more: it fits"
-        " most steps whose host is slow."
-    )
-
-
 def change(before: int, after: int, between: tuple[int, int] | None) -> str:
     """A predicted change of the step's time."""
     unit = time_unit(before)
     text = f"{in_unit(before, unit)} → {in_unit(after, unit)} {unit} a step"
     return text + (f" ({span(*between, unit)})" if between else "")
-
-
-def together(report: Report) -> str | None:
-    """The gain of all findings replayed together; None if there is no such prediction."""
-    base = base_ns(report)
-    if report.together_ns is None or not base or len(report.findings) < 2:
-        return None
-    return "All of them: " + change(base, report.together_ns, report.together_range_ns)
 
 
 def place(location: Location | None) -> str | None:
@@ -237,13 +216,9 @@ def crashed_sentence(crashed: tuple[Unanswered, ...]) -> str | None:
 
 def breakdown_title(report: Report) -> str:
     """What the breakdown is of."""
-    if report.steps.how == "none":
-        return "Where the time goes"
-    return (
-        "Where a step goes, without the profiler"
-        if _parts_are_corrected(report)
-        else "Where a step goes"
-    )
+    clock = "without the profiler" if _parts_are_corrected(report) else "as recorded"
+    what = "the time" if report.steps.how == "none" else "a step"
+    return f"Where {what} goes, {clock}"
 
 
 def _is_corrected(report: Report) -> bool:
@@ -256,7 +231,7 @@ def _is_corrected(report: Report) -> bool:
 
 def _parts_are_corrected(report: Report) -> bool:
     known = all(part.unprofiled_ns_per_step is not None for part in report.breakdown)
-    return known and _is_corrected(report)
+    return known and report.steps.unprofiled_ns_predicted is not None
 
 
 def all_parts(report: Report) -> tuple[tuple[PartOfStep, int], ...]:

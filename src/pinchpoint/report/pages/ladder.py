@@ -1,0 +1,52 @@
+"""The ladder of fixes as a block: bars from today's step to the step after each change."""
+
+from pinchpoint.report.blocks import Ladder, Rung
+from pinchpoint.report.documents.ladder import RungInfo
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.quantity import in_unit, span, time_unit
+from pinchpoint.report.words.ladder import (
+    MOST_RUNGS,
+    clock_words,
+    in_order,
+    rung_label,
+    takes,
+    why_this_order,
+)
+
+
+def ladder_block(report: Report) -> Ladder | None:
+    """The block; None where no gain in time is known."""
+    ladder = report.ladder
+    if ladder is None or not ladder.base_ns:
+        return None
+    unit = time_unit(ladder.base_ns)
+    findings = [rung for rung in ladder.rungs if rung.kind == "finding"][:MOST_RUNGS]
+    others = [rung for rung in ladder.rungs if rung.kind != "finding"]
+    numbers = {finding.id: number for number, finding in enumerate(in_order(report), 1)}
+    today = Rung("today", in_unit(ladder.base_ns, unit), 1.0, 1.0, 1.0, role="today")
+    return Ladder(
+        title=f"The step after each change, {clock_words(report)}",
+        unit=unit,
+        rungs=(
+            today,
+            *(_rung(rung, ladder.base_ns, unit, numbers) for rung in (*findings, *others)),
+        ),
+        note=why_this_order(report) or "",
+    )
+
+
+def _rung(rung: RungInfo, base_ns: int, unit: str, numbers: dict[str, int]) -> Rung:
+    low, high = rung.range_ns
+    after = f", after {' and '.join(rung.after)}" if rung.after else ""
+    return Rung(
+        label=rung_label(rung),
+        figure=in_unit(rung.step_ns, unit),
+        ratio=min(rung.step_ns / base_ns, 1.0),
+        low=min(low / base_ns, 1.0),
+        high=min(high / base_ns, 1.0),
+        between=span(low, high, unit),
+        takes=takes(rung) + after,
+        role=rung.kind,  # type: ignore[arg-type]
+        id=rung.id if rung.kind == "finding" else "",
+        number=numbers.get(rung.id) if rung.kind == "finding" else None,
+    )
