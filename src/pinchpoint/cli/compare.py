@@ -63,21 +63,17 @@ def _compare_results(a: Path, b: Path, force: bool, showing: Showing) -> None:
     from pinchpoint.report.pages import compare as compare_page
 
     found = compare_results(read_result(a), read_result(b), force=force)
-    present(found, compare_page.results_page(found), showing)
+    present(found, compare_page.results_page(found), showing, inputs=(a, b))
 
 
 def _compare_profiles(a: Path, b: Path, showing: Showing) -> None:
-    from pinchpoint.compare import compare_profiles
-    from pinchpoint.compare.profiles import with_findings
     from pinchpoint.importers import load
-    from pinchpoint.report import diagnose
+    from pinchpoint.report.assemble.comparison import comparison
     from pinchpoint.report.pages import compare as compare_page
 
     traces = []
     for path in (a, b):
-        with reading(path):
-            traces.append(load(path))
-    found = compare_profiles(*traces)
-    sides = [{f.id: f for f in diagnose(trace).findings} for trace in traces]
-    found = with_findings(found, *sides)
-    present(found, compare_page.profiles_page(found), showing)
+        with reading(path) as progress:
+            traces.append(load(path, progress))
+    found = comparison(*traces)
+    present(found, compare_page.profiles_page(found), showing, inputs=(a, b))

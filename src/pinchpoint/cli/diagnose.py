@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from pinchpoint.api import diagnose
 from pinchpoint.cli._page import NO_PAGE, Page
 from pinchpoint.cli.gate import Ruling, judge, judge_job, parse_gate
 from pinchpoint.cli.output import look, note, show, show_json
@@ -14,7 +15,7 @@ from pinchpoint.cli.progress import reading
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers import load
 from pinchpoint.importers.rank_files import check_one_job, several_ranks
-from pinchpoint.report import Report, diagnose
+from pinchpoint.report import Report
 from pinchpoint.report.documents.fit import fitted
 from pinchpoint.report.documents.report import encode, encode_many
 from pinchpoint.run_folder.layout import RUN_FILE

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from pinchpoint.api import diagnose
 from pinchpoint.cli._page import Force
 from pinchpoint.cli.output import may_write, write_file, wrote
 from pinchpoint.cli.progress import reading
@@ -16,7 +17,6 @@ from pinchpoint.export.excerpt import WHOLE, excerpt, parse_steps
 from pinchpoint.export.trackers import log_to
 from pinchpoint.importers import load
 from pinchpoint.replacing import check_free_folder
-from pinchpoint.report import diagnose
 from pinchpoint.trace import Trace
 
 Format = Literal[

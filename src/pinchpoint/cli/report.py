@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from pinchpoint.api import diagnose
 from pinchpoint.cli._page import Force
 from pinchpoint.cli.output import note, write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
-from pinchpoint.report import diagnose
 from pinchpoint.run_folder.layout import MEMORY, RUN_FILE
 from pinchpoint.trace import Trace
 

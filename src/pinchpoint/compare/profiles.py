@@ -15,6 +15,7 @@ from pinchpoint.analysis.steps.in_steps import sum_per_window
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows, noise_ns
+from pinchpoint.compare.fix import FixOutcome
 from pinchpoint.trace import ApiKind, Trace
 
 SCHEMA = "pinchpoint.compare/1"
@@ -76,6 +77,7 @@ class ProfileComparison(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[FindingChange, ...] = ()
     warnings: tuple[str, ...] = ()
     unknown: dict[str, str] = {}
+    fix: FixOutcome | None = None  # null: a side has no step
 
 
 def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:

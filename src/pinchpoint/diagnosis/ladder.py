@@ -36,7 +36,7 @@ class Effort(Enum):
     @property
     def weight(self) -> int:
         """By which a sure gain is divided: 1, 2, 4."""
-        return 2 ** list(Effort).index(self)
+        return 1 << list(Effort).index(self)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,11 @@ def _unexplained(trace: Trace) -> Rung | None:
         return None
     at_twice = min(most.step_at_limit_ns + (most.limit_ns or 0), most.base_ns)
     return Rung(
-        most.name, most.step_at_limit_ns, (most.step_at_limit_ns, at_twice), most.base_ns, Effort.WORK
+        most.name,
+        most.step_at_limit_ns,
+        (most.step_at_limit_ns, at_twice),
+        most.base_ns,
+        Effort.WORK,
     )
 
 

@@ -41,6 +41,14 @@ def fragment(blocks: Iterable[Block]) -> "Markup":
     return Markup(drawn.render(sections=list(_sections(blocks))))
 
 
+def in_notebook(page: Page) -> str:
+    """A page inside a notebook: styles that reach nothing else, no script, no network."""
+    title = next((block for block in page.blocks if isinstance(block, Title)), Title(""))
+    return template("in_notebook.html").render(
+        title=title, body=fragment(page.blocks), style=source("notebook.css")
+    )
+
+
 @cache
 def template(name: str, package: str = "pinchpoint.report") -> "Template":
     """A template of a package, which escapes whatever it is given."""

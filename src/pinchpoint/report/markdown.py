@@ -80,7 +80,9 @@ def _drawn(block: Block) -> Iterator[str]:
             yield from _drawn_large(block)
 
 
-def _drawn_large(block: Breakdown | Ladder | Table | Records | FindingCard | Figure | Gap) -> Iterator[str]:
+def _drawn_large(
+    block: Breakdown | Ladder | Table | Records | FindingCard | Figure | Gap,
+) -> Iterator[str]:
     match block:
         case Breakdown():
             yield from _breakdown(block)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
+from pinchpoint.diagnosis.commands import Program, in_its_words
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.finding import Finding, NotShown, RowsItem, Unanswered
 from pinchpoint.diagnosis.rule import Outcome
@@ -14,6 +15,9 @@ from pinchpoint.report.words.ladder import in_order
 
 MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason
 MOST_ROWS = 20  # named one by one in the document; the timeline of the report has all of them
+
+
+NOT_KNOWN = Program()
 
 
 class Answers(TypedDict):
@@ -28,11 +32,11 @@ class Answers(TypedDict):
     crashed: tuple[Unanswered, ...]
 
 
-def answers(diagnosis: Diagnosis) -> Answers:
+def answers(diagnosis: Diagnosis, program: Program = NOT_KNOWN) -> Answers:
     """Findings, in the order in which to fix them, and every other answer: no rule is silent."""
     outcomes, together = diagnosis.outcomes, diagnosis.together
     return Answers(
-        findings=tuple(finding_item(ranked) for ranked in diagnosis.found),
+        findings=tuple(finding_item(ranked, program) for ranked in diagnosis.found),
         together_ns=together.step_ns if together else None,
         together_range_ns=together.range_ns if together else None,
         not_checked=unanswered(outcomes, "not checked"),
@@ -75,9 +79,9 @@ def chosen(report: Report, finding: str) -> Finding:
     )
 
 
-def finding_item(ranked: Ranked) -> Finding:
-    """One finding as the document has it."""
-    found, predicted = ranked.finding, ranked.predicted
+def finding_item(ranked: Ranked, program: Program = NOT_KNOWN) -> Finding:
+    """One finding as the document has it, with commands of the program that was recorded."""
+    found, predicted = in_its_words(ranked.finding, program), ranked.predicted
     return found.shown(
         id=ranked.id,
         predicted_step_ns=predicted.step_ns if predicted else None,

@@ -17,6 +17,7 @@ from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.diagnosis import windows
+from pinchpoint.diagnosis.commands import program_of
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
 from pinchpoint.importers.rank_files import command_for_all_ranks
@@ -54,7 +55,7 @@ def diagnose(trace: Trace) -> Report:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
         return _facts(trace, health, verdict=f"Cannot conclude: {why}.")
     diagnosis = windows.diagnose(trace)
-    said = answers(diagnosis)
+    said = answers(diagnosis, program_of(trace))
     report = _facts(
         trace,
         health,

@@ -24,3 +24,9 @@ class LadderInfo(msgspec.Struct, frozen=True, kw_only=True):
     recorded_base_ns: int | None = None  # the same step with the profiler; null: not known
     rungs: tuple[RungInfo, ...] = ()  # the first one first; a piece and all together last
     best_single: str | None = None  # id of the change that wins most, where another is first
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from pinchpoint.report.html_page import notebook
+
+        return notebook.render_ladder(self)

@@ -6,9 +6,10 @@ from pinchpoint.compare.changed_rows import ChangedRow
 from pinchpoint.compare.profiles import ChangedPart, ProfileComparison
 from pinchpoint.compare.results import ResultComparison
 from pinchpoint.report.blocks import Table
-from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
-from pinchpoint.report.pages.result import change as percent_change
+from pinchpoint.report.pages.fix import fix_ladder
+from pinchpoint.report.pages.result import ResultPage, better_or_worse, figure, range_of, table
 from pinchpoint.report.quantity import duration
+from pinchpoint.report.words.fix import fix_sentence, fixed_words
 
 ROWS = 15
 LEAST_SHARE = 0.001  # of the step: smaller changes are left to the JSON
@@ -19,11 +20,21 @@ def profiles_page(found: ProfileComparison) -> ResultPage:
     return ResultPage(
         title=f"{_name(found.a.path)} (A) against {_name(found.b.path)} (B)",
         headline=_headline(found),
+        answer=_answer(found),
+        ladder=None if found.fix is None else fix_ladder(found.fix),
         tables=(_parts(found), *_rows(found), *_findings(found)),
         warnings=found.warnings,
         notes=_notes(found),
         next_command='pinchpoint bench ab -- "COMMAND A" "COMMAND B"',
     )
+
+
+def _answer(found: ProfileComparison) -> str:
+    if found.fix is None:
+        return ""
+    gone = fixed_words(found.fix)
+    went = f"{gone} went: " if gone else ""
+    return f"{went}{fix_sentence(found.fix)}"
 
 
 def _name(path: str) -> str:
@@ -168,13 +179,13 @@ def results_page(found: ResultComparison) -> ResultPage:
         tables=(
             table(
                 "measure",
-                ("", "A", "B", "worse by", "verdict"),
+                ("", "A", "B", "B is", "verdict"),
                 tuple(
                     (
                         c.label,
                         figure(c.a_median, c.unit),
                         figure(c.b_median, c.unit),
-                        percent_change(c.change_ratio),
+                        better_or_worse(c.change_ratio),
                         c.verdict,
                     )
                     for c in found.changes

@@ -1,6 +1,7 @@
 """The page of one recording: where a step goes, what to change, what that gives."""
 
 from collections.abc import Iterator
+from difflib import ndiff
 
 from pinchpoint.diagnosis.finding import Evidence, Finding
 from pinchpoint.report.blocks import (
@@ -128,8 +129,24 @@ def finding_block(report: Report, finding: Finding, number: int, *, verbose: boo
         *fix_facts(finding),
     )
     facts = tuple(fact for fact in said if fact.text)
-    code = tuple((finding.hint or "").splitlines())
+    code = code_lines(finding) or tuple((finding.hint or "").splitlines())
     return FindingCard(number, finding.id, gain, finding.summary, facts, code)
+
+
+def code_lines(finding: Finding) -> tuple[str, ...]:
+    """The program's own lines as a change of them, or with the rule's example below.
+
+    Empty where the source is not at hand.
+    """
+    code, hint = finding.code, (finding.hint or "").splitlines()
+    if code is None:
+        return ()
+    where = f"# {code.file}:{code.first_line}"
+    if code.edited is None:
+        as_it_is = tuple(f"  {line}" for line in code.lines)
+        return (where, *as_it_is, *(("# for example:", *hint) if hint else ()))
+    changed = ndiff(code.lines, code.edited)
+    return (where, *(line.rstrip() for line in changed if not line.startswith("?")))
 
 
 def evidence(items: tuple[Evidence, ...]) -> tuple[Fact, ...]:

@@ -49,5 +49,5 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Freeze long-lived objects with gc.freeze() and collect at steps that you choose",
         hint="gc.collect(); gc.freeze(); gc.disable()  # before the loop",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
+        confirm="pinchpoint try --knob gc -- python train.py",
     )

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
-from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rule import NO_KNOB, Rule
 from pinchpoint.diagnosis.rules.launches._late_launches import late_launches
 from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
 from pinchpoint.trace import Trace
@@ -35,7 +35,7 @@ RULE = Rule(
     record=CPU_AND_DEVICE,
     generic=True,
     knobs=("compile",),
-    advice=NO_HINT,
+    advice=NO_KNOB,
 )
 
 
@@ -56,5 +56,5 @@ def check(trace: Trace) -> Iterator[Found]:
         confidence="high" if late.surely else "low",
         fix="Replay the step as a CUDA graph, or let a compiler fuse it",
         hint='model = torch.compile(model, mode="reduce-overhead")',
-        confirm='pinchpoint bench ab -- "python train.py" "python train_compiled.py"',
+        confirm="pinchpoint try --knob compile -- python train.py",
     )
