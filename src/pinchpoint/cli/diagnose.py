@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from pinchpoint.api import diagnose
+from pinchpoint.cli._full_page import full_page
 from pinchpoint.cli._page import NO_PAGE, Page
 from pinchpoint.cli.gate import Ruling, judge, judge_job, parse_gate
 from pinchpoint.cli.output import look, note, show, show_json
@@ -16,15 +18,40 @@ from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers import load
 from pinchpoint.importers.rank_files import check_one_job, several_ranks
 from pinchpoint.report import Report
+from pinchpoint.report.documents.clock import Clock
 from pinchpoint.report.documents.fit import fitted
 from pinchpoint.report.documents.report import encode, encode_many
 from pinchpoint.run_folder.layout import RUN_FILE
+from pinchpoint.trace import Trace
 
 if TYPE_CHECKING:  # what serves many files is imported when there are some
     from pinchpoint.report.documents.ranks import RanksReport
 
 Format = Literal["terminal", "json", "markdown", "github"]
 Switch = Parameter(negative="")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Saying:
+    """How much is said, and on which clock.
+
+    Parameters
+    ----------
+    verbose
+        Also show evidence, tables and why a cause was not checked.
+    clock
+        unprofiled: times without the profiler, where these are known; recorded: as in the file.
+    max_chars
+        With --json, of one file: cut the document to this many characters, tables first.
+    """
+
+    verbose: Annotated[bool, Switch] = False
+    clock: Clock = "unprofiled"
+    max_chars: int | None = None
+
+
+_USUAL = Saying()
 
 
 def command(
@@ -34,8 +61,7 @@ def command(
     page: Page = NO_PAGE,
     format: Format | None = None,
     fail_over: str | None = None,
-    verbose: Annotated[bool, Switch] = False,
-    max_chars: int | None = None,
+    saying: Saying = _USUAL,
 ) -> int:
     """Diagnose recordings: where a step goes, ranked findings, predicted gains.
 
@@ -54,11 +80,8 @@ def command(
         terminal, json, markdown or github (annotations, and the job summary).
     fail_over
         Exit with 1 if fixing a finding would save more than this share of the step, such as 5%.
-    verbose
-        Also show evidence, tables and why a cause was not checked.
-    max_chars
-        With --json, of one file: cut the document to this many characters, tables first.
     """
+    max_chars = saying.max_chars
     chosen = _one_format(json, markdown, format)
     limit = parse_gate(fail_over)
     if not files:
@@ -67,18 +90,13 @@ def command(
         raise UsageError("--html writes the page of one recording", hint="name one file")
     if max_chars is not None and (chosen != "json" or len(files) > 1):
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
-    reports, job, code = _diagnosed(files)
+    reports, job, trace, code = _diagnosed(files)
     if max_chars is not None and reports:
         show_json(fitted(reports[0], max_chars))
     else:
-        present(reports, chosen, job, verbose=verbose)
-    if page.html and reports:
-        write_page(page, reports[0], files)
-    elif page.html and job is not None:
-        from pinchpoint.report.html import render
-        from pinchpoint.report.pages.ranks import ranks_page
-
-        page.write(render(ranks_page(job, verbose=True, full=True)), files)
+        present(reports, chosen, job, verbose=saying.verbose, clock=saying.clock)
+    if page.html:
+        page.write(full_page(files[0], trace, reports[0] if reports else None, job), files)
     rulings = [] if limit is None else [judge(report, limit) for report in reports]
     if limit is not None and job is not None:  # what one rank could save, the job may not
         rulings = [judge_job(job, limit)]
@@ -96,13 +114,16 @@ def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:
     return wanted[0] if wanted else "terminal"
 
 
-def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], "RanksReport | None", int]:
+def _diagnosed(
+    files: Sequence[Path],
+) -> tuple[list[Report], "RanksReport | None", Trace | None, int]:
     """The reports of all readable files, and that about their job if they are its ranks.
 
-    A folder of ranks is answered together as well.
+    A folder of ranks is answered together as well. The trace is that of a single recording.
     """
     if len(files) > 1:
-        return _diagnosed_together(files)
+        reports, job, code = _diagnosed_together(files)
+        return reports, job, None, code
     if several_ranks(files[0]):
         return _of_folder(files[0])
     try:
@@ -111,7 +132,7 @@ def _diagnosed(files: Sequence[Path]) -> tuple[list[Report], "RanksReport | None
     except UnreadableFile:
         check_one_job(files[0])  # says more about a folder
         raise
-    return [diagnose(trace)], None, 0
+    return [diagnose(trace)], None, trace, 0
 
 
 def _diagnosed_together(
@@ -137,7 +158,7 @@ def _diagnosed_together(
     return reports, job, code
 
 
-def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", int]:
+def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", Trace | None, int]:
     """The job, and of a run its first rank, beside what else the run knows."""
     from pinchpoint.cli.ranks import must_be_usable
     from pinchpoint.jobs import diagnose_ranks
@@ -145,11 +166,11 @@ def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", int]:
 
     job = diagnose_ranks([folder])
     must_be_usable(job)
-    reports = []
-    if (folder / RUN_FILE).is_file():
-        with reading(folder) as progress:
-            reports.append(without_guesses(diagnose(load(folder, progress))))
-    return reports, job, 0
+    if not (folder / RUN_FILE).is_file():
+        return [], job, None, 0
+    with reading(folder) as progress:
+        trace = load(folder, progress)
+    return [without_guesses(diagnose(trace))], job, trace, 0
 
 
 def present(
@@ -158,8 +179,9 @@ def present(
     job: "RanksReport | None" = None,
     *,
     verbose: bool = False,
+    clock: Clock = "unprofiled",
 ) -> None:
-    """Write the reports to standard output, that about their job first."""
+    """Write the reports to standard output, that about their job first; JSON has both clocks."""
     if chosen == "json":
         text = _together(reports, job) if len(reports) != 1 else encode(reports[0])
         show_json(text)
@@ -167,7 +189,7 @@ def present(
         from pinchpoint.report import markdown
         from pinchpoint.report.pages.report import report_page
 
-        pages = [report_page(report, verbose=True) for report in reports]
+        pages = [report_page(report, verbose=True, clock=clock) for report in reports]
         show("\n".join(map(markdown.render, pages)))
     elif chosen == "github":
         _present_to_github(reports)
@@ -175,7 +197,7 @@ def present(
         from pinchpoint.report import terminal
         from pinchpoint.report.pages.report import report_page
 
-        pages = [report_page(report, verbose=verbose) for report in reports]
+        pages = [report_page(report, verbose=verbose, clock=clock) for report in reports]
         if job is not None:
             from pinchpoint.report.pages.ranks import ranks_page
 
@@ -204,13 +226,6 @@ def _present_to_github(reports: Sequence[Report]) -> None:
                 file.writelines(map(markdown.render, pages))
         except OSError as error:
             note(f"note: no job summary: {error}")
-
-
-def write_page(page: Page, report: Report, files: Sequence[Path] = ()) -> None:
-    """Write the HTML page of what was read from ``files`` and say so."""
-    from pinchpoint.report.html_page import static
-
-    page.write(static.render(report), files)
 
 
 def worst(rulings: Sequence[Ruling]) -> int:

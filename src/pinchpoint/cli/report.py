@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pinchpoint.api import diagnose
+from pinchpoint.cli._full_page import full_page
 from pinchpoint.cli._page import Force
-from pinchpoint.cli.output import note, write_file, wrote
+from pinchpoint.cli.output import write_file, wrote
 from pinchpoint.cli.progress import reading
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
-from pinchpoint.run_folder.layout import MEMORY, RUN_FILE
-from pinchpoint.trace import Trace
+from pinchpoint.run_folder.layout import RUN_FILE
 
 if TYPE_CHECKING:
     from pinchpoint.report.documents.ranks import RanksReport
@@ -42,23 +42,17 @@ def command(
         Replace a file of another kind that is there. A recording is never replaced.
     """
     from pinchpoint.importers.rank_files import check_one_job
-    from pinchpoint.report.html_page import interactive
 
     job = _all_ranks(file)
     if job is not None and not (file / RUN_FILE).is_file():
-        from pinchpoint.report.html import render
-        from pinchpoint.report.pages.ranks import ranks_page
-
-        text = render(ranks_page(job, verbose=True, full=True))
-        return _written(output, text, file, force=force)
+        return _written(output, full_page(file, None, None, job), file, force=force)
     with reading(file) as progress:
         try:
             trace = load(file, progress)
         except UnreadableFile:
             check_one_job(file)  # says more about a folder
             raise
-        snapshot = _snapshot(file, trace)
-    text = interactive.render(trace, diagnose(trace), snapshot, job)
+    text = full_page(file, trace, diagnose(trace), job)
     return _written(output, text, file, force=force)
 
 
@@ -74,15 +68,3 @@ def _all_ranks(folder: Path) -> "RanksReport | None":
     from pinchpoint.jobs.run import diagnose_ranks
 
     return diagnose_ranks([folder]) if several_ranks(folder) else None
-
-
-def _snapshot(folder: Path, trace: Trace) -> Trace | None:
-    """The last snapshot of memory that the trace's rank of a run took; None without one."""
-    taken = sorted((folder / MEMORY).glob("*.pickle*")) if folder.is_dir() else []
-    own = [p for p in taken if p.name.startswith(f"rank{trace.rank or 0:05d}")]
-    for path in reversed(own or taken):
-        try:
-            return load(path)
-        except UnreadableFile as error:  # the rest of the run is worth a report all the same
-            note(f"left out: {error}")
-    return None

@@ -18,10 +18,8 @@ from pinchpoint.compare.profiles import with_findings
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
-from pinchpoint.report.assemble.memory import memory_report
 from pinchpoint.report.html import fragment, template
 from pinchpoint.report.html_page import interactive
-from pinchpoint.report.html_page.memory import render_page
 from pinchpoint.report.pages import compare as compare_page
 from pinchpoint.report.pages.result import blocks
 from pinchpoint.report.plain import plain
@@ -145,8 +143,6 @@ def list_page(root: Path, base: str) -> str:
 def report_page(place: Place) -> str:
     """The same page that ``pinchpoint report`` writes; of a memory snapshot, that of its memory."""
     trace = load(place.path)
-    if trace.snapshot is not None:
-        return render_page(trace, memory_report(trace))
     return interactive.render(trace, diagnose(trace))
 
 

@@ -46,10 +46,13 @@ def _without_links(block: Block) -> Block:
 
 
 def _alone(ladder: LadderInfo | None) -> Report:
-    """A report that knows nothing else."""
+    """A report that knows nothing else; the ladder says on which clock it is."""
+    corrected = ladder is not None and ladder.recorded_base_ns not in (None, ladder.base_ns)
     return Report(
         source=SourceInfo(path="", format=""),
         health=Health(verdict="good"),
-        steps=StepsInfo(how="none"),
+        steps=StepsInfo(
+            how="none", unprofiled_ns_predicted=ladder.base_ns if ladder and corrected else None
+        ),
         ladder=ladder,
     )

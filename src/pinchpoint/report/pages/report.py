@@ -110,7 +110,10 @@ def _breakdown(report: Report) -> Iterator[Block]:
     total = sum(ns for _, ns in parts)
     if total:
         unit = time_unit(total)
-        bars = tuple(Bar(label, in_unit(ns, unit), ns / total) for label, ns in parts)
+        group = {part.label: part.group for part in report.breakdown}
+        bars = tuple(
+            Bar(label, in_unit(ns, unit), ns / total, group.get(label, "")) for label, ns in parts
+        )
         yield Breakdown(wording.breakdown_title(report), unit, bars)
 
 
