@@ -22,6 +22,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "causal": ("pinchpoint causal trace.json.gz", "pinchpoint causal trace.json.gz --by line"),
     "ceilings": ("pinchpoint ceilings", "pinchpoint ceilings --device cpu"),
     "compare": ("pinchpoint compare before.json.gz after.json.gz",),
+    "completion": ('eval "$(pinchpoint completion bash)"',),
     "crossover": ("pinchpoint crossover matmul add --html crossover.html",),
     "demo": ("pinchpoint demo",),
     "diagnose": (

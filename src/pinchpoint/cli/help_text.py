@@ -62,10 +62,11 @@ def _entry(entry: "HelpEntry", width: int) -> str:
 def _plain(text: Any) -> str:
     """The words of anything that rich can show, unwrapped."""
     if text is None or isinstance(text, str):
-        return (text or "").strip()
+        return (text or "").strip().replace("``", "")
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=_UNWRAPPED, color_system=None)
     with console.capture() as words:
         console.print(text, highlight=False, markup=False)
-    return "\n".join(line.rstrip() for line in words.get().splitlines()).strip()
+    lines = (line.rstrip() for line in words.get().splitlines())
+    return "\n".join(lines).strip().replace("``", "")

@@ -17,6 +17,25 @@ Why is my training (or inference) step slow, what would fixing it give me, and d
 usage: pinchpoint COMMAND ...
 
 """
+_START = """\
+Why is my training (or inference) step slow, what would fixing it give me, and did the fix work?
+
+What have you got?
+
+  a script that is slow       pinchpoint run train.py
+  a trace or a profile        pinchpoint diagnose trace.json.gz
+  an out-of-memory error      pinchpoint memory snapshot.pickle
+                              (pinchpoint run --snapshot train.py makes one)
+  recordings of many ranks    pinchpoint ranks traces/
+  a fix to check              pinchpoint compare before.json.gz after.json.gz
+  two commands to compare     pinchpoint bench ab -- "COMMAND" "COMMAND, CHANGED"
+  a program to benchmark      pinchpoint bench run -- python train.py
+  many runs to keep track of  pinchpoint serve runs/
+  nothing yet                 pinchpoint demo
+
+pinchpoint --help lists all commands; pinchpoint COMMAND --help says more about one.
+Completion in your shell: eval "$(pinchpoint completion bash)"
+"""
 _TAIL = """
 pinchpoint COMMAND --help says more; pinchpoint --version says which version this is.
 exit codes: 0 pass, 1 regression or finding over the gate, 2 usage or unreadable input,
@@ -32,6 +51,11 @@ def commands() -> dict[str, str]:
     chosen = [n for n in names if n not in _NOT_COMMANDS and not n.startswith("_")]
     chosen.sort(key=lambda n: _FIRST.index(n) if n in _FIRST else len(_FIRST))
     return {name.replace("_", "-"): _summary(folder / f"{name}.py") for name in chosen}
+
+
+def start() -> str:
+    """What ``pinchpoint`` alone prints: where to begin with what one has."""
+    return _START
 
 
 def overview() -> str:

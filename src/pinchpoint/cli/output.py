@@ -13,7 +13,7 @@ from pinchpoint.report.plain import ascii_only, escaped, plain
 from pinchpoint.report.terminal import Look
 
 _LOG_WIDTH = 80  # logs and pipes have no width of their own
-_WIDEST = 120  # longer lines are hard to read
+_WIDEST = 240  # wider than screens; texts wrap earlier
 _WRITTEN: list[Path] = []  # for whoever interrupts a command
 
 

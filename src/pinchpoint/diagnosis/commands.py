@@ -57,6 +57,11 @@ def in_its_words(found: Found, program: Program) -> Found:
     return msgspec.structs.replace(found, hint=hint, confirm=confirm)
 
 
+def spelt(text: str, program: Program) -> str:
+    """A sentence or a command with the program's own command line in it."""
+    return _spelt(text, program, shell=True)
+
+
 def _spelt(text: str, program: Program, *, shell: bool) -> str:
     said = _EXAMPLE.sub(UNKNOWN, _CHANGED.sub(f"{UNKNOWN}, CHANGED", text))
     said = _with_workers(said, program, shell=shell)

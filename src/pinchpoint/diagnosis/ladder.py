@@ -71,8 +71,13 @@ def ladder(trace: Trace, said: Diagnosis) -> Ladder | None:
     if base_ns is None:
         return None
     rungs = [rung for ranked in said.found if (rung := _rung(ranked, base_ns))]
-    rungs.sort(key=lambda rung: (bool(rung.after), -rung.sure_ns / rung.effort.weight))
+    rungs.sort(key=by_sure_gain)
     return Ladder(base_ns, tuple(rungs), _unexplained(trace))
+
+
+def by_sure_gain(rung: Rung) -> tuple[bool, float]:
+    """A key to sort by: sure gain for effort; what only pays after others comes after them."""
+    return bool(rung.after), -rung.sure_ns / rung.effort.weight
 
 
 def _base_of(said: Diagnosis) -> int | None:

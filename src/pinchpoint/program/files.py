@@ -6,15 +6,12 @@ function is still at that line.
 """
 
 import ast
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
 
 LARGEST_BYTES = 4 << 20  # a source file by hand is smaller
-MOST_FILES = 20_000  # that a search by name looks at
-_NOT_SEARCHED = {"node_modules", "site-packages", "__pycache__", "build", "dist"}
 
 
 @dataclass(frozen=True)
@@ -73,33 +70,20 @@ def _git_tree(folder: Path) -> Path | None:
 
 
 def _candidates(file: str, roots: Sequence[Path]) -> Iterator[Path]:
-    """Paths that end like the recorded one, longest common end first."""
-    parts = PurePath(file.replace("\\", "/")).parts
+    """Paths below the roots that are the recorded one, or end like it: folder and name at least.
+
+    A bare name is only looked for in the roots themselves: many programs have a ``train.py``.
+    """
+    parts = [part for part in PurePath(file.replace("\\", "/")).parts if part != "/"]
     if not parts or not parts[-1].endswith(".py") or ".." in parts:
         return
     for root in roots:
         for length in range(len(parts), 0, -1):
-            tail = [part for part in parts[-length:] if part != "/"]
-            path = root.joinpath(*tail)
-            if path.is_file() and path.resolve().is_relative_to(root):
+            same_folder = length > 1 or len(parts) == 1 or root.name == parts[-2]
+            path = root.joinpath(*parts[-length:])
+            if same_folder and path.is_file() and path.resolve().is_relative_to(root):
                 yield path
                 break
-        else:
-            yield from _by_name(root, parts[-1])
-
-
-@cache
-def _by_name(root: Path, name: str) -> tuple[Path, ...]:
-    """The one file of this name below a folder; none where several have it."""
-    found, left = [], MOST_FILES
-    for where, folders, names in os.walk(root):
-        folders[:] = [f for f in folders if not f.startswith(".") and f not in _NOT_SEARCHED]
-        left -= len(names)
-        if name in names:
-            found.append(Path(where) / name)
-        if left < 0 or len(found) > 1:
-            break
-    return tuple(found) if len(found) == 1 and left >= 0 else ()
 
 
 @cache

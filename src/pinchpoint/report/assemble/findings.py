@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
-from pinchpoint.diagnosis.commands import Program, in_its_words
+from pinchpoint.diagnosis.commands import Program, in_its_words, spelt
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.finding import Finding, NotShown, RowsItem, Unanswered
 from pinchpoint.diagnosis.rule import Outcome
@@ -39,7 +39,7 @@ def answers(diagnosis: Diagnosis, program: Program = NOT_KNOWN) -> Answers:
         findings=tuple(finding_item(ranked, program) for ranked in diagnosis.found),
         together_ns=together.step_ns if together else None,
         together_range_ns=together.range_ns if together else None,
-        not_checked=unanswered(outcomes, "not checked"),
+        not_checked=unanswered(outcomes, "not checked", program),
         not_shown=tuple(
             NotShown(id=o.id, why=o.why, covered_by=o.covered_by)
             for o in outcomes
@@ -50,10 +50,12 @@ def answers(diagnosis: Diagnosis, program: Program = NOT_KNOWN) -> Answers:
     )
 
 
-def unanswered(outcomes: Iterable[Outcome], answer: str) -> tuple[Unanswered, ...]:
+def unanswered(
+    outcomes: Iterable[Outcome], answer: str, program: Program = NOT_KNOWN
+) -> tuple[Unanswered, ...]:
     """The rules that gave an answer without a finding, why, and what to record."""
     return tuple(
-        Unanswered(id=o.id, why=o.why, record=o.record, needs=o.needs)
+        Unanswered(id=o.id, why=o.why, record=spelt(o.record, program), needs=o.needs)
         for o in outcomes
         if o.answer == answer
     )

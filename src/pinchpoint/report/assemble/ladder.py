@@ -1,9 +1,12 @@
 """The ladder of fixes as part of the document."""
 
+from collections.abc import Sequence
+
 from pinchpoint.analysis.mean.mean_step import mean_step, mean_without_profiler_ns
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.engine import Diagnosis
-from pinchpoint.diagnosis.ladder import Ladder, Rung, ladder
+from pinchpoint.diagnosis.finding import Finding
+from pinchpoint.diagnosis.ladder import Ladder, Rung, by_sure_gain, effort_of, ladder
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.trace import Trace
 
@@ -25,6 +28,37 @@ def ladder_info(trace: Trace, said: Diagnosis) -> LadderInfo | None:
         rungs=tuple(rungs),
         best_single=_best_single(found),
     )
+
+
+def ladder_of(
+    findings: Sequence[Finding], base_ns: int | None, recorded_ns: int | None
+) -> LadderInfo | None:
+    """The ladder of findings that are predicted already, of a job; None where none has a gain."""
+    if not base_ns:
+        return None
+    rungs = [rung for finding in findings if (rung := _rung_of(finding, base_ns))]
+    rungs.sort(key=by_sure_gain)
+    found = Ladder(base_ns, tuple(rungs))
+    return (
+        LadderInfo(
+            base_ns=base_ns,
+            recorded_base_ns=recorded_ns,
+            rungs=tuple(_info(rung, "finding", found, recorded_ns) for rung in rungs),
+            best_single=_best_single(found),
+        )
+        if rungs
+        else None
+    )
+
+
+def _rung_of(finding: Finding, base_ns: int) -> Rung | None:
+    step_ns = finding.predicted_step_ns
+    counted_from = finding.given_step_ns or base_ns
+    if step_ns is None or step_ns >= counted_from:
+        return None
+    between = finding.predicted_range_ns or (step_ns, step_ns)
+    effort = effort_of(finding.id)
+    return Rung(finding.id, step_ns, between, counted_from, effort, finding.given)
 
 
 def _recorded_base_ns(trace: Trace) -> int | None:

@@ -2,19 +2,20 @@
 
 from pinchpoint.report.blocks import Ladder, Rung
 from pinchpoint.report.documents.ladder import RungInfo
+from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.quantity import in_unit, span, time_unit
 from pinchpoint.report.words.ladder import (
     MOST_RUNGS,
+    by_ladder,
     clock_words,
-    in_order,
     rung_label,
     takes,
     why_this_order,
 )
 
 
-def ladder_block(report: Report) -> Ladder | None:
+def ladder_block(report: Report | RanksReport) -> Ladder | None:
     """The block; None where no gain in time is known."""
     ladder = report.ladder
     if ladder is None or not ladder.base_ns:
@@ -22,7 +23,9 @@ def ladder_block(report: Report) -> Ladder | None:
     unit = time_unit(ladder.base_ns)
     findings = [rung for rung in ladder.rungs if rung.kind == "finding"][:MOST_RUNGS]
     others = [rung for rung in ladder.rungs if rung.kind != "finding"]
-    numbers = {finding.id: number for number, finding in enumerate(in_order(report), 1)}
+    numbers = {
+        finding.id: number for number, finding in enumerate(by_ladder(report.findings, ladder), 1)
+    }
     today = Rung("today", in_unit(ladder.base_ns, unit), 1.0, 1.0, 1.0, role="today")
     return Ladder(
         title=f"The step after each change, {clock_words(report)}",
@@ -31,7 +34,7 @@ def ladder_block(report: Report) -> Ladder | None:
             today,
             *(_rung(rung, ladder.base_ns, unit, numbers) for rung in (*findings, *others)),
         ),
-        note=why_this_order(report) or "",
+        note=why_this_order(ladder) or "",
     )
 
 

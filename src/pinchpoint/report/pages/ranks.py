@@ -24,10 +24,12 @@ from pinchpoint.report.blocks import (
 from pinchpoint.report.documents.clean import cleaned
 from pinchpoint.report.documents.ranks import HeatMap, JobFindingItem, RanksReport
 from pinchpoint.report.documents.report import ResultTable
+from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.pages.report import evidence, fix_facts
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.svg.ranks import heat_svg, timeline_svg
 from pinchpoint.report.words import ranks as words
+from pinchpoint.report.words.ladder import by_ladder
 
 # ------------------------------------------------------------------------------------------------
 # The map of late ranks as lines of text, readable at 10,000 ranks.
@@ -112,11 +114,14 @@ def ranks_page(report: RanksReport, *, verbose: bool = False, full: bool = False
 def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Block]:
     """The same without a title, of a report that was cleaned."""
     yield from _head(safe)
-    yield from _breakdown(safe)
-    for number, finding in enumerate(safe.findings, 1):
+    if ladder := ladder_block(safe):
+        yield from (ladder, Gap())
+    for number, finding in enumerate(by_ladder(safe.findings, safe.ladder), 1):
         yield _finding(safe, finding, number, verbose)
     if sentence := words.closing(safe):
         yield Text(sentence)
+    yield Gap()
+    yield from _breakdown(safe)
     yield from _late(safe, verbose)
     yield from _pictures(safe)
     yield from _what_if(safe)
@@ -131,6 +136,7 @@ def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Bl
 
 
 def _head(report: RanksReport) -> Iterator[Block]:
+    yield Text(report.verdict, "strong")
     for sentence in (words.step_sentence(report), words.clock_sentence(report)):
         if sentence:
             yield Text(sentence)
@@ -153,9 +159,7 @@ def _breakdown(report: RanksReport) -> Iterator[Block]:
             )
             for label, part, ns in parts
         )
-        yield Breakdown("Where a step goes, mean over ranks", unit, bars)
-    yield Text(report.verdict, "strong")
-    yield Gap()
+        yield Breakdown("Where a step goes, as recorded, mean over ranks", unit, bars)
 
 
 def _finding(

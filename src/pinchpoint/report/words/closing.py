@@ -38,9 +38,14 @@ def closing_sentence(report: Report) -> str | None:
         return f"No cause that was checked is {worth}, yet each device waits while another works."
     if far := _far_from_its_limit(report):
         return f"No cause that was checked{where} is {worth}, yet {far}"
-    if where:
-        return f"Nothing{where} is {worth}."
-    return f"Nothing worth fixing here: no cause is {worth}.{_not_judged(report)}"
+    return f"Nothing{where} is {worth}." if where else _nothing(report, worth)
+
+
+def _nothing(report: Report, worth: str) -> str:
+    """That nothing is worth fixing, unless what takes most cannot be judged."""
+    if doubt := _not_judged(report):
+        return f"No cause that was checked is {worth}.{doubt}"
+    return f"Nothing worth fixing here: no cause is {worth}."
 
 
 def _not_judged(report: Report) -> str:

@@ -1,11 +1,15 @@
 """The sentences about the ladder of fixes: what to change first, why, and what it takes."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
+from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.quantity import duration, in_unit, time_unit
+
+AnyFinding = TypeVar("AnyFinding", bound=Finding)
 
 EFFORT = {"setting": "a setting", "lines": "a few lines", "work": "more work"}
 _WEIGHTS = ("setting", "lines", "work")
@@ -14,14 +18,20 @@ MOST_RUNGS = 6  # of findings, on a first screen; the cards below have all
 
 def in_order(report: Report) -> tuple[Finding, ...]:
     """The findings in the order of the ladder; those without a gain in time keep their places."""
-    if report.ladder is None:
-        return report.findings
-    place = {rung.id: at for at, rung in enumerate(report.ladder.rungs) if rung.kind == "finding"}
-    timed = iter(sorted((f for f in report.findings if f.id in place), key=lambda f: place[f.id]))
-    return tuple(next(timed) if f.id in place else f for f in report.findings)
+    return by_ladder(report.findings, report.ladder)
 
 
-def clock_words(report: Report) -> str:
+def by_ladder(
+    findings: tuple[AnyFinding, ...], ladder: LadderInfo | None
+) -> tuple[AnyFinding, ...]:
+    """The same for the findings of any document."""
+    rungs = () if ladder is None else ladder.rungs
+    place = {rung.id: at for at, rung in enumerate(rungs) if rung.kind == "finding"}
+    timed = iter(sorted((f for f in findings if f.id in place), key=lambda f: place[f.id]))
+    return tuple(next(timed) if f.id in place else f for f in findings)
+
+
+def clock_words(report: Report | RanksReport) -> str:
     """What the times of a page are: ``without the profiler`` or ``as recorded``."""
     known = report.steps.unprofiled_ns_predicted is not None
     return "without the profiler" if known else "as recorded"
@@ -41,16 +51,14 @@ def takes(rung: RungInfo) -> str:
     return EFFORT.get(rung.effort or "", "")
 
 
-def why_this_order(report: Report) -> str | None:
+def why_this_order(ladder: LadderInfo) -> str | None:
     """Why the first change is first, where that is not the largest gain or not the least work."""
-    if report.ladder is None:
-        return None
-    rungs = [rung for rung in report.ladder.rungs if rung.kind == "finding" and not rung.after]
+    rungs = [rung for rung in ladder.rungs if rung.kind == "finding" and not rung.after]
     if len(rungs) < 2:
         return None
-    first, unit = rungs[0], time_unit(report.ladder.base_ns)
+    first, unit = rungs[0], time_unit(ladder.base_ns)
     said = f"{first.id} first: {_sure(first, unit)}; it takes {EFFORT[first.effort or 'work']}."
-    return f"{said}{_best_single(report.ladder, rungs, unit)}{_less_work(rungs)}"
+    return f"{said}{_best_single(ladder, rungs, unit)}{_less_work(rungs)}"
 
 
 def _sure(rung: RungInfo, unit: str) -> str:

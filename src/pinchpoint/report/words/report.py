@@ -79,7 +79,7 @@ def spread_sentence(report: Report) -> str | None:
     said = [] if steps.how == "marker" or not steps.basis else [steps.basis]
     if steps.spread_ns and steps.typical_ns and len(steps.duration_ns) >= FEWEST_FOR_SPREAD:
         unit = time_unit(steps.typical_ns)
-        said.append(f"most steps take {span(*_usual(steps), unit)} {unit}")
+        said.append(f"most steps take {span(*_usual(steps), unit)} {unit} as recorded")
     slow = [f"step {o['step']} took {duration(o['duration_ns'])}" for o in steps.outliers[:3]]
     if slow:
         more = len(steps.outliers) - len(slow)
@@ -260,7 +260,7 @@ def device_work(report: Report) -> str | None:
     device = report.device
     if device is None or device.idle_ratio is None:
         return None
-    said = f"{_idle_shares(report, device.idle_ratio)}{_each_device(report)}"
+    said = f"{_idle_share(report, device.idle_ratio)}{_each_device(report)}"
     parts = [(p.label, ns) for p, ns in all_parts(report) if p.group in ("device", "exposed")]
     total = sum(ns for _, ns in parts)
     large = [(label, ns / total) for label, ns in parts if ns >= SMALL_PART_RATIO * total]
@@ -270,27 +270,18 @@ def device_work(report: Report) -> str | None:
     return f"{said}. Its work: {'; '.join(shown)}{rest}." if shown else f"{said}."
 
 
-def _idle_shares(report: Report, of_recording: float) -> str:
-    """Two shares that differ, each with what it is of: a recording is more than its steps."""
+def _idle_share(report: Report, of_recording: float) -> str:
+    """How much of a step no device works, on the clock of its parts."""
     parts = all_parts(report)
     whole = sum(ns for _, ns in parts)
-    recorded = f"{percent(of_recording)} %"
     idle_is = "The device is idle" if len(report.devices) < 2 else "All devices at once are idle"
     if not whole:
-        return f"{idle_is} {recorded} of the time from its first operation to its last"
+        share = percent(of_recording)
+        return f"{idle_is} {share} % of the time from its first operation to its last, as recorded"
     idle = sum(ns for part, ns in parts if part.group == "idle")
-    step, all_of_it = (
-        ("step", "the whole recording")
-        if report.steps.how != "none"
-        else ("recording", "it as recorded")
-    )
-    without = " without the profiler" if _parts_are_corrected(report) else ""
-    if report.steps.how == "none" and not without:
-        return f"{idle_is} {recorded} of the recording, from its first operation to its last"
-    return (
-        f"{idle_is} {percent(idle / whole)} % of the {step}{without}, and {recorded} of"
-        f" {all_of_it} (with the profiler, from its first operation to its last)"
-    )
+    what = "step" if report.steps.how != "none" else "recording"
+    clock = "without the profiler" if _parts_are_corrected(report) else "as recorded"
+    return f"{idle_is} {percent(idle / whole)} % of the {what}, {clock}"
 
 
 def _each_device(report: Report) -> str:
