@@ -48,6 +48,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "merge": ("pinchpoint merge part1.json part2.json",),
     "monitor": ("pinchpoint monitor", "pinchpoint monitor --log samples.csv"),
     "ncu": ("pinchpoint ncu trace.json.gz python train.py",),
+    "note": ('pinchpoint note runs/a "learning rate doubled"',),
     "open": (
         "pinchpoint open trace.json.gz",
         "pinchpoint open trace.json.gz --steps 3-5 --no-browser",

@@ -46,11 +46,13 @@ def render(
     snapshot: Trace | None = None,
     job: RanksReport | None = None,
     found: MemoryReport | None = None,
+    home: str | None = None,
 ) -> str:
     """The whole page as text.
 
     ``snapshot`` is one of memory that was taken beside the trace, ``job`` what all ranks of the
-    run say together, ``found`` the answer about memory where it is not the usual one.
+    run say together, ``found`` the answer about memory where it is not the usual one, ``home`` an
+    address to go back to.
     """
     safe = clean(report)
     memory = memory_view(trace, report, snapshot, found)
@@ -64,6 +66,7 @@ def render(
     return template("page.html").render(
         facts,
         interactive=True,
+        home=home,
         marked=marked,
         packed=Markup(pack(trace, drawn, report, marked)) if drawn else None,
         still=timeline_svg(drawn) if drawn else None,
