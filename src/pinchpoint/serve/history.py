@@ -11,6 +11,7 @@ from pinchpoint.serve.summary import Summary
 # Times of two recordings of one program differ by a few per cent without any change
 # (docs/stability.md): a smaller change is not said to be one.
 SAME_RATIO = 0.02
+ONE_PROGRAM_RATIO = 0.5  # of the names of what takes most time, as compare asks of operations
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,20 @@ def _with_changes(runs: list[tuple[ListedRecording, Summary | None]]) -> tuple[L
 def _after(before: Summary | None, recording: ListedRecording, now: Summary | None) -> Listed:
     if before is None or now is None or not before.step_ns or not now.step_ns:
         return Listed(recording, now)
-    one_job = now.rank is not None and before.rank is not None and now.rank != before.rank
-    if (before.device, before.clock) != (now.device, now.clock) or one_job:
+    if not _comparable(before, now):
         return Listed(recording, now)
     gone = tuple(id_ for id_ in before.findings if id_ not in now.findings)
     return Listed(
         recording, now, now.step_ns / before.step_ns - 1, gone, _outcome(before, now, gone)
     )
+
+
+def _comparable(before: Summary, now: Summary) -> bool:
+    """Whether both are one program on one device and clock; not two ranks of one job."""
+    alike = len(set(before.work) & set(now.work))
+    one_program = alike >= ONE_PROGRAM_RATIO * min(len(before.work), len(now.work))
+    where = [(s.device, s.clock, s.world_size, s.rank) for s in (before, now)]
+    return one_program and where[0] == where[1]
 
 
 def _outcome(before: Summary, now: Summary, gone: tuple[str, ...]) -> FixOutcome | None:

@@ -9,6 +9,7 @@ from pinchpoint.report.words.report import base_ns, gain
 from pinchpoint.trace import Trace
 
 _SENTENCE_LIMIT = 300  # characters
+MOST_NAMES = 12  # enough to tell two programs apart
 
 
 class KnownRung(msgspec.Struct, frozen=True, array_like=True):
@@ -32,6 +33,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()  # ids, the one to change first first
     first_gain: str = ""
     rungs: tuple[KnownRung, ...] = ()
+    work: tuple[str, ...] = ()  # what it computes with: names of operators, or of kernels
     rank: int | None = None
     world_size: int | None = None
     problem: str = ""  # why nothing is known
@@ -54,6 +56,14 @@ def summarise(trace: Trace, report: Report) -> Summary:
             KnownRung(rung.id, rung.step_ns, *rung.range_ns)
             for rung in (report.ladder.rungs if report.ladder else ())
         ),
+        work=_work(report),
         rank=report.source.rank,
         world_size=report.source.world_size,
     )
+
+
+def _work(report: Report) -> tuple[str, ...]:
+    """The names that take most time: by them two recordings are seen to be of one program."""
+    table = report.tables.get("operators") or report.tables.get("kernels")
+    rows = () if table is None else table.rows[:MOST_NAMES]
+    return tuple(plain(str(row[0]), _SENTENCE_LIMIT) for row in rows)
