@@ -8,7 +8,7 @@ import sys
 
 from setuptools import Extension, setup
 
-HOME = "src/pinchpoint/importers/kineto"
+HOME = "src/pinchpoint/importers/kineto/native"
 MODULES = ("_scan", "_nest")
 PARTS = ("_text.h", "_habit.pxd", "_keys.pxd", "_pool.pxd", "_rows.pxd")
 OPTIMISE = ["/O2"] if sys.platform == "win32" else ["-O3"]
@@ -17,7 +17,7 @@ OPTIMISE = ["/O2"] if sys.platform == "win32" else ["-O3"]
 def extension(name: str) -> Extension:
     """One compiled module."""
     return Extension(
-        f"pinchpoint.importers.kineto.{name}",
+        f"pinchpoint.importers.kineto.native.{name}",
         [f"{HOME}/{name}.pyx"],
         include_dirs=[HOME],
         depends=[f"{HOME}/{part}" for part in PARTS],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pinchpoint.cli.listing import commands
+from pinchpoint.cli.help import commands
 from pinchpoint.diagnosis.registry import page, rule_ids
 from pinchpoint.diagnosis.rule import HEADINGS
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
-from pinchpoint.cli.listing import commands
+from pinchpoint.cli.help import commands
 from pinchpoint.diagnosis.registry import rule_ids
 
 _FENCE = re.compile(r"(^```.*?^```[^\n]*$)", re.M | re.S)

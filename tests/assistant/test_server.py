@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pinchpoint.cli import main
-from pinchpoint.cli.listing import commands
+from pinchpoint.cli.help import commands
 from pinchpoint.report.documents.report import Report, StepsInfo
 
 DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"

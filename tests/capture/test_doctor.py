@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pinchpoint.capture.tools import doctor
+from pinchpoint.capture import doctor
 from pinchpoint.cli import main
 
 TORCH = {"version": "2.13.0", "cuda": "13.0", "hip": None, "available": True, "devices": 1}

@@ -5,9 +5,8 @@ import os
 
 import pytest
 
-from pinchpoint.capture.settings import Settings
-from pinchpoint.capture.tools import nvidia
-from pinchpoint.capture.tools.nvidia import (
+from pinchpoint.capture.launch import nvidia
+from pinchpoint.capture.launch.nvidia import (
     Tool,
     find,
     function_name,
@@ -17,8 +16,9 @@ from pinchpoint.capture.tools.nvidia import (
     require,
     under_nsys,
 )
+from pinchpoint.capture.settings import Settings
 from pinchpoint.cli import main
-from pinchpoint.cli.ncu import separate
+from pinchpoint.cli.programs.ncu import separate
 from pinchpoint.errors import MeasurementInvalid, UsageError
 
 NSYS = """#!/bin/sh

@@ -1,6 +1,6 @@
 import pytest
 
-from pinchpoint.capture.collect import other_programs
+from pinchpoint.capture.launch.collect import other_programs
 
 
 def spread(value):

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pinchpoint.capture.collect import problems_of
-from pinchpoint.capture.identity import identity
-from pinchpoint.capture.launcher import command_line, environment_of, label
-from pinchpoint.capture.program import Program
+from pinchpoint.capture.launch.collect import problems_of
+from pinchpoint.capture.launch.launcher import command_line, environment_of, label
+from pinchpoint.capture.process.program import Program
+from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.settings import Settings, chosen, from_environment
 from pinchpoint.capture.windows.recording import BrokenTrace, pack
 from pinchpoint.capture.windows.torch import TorchWindow

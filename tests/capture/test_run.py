@@ -12,9 +12,9 @@ import pytest
 
 import pinchpoint as pp
 from capture import scripts
-from pinchpoint.capture.launcher import command_line
+from pinchpoint.capture.launch.launcher import command_line
 from pinchpoint.cli import main
-from pinchpoint.importers.rank_files import find_rank_files
+from pinchpoint.importers.ranks.files import find_rank_files
 from pinchpoint.trace import HostKind
 
 SOURCE = Path(pp.__file__).parents[1]
@@ -250,7 +250,7 @@ def test_a_disk_that_fills_up_at_the_end_does_not_touch_the_exit_code(tmp_path, 
         raise OSError(28, "No space left on device")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pinchpoint.capture.collect.finish", full)
+    monkeypatch.setattr("pinchpoint.capture.launch.collect.finish", full)
     (tmp_path / "s.py").write_text("raise SystemExit(9)")
     assert main(["run", "-o", "out", "s.py"]) == 9
     assert "is incomplete" in capfd.readouterr().err
@@ -261,7 +261,7 @@ def test_a_disk_that_is_full_at_the_beginning_starts_nothing(tmp_path, capfd, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pinchpoint.capture.collect.begin", full)
+    monkeypatch.setattr("pinchpoint.capture.launch.collect.begin", full)
     (tmp_path / "s.py").write_text("print('started')")
     assert main(["run", "-o", "out", "s.py"]) == 2
     out, err = capfd.readouterr()

@@ -8,7 +8,7 @@ import pytest
 
 from pinchpoint.bench.folders import start_session
 from pinchpoint.cli import main as cli
-from pinchpoint.cli.listing import commands
+from pinchpoint.cli.help import commands
 from pinchpoint.cli.output import wrote
 from pinchpoint.errors import NotComparable, PinchpointError
 

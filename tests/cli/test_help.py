@@ -10,8 +10,7 @@ import pytest
 
 from pinchpoint.cli import dispatch
 from pinchpoint.cli import main as cli
-from pinchpoint.cli.examples import EXAMPLES
-from pinchpoint.cli.listing import commands
+from pinchpoint.cli.help import EXAMPLES, commands
 from pinchpoint.diagnosis.registry import related
 from pinchpoint.importers import formats
 

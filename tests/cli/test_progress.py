@@ -2,13 +2,13 @@ import sys
 
 import pytest
 
-from pinchpoint.cli import progress
-from pinchpoint.cli.progress import reading
+from pinchpoint.cli import output
+from pinchpoint.cli.output import reading
 
 
 @pytest.fixture
 def large(tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "LARGE_FILE_BYTES", 10)
+    monkeypatch.setattr(output, "LARGE_FILE_BYTES", 10)
     path = tmp_path / "large [red].json"
     path.write_bytes(bytes(20))
     return path

@@ -3,7 +3,7 @@ from typing import get_args
 
 import pytest
 
-from pinchpoint.cli.run import WITH_VALUE, command, separate
+from pinchpoint.cli.programs.run import WITH_VALUE, command, separate
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pinchpoint.diagnosis import registry
 from pinchpoint.diagnosis.job import RankFinding, diagnose_job
 from pinchpoint.diagnosis.registry import page, rule_ids, rules
 from pinchpoint.diagnosis.rule import About
-from pinchpoint.report.assemble.memory_findings import findings
+from pinchpoint.report.assemble.findings import findings
 from rank_traces import MS, Job
 
 RULE = '''"""A cause that was added.

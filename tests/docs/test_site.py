@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from pinchpoint.cli.listing import commands
+from pinchpoint.cli.help import commands
 from pinchpoint.diagnosis.registry import rule_ids
 
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,7 @@ def test_our_reader_takes_the_chrome_file_back(tmp_path):
 
 @pytest.mark.parametrize("report", [full_report, hostile_report])
 def test_sarif_has_what_its_version_requires(report):
-    document = msgspec.json.decode(sarif(report()))
+    document = msgspec.json.decode(sarif(report(), "1.2"))
     assert document["version"] == "2.1.0"
     (run,) = document["runs"]
     rules = run["tool"]["driver"]["rules"]
@@ -39,7 +39,7 @@ def test_sarif_has_what_its_version_requires(report):
 
 
 def test_sarif_points_to_the_source_line():
-    result = msgspec.json.decode(sarif(full_report()))["runs"][0]["results"][0]
+    result = msgspec.json.decode(sarif(full_report(), "1.2"))["runs"][0]["results"][0]
     assert result["locations"][0]["physicalLocation"] == {
         "artifactLocation": {"uri": "train.py"},
         "region": {"startLine": 41},
@@ -57,7 +57,9 @@ def test_sarif_points_to_the_source_line():
 )
 def test_sarif_addresses(file, uri):
     finding = msgspec.structs.replace(full_report().findings[0], location=Location(file=file))
-    result = msgspec.json.decode(sarif(full_report(findings=(finding,))))["runs"][0]["results"][0]
+    result = msgspec.json.decode(sarif(full_report(findings=(finding,)), "1.2"))["runs"][0][
+        "results"
+    ][0]
     if uri is None:
         assert "locations" not in result
     else:

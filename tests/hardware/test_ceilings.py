@@ -4,7 +4,7 @@ import pytest
 from pinchpoint.errors import MissingExtra, UnreadableFile, UsageError
 from pinchpoint.hardware import find_spec
 from pinchpoint.hardware.ceilings import Ceilings, Measurement, folder, key_of, load, save, stored
-from pinchpoint.hardware.measure.limits import sift
+from pinchpoint.hardware.measure import sift
 
 H100 = find_spec("NVIDIA H100 80GB HBM3")
 
@@ -114,9 +114,9 @@ def test_a_document_of_a_later_version(tmp_path):
 @pytest.mark.torch
 def test_this_machine_can_be_measured(monkeypatch):
     pytest.importorskip("torch", reason="measures with torch")
-    from pinchpoint.hardware.measure import measure, products, streams
+    from pinchpoint.hardware.measure import measure, products, transfers
 
-    monkeypatch.setattr(streams, "_CPU_ARRAY_BYTES", 1 << 20)
+    monkeypatch.setattr(transfers, "_CPU_ARRAY_BYTES", 1 << 20)
     monkeypatch.setattr(products, "CPU_SHAPES", ((128, 128, 128),))
     said = []
     found = measure("cpu", dtypes=("fp32",), sustained_s=0.05, progress=said.append)

@@ -5,7 +5,8 @@ import pytest
 
 import pinchpoint as pp
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers import telemetry_dcgm, telemetry_dmon, telemetry_log, telemetry_smi
+from pinchpoint.importers.telemetry import dcgm, dmon, smi
+from pinchpoint.importers.telemetry import log as telemetry_log
 from pinchpoint.monitor.sample import Sample
 from pinchpoint.monitor.telemetry import TelemetryLog
 
@@ -229,9 +230,9 @@ def test_our_own_log_comes_back_as_written(tmp_path):
 @pytest.mark.parametrize(
     ("importer", "header"),
     [
-        (telemetry_smi, b"timestamp, index, power.draw [W]\n"),
-        (telemetry_dmon, b"# gpu pwr\n"),
-        (telemetry_dcgm, b"# TYPE DCGM_FI_X gauge\n"),
+        (smi, b"timestamp, index, power.draw [W]\n"),
+        (dmon, b"# gpu pwr\n"),
+        (dcgm, b"# TYPE DCGM_FI_X gauge\n"),
         (telemetry_log, b"unix_ns,device,power_w\n"),
     ],
 )

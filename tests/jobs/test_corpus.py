@@ -10,7 +10,7 @@ import pytest
 
 from pinchpoint.analysis.ranks.summary import RankSummary, pack, unpack
 from pinchpoint.importers import load
-from pinchpoint.importers.rank_files import RankFile
+from pinchpoint.importers.ranks.files import RankFile
 from pinchpoint.jobs import diagnose_ranks, merge_parts
 from pinchpoint.jobs.engines import record_of
 from pinchpoint.jobs.parts import write_part

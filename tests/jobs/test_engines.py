@@ -9,7 +9,7 @@ import pytest
 
 from jobs.rank_workers import fragile, interrupted_for_ever, quick
 from pinchpoint.errors import UsageError
-from pinchpoint.importers.rank_files import RankFile
+from pinchpoint.importers.ranks.files import RankFile
 from pinchpoint.jobs.engines import _pool, _submitted, in_processes, run, workers_for
 from pinchpoint.report.documents.rank_records import decode_record
 

@@ -12,7 +12,7 @@ import pytest
 
 from pinchpoint.analysis.ranks.summary import Calls, StepColumns
 from pinchpoint.errors import UnreadableFile, UsageError
-from pinchpoint.importers.rank_files import RankFile
+from pinchpoint.importers.ranks.files import RankFile
 from pinchpoint.jobs import diagnose_ranks, merge_parts, write_shard
 from pinchpoint.jobs.engines import read_rank, record_of
 from pinchpoint.jobs.parts import write_part

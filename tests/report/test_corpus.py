@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pinchpoint as pp
-from pinchpoint.report import decode, encode, github, markdown, terminal
+from pinchpoint.report import ci, decode, encode, markdown, terminal
 from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.words.report import top_parts
@@ -44,4 +44,4 @@ def test_diagnosed_and_drawn(path):
     assert all(len(line) <= 80 or line.startswith(TO_COPY) for line in text.splitlines())
     assert markdown.render(page)
     assert static.render(report)
-    assert github.log(report, token="x")
+    assert ci.log(report, token="x")

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pinchpoint.report import decode, encode, github, markdown, terminal
+from pinchpoint.report import ci, decode, encode, markdown, terminal
 from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.terminal import Look
@@ -25,7 +25,7 @@ RENDERERS = {
     ),
     "markdown.md": lambda r: markdown.render(report_page(r, verbose=True)),
     "html.html": static.render,
-    "github.txt": lambda r: github.log(r, token="unguessable"),
+    "github.txt": lambda r: ci.log(r, token="unguessable"),
 }
 
 
@@ -81,7 +81,7 @@ def test_hostile_names_cannot_leave_a_markdown_cell():
 
 
 def test_workflow_commands_in_names_are_stopped():
-    log = github.log(hostile_report(), token="unguessable")
+    log = ci.log(hostile_report(), token="unguessable")
     quoted, _, commands = log.removeprefix("::stop-commands::unguessable\n").partition(
         "\n::unguessable::\n"
     )

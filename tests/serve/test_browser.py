@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pinchpoint.serve.app import application
-from pinchpoint.serve.guard import LOOPBACK_NAMES
+from pinchpoint.serve.app import LOOPBACK_NAMES, application
 from serving import served
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinchpoint.cli import main
-from pinchpoint.serve.app import application
-from pinchpoint.serve.guard import LOOPBACK_NAMES
+from pinchpoint.serve.app import LOOPBACK_NAMES, application
 from serving import asked, served
 
 pytest.importorskip("starlette", reason="Starlette is not installed")

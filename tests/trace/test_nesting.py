@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.trace.nesting import NO_ROW, innermost, nest, nesting_order
+from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
 
 INTERVALS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), max_size=25

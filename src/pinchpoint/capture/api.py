@@ -15,13 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from pinchpoint.capture import collect, loaders
-from pinchpoint.capture.folder import new_run_folder
-from pinchpoint.capture.identity import identity
-from pinchpoint.capture.launcher import Ended
-from pinchpoint.capture.policy import AtSteadyState, Policy, WhenSlower
-from pinchpoint.capture.process_facts import save_facts
-from pinchpoint.capture.session import CaptureSession
+from pinchpoint.capture.launch import collect
+from pinchpoint.capture.launch.folder import new_run_folder
+from pinchpoint.capture.launch.launcher import Ended
+from pinchpoint.capture.process import loaders
+from pinchpoint.capture.process.facts import save_facts
+from pinchpoint.capture.process.policy import AtSteadyState, Policy, WhenSlower
+from pinchpoint.capture.process.ranks import identity
+from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.settings import FOLDER_VARIABLE, STEPS, Kind, Settings
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.inside.hooks import BATCH_FETCHED, ITERATOR_BUILT

@@ -1,10 +1,10 @@
 """From words to a command, and from what it raises to one line and an exit code.
 
-A command is a module of this package. It has ``command``, a function whose signature declares the
-options and whose docstring is the help, and which returns the exit code; a command with
-subcommands also has ``SUBCOMMANDS``, from their names to such functions. A command that starts a
-program has ``separate``, which puts ``--`` between its own options and the program's words. Only
-the module of the command that was asked for is imported, so ``--help`` stays fast
+A command is a module of ``recordings`` or ``programs``. It has ``command``, a function whose
+signature declares the options and whose docstring is the help, and which returns the exit code; a
+command with subcommands also has ``SUBCOMMANDS``, from their names to such functions. A command
+that starts a program has ``separate``, which puts ``--`` between its own options and the program's
+words. Only the module of the command that was asked for is imported, so ``--help`` stays fast
 (docs/decisions/0008).
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pinchpoint.cli.listing import commands, overview, start
+from pinchpoint.cli.help import commands, module_name, overview, start
 from pinchpoint.errors import OutOfMemory, PinchpointError, UsageError, is_out_of_memory
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _module(name: str) -> ModuleType:
     second beside the reading of files. No analysis multiplies matrices, so they get one thread.
     Programs that a command starts find the environment as the user left it.
     """
-    module = f"pinchpoint.cli.{name.replace('-', '_')}"
+    module = module_name(name)
     if name in _TIME_NUMPY or _BLAS_THREADS in os.environ:
         return import_module(module)
     os.environ[_BLAS_THREADS] = "1"
@@ -129,8 +129,7 @@ def app_of(name: str) -> "App":
     """The options and subcommands of a command."""
     from cyclopts import App
 
-    from pinchpoint.cli.examples import epilogue
-    from pinchpoint.cli.help_text import HelpText
+    from pinchpoint.cli.help import HelpText, epilogue
 
     module = _module(name)
     app = App(

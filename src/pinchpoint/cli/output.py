@@ -3,14 +3,18 @@
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pinchpoint.errors import UsageError
 from pinchpoint.replacing import check_free, replacing
 from pinchpoint.report.plain import ascii_only, escaped, plain
 from pinchpoint.report.terminal import Look
+
+if TYPE_CHECKING:
+    from pinchpoint.importers.open import Progress
 
 _LOG_WIDTH = 80  # logs and pipes have no width of their own
 _WIDEST = 240  # wider than screens; texts wrap earlier
@@ -113,3 +117,37 @@ def _has_colour(terminal: bool) -> bool:
     if os.environ.get("NO_COLOR"):  # https://no-color.org
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (terminal and os.environ.get("TERM") != "dumb")
+
+
+# ------------------------------------------------------------------------------------------------
+# A sign of life on standard error while a large file is read, only for people.
+
+
+LARGE_FILE_BYTES = 20_000_000  # smaller ones are read before a bar would be seen
+
+
+@contextmanager
+def reading(path: Path) -> "Iterator[Progress | None]":
+    """A bar for ``load`` to report to until the block ends; None where nobody would look at it."""
+    if not sys.stderr.isatty() or _bytes(path) < LARGE_FILE_BYTES:
+        yield None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    from pinchpoint.report.plain import plain
+
+    label = f"reading {plain(path.name, 40)} ({_bytes(path) / 1e6:.0f} MB)"
+    columns = (TextColumn(escape(label)), BarColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

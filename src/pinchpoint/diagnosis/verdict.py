@@ -7,7 +7,7 @@ from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_man
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, Binding, Bound, bound
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
-from pinchpoint.analysis.run.telemetry import device_looks, sampled_sentences
+from pinchpoint.analysis.run import device_looks, sampled_sentences
 from pinchpoint.analysis.steps.in_steps import phases
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.call_tree import SourceTable, source_table

@@ -6,7 +6,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from pinchpoint import __version__
 from pinchpoint.diagnosis.finding import Finding, Location
 from pinchpoint.diagnosis.registry import page
 from pinchpoint.report.documents.clean import clean
@@ -16,13 +15,16 @@ from pinchpoint.report.words import report as wording
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def sarif(report: Report) -> bytes:
-    """One run with one result a finding; a finding without a source line has no location."""
+def sarif(report: Report, version: str) -> bytes:
+    """One run with one result a finding; a finding without a source line has no location.
+
+    ``version``: of Pinchpoint, which the run names as its tool.
+    """
     safe = clean(report)
     ids = sorted({finding.id for finding in safe.findings})
     driver = {
         "name": "Pinchpoint",
-        "version": __version__,
+        "version": version,
         "rules": [_rule(id_) for id_ in ids],
     }
     results = [_result(safe, finding, ids.index(finding.id)) for finding in safe.findings]

@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 import pinchpoint.importers as home
 from pinchpoint.errors import OutOfMemory, PinchpointError, UnreadableFile, is_out_of_memory
+from pinchpoint.importers import telemetry
 from pinchpoint.importers._archives import ZIP_MAGIC, unzipped
 from pinchpoint.trace import Trace
 
@@ -20,7 +21,7 @@ HEAD_BYTES = 4096  # a page of a disk: every format shows itself in less
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b'{\x00"\x00', b"{\x00\n\x00", b"[\x00{\x00")
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
 _AGAIN = "copy it again, or record it again"
-_NOT_IMPORTERS = {"open", "health", "rank_files"}
+_NOT_IMPORTERS = {"health", "open", "ranks", "telemetry"}
 
 
 class Importer(Protocol):
@@ -48,8 +49,10 @@ class _Reporting(Importer, Protocol):
 
 def _importers() -> Iterator[Importer]:
     """Each is imported when its turn comes; the one that claims a file ends the search."""
-    for name in sorted(m.name for m in pkgutil.iter_modules(home.__path__)):
-        if name not in _NOT_IMPORTERS and not name.startswith("_"):
+    here = [m.name for m in pkgutil.iter_modules(home.__path__) if m.name not in _NOT_IMPORTERS]
+    logs = [f"telemetry.{m.name}" for m in pkgutil.iter_modules(telemetry.__path__)]
+    for name in sorted(here + logs):
+        if not name.rpartition(".")[2].startswith("_"):
             yield cast(Importer, import_module(f"{home.__name__}.{name}"))
 
 

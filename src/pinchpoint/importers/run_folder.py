@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._samples import health_table
 from pinchpoint.importers.open import load
-from pinchpoint.importers.telemetry_log import collect
+from pinchpoint.importers.telemetry._samples import health_table
+from pinchpoint.importers.telemetry.log import collect
 from pinchpoint.run_folder.documents import (
     EnvironmentDocument,
     GpuRecord,

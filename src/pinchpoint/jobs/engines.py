@@ -27,7 +27,7 @@ from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.diagnosis import engine
 from pinchpoint.errors import PinchpointError
 from pinchpoint.importers import load
-from pinchpoint.importers.rank_files import RankFile, local_copy
+from pinchpoint.importers.ranks.files import RankFile, local_copy
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.documents.rank_records import FoundOnRank, RankRecord, encode_record
 from pinchpoint.trace import Trace

@@ -18,7 +18,7 @@ from pinchpoint.analysis.ranks.summary import unpack
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.errors import UnreadableFile, UsageError
-from pinchpoint.importers.rank_files import UNIX_LEAST_NS, at_one_time
+from pinchpoint.importers.ranks.files import UNIX_LEAST_NS, at_one_time
 from pinchpoint.jobs.engines import MOST_FINDINGS
 from pinchpoint.replacing import replacing
 from pinchpoint.report.assemble.ranks import report_on

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
-from pinchpoint.importers.rank_files import RankFile, RankFiles, find_rank_files
+from pinchpoint.importers.ranks.files import RankFile, RankFiles, find_rank_files
 from pinchpoint.jobs.engines import ATTEMPTS, IN_FLIGHT_PER_WORKER, Work, read_rank, run
 from pinchpoint.jobs.parts import read_parts, write_part
 from pinchpoint.report.assemble.ranks import report_on

@@ -5,8 +5,6 @@ Read ``tables.py`` first: it is the data dictionary.
 
 from pinchpoint.trace.kinds import ApiKind, DeviceKind, FlowKind, HostKind, MemoryKind, Severity
 from pinchpoint.trace.names import Names
-from pinchpoint.trace.profiled import ExpertNote, ProfiledLaunch, SummaryTable
-from pinchpoint.trace.run_facts import DeviceSetting, LoaderWorker, RunFacts
 from pinchpoint.trace.snapshot import (
     AllocatorAction,
     BlockState,
@@ -17,7 +15,19 @@ from pinchpoint.trace.snapshot import (
 )
 from pinchpoint.trace.table import Table, empty_table, table
 from pinchpoint.trace.tables import TABLES, Column
-from pinchpoint.trace.trace import Device, Source, Thread, Trace, once_per_trace
+from pinchpoint.trace.trace import (
+    Device,
+    DeviceSetting,
+    ExpertNote,
+    LoaderWorker,
+    ProfiledLaunch,
+    RunFacts,
+    Source,
+    SummaryTable,
+    Thread,
+    Trace,
+    once_per_trace,
+)
 
 __all__ = [
     "TABLES",

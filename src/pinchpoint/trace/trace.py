@@ -3,14 +3,104 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, TypeVar
+from html import escape
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from pinchpoint.hardware.ceilings import Ceilings
-from pinchpoint.trace.profiled import ExpertNote, ProfiledLaunch, SummaryTable
-from pinchpoint.trace.run_facts import RunFacts
 from pinchpoint.trace.snapshot import MemorySnapshot
 from pinchpoint.trace.table import Table
+
+if TYPE_CHECKING:
+    pass
+
+# ------------------------------------------------------------------------------------------------
+# What a run folder knows besides the recording, as far as the analyses read it.
+
+
+@dataclass(frozen=True)
+class LoaderWorker:
+    """What one worker process of a data loader did. None: not noted."""
+
+    workers: int | None = None  # of its loader
+    busy_ns: int = 0  # making batches
+    alive_ns: int = 0  # from its first batch to its last note
+    torch_threads: int | None = None
+
+
+@dataclass(frozen=True)
+class DeviceSetting:
+    """How the device that the process used is set up and placed. None: not known."""
+
+    power_limit_default_w: float | None = None
+    numa_node: int | None = None
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run folder knows besides the trace. None: not recorded."""
+
+    unprofiled_step_ns: tuple[int, ...] = ()  # steps timed in the same run with only hooks on
+    data_wait_ns: tuple[int, ...] = ()  # wait for the batch in those steps
+    command: tuple[str, ...] = ()
+    working_directory: str | None = None  # that the program was started in
+    variables: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    cores_allowed: float | None = None  # affinity of the process, cut by its control group
+    cores_there: int | None = None  # of the machine
+    cpu_nodes: tuple[int, ...] | None = None  # memory nodes of the cores of the process
+    torch_threads: int | None = None  # of one operator, in the process itself
+    loader_workers: tuple[LoaderWorker, ...] = ()
+    device: DeviceSetting | None = None  # the one that the process used
+    devices: int | None = None  # of the machine
+    processes: int | None = None  # of the program, that recorded or timed steps
+    named: "Trace | None" = None  # the window with stacks, shapes and modules, beside a bare one
+    memory: "Trace | None" = None  # the allocator's snapshot of the same process
+    documents: Mapping[str, Any] = field(  # as they were read, for display alone
+        default_factory=lambda: MappingProxyType({})
+    )
+
+
+# ------------------------------------------------------------------------------------------------
+# What a kernel profiler (ncu) or a summary (nsys stats) says besides numbers in tables.
+
+
+Size = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class ProfiledLaunch:
+    """One launch that was profiled; its position is ``launch`` in ``kernel_counters``."""
+
+    name: str
+    grid: Size | None = None
+    block: Size | None = None
+    context: int | None = None
+    stream: int | None = None
+    device: int = 0
+    texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # word metrics
+
+
+@dataclass(frozen=True)
+class ExpertNote:
+    """What one of NVIDIA's own rules said about a profiled launch."""
+
+    launch: int  # position in ``Trace.profiled_launches``
+    rule: str  # SOLBottleneck, CPIStall, …
+    section: str
+    kind: str  # OPT an opportunity, WRN, INF, ERR
+    text: str
+    speedup_kind: str | None = None  # global: of the kernel's time; local: of one unit
+    speedup_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class SummaryTable:
+    """Totals by name as a tool printed them, without times of single events."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
 
 Answer = TypeVar("Answer")
 
@@ -89,9 +179,7 @@ class Trace:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from pinchpoint.trace import notebook
-
-        return notebook.render(self)
+        return _in_notebook(self)
 
     def text(self, table: Table, column: str, row: int) -> str | None:
         """The name that a ``names`` column holds at a row, or None where it is null."""
@@ -112,3 +200,32 @@ def once_per_trace(question: Callable[[Trace], Answer]) -> Callable[[Trace], Ans
             return answer
 
     return ask
+
+
+# ------------------------------------------------------------------------------------------------
+# A trace in a notebook: where it is from, and how many rows its tables have.
+
+
+LONGEST = 200  # characters of a text from the file; more breaks the layout and says no more
+MOST_DEVICES = 8  # as many as a host usually has
+
+
+def _in_notebook(trace: Trace) -> str:
+    """A small table as HTML; every text from the file is one escaped, printable line."""
+    facts = {
+        "recording": trace.source.path,
+        "format": trace.source.format,
+        "from": trace.source.producer,
+        "devices": ", ".join(d.name or f"device {d.number}" for d in trace.devices[:MOST_DEVICES]),
+        "rank": None if trace.rank is None else f"{trace.rank} of {trace.world_size or 'unknown'}",
+    }
+    rows = [(what, value) for what, value in facts.items() if value]
+    tables = {name: value for name, value in vars(trace).items() if isinstance(value, Table)}
+    rows += [(name, f"{len(table):,} rows") for name, table in tables.items()]
+    cells = "".join(f"<tr><th>{what}</th><td>{_safe(value)}</td></tr>" for what, value in rows)
+    return f"<table>{cells}</table>"
+
+
+def _safe(text: str) -> str:
+    cut = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return escape("".join(c if c.isprintable() else "\ufffd" for c in cut))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.analysis.device.kernels_during_collectives import slowed_by
+from pinchpoint.analysis.device.collectives import slowed_by
 from pinchpoint.trace import DeviceKind
 
 

@@ -10,7 +10,7 @@ import pytest
 import pinchpoint as pp
 from pinchpoint.analysis.memory.history import histories
 from pinchpoint.analysis.memory.owners.owners import MemoryCategory
-from pinchpoint.report.assemble.memory_findings import findings
+from pinchpoint.report.assemble.findings import findings
 
 CORPUS = Path(os.environ.get("PINCHPOINT_CORPUS", "/nonexistent"))
 FILES = sorted((CORPUS / "own" / "memory").glob("*.truth.json"))

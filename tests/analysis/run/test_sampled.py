@@ -1,7 +1,7 @@
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.analysis.run.telemetry import sampled_metrics, sampled_sentences
+from pinchpoint.analysis.run import sampled_metrics, sampled_sentences
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.report import diagnose
 

@@ -1,5 +1,5 @@
 from builders import TraceBuilder
-from pinchpoint.analysis.work.repeated_passes import repeated_passes
+from pinchpoint.analysis.work.passes import repeated_passes
 from pinchpoint.trace import HostKind
 from program import Program
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from pinchpoint.monitor.environment import environment, redacted_command
+from pinchpoint.monitor.environment.facts import variables
 from pinchpoint.monitor.environment.gpus import gpus
 from pinchpoint.monitor.environment.host import _ranges
-from pinchpoint.monitor.environment.variables import variables
 
 
 def _nulls(value, path=""):

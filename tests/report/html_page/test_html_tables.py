@@ -1,7 +1,7 @@
 """What the page shows of a table: nothing empty, long names on demand, every value for the CSV."""
 
 from pinchpoint.report.documents.report import ResultTable, TableColumn
-from pinchpoint.report.html_page.tables import shown_table
+from pinchpoint.report.html_page.static import shown_table
 
 LONG = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, 3>()"
 

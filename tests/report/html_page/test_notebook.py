@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint import Report
 from pinchpoint.trace import Source
 from report_sample import full_report, hostile_report
 
@@ -28,7 +29,7 @@ def trace(name="mm", **facts):
 
 
 def test_a_report_says_what_bounds_the_step_and_what_to_change():
-    text = full_report()._repr_html_()
+    text = Report._repr_html_(full_report())
     assert full_report().verdict in text
     assert "Step 22.3 ms in the trace" in text
     assert "<b>sync-in-loop</b>" in text
@@ -44,7 +45,7 @@ def test_a_trace_says_where_it_is_from_and_how_long_its_tables_are():
 @pytest.mark.parametrize(
     "text",
     [
-        hostile_report()._repr_html_(),
+        Report._repr_html_(hostile_report()),
         trace(EVIL, source=Source(EVIL, EVIL, producer=EVIL))._repr_html_(),
     ],
     ids=["report", "trace"],

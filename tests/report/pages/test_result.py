@@ -1,6 +1,6 @@
 from xml.etree import ElementTree as Xml
 
-from pinchpoint.report import github, junit, markdown, terminal
+from pinchpoint.report import ci, markdown, terminal
 from pinchpoint.report.pages.result import Case, ResultPage, blocks, table
 
 PAGE = ResultPage(
@@ -50,25 +50,25 @@ def test_markdown_stays_below_the_limit_of_a_job_summary():
 
 def test_github_annotations_are_the_worst_ten_of_a_kind():
     cases = tuple(Case(f"m{i}", "fail", "worse") for i in range(14))
-    lines = github.result_annotations(ResultPage("t", "h", "regressed", cases=cases)).splitlines()
+    lines = ci.result_annotations(ResultPage("t", "h", "regressed", cases=cases)).splitlines()
     assert len(lines) == 10
     assert lines[-1] == "::error title=t%3A more::5 more in the summary"
-    assert github.result_annotations(ResultPage("t", "h", cases=(Case("a", "pass", "fine"),))) == ""
+    assert ci.result_annotations(ResultPage("t", "h", cases=(Case("a", "pass", "fine"),))) == ""
 
 
 def test_github_log_takes_no_commands_from_the_text():
     hostile = ResultPage("t", "::error::planted\n::set-output name=x::y")
-    first, *_, last = github.result_log(hostile, "token").splitlines()
+    first, *_, last = ci.result_log(hostile, "token").splitlines()
     assert first == "::stop-commands::token"
     assert last == "::token::"
 
 
 def test_github_outputs():
-    assert github.result_outputs(PAGE) == "verdict=regressed\nregressions=1\n"
+    assert ci.result_outputs(PAGE) == "verdict=regressed\nregressions=1\n"
 
 
 def test_junit():
-    suite = Xml.fromstring(junit.render(PAGE).split("\n", 1)[1])[0]
+    suite = Xml.fromstring(ci.junit(PAGE).split("\n", 1)[1])[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
     assert [child.tag for case in suite for child in case] == ["failure", "skipped", "system-out"]
 

@@ -8,13 +8,7 @@ and attention agree with ``torch.utils.flop_counter`` where that ignores no mask
 from collections.abc import Callable
 from dataclasses import replace
 
-from pinchpoint.analysis.costs import (
-    attention,
-    convolution,
-    optimizers,
-    pointwise,
-    products,
-)
+from pinchpoint.analysis.costs import convolution, pointwise, products
 from pinchpoint.analysis.costs.call import Cost, OperatorCall
 
 __all__ = ["Cost", "OperatorCall", "cost_of"]
@@ -53,8 +47,8 @@ _MODELS: dict[str, Model] = {
     "aten::stack": pointwise.concatenation,
 }
 _MODELS |= dict.fromkeys(convolution.FORWARD_NAMES, convolution.forward)
-_MODELS |= dict.fromkeys(attention.NAMES, attention.attention)
-_MODELS |= dict.fromkeys(optimizers.FUSED, optimizers.fused)
+_MODELS |= dict.fromkeys(products.ATTENTION, products.attention)
+_MODELS |= dict.fromkeys(pointwise.FUSED_OPTIMIZERS, pointwise.fused_optimizer)
 _MODELS |= dict.fromkeys(
     (
         "aten::native_layer_norm", "aten::native_group_norm", "aten::native_batch_norm",
@@ -123,7 +117,7 @@ def _modelled(call: OperatorCall) -> Cost | None:
     if model is not None:
         return model(call)
     if call.name.startswith("aten::_foreach_"):
-        return optimizers.foreach(call)
+        return pointwise.foreach_optimizer(call)
     if call.name.startswith(pointwise.COMPILED_PREFIX) and not call.name.startswith(
         pointwise.COMPILED_TEMPLATE
     ):

@@ -25,7 +25,7 @@ from pinchpoint.trace import (
     once_per_trace,
     table,
 )
-from pinchpoint.trace.profiled import Size
+from pinchpoint.trace.trace import Size
 
 # ------------------------------------------------------------------------------------------------
 # Profiled launches with their hardware counters, in base units.

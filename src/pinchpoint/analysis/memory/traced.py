@@ -29,7 +29,7 @@ from pinchpoint.trace import (
     table,
 )
 from pinchpoint.trace.arrays import Ints, Mask
-from pinchpoint.trace.nesting import NO_ROW, innermost, nest, nesting_order
+from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
 
 HOST = -1  # as a device: memory of the host
 

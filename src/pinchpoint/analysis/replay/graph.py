@@ -19,13 +19,7 @@ from pinchpoint.analysis.replay.streams import constraints, free_from, typical_l
 from pinchpoint.analysis.time.loader_waits import loader_waits
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints, Rows
-from pinchpoint.trace.intervals import (
-    Intervals,
-    covered_before,
-    intersect,
-    subtract,
-    union,
-)
+from pinchpoint.trace.intervals import Intervals, covered_before, intersect, subtract, union
 
 # ------------------------------------------------------------------------------------------------
 # What changes have left of a lane's recorded host time, so that none of it is taken twice.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.settings import Kind
+from pinchpoint.run_folder.layout import NAMES, TRACES
 
 _CHUNK = 1 << 20
 _LEVEL = 1  # 8 times smaller at 100 MB/s; higher levels stall the program for little
@@ -162,3 +163,29 @@ class XlaWindow(JaxWindow):
         if not hasattr(profiler, "start_trace"):
             raise RuntimeError("this torch_xla is too old: its profiler has no start_trace")
         return profiler
+
+
+# ------------------------------------------------------------------------------------------------
+# Which recordings of a process are kept.
+
+
+def keep_best(kept: list[Recording], new: Recording, *, whole: bool, folder: Path) -> bool:
+    """Add ``new`` and say so, unless it holds no step and others do.
+
+    A window of steady steps takes the place of an early one. Files that are not kept are removed.
+    """
+    early = [r for r in kept if r.window == "early" and r.file]
+    if not (whole and new.file) and (early or new.window == "names"):
+        _remove(new, folder)
+        return False
+    for one in early:
+        _remove(one, folder)
+        kept.remove(one)
+    kept.append(new)
+    return True
+
+
+def _remove(recording: Recording, folder: Path) -> None:
+    if recording.file is not None:
+        part = NAMES if recording.window == "names" else TRACES
+        Path(folder, part, recording.file.name).unlink(missing_ok=True)

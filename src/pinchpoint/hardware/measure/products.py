@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinchpoint.hardware.ceilings import Measurement
-from pinchpoint.hardware.measure.clocks import ClockRates
-from pinchpoint.hardware.measure.timing import Machine, Timed
+from pinchpoint.hardware.measure.timing import ClockRates, Machine, Timed
 
 Shape = tuple[int, int, int]  # m, n, k
 

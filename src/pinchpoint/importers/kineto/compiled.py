@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pinchpoint.importers._compiled_ops import Row, compiled_row, table_of_rows
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.importers.kineto.reading.scanner import ScannerName, read_arguments
 from pinchpoint.importers.kineto.threads import OF_A_TPU, lines_of_devices
 from pinchpoint.importers.xplane.host import HostRows, linked_tables
+from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_rows
 from pinchpoint.importers.xplane.space import Event, Value, device_row
 from pinchpoint.trace import Names, Table, Trace
 

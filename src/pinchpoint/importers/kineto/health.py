@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.importers._captures import in_capture
 from pinchpoint.importers._soundness import (
     MOST_LOST_RATIO,
     clocks,
+    in_capture,
     launches_of,
     no_calls,
     orphans,

@@ -27,19 +27,9 @@ from pinchpoint.importers.nsys.host import (
     read_samples,
 )
 from pinchpoint.importers.nsys.host_table import ProcessKeys, ThreadIndex, pid_of
-from pinchpoint.importers.nsys.nccl import read_payloads
-from pinchpoint.importers.nsys.nvtx import Ranges, find_steps, read_ranges
+from pinchpoint.importers.nsys.nvtx import Ranges, find_steps, read_payloads, read_ranges
 from pinchpoint.importers.nsys.session import NsysSession, read_session, thread_labels
-from pinchpoint.trace import (
-    Device,
-    FlowKind,
-    Names,
-    Source,
-    Table,
-    Thread,
-    Trace,
-    table,
-)
+from pinchpoint.trace import Device, FlowKind, Names, Source, Table, Thread, Trace, table
 from pinchpoint.trace.arrays import Ints, distinct_rows
 
 # ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pinchpoint.importers.nsys.host import Calls
 from pinchpoint.importers.nsys.nvtx import NO_NAME, Ranges, StepMarkers
 from pinchpoint.trace import Table, Thread, table
 from pinchpoint.trace.arrays import Array, Codes, Ints, Mask, NameIds
-from pinchpoint.trace.nesting import NO_ROW, Nested, innermost, nest, nesting_order
+from pinchpoint.trace.intervals import NO_ROW, Nested, innermost, nest, nesting_order
 
 # ------------------------------------------------------------------------------------------------
 # Threads and processes of one recording, and keys that tell the processes apart.

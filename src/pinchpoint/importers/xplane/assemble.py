@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._compiled_ops import Row, compiled_row, table_of_rows
 from pinchpoint.importers._soundness import (
     clocks,
     lost_launches,
@@ -24,6 +23,7 @@ from pinchpoint.importers._soundness import (
 )
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.xplane.host import HostRows, linked_tables
+from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_rows
 from pinchpoint.importers.xplane.space import Event, Line, Plane, device_of, device_row
 from pinchpoint.trace import Names, Source, Table, Thread, Trace
 

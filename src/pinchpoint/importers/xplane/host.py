@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from pinchpoint.importers._compiled_ops import Row, table_of_rows
+from pinchpoint.importers.xplane.operations import Row, table_of_rows
 from pinchpoint.importers.xplane.space import Event
 from pinchpoint.trace import HostKind, Names, Table, table
+from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
 from pinchpoint.trace.kinds import api_kind
-from pinchpoint.trace.nesting import NO_ROW, innermost, nest, nesting_order
 
 _CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w*")
 _FRAME = re.compile(r"\$(?P<file>[^\n]+):(?P<line>\d{1,9}) (?P<function>[^\n]*)")

@@ -40,7 +40,7 @@ def _start_capture():
         raise RuntimeError("the program's Python is too old for the hooks; they need 3.11")
     if importlib.util.find_spec("pinchpoint") is None:
         _load("pinchpoint", _PACKAGE)
-    from pinchpoint.capture.program import start
+    from pinchpoint.capture.process.program import start
 
     start()
 

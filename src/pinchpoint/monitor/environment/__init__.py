@@ -20,10 +20,10 @@ from pinchpoint.monitor.environment.comparability import (
     full_fingerprint,
     refusals,
 )
+from pinchpoint.monitor.environment.facts import redacted_command, variables
 from pinchpoint.monitor.environment.gpus import gpus
 from pinchpoint.monitor.environment.host import host
 from pinchpoint.monitor.environment.software import code_state, software, switches
-from pinchpoint.monitor.environment.variables import redacted_command, variables
 
 __all__ = [
     "SCHEMA",

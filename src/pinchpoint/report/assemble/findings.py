@@ -1,17 +1,32 @@
 """What the rules said, as parts of the document."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TypedDict
 
+from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, Leak, growth
+from pinchpoint.analysis.memory.history import recorded_histories
+from pinchpoint.analysis.memory.shortage import place, pressure, size
 from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
 from pinchpoint.diagnosis.commands import Program, in_its_words, spelt
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
-from pinchpoint.diagnosis.finding import Finding, NotShown, RowsItem, Unanswered
-from pinchpoint.diagnosis.rule import Outcome
+from pinchpoint.diagnosis.finding import (
+    Evidence,
+    Finding,
+    Location,
+    NotShown,
+    RowsItem,
+    Unanswered,
+    shared,
+)
+from pinchpoint.diagnosis.registry import ask, rules
+from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.errors import UsageError
+from pinchpoint.report.documents.memory import MemoryFinding
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.timeline.marks import occurrences
 from pinchpoint.report.words.ladder import in_order
+from pinchpoint.trace import Trace
 
 MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason
 MOST_ROWS = 20  # named one by one in the document; the timeline of the report has all of them
@@ -109,3 +124,75 @@ def _hidden_ns(ranked: Ranked) -> int | None:
         return None
     cost = finding.cost_ns_per_step or 0
     return cost - saving if finding.changes and 0 < saving < MOST_HIDES_RATIO * cost else None
+
+
+# ------------------------------------------------------------------------------------------------
+# The findings of the memory rules, ranked by bytes.
+
+
+MAJOR_RATIO = 0.1  # of the peak: such a finding is of high severity
+
+
+@dataclass(frozen=True)
+class Said:
+    """The answers of the memory rules."""
+
+    findings: tuple[MemoryFinding, ...]
+    not_checked: tuple[Unanswered, ...]
+    clear: tuple[str, ...]
+    crashed: tuple[Unanswered, ...]
+
+
+def findings(trace: Trace) -> Said:
+    """Ask the memory rules. A failed request comes first, then what frees most bytes."""
+    asked = [known for known in rules().values() if known.rule.about is About.MEMORY]
+    outcomes = [ask(known, trace) for known in asked]
+    histories = recorded_histories(trace)
+    major = MAJOR_RATIO * max((h.replay.peak("requested").bytes for h in histories), default=0)
+    found = [
+        MemoryFinding(
+            **shared(f) | {"id": o.id},
+            severity="high" if (f.saving_bytes or 0) >= major else "medium",
+        )
+        for o in outcomes
+        for f in o.findings
+    ]
+    failed = any(pressure(trace, h).failure is not None for h in histories)
+    first = {k.id for k in asked if failed and k.rule.explains_full_memory}
+    found.sort(key=lambda f: (f.id not in first, -(f.saving_bytes or 0)))
+    return Said(
+        findings=(*found, *_negligible(trace)),
+        not_checked=unanswered(outcomes, "not checked"),
+        clear=tuple(o.id for o in outcomes if o.answer == "clear"),
+        crashed=unanswered(outcomes, "crashed"),
+    )
+
+
+def _negligible(trace: Trace) -> list[MemoryFinding]:
+    """Leaks too small to matter: said, so that nobody looks for them."""
+    named_by = {known.rule.leak: id_ for id_, known in rules().items()}
+    return [
+        _small_leak(named_by[leak.kind], leak)
+        for history in recorded_histories(trace)
+        for leak in growth(history).leaks
+        if leak.bytes_per_step < MATERIAL_BYTES_PER_STEP
+    ]
+
+
+def _small_leak(id_: str, leak: Leak) -> MemoryFinding:
+    spot = leak.place
+    return MemoryFinding(
+        id=id_,
+        summary=(
+            f"Each step leaves {size(leak.allocated_per_step)} behind, through {place(spot)}:"
+            " negligible"
+        ),
+        evidence=(
+            Evidence("kept per step", leak.bytes_per_step, "bytes"),
+            Evidence("kept per step as allocated", leak.allocated_per_step, "bytes"),
+        ),
+        saving_bytes=leak.total_bytes,
+        location=spot and Location(spot.file, spot.line or None, spot.function),
+        fix="Nothing to do, unless a run has millions of steps",
+        severity="negligible",
+    )

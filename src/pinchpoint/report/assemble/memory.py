@@ -24,7 +24,7 @@ from pinchpoint.analysis.memory.waste import waste
 from pinchpoint.analysis.memory.what_if import RANKS, Batch, batch, what_ifs
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.errors import UsageError
-from pinchpoint.report.assemble.memory_findings import findings
+from pinchpoint.report.assemble.findings import findings
 from pinchpoint.report.documents.memory import (
     BatchItem,
     CategoryItem,

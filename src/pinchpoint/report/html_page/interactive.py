@@ -22,8 +22,7 @@ from pinchpoint.report.html_page.memory import memory_view
 from pinchpoint.report.html_page.static import shown
 from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.plain import plain
-from pinchpoint.report.svg.flame import flame_svg
-from pinchpoint.report.svg.timeline import timeline_svg
+from pinchpoint.report.svg.timeline import flame_svg, timeline_svg
 from pinchpoint.report.timeline.lanes import timeline
 from pinchpoint.report.timeline.marks import marks
 from pinchpoint.report.timeline.pack import pack

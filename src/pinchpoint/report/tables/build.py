@@ -7,7 +7,7 @@ import numpy as np
 from pinchpoint.analysis.device.collectives import Collectives, collectives
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.limits.counter_issues import Examined, examined_launches
-from pinchpoint.analysis.run.telemetry import SampledRow, sampled_metrics, sampled_sentences
+from pinchpoint.analysis.run import SampledRow, sampled_metrics, sampled_sentences
 from pinchpoint.analysis.steps.in_steps import NotRecorded, judged_steps
 from pinchpoint.analysis.tables.call_tree import SourceRow, source_table
 from pinchpoint.analysis.tables.compiled_programs import (

@@ -6,7 +6,7 @@ from analysis.memory import recordings
 from analysis.memory.programs import MAIN, MIB, NN, Program, forward, user
 from analysis.memory.training import ACTIVATION, PARAMETERS, Training
 from diagnosis.rules.memory.memory_answers import answers
-from pinchpoint.report.assemble.memory_findings import findings
+from pinchpoint.report.assemble.findings import findings
 
 GIB = 1 << 30
 

@@ -22,8 +22,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from pinchpoint.analysis.device.collectives import Collectives, collectives
-from pinchpoint.analysis.device.kernels_during_collectives import slowed_by
+from pinchpoint.analysis.device.collectives import Collectives, collectives, slowed_by
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.diagnosis.device_work import device_work

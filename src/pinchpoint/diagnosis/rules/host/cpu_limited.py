@@ -27,13 +27,13 @@ import numpy as np
 
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.replay.predict import corrected_step_ns
-from pinchpoint.analysis.run.facts import (
+from pinchpoint.analysis.run import (
     data_wait_ns,
+    host_looks,
     run_facts,
     workers_at_once,
     workers_busy_ratio,
 )
-from pinchpoint.analysis.run.telemetry import host_looks
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.time.stalls import busy_python_threads, stalls
 from pinchpoint.diagnosis.device_work import location_of

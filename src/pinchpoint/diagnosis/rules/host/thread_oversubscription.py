@@ -22,8 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.replay.predict import corrected_step_ns
-from pinchpoint.analysis.run.facts import data_wait_ns, run_facts, workers_at_once
-from pinchpoint.analysis.run.telemetry import host_looks
+from pinchpoint.analysis.run import data_wait_ns, host_looks, run_facts, workers_at_once
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.loading import most_won_ns
 from pinchpoint.diagnosis.record import RUN_FOLDER

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.replay import MergeDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import rows_in_steps
-from pinchpoint.analysis.work.repeated_passes import repeated_passes
+from pinchpoint.analysis.work.passes import repeated_passes
 from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found

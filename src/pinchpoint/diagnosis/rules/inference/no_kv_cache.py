@@ -24,7 +24,7 @@ import numpy as np
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.replay import AddHostTime, RemoveHostTime, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, rows_in_steps
-from pinchpoint.analysis.work.growing_passes import growing_passes
+from pinchpoint.analysis.work.passes import growing_passes
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.attainable import attainable, scaled

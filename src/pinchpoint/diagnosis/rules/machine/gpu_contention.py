@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.analysis.run.facts import ranks_on_device
-from pinchpoint.analysis.run.telemetry import device_looks
+from pinchpoint.analysis.run import device_looks, ranks_on_device
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found

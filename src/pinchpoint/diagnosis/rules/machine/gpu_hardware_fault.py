@@ -19,7 +19,7 @@ Never when numbers look wrong. A single old error that was dealt with is history
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.run.telemetry import Looks, device_looks
+from pinchpoint.analysis.run import Looks, device_looks
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import TELEMETRY
 from pinchpoint.diagnosis.rule import NotChecked, Rule

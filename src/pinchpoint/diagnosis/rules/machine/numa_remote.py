@@ -22,7 +22,7 @@ import numpy as np
 
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.analysis.run.facts import run_facts
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import RUN_FOLDER

@@ -18,8 +18,7 @@ Where gradients with respect to the input are taken later.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
-from pinchpoint.analysis.memory.evaluation import unused_graphs
+from pinchpoint.analysis.memory.allocations import driver_growth, unused_graphs, unused_nodes
 from pinchpoint.analysis.memory.shortage import (
     MATERIAL_DEVICE_RATIO,
     MATERIAL_PEAK_RATIO,

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.run.facts import run_facts
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record

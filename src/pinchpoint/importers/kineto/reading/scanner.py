@@ -38,7 +38,7 @@ from pinchpoint.trace import Trace
 
 
 # Imported by name: tools that read imports know no compiled modules.
-NativeScanner: Any = import_module("pinchpoint.importers.kineto._scan").NativeScanner
+NativeScanner: Any = import_module("pinchpoint.importers.kineto.native._scan").NativeScanner
 
 THREADS = 2  # unpacking takes a third of a core, so more of them would wait for text
 BLOCKS_AHEAD = 3  # text that is held at a time
@@ -98,8 +98,8 @@ def _join(joiner: Joiner, ahead: deque[tuple[Block, Future[Early]]], blocks: Blo
 compiled_scanner: Any = None
 compiled_nesting: Any = None
 try:
-    compiled_scanner = import_module("pinchpoint.importers.kineto._scan")
-    compiled_nesting = import_module("pinchpoint.importers.kineto._nest")
+    compiled_scanner = import_module("pinchpoint.importers.kineto.native._scan")
+    compiled_nesting = import_module("pinchpoint.importers.kineto.native._nest")
 
 except ImportError:  # installed without a compiler
     pass

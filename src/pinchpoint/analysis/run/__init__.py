@@ -1,1 +1,0 @@
-"""What a run folder knows besides the trace: machine, telemetry, samples."""

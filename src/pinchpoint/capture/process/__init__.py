@@ -1,0 +1,1 @@
+"""What runs inside the user's program, in each of its processes: standard library only."""

@@ -1,0 +1,233 @@
+"""Starts the hooks in the program that ``pinchpoint run`` started, and in its descendants.
+
+Hooks are put on as the program imports torch or jax; nothing is imported for it. A process that
+was forked from a hooked one is left alone.
+"""
+
+import atexit
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pinchpoint.capture.process import loaders
+from pinchpoint.capture.process.end import end_as_interrupted, leave_before_static_destructors
+from pinchpoint.capture.process.memory import MemoryHistory
+from pinchpoint.capture.process.quiet_watch import QuietWatch
+from pinchpoint.capture.process.ranks import identity
+from pinchpoint.capture.process.session import CaptureSession
+from pinchpoint.capture.settings import Kind, Settings, from_environment, with_names
+from pinchpoint.capture.windows import Window, new_window
+from pinchpoint.capture.windows.all_threads import watch_captures
+from pinchpoint.capture.windows.nsys import NvtxRanges
+from pinchpoint.capture.windows.torch import OWN, USED, TorchWindow
+from pinchpoint.inside.after_import import Action, after_import
+from pinchpoint.inside.hooks import (
+    BATCH_FETCHED,
+    EAGER_OPTIMIZER_STEPPED,
+    ITERATOR_BUILT,
+    MODEL_CALLED,
+    STEP_ANNOTATED,
+    Event,
+)
+from pinchpoint.run_folder.layout import MEMORY, NAMES, PROCESSES, TRACES
+
+GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124
+OWN_PROFILER = (
+    "the program runs its own profiler, and only one can record at a time: nothing was recorded "
+    "here; diagnose the program's own trace, or switch its profiler off"
+)
+
+
+class Program:
+    """The hooks of this process and what they feed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.folder = Path(settings.folder)
+        self.pid = os.getpid()
+        self.loaders: dict[tuple[Any, ...], dict[str, Any]] = {}
+        me = identity()
+        self.session = CaptureSession(settings, me, self._window, self._save)
+        self._nvtx = NvtxRanges() if settings.nvtx else None
+        self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
+        self._primed = False
+        self._ignore_models: Callable[[], None] = _nothing
+        self._take_back: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """Put the hooks on."""
+        for event, heard in self._handlers().items():
+            self._take_back.append(event.listen(heard, self._hook_failed))
+        self._ignore_models = MODEL_CALLED.listen(self._model_called, self._hook_failed)
+        self._take_back.append(lambda: self._ignore_models())
+        for module, action in self._actions().items():
+            self._take_back.append(after_import(module, action, self._hook_failed))
+        atexit.register(self.finish)
+        os.register_at_fork(after_in_child=self._after_fork)
+        if self.settings.tool != "none":
+            watch = QuietWatch(self.session)
+            self.session.end_quiet_watch = watch.end
+            watch.start()
+
+    def finish(self) -> None:
+        """The interpreter ends."""
+        if os.getpid() != self.pid:
+            return
+        for take_back in self._take_back:
+            take_back()
+        if (missing := _missing_framework()) is not None:
+            self.session.problems.append(
+                f"{sys.executable} has no {missing}: run the program with the Python of its "
+                "environment: pinchpoint run --python ENV/bin/python …"
+            )
+        self.session.finish()
+        if self._history is not None:
+            with contextlib.suppress(OSError, RuntimeError):
+                self._history.write("end")
+        if getattr(sys, "last_type", None) is KeyboardInterrupt:
+            end_as_interrupted()
+
+    def _handlers(self) -> dict[Event, Callable[..., None]]:
+        return {
+            EAGER_OPTIMIZER_STEPPED: self._optimizer_stepped,
+            BATCH_FETCHED: self._fetched,
+            ITERATOR_BUILT: self._iterator_built,
+            STEP_ANNOTATED: lambda: self.session.step("annotation"),
+        }
+
+    def _actions(self) -> dict[str, Action]:
+        return {
+            "torch.utils.data._utils.fetch": self._on_fetch,
+            "torch.autograd.profiler": self._on_autograd_profiler,
+            "torch.profiler.profiler": self._on_torch_profiler,
+            "torch.cuda.graphs": self._on_cuda_graphs,
+            "torch.cuda.memory": self._on_cuda_memory,
+        }
+
+    def _after_fork(self) -> None:
+        self.session.forget_in_fork()
+        if USED.is_set():
+            leave_before_static_destructors()
+
+    def _window(self, kind: Kind) -> Window | None:
+        settings = self.settings if kind == "times" else with_names(self.settings)
+        part = self.folder / (NAMES if kind == "names" else TRACES)
+        return new_window(settings, part, self.session.identity.stem)
+
+    def _save(self, session: CaptureSession) -> None:
+        if os.getpid() != self.pid:
+            return
+        try:
+            from pinchpoint.capture.process.facts import save_facts  # not paid at start-up
+
+            save_facts(session, list(self.loaders.values()))
+        except Exception as error:  # the user's program comes first
+            session.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def _hook_failed(self, module: str, error: Exception) -> None:
+        self.session.problems.append(f"{module} could not be watched: {error}")
+
+    # What the hooks tell
+
+    def _optimizer_stepped(self, optimizer: Any) -> None:
+        if _graph_is_captured():
+            return  # a step that is captured does not happen now, and must not be disturbed
+        self.session.optimizer_stepped(optimizer)
+        if self._nvtx:
+            self._nvtx.step()
+
+    def _model_called(self, model: Any) -> None:
+        if _graph_is_captured():
+            return
+        if not self.session.model_called(model):
+            self._ignore_models()
+            self._ignore_models = _nothing
+
+    def _fetched(self, start_ns: int, end_ns: int, iterator: Any, got: bool) -> None:
+        if not got:
+            return
+        self.session.fetched(start_ns, end_ns, iterator)
+        if self._nvtx:
+            self._nvtx.waited()
+
+    def _iterator_built(self, duration_ns: int, loader: Any) -> None:
+        self.session.iterator_built(duration_ns)
+        loaders.count_iterator(self.loaders, duration_ns, loader)
+
+    # Actions on modules of the program
+
+    def _on_fetch(self, module: Any) -> None:
+        loaders.watch_workers(module, self.folder)
+
+    def _on_autograd_profiler(self, module: Any) -> None:
+        self._notice_construction(module.profile)
+
+    def _on_torch_profiler(self, module: Any) -> None:
+        self._notice_construction(module._KinetoProfile)
+
+    def _notice_construction(self, profiler: Any) -> None:
+        construct = profiler.__init__
+
+        def __init__(made: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            if not OWN.building and os.getpid() == self.pid:
+                self.session.yield_to_other_profiler(OWN_PROFILER)
+            construct(made, *args, **kwargs)
+
+        profiler.__init__ = __init__
+
+    def _on_cuda_graphs(self, module: Any) -> None:
+        """With old CUDA, a graph captured before the profiler's first use cannot be recorded.
+
+        The program then crashes or hangs in the recording; torch itself works around that below
+        CUDA 12.6. First use takes seconds, so that it is left for later where it can be.
+        """
+        watch_captures(module)
+        enter = module.graph.__enter__
+
+        def __enter__(context: Any) -> Any:  # noqa: N807
+            if not self._primed and os.getpid() == self.pid:
+                self._primed = True
+                if self._must_prime() and not self.session.recordings:
+                    with contextlib.suppress(RuntimeError, KeyError):
+                        TorchWindow.prime()
+            return enter(context)
+
+        module.graph.__enter__ = __enter__
+
+    def _must_prime(self) -> bool:
+        cuda = str(getattr(sys.modules["torch"].version, "cuda", None) or "0.0")
+        parts = tuple(int(part) for part in cuda.split(".")[:2] if part.isdigit())
+        return self.settings.tool == "torch" and parts < GRAPHS_SAFE_SINCE_CUDA
+
+    def _on_cuda_memory(self, module: Any) -> None:
+        if self._history is not None:
+            self._history.start(sys.modules["torch.cuda"])
+
+
+def _graph_is_captured() -> bool:
+    cuda = sys.modules["torch"].cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def _missing_framework() -> str | None:
+    """The framework that the program ended for want of."""
+    error = getattr(sys, "last_value", None)
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return name if name in ("torch", "jax") else None
+
+
+def _nothing() -> None:
+    pass
+
+
+def start() -> None:
+    """Called once by the ``sitecustomize`` of ``pinchpoint.inside``."""
+    settings = from_environment(os.environ)
+    if settings is None:
+        return
+    with contextlib.suppress(OSError):
+        (Path(settings.folder) / PROCESSES / "hooks-loaded").touch()
+    Program(settings).start()

@@ -1,0 +1,270 @@
+"""Programs without steps that a hook can see: serving, generation, hand-written loops.
+
+A thread waits until the program has worked for a while without an optimizer step or a loader
+batch and without compiling, then records everything for some seconds. A recording with next to
+nothing in it, or made while something was compiled, is dropped, and after a longer interval it is
+tried again.
+
+Where names are wanted, an *early* recording is made as soon as the program works, which counts only
+if it ends before the other one; and after that one another for names, as a session does.
+"""
+
+import os
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from pinchpoint.capture.process.memory import resident_bytes
+from pinchpoint.capture.process.policy import CompileWatch, imports, optimizer_exists
+from pinchpoint.capture.process.ranks import begin_together
+from pinchpoint.capture.process.session import CaptureSession, Stage
+from pinchpoint.capture.process.step_clock import StepClock, median
+from pinchpoint.capture.settings import Kind, chosen, with_names
+from pinchpoint.capture.windows import new_window
+from pinchpoint.capture.windows.recording import Recording
+from pinchpoint.run_folder.layout import NAMES, REQUEST_FILE, TRACES
+
+EARLY_AFTER_S = 1.0  # a program that ends within seconds has no better time
+NAMES_S = 1.0  # at most: names repeat, and stacks of all threads are many
+FIRST_AFTER_S = 5.0  # of work without steps, so that start-up of small programs is over
+TRIES = 5  # each after twice the time of the one before; compiling starts the time anew
+ENOUGH_OPERATIONS = 50  # a step of a small model has more
+IDLE = "hardly anything was done"
+WARM_UP_S = 0.2  # for the profiler to begin
+LOOK_EVERY_S = 0.25  # walks the stacks of all threads, so not more often
+REQUEST_EVERY_S = 1.0  # one look at a file; who asked waits this long at most
+SIZE_EVERY_S = 0.1  # a look reads one line of /proc
+END_WITHIN_S = 60.0  # a large recording takes seconds to write, and the program must end
+FIRST_STEP_WITHIN_S = 30.0  # with an optimizer, steps are to be expected; the first one is slow
+COMPILED_WITHIN_S = 180.0  # a program that compiles for longer than this compiles in its steps
+STALLED_S = 10.0  # steps that stopped: warm-up before a loop of graph replays, or a pause
+STALLED_STEPS = 20  # usual steps, for programs whose steps take long
+
+
+class QuietWatch:
+    """The thread; it ends as soon as the program shows steps."""
+
+    def __init__(self, session: CaptureSession) -> None:
+        self._session, self._settings = session, session.settings
+        self._end = threading.Event()
+        self._started = time.monotonic()
+        self._compiling = CompileWatch()
+        self._attempts, self._early = 0, False
+        self._dropped: str | None = None  # why the last recording was not worth keeping
+        self._thread = threading.Thread(target=self._run, name="pinchpoint-watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """End a recording that is open, and wait until it is written."""
+        self._end.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(END_WITHIN_S)
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:  # the user's program comes first
+            self._session.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
+        finally:
+            self._session.quiet_busy = False
+
+    def _watch(self) -> None:
+        began: float | None = None
+        tries = 0
+        while tries < TRIES and not self._end.wait(LOOK_EVERY_S):
+            if self._session.stage is not Stage.WAITING:
+                return
+            if self._steps_come() or self._still_compiles() or imports():
+                began = None  # not yet: the time starts anew
+                continue
+            began = began if began is not None else self._work_began()
+            if began is None or time.monotonic() - began < self._longest_wait_s() * 2**tries:
+                self._record_early(began)
+                continue
+            recording = self._record()
+            tries += 1
+            if recording is None:
+                return
+            if self._keep(recording, last=tries == TRIES):
+                self._record_names()
+                break
+            began = None
+        self._say_what_was_dropped()
+        self._answer_requests()
+
+    def _record_early(self, began: float | None) -> None:
+        """Once, and not where an optimizer is to step: a session records its first steps."""
+        wanted = self._settings.names and self._settings.after_s is None and not self._early
+        if not wanted or began is None or time.monotonic() - began < EARLY_AFTER_S:
+            return
+        self._early = True
+        if optimizer_exists() or (recording := self._record("early")) is None:
+            return
+        overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
+        if overtaken or self._why_rejected(recording) is not None:
+            self._remove(recording, TRACES)
+            return
+        self._session.keep(replace(recording, window="early"))
+        self._session.save()
+
+    def _record_names(self) -> None:
+        """What was just recorded once more, for names and places."""
+        if not self._settings.names or self._end.is_set():
+            return
+        recording = self._record("names")
+        if recording is not None and self._why_rejected(recording) is None:
+            self._session.keep(replace(recording, window="names"))
+        elif recording is not None:
+            self._remove(recording, NAMES)
+        self._session.save()
+
+    def _remove(self, recording: Recording, part: str) -> None:
+        if recording.file is not None:
+            Path(self._settings.folder, part, recording.file.name).unlink(missing_ok=True)
+
+    def _answer_requests(self) -> None:
+        """Record again whenever somebody asks (``pinchpoint attach``), until steps are seen."""
+        request, answered = Path(self._settings.folder) / REQUEST_FILE, 0
+        while not self._end.wait(REQUEST_EVERY_S) and not self._session.clock.edges:
+            try:
+                stamp = request.stat().st_mtime_ns
+            except OSError:
+                continue
+            if stamp != answered and (recording := self._record()) is not None:
+                answered = stamp
+                self._session.keep(recording)
+                self._session.save()
+
+    def _steps_come(self) -> bool:
+        """Whether the program makes steps that a hook sees."""
+        session = self._session
+        if session.clock.edges > 0:
+            return not _stopped(session.clock)
+        return session.fetches > 1 and not _stopped(session.fetch_clock)
+
+    def _still_compiles(self) -> bool:
+        """Whether a recording should wait for compilation to end; not if it never does."""
+        told_when = self._settings.after_s is not None
+        tired = time.monotonic() - self._started > COMPILED_WITHIN_S
+        return self._compiling.busy() and not told_when and not tired
+
+    def _longest_wait_s(self) -> float:
+        if self._settings.after_s is not None:
+            return self._settings.after_s
+        expected = optimizer_exists() and not self._session.clock.edges
+        return FIRST_STEP_WITHIN_S if expected else FIRST_AFTER_S
+
+    def _work_began(self) -> float | None:
+        """When to start counting: the device is in use, or the framework is there."""
+        torch = sys.modules.get("torch")
+        if torch is not None and getattr(torch.__spec__, "_initializing", False):
+            return None
+        if _is_helper():
+            return None
+        if torch is not None and torch.cuda.is_initialized():
+            return time.monotonic()
+        if torch is not None and torch.cuda.is_available():
+            return None
+        if self._on_its_own() and (torch is not None or "jax" in sys.modules):
+            return time.monotonic()
+        return None
+
+    def _on_its_own(self) -> bool:
+        """Not a helper process: the launcher started it, or it has a rank."""
+        child_of_launcher = os.getppid() == self._settings.launcher_pid
+        return child_of_launcher or self._session.identity.launched
+
+    def _record(self, kind: Kind = "times") -> Recording | None:
+        """One recording by time; None if there is nothing to record with, or this rank should not.
+
+        Ranks of a job begin together, or nobody could tell who waited for whom.
+        """
+        identity, wanted = self._session.identity, self._settings.ranks
+        world = range(identity.world_size)
+        if not chosen(wanted, identity.rank, identity.world_size):
+            return None
+        settings = self._settings if kind == "times" else with_names(self._settings)
+        folder = Path(self._settings.folder, NAMES if kind == "names" else TRACES)
+        window = new_window(settings, folder, identity.stem, all_threads=True)
+        if window is None:
+            return None
+        self._session.quiet_busy = True
+        try:
+            window.prime()
+            window.open()
+            self._end.wait(WARM_UP_S)
+            ranks = sum(chosen(wanted, rank, len(world)) for rank in world)
+            self._attempts += 1
+            folder = Path(self._settings.folder)
+            begin_together(folder, identity, ranks, self._attempts, self._end)
+            window.step()
+            seconds = self._settings.seconds
+            self._wait_while_it_fits(seconds if kind == "times" else min(seconds, NAMES_S))
+            return window.close()
+        finally:
+            self._session.quiet_busy = False
+
+    def _wait_while_it_fits(self, wanted_s: float) -> None:
+        """Until the time is over, the program ends, or it has grown by what --max-size allows."""
+        before, began = resident_bytes() or 0, time.monotonic()
+        took_s = 0.0
+        while took_s < wanted_s and not self._end.wait(SIZE_EVERY_S):
+            took_s = time.monotonic() - began
+            if (resident_bytes() or 0) - before > self._settings.max_bytes:
+                self._session.problems.append(
+                    f"the recording ended after {took_s:.1f} of {wanted_s:g} s: the program had "
+                    "grown by the limit of --max-size"
+                )
+                return
+
+    def _keep(self, recording: Recording, *, last: bool) -> bool:
+        """Keep a recording that holds something, and is not overtaken by steps."""
+        overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
+        why = None if overtaken else self._why_rejected(recording)
+        if not overtaken and (why is None or (last and recording.file is not None)):
+            self._dropped = None
+            self._session.keep(recording)
+            self._session.stage = Stage.DONE
+            return True
+        self._dropped = why
+        self._remove(recording, TRACES)
+        return False
+
+    def _why_rejected(self, recording: Recording) -> str | None:
+        file = recording.file
+        if self._still_compiles():
+            return "something was compiled"
+        if file is None or file.operators is None:
+            return None
+        if file.operators + (file.kernels or 0) < ENOUGH_OPERATIONS:
+            return IDLE
+        torch = sys.modules.get("torch")
+        on_device = torch is not None and torch.cuda.is_initialized()
+        return "no kernel ran" if on_device and not file.kernels else None
+
+    def _say_what_was_dropped(self) -> None:
+        """Not of idle processes: a launcher of ranks is one."""
+        if self._dropped not in (None, IDLE):
+            self._session.problems.append(
+                f"nothing was kept: {self._dropped} while it was recorded; let the program run "
+                "longer, or say when its steady work begins: pinchpoint run --after-seconds N …"
+            )
+            self._dropped = None
+
+
+def _stopped(clock: StepClock) -> bool:
+    times = clock.interval_ns
+    usual_s = median(times) / 1e9 if len(times) else 0.0
+    return clock.since_last_s > max(STALLED_S, STALLED_STEPS * usual_s)
+
+
+def _is_helper() -> bool:
+    """A worker of a pool or of a loader, and no rank of a job."""
+    processes = sys.modules.get("multiprocessing.process")
+    child = processes is not None and processes.parent_process() is not None
+    return child and "RANK" not in os.environ

@@ -1,1 +1,0 @@
-"""Tools of others beside the program: NVIDIA's profilers, and what stands in their way."""

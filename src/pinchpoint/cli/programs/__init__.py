@@ -1,0 +1,1 @@
+"""Commands that start a program, watch one, or measure the machine."""

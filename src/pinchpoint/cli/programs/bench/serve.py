@@ -1,0 +1,222 @@
+"""``pinchpoint bench serve``."""
+
+import os
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import note, wrote
+from pinchpoint.cli.programs.bench.options import Showing, Switch, present
+from pinchpoint.errors import MeasurementInvalid, UsageError
+
+if TYPE_CHECKING:
+    from pinchpoint.bench.result import BenchResult
+    from pinchpoint.bench.serve.load import Prompt
+    from pinchpoint.bench.serve.run import ServePlan
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Asking:
+    """What is asked.
+
+    Parameters
+    ----------
+    model
+        The model's name at the server.
+    prompts
+        JSON lines with "prompt" and perhaps "max_tokens"; default: words at random.
+    input_words
+        Words of a random prompt.
+    output_tokens
+        Most tokens of an answer.
+    chat
+        Use the chat form of request.
+    body
+        Further fields of the request, as JSON, such as '{"ignore_eos": true}'.
+    api_key_env
+        Variable with the server's key; it is never written anywhere.
+    """
+
+    model: str = "default"
+    prompts: Path | None = None
+    input_words: int = 256
+    output_tokens: int = 128
+    chat: Annotated[bool, Switch] = False
+    body: str = "{}"
+    api_key_env: str = "OPENAI_API_KEY"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Loading:
+    """How requests arrive.
+
+    Parameters
+    ----------
+    requests
+        Requests of a run, after the warm-up.
+    request_rate
+        Open loop: arrivals a second (Poisson). Default: closed loop.
+    max_concurrency
+        Closed loop: clients that each wait for their answer.
+    num_warmups
+        Requests before each run that do not count.
+    goodput
+        An objective in ms, such as ttft:200, tpot:50 or e2e:2000. May be given again.
+    timeout
+        Seconds after which a request has failed.
+    seed
+        Of arrivals and random prompts; run i uses seed + i.
+    """
+
+    requests: Annotated[int, Parameter(name=["--requests", "-n"])] = 200
+    request_rate: float | None = None
+    max_concurrency: int = 8
+    num_warmups: int = 5
+    goodput: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
+    timeout: float = 120.0
+    seed: int = 0
+
+
+def serve(
+    url: str,
+    /,
+    *,
+    runs: int = 3,
+    name: str = "serve",
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    asking: Asking | None = None,
+    loading: Loading | None = None,
+    showing: Showing | None = None,
+) -> int:
+    """Measure an OpenAI-compatible server: TTFT, TPOT, ITL, end to end, goodput.
+
+    pinchpoint bench serve http://localhost:8000/v1/completions --model NAME --request-rate 4
+
+    Parameters
+    ----------
+    url
+        The completions or chat resource.
+    runs
+        Loads, one after the other; a load is the sample.
+    name
+        What the benchmark is called in results and baselines.
+    output
+        Folder for the results; default: a new one below pinchpoint-bench/.
+    """
+    from pinchpoint.report.pages.bench import serve_page
+
+    result = _measured(url, runs, name, output, asking or Asking(), loading or Loading())
+    present(result, serve_page(result), showing or Showing())
+    return 0
+
+
+def _measured(
+    url: str, runs: int, name: str, output: Path | None, asking: Asking, loading: Loading
+) -> "BenchResult":
+    from pinchpoint.bench.folders import utc_now
+    from pinchpoint.bench.measurement import measurement
+    from pinchpoint.bench.result import BenchResult
+    from pinchpoint.bench.run import Place
+    from pinchpoint.bench.serve.client import require_http
+    from pinchpoint.bench.serve.run import serve_run
+    from pinchpoint.monitor.environment import fingerprint, redacted_command
+
+    _check(runs, asking, loading)
+    require_http()
+    command = tuple(redacted_command(["bench", "serve", url]))
+    with measurement(
+        "serve", {"url": command[-1], "runs": runs}, output, keep_diff=False
+    ) as session:
+        done = []
+        for i in range(runs):
+            note(f"load {i + 1} of {runs}")
+            plan = _plan(url, name, asking, loading, i, session.session.session_id)
+            done.append(serve_run(plan, Place(session.session.folder / f"runs/{i:03d}", i)))
+        result = BenchResult(
+            session_id=session.session.session_id,
+            bench_id=name,
+            kind="serve",
+            created_utc=utc_now(),
+            command=command,
+            params=done[0].params,
+            runs=tuple(done),
+            environment=dict(session.environment),
+            env_key=fingerprint(session.environment),
+            warnings=session.warnings,
+        )
+        wrote(session.finish(result))
+    if not any(run.valid for run in done):
+        reasons = sorted({r for run in done for r in run.invalid_reasons})
+        raise MeasurementInvalid(f"no load is valid: {'; '.join(reasons)}", hint=f"is {url} up?")
+    return result
+
+
+def _check(runs: int, asking: Asking, loading: Loading) -> None:
+    if min(runs, loading.requests, loading.max_concurrency, asking.output_tokens) < 1:
+        raise UsageError("runs, requests, concurrency and tokens start at 1", hint="such as 8")
+    if loading.num_warmups < 0 or loading.seed < 0:
+        raise UsageError("--num-warmups and --seed start at 0", hint="leave them out")
+    for option, value in (("request-rate", loading.request_rate), ("timeout", loading.timeout)):
+        if value is not None and not 0 < value < inf:  # also refuses NaN
+            raise UsageError(f"--{option} {value:g}: must be above 0", hint=f"--{option} 4")
+
+
+def _plan(
+    url: str, name: str, asking: Asking, loading: Loading, run: int, session_id: str
+) -> "ServePlan":
+    from pinchpoint.bench.serve.client import endpoint
+    from pinchpoint.bench.serve.load import Load
+    from pinchpoint.bench.serve.run import ServePlan
+
+    key = os.environ.get(asking.api_key_env)
+    seed = loading.seed + run
+    return ServePlan(
+        bench_id=name,
+        where=endpoint(url, {"Authorization": f"Bearer {key}"} if key else {}),
+        model=asking.model,
+        prompts=_prompts(asking, loading, seed),
+        load=Load(loading.requests, loading.request_rate, loading.max_concurrency, seed),
+        max_tokens=asking.output_tokens,
+        chat=asking.chat,
+        extra=_extra(asking.body),
+        objectives_ms=dict(_objective(text) for text in loading.goodput),
+        warmup_requests=loading.num_warmups,
+        timeout_s=loading.timeout,
+        session_id=session_id,
+    )
+
+
+def _prompts(asking: Asking, loading: Loading, seed: int) -> "list[Prompt]":
+    from pinchpoint.bench.serve.load import prompts_from, random_prompts
+
+    if asking.prompts:
+        return prompts_from(asking.prompts)
+    return random_prompts(loading.requests + loading.num_warmups, asking.input_words, seed)
+
+
+def _extra(text: str) -> dict[str, Any]:
+    import json
+
+    try:
+        extra = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--body: {error}", hint="give a JSON object") from None
+    if not isinstance(extra, dict):
+        raise UsageError("--body: not an object", hint="such as '{\"ignore_eos\": true}'")
+    return extra
+
+
+def _objective(text: str) -> tuple[str, float]:
+    kind, _, limit = text.partition(":")
+    try:
+        number = float(limit.removesuffix("ms"))
+    except ValueError:
+        number = 0.0
+    if kind not in ("ttft", "tpot", "e2e") or number <= 0:
+        raise UsageError(f"--goodput {text!r}", hint="ttft:200, tpot:50 or e2e:2000 (ms)")
+    return kind, number

@@ -1,0 +1,281 @@
+"""Run a program, record a few of its steady steps, and diagnose them."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import aside, look, note
+from pinchpoint.errors import PinchpointError, UsageError
+
+if TYPE_CHECKING:
+    from pinchpoint.capture.settings import Settings
+
+Switch = Parameter(negative="")
+MEBIBYTE = 1 << 20
+BURST_RATIO = 1.5
+# Options that are followed by a value; a test compares them with the signature below.
+WITH_VALUE = frozenset(
+    {
+        "-o",
+        "--out",
+        "--steps",
+        "--ranks",
+        "--after-steps",
+        "--after-seconds",
+        "--seconds",
+        "--max-size",
+        "--python",
+    }
+)
+
+
+def separate(words: Sequence[str]) -> list[str]:
+    """Put ``--`` before the program's own words, so that its options are never taken for ours."""
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word == "--":
+            return list(words)
+        if not word.startswith("-") or word == "-m":
+            return [*words[:position], "--", *words[position:]]
+        position += 2 if word in WITH_VALUE else 1
+    return list(words)
+
+
+def command(  # noqa: PLR0913 - one argument an option
+    *program: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    out: Annotated[Path | None, Parameter(alias="-o")] = None,
+    steps: int | None = None,
+    stacks: Annotated[bool, Switch] = False,
+    shapes: Annotated[bool, Switch] = False,
+    memory: Annotated[bool, Switch] = False,
+    modules: Annotated[bool, Switch] = False,
+    flops: Annotated[bool, Switch] = False,
+    snapshot: Annotated[bool, Switch] = False,
+    nvtx: Annotated[bool, Switch] = False,
+    nsys: Annotated[bool, Switch] = False,
+    hooks_only: Annotated[bool, Switch] = False,
+    bare: Annotated[bool, Switch] = False,
+    ranks: str = "auto",
+    after_steps: int | None = None,
+    after_seconds: float | None = None,
+    seconds: float = 2.0,
+    max_size: int = 512,
+    python: Path | None = None,
+    no_diff: Annotated[bool, Switch] = False,
+    no_diagnose: Annotated[bool, Switch] = False,
+) -> int:
+    """Run a program without changing it, and say why its steps take so long.
+
+    ``pinchpoint run [options] train.py …``, ``… -m package …`` or ``… torchrun … train.py``.
+    Output, input and exit code are the program's own; what Pinchpoint has to say goes to standard
+    error after it has ended. Everything is kept in a run folder.
+
+    Parameters
+    ----------
+    program
+        The script, ``-m`` and a module, or any command that starts Python.
+    out
+        The run folder (default: a new one below pinchpoint-runs).
+    steps
+        Complete steps to record once they are steady (default: 6, or up to 32 where many loader
+        workers or short epochs ask for them).
+    stacks
+        Also record Python stacks: findings name source lines; costs time where the host limits.
+    shapes
+        Also record the shapes and types of inputs.
+    memory
+        Also record allocations.
+    modules
+        Also record the module of each operator.
+    flops
+        Also record estimated floating-point operations.
+    snapshot
+        Also keep the device allocator's history, for pinchpoint memory.
+    nvtx
+        Emit NVTX ranges for steps.
+    nsys
+        Record with Nsight Systems instead of torch.profiler.
+    hooks_only
+        Time steps and data waits and sample the machine; record nothing.
+    bare
+        One window without stacks, shapes and modules: findings have no source lines.
+    ranks
+        Which ranks of a distributed job record: auto, all, or numbers such as 0,3.
+    after_steps
+        Record after so many steps instead of at steady state.
+    after_seconds
+        For programs without steps: record after so many seconds of work.
+    seconds
+        For programs without steps: how long to record.
+    max_size
+        End the recording early once the program has grown by so many MiB.
+    python
+        The interpreter of the program's environment, such as .venv/bin/python. Nothing is installed
+        there; it has to be Python 3.11 or later.
+    no_diff
+        Do not keep uncommitted changes of the git tree.
+    no_diagnose
+        Record only.
+    """
+    from pinchpoint.capture.launch.launcher import command_line
+    from pinchpoint.capture.settings import STEPS, Settings
+
+    if (steps is not None and steps < 1) or seconds <= 0 or max_size < 1:
+        raise UsageError("--steps, --seconds and --max-size must be positive")
+    settings = Settings(
+        folder="",
+        steps=steps or STEPS,
+        whole_round=steps is None,
+        stacks=stacks,
+        shapes=shapes,
+        memory=memory,
+        modules=modules,
+        flops=flops,
+        snapshot=snapshot,
+        names=not (bare or nsys or hooks_only),
+        nvtx=nvtx or nsys,
+        ranks=ranks,
+        after_steps=after_steps,
+        after_s=after_seconds,
+        seconds=seconds,
+        max_bytes=max_size * MEBIBYTE,
+        tool="nsys" if nsys else "none" if hooks_only else "torch",
+        launcher_pid=os.getpid(),
+    )
+    words = command_line(program, _interpreter(python))
+    return _run(program, words, out, settings, diff=not no_diff, diagnose=not no_diagnose)
+
+
+def _interpreter(python: Path | None) -> str:
+    """Which Python a script runs with; UsageError if it cannot be started."""
+    if python is None:
+        return sys.executable
+    if (found := shutil.which(str(python))) is None:
+        raise UsageError(
+            f"--python {python}: no such program", hint="--python .venv/bin/python, or python3.12"
+        )
+    return found
+
+
+def _run(
+    program: Sequence[str],
+    words: Sequence[str],
+    out: Path | None,
+    settings: "Settings",
+    *,
+    diff: bool,
+    diagnose: bool,
+) -> int:
+    from dataclasses import replace
+
+    from pinchpoint.capture.launch import collect
+    from pinchpoint.capture.launch.folder import new_run_folder, write_diff
+    from pinchpoint.capture.launch.launcher import label, launch
+    from pinchpoint.capture.launch.nvidia import require
+    from pinchpoint.monitor.environment import environment
+    from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, write_json
+
+    if settings.tool == "nsys":
+        require("nsys")  # before a folder is made for nothing
+    folder = new_run_folder(out, label(program))
+    settings = replace(settings, folder=str(folder))
+    try:
+        collect.begin(folder, words, settings)
+        write_json(folder / ENVIRONMENT_FILE, environment())
+        if diff:
+            write_diff(folder)
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: {error.strerror}", hint="free space, or name another"
+        ) from None
+    ended = launch(_wrapped(words, settings, folder), settings)
+    try:
+        problems = collect.finish(folder, words, settings, ended)
+        _say(folder, problems)
+        if diagnose and settings.tool != "none":
+            _diagnose(folder, problems)
+    except Exception as error:  # the exit code is the program's, whatever becomes of ours
+        note(f"pinchpoint: {folder} is incomplete: {error}")
+    return ended.exit_code
+
+
+def _wrapped(words: Sequence[str], settings: "Settings", folder: Path) -> Sequence[str]:
+    """The command, under nsys if that was asked for."""
+    if settings.tool != "nsys":
+        return words
+    from pinchpoint.capture.launch.nvidia import require, under_nsys
+
+    return under_nsys(words, require("nsys"), folder)
+
+
+def _say(folder: Path, problems: Sequence[str]) -> None:
+    """What a person should know first, on standard error."""
+    from pinchpoint.run_folder.documents import read
+    from pinchpoint.run_folder.layout import METRICS_FILE
+    from pinchpoint.run_folder.metrics import MetricsDocument
+
+    for problem in problems:
+        note(f"pinchpoint: {problem}")
+    metrics = read(folder / METRICS_FILE, MetricsDocument).document
+    for sentence in metrics.others.sentences:
+        note(f"pinchpoint: {sentence}")
+    steps = metrics.steps
+    if steps and (typical := steps.unprofiled_ms.median) is not None:
+        note(
+            f"pinchpoint: {steps.count} steps; {typical:.4g} ms a step without the profiler "
+            f"(median of {steps.unprofiled_ms.count})"
+            f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
+        )
+    if steps and steps.recording_cost_ms is not None and metrics.profiled and metrics.duration_s:
+        cost_s = steps.recording_cost_ms / 1e3
+        note(
+            f"pinchpoint: recording took {cost_s:.2g} s of the {metrics.duration_s:.4g} s"
+            f" ({cost_s / metrics.duration_s:.1%})"
+        )
+    note(f"pinchpoint: run folder {_shown(folder)}")
+
+
+def _in_bursts(median: float, mean: float | None) -> str:
+    """Where most steps are short and some are long, the median alone would mislead."""
+    if mean is None or mean < BURST_RATIO * median:
+        return ""
+    return f"; in bursts: the mean is {mean:.4g} ms"
+
+
+def _diagnose(folder: Path, said: Sequence[str]) -> None:
+    """Print the diagnosis on standard error: standard output belongs to the program.
+
+    Where several ranks were recorded it is that of the job: one of them cannot tell who is late.
+    """
+    from pinchpoint.importers import load
+    from pinchpoint.importers.ranks.files import several_ranks
+    from pinchpoint.report import diagnose, terminal
+    from pinchpoint.report.pages.report import report_page
+
+    try:
+        if several_ranks(folder):
+            from pinchpoint.jobs import diagnose_ranks
+            from pinchpoint.report.pages.ranks import ranks_page
+
+            note("")
+            page = ranks_page(diagnose_ranks([folder]))
+            aside(terminal.render(page, look()))
+            return
+        report = diagnose(load(folder))
+    except PinchpointError as error:
+        if not any(error.message.endswith(problem) for problem in said):
+            note(f"pinchpoint: no diagnosis: {error.message}")
+        return
+    note("")
+    aside(terminal.render(report_page(report), look()))
+
+
+def _shown(folder: Path) -> Path:
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder

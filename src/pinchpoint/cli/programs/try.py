@@ -1,0 +1,217 @@
+"""Try changes one at a time, without editing the program, and keep what was learned."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import look, note, show, show_json, show_plainly
+from pinchpoint.cli.programs.bench.ab import check_pairs
+from pinchpoint.cli.programs.bench.options import Measuring, Switch
+from pinchpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from pinchpoint.bench.experiments.experiment import Experiment, Prediction
+    from pinchpoint.bench.experiments.knobs import Setting
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Choosing:
+    """What to try.
+
+    Parameters
+    ----------
+    knob
+        A built-in knob, as NAME, NAME=VALUE or NAME=VALUE,VALUE. May be given again.
+    from_report
+        Try what the findings of a report (diagnose --json) propose, with their predictions.
+    all
+        Try every built-in knob.
+    together
+        Turn all given knobs at once. The result tells nothing about any one of them.
+    list
+        List the built-in knobs.
+    show
+        Show the ledger.
+    ledger
+        File that keeps the experiments.
+    """
+
+    knob: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
+    from_report: Annotated[Path | None, Parameter(name="--from")] = None
+    all: Annotated[bool, Switch] = False
+    together: Annotated[bool, Switch] = False
+    list: Annotated[bool, Switch] = False
+    show: Annotated[bool, Switch] = False
+    ledger: Path = Path("experiments.jsonl")
+
+
+def command(
+    *program: str,
+    pairs: int = 5,
+    threshold: str = "3%",
+    choosing: Choosing | None = None,
+    measuring: Measuring | None = None,
+    json: Annotated[bool, Switch] = False,
+) -> int:
+    """Turn one knob at a time and measure it against the program as it is.
+
+    pinchpoint try --knob num_workers=4,8 --knob pin_memory -- python train.py
+
+    Exit code: 0; 5 if an experiment failed.
+
+    Parameters
+    ----------
+    program
+        The command and its arguments, after --.
+    pairs
+        The most pairs of runs for a knob.
+    threshold
+        The smallest gain that must not be missed.
+    json
+        The experiments as JSON on standard output.
+    """
+    choosing, measuring = choosing or Choosing(), measuring or Measuring()
+    if choosing.list:
+        show_plainly(_listing())
+        return 0
+    if choosing.show:
+        from pinchpoint.bench.experiments.experiment import read
+
+        _present(read(choosing.ledger), f"experiments in {choosing.ledger}", json=json)
+        return 0
+    if not program:
+        raise UsageError("which program?", hint="pinchpoint try --knob tf32 -- python train.py")
+    check_pairs(pairs)
+    wanted = _wanted(choosing)
+    done = [_one(program, w, pairs, threshold, choosing, measuring) for w in wanted]
+    _present(done, f"tried on {done[0].bench_id}", json=json)
+    return 5 if any(e.outcome == "failed" for e in done) else 0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One experiment that was asked for."""
+
+    settings: "tuple[Setting, ...]"
+    prediction: "Prediction | None" = None
+
+
+def _wanted(choosing: Choosing) -> list[Wanted]:
+    from pinchpoint.bench.experiments.knobs import KNOBS, Setting, settings_of
+
+    chosen = [s for text in choosing.knob for s in settings_of(text)]
+    if choosing.together:
+        names = [s.knob.name for s in chosen]
+        if len(chosen) < 2 or len(set(names)) != len(names):
+            raise UsageError("--together needs several knobs, one value each", hint="or leave it")
+        return [Wanted(tuple(chosen))]
+    wanted = [Wanted((s,)) for s in chosen]
+    if choosing.from_report:
+        wanted += _from_report(choosing.from_report)
+    if choosing.all:
+        wanted += [Wanted((Setting(k, v),)) for k in KNOBS for v in k.values]
+    if not wanted:
+        raise UsageError(
+            "which knob?", hint="--knob NAME (pinchpoint try --list), --from REPORT or --all"
+        )
+    return wanted
+
+
+def _from_report(path: Path) -> list[Wanted]:
+    import msgspec
+
+    from pinchpoint.bench.experiments.experiment import Prediction
+    from pinchpoint.bench.experiments.knobs import proposed
+    from pinchpoint.bench.metrics import read_bounded
+    from pinchpoint.report.documents.report import decode
+
+    try:
+        report = decode(read_bounded(path))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{path}: {error}", hint="pinchpoint diagnose --json TRACE > report.json"
+        ) from None
+    step = report.steps.unprofiled_ns_predicted or report.steps.typical_ns
+    wanted = []
+    for finding in report.findings:
+        prediction = None
+        if step and finding.predicted_step_ns:
+            bounds = finding.predicted_range_ns
+            prediction = Prediction(
+                finding.id,
+                step / finding.predicted_step_ns - 1,
+                (step / bounds[1] - 1, step / bounds[0] - 1) if bounds and bounds[0] > 0 else None,
+            )
+        wanted += [Wanted((s,), prediction) for s in proposed(_knobs_for(finding.id))]
+    if not wanted:
+        ids = ", ".join(f.id for f in report.findings) or "no findings"
+        raise UsageError(f"no built-in knob fixes {ids}", hint="change the code, then bench ab")
+    return wanted
+
+
+def _knobs_for(finding: str) -> tuple[str, ...]:
+    from pinchpoint.diagnosis.registry import rules
+
+    known = rules().get(finding)  # a report of another version may have other rules
+    return known.rule.knobs if known else ()
+
+
+def _one(
+    program: tuple[str, ...],
+    wanted: Wanted,
+    pairs: int,
+    threshold: str,
+    choosing: Choosing,
+    measuring: Measuring,
+) -> "Experiment":
+    from pinchpoint.bench.ab import AbPlan
+    from pinchpoint.bench.experiments.experiment import append, experiment
+    from pinchpoint.bench.measurement import measurement
+    from pinchpoint.bench.measures import parse_percent
+    from pinchpoint.bench.run import Arm
+    from pinchpoint.monitor.environment import redacted_command
+
+    base = Arm("B", program)
+    text = " ".join(s.text for s in wanted.settings)
+    note(f"trying {text}")
+    folder = measuring.output / text.replace("/", "_") if measuring.output else None
+    asked = {"command": redacted_command(program), "knobs": text}
+    with measurement("try", asked, folder, keep_diff=measuring.keep_diff) as session:
+        plan = AbPlan(
+            base,
+            base,
+            session.options(replace(measuring, output=None).run_options(program)),
+            threshold=parse_percent(threshold),
+            custom=measuring.custom(),
+            most_pairs=pairs,
+        )
+        done = experiment(base, wanted.settings, plan, session, note, wanted.prediction)
+    append(choosing.ledger, done)
+    note(f"{text}: {done.outcome} ({done.why})")
+    return done
+
+
+def _present(experiments: "list[Experiment]", title: str, *, json: bool) -> None:
+    if json:
+        import msgspec
+
+        show_json(msgspec.json.format(msgspec.json.encode(experiments), indent=1))
+        return
+    from pinchpoint.report import terminal
+    from pinchpoint.report.pages import experiments as page_of
+    from pinchpoint.report.pages.result import blocks
+
+    show(terminal.render(blocks(page_of.page(experiments, title)), look()))
+
+
+def _listing() -> str:
+    from pinchpoint.bench.experiments.knobs import KNOBS
+
+    lines = []
+    for knob in KNOBS:
+        warning = " (changes numbers)" if knob.changes_numbers else ""
+        lines.append(f"{knob.name}={','.join(knob.values)}: {knob.what}{warning}; keep: {knob.fix}")
+    return "\n".join(lines) + "\n"

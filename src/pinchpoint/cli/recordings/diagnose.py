@@ -1,0 +1,297 @@
+"""Where the time of a step goes, why, and what fixing it would give."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from pinchpoint.api import diagnose
+from pinchpoint.cli.output import look, note, reading, show, show_json
+from pinchpoint.cli.page import NO_PAGE, Page
+from pinchpoint.cli.recordings._full_page import full_page
+from pinchpoint.diagnosis.finding import Finding
+from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
+from pinchpoint.importers import load
+from pinchpoint.importers.ranks.files import check_one_job, several_ranks
+from pinchpoint.report import Report
+from pinchpoint.report.documents.clock import Clock
+from pinchpoint.report.documents.fit import fitted
+from pinchpoint.report.documents.report import encode, encode_many
+from pinchpoint.report.words.report import CANNOT_CONCLUDE, base_ns
+from pinchpoint.run_folder.layout import RUN_FILE
+from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.report.documents.ranks import RanksReport
+
+# ------------------------------------------------------------------------------------------------
+# ``--fail-over``: whether a report passes in an automatic check.
+
+
+PASS, OVER, INCONCLUSIVE = 0, 1, 4
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """An exit code and the reason for it."""
+
+    code: int
+    why: str
+
+
+def parse_gate(text: str | None) -> float | None:
+    """A share of the step from ``5%`` or ``5``, both five percent; UsageError for anything else."""
+    if text is None:
+        return None
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent < 100:  # also refuses NaN
+        raise UsageError(
+            f"--fail-over {text}: not a share of the step", hint="for example: --fail-over 5%"
+        )
+    return percent / 100
+
+
+def judge(report: Report, limit_ratio: float) -> Ruling:
+    """Fails if fixing one finding would save more than ``limit_ratio`` of the step."""
+    base = base_ns(report)
+    if report.health.verdict == CANNOT_CONCLUDE or not base:
+        return Ruling(INCONCLUSIVE, "gate: inconclusive, the recording forbids a judgement")
+    return _ruling(base, report.findings, limit_ratio)
+
+
+def judge_job(job: "RanksReport", limit_ratio: float) -> Ruling:
+    """The same for the ranks of a job together."""
+    base = job.steps.unprofiled_ns_predicted or job.steps.typical_ns
+    if not base:
+        return Ruling(INCONCLUSIVE, "gate: inconclusive, no step of the job was completed")
+    return _ruling(base, job.findings, limit_ratio)
+
+
+def _ruling(base: int, findings: Sequence[Finding], limit_ratio: float) -> Ruling:
+    over = []
+    for finding in findings:
+        saved = finding.cost_ns_per_step
+        if finding.predicted_step_ns is not None:
+            saved = base - finding.predicted_step_ns
+        if saved is not None and saved > limit_ratio * base:
+            over.append(f"{finding.id} ({100 * saved / base:.1f} %)")
+    limit = f"{100 * limit_ratio:g} % of the step"
+    if over:
+        return Ruling(OVER, f"gate: failed, over {limit}: {', '.join(over)}")
+    return Ruling(PASS, f"gate: passed, no finding is worth more than {limit}")
+
+
+if TYPE_CHECKING:  # what serves many files is imported when there are some
+    from pinchpoint.report.documents.ranks import RanksReport
+
+Format = Literal["terminal", "json", "markdown", "github"]
+Switch = Parameter(negative="")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Saying:
+    """How much is said, and on which clock.
+
+    Parameters
+    ----------
+    verbose
+        Also show evidence, tables and why a cause was not checked.
+    clock
+        unprofiled: times without the profiler, where these are known; recorded: as in the file.
+    max_chars
+        With --json, of one file: cut the document to this many characters, tables first.
+    """
+
+    verbose: Annotated[bool, Switch] = False
+    clock: Clock = "unprofiled"
+    max_chars: int | None = None
+
+
+_USUAL = Saying()
+
+
+def command(
+    *files: Path,
+    json: Annotated[bool, Switch] = False,
+    markdown: Annotated[bool, Switch] = False,
+    page: Page = NO_PAGE,
+    format: Format | None = None,
+    fail_over: str | None = None,
+    saying: Saying = _USUAL,
+) -> int:
+    """Diagnose recordings: where a step goes, ranked findings, predicted gains.
+
+    Exit code: 0; 1 if a finding is over the gate; 2 if a file cannot be read; 4 if the gate
+    cannot be judged.
+
+    Parameters
+    ----------
+    files
+        Profiles of any known format (pinchpoint formats lists them).
+    json
+        One JSON document on standard output and nothing else.
+    markdown
+        Markdown, as GitHub shows it.
+    format
+        terminal, json, markdown or github (annotations, and the job summary).
+    fail_over
+        Exit with 1 if fixing a finding would save more than this share of the step, such as 5%.
+    """
+    max_chars = saying.max_chars
+    chosen = _one_format(json, markdown, format)
+    limit = parse_gate(fail_over)
+    if not files:
+        raise UsageError("which recording?", hint="pinchpoint diagnose FILE")
+    if page.html and len(files) > 1:
+        raise UsageError("--html writes the page of one recording", hint="name one file")
+    if max_chars is not None and (chosen != "json" or len(files) > 1):
+        raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
+    reports, job, trace, code = _diagnosed(files)
+    if max_chars is not None and reports:
+        show_json(fitted(reports[0], max_chars))
+    else:
+        present(reports, chosen, job, verbose=saying.verbose, clock=saying.clock)
+    if page.html:
+        page.write(full_page(files[0], trace, reports[0] if reports else None, job), files)
+    rulings = [] if limit is None else [judge(report, limit) for report in reports]
+    if limit is not None and job is not None:  # what one rank could save, the job may not
+        rulings = [judge_job(job, limit)]
+    for ruling in rulings:
+        note(ruling.why)
+    return code or worst(rulings)
+
+
+def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:
+    wanted: list[Format] = [format] if format else []
+    wanted += ["json"] if json else []
+    wanted += ["markdown"] if markdown else []
+    if len(set(wanted)) > 1:
+        raise UsageError(f"choose one of {' and '.join(wanted)}", hint="pinchpoint diagnose --help")
+    return wanted[0] if wanted else "terminal"
+
+
+def _diagnosed(
+    files: Sequence[Path],
+) -> tuple[list[Report], "RanksReport | None", Trace | None, int]:
+    """The reports of all readable files, and that about their job if they are its ranks.
+
+    A folder of ranks is answered together as well. The trace is that of a single recording.
+    """
+    if len(files) > 1:
+        reports, job, code = _diagnosed_together(files)
+        return reports, job, None, code
+    if several_ranks(files[0]):
+        return _of_folder(files[0])
+    try:
+        with reading(files[0]) as progress:
+            trace = load(files[0], progress)
+    except UnreadableFile:
+        check_one_job(files[0])  # says more about a folder
+        raise
+    return [diagnose(trace)], None, trace, 0
+
+
+def _diagnosed_together(
+    files: Sequence[Path],
+) -> tuple[list[Report], "RanksReport | None", int]:
+    """The same for several files, of which one bad one does not stop the rest."""
+    from pinchpoint.jobs.parts import is_rank_of_a_job, job_of, record_from, without_guesses
+
+    reports, records, code = [], [], 0
+    for file in files:
+        try:
+            with reading(file) as progress:
+                trace = load(file, progress)
+            reports.append(diagnose(trace))
+            if is_rank_of_a_job(reports[-1]):
+                records.append(record_from(trace, reports[-1]))
+        except PinchpointError as error:
+            note(f"error: {error.message}")
+            code = error.exit_code
+    job = job_of(records) if len(records) == len(reports) else None
+    if job is not None:
+        reports = [without_guesses(report) for report in reports]
+    return reports, job, code
+
+
+def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", Trace | None, int]:
+    """The job, and of a run its first rank, beside what else the run knows."""
+    from pinchpoint.cli.recordings.ranks import must_be_usable
+    from pinchpoint.jobs import diagnose_ranks
+    from pinchpoint.jobs.parts import without_guesses
+
+    job = diagnose_ranks([folder])
+    must_be_usable(job)
+    if not (folder / RUN_FILE).is_file():
+        return [], job, None, 0
+    with reading(folder) as progress:
+        trace = load(folder, progress)
+    return [without_guesses(diagnose(trace))], job, trace, 0
+
+
+def present(
+    reports: Sequence[Report],
+    chosen: Format,
+    job: "RanksReport | None" = None,
+    *,
+    verbose: bool = False,
+    clock: Clock = "unprofiled",
+) -> None:
+    """Write the reports to standard output, that about their job first; JSON has both clocks."""
+    if chosen == "json":
+        text = _together(reports, job) if len(reports) != 1 else encode(reports[0])
+        show_json(text)
+    elif chosen == "markdown":
+        from pinchpoint.report import markdown
+        from pinchpoint.report.pages.report import report_page
+
+        pages = [report_page(report, verbose=True, clock=clock) for report in reports]
+        show("\n".join(map(markdown.render, pages)))
+    elif chosen == "github":
+        _present_to_github(reports)
+    else:
+        from pinchpoint.report import terminal
+        from pinchpoint.report.pages.report import report_page
+
+        pages = [report_page(report, verbose=verbose, clock=clock) for report in reports]
+        if job is not None:
+            from pinchpoint.report.pages.ranks import ranks_page
+
+            pages.insert(0, ranks_page(job, verbose=verbose))
+        show("\n".join(terminal.render(page, look()) for page in pages))
+
+
+def _together(reports: Sequence[Report], job: "RanksReport | None") -> bytes:
+    from pinchpoint.report.documents.ranks import encode_ranks
+
+    return encode_many(reports, None if job is None else encode_ranks(job))
+
+
+def _present_to_github(reports: Sequence[Report]) -> None:
+    import secrets
+
+    from pinchpoint.report import ci, markdown
+    from pinchpoint.report.pages.report import report_page
+
+    for report in reports:
+        show(ci.log(report, token=secrets.token_hex()))
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with Path(summary).open("a", encoding="utf-8") as file:
+                pages = [report_page(report, verbose=True) for report in reports]
+                file.writelines(map(markdown.render, pages))
+        except OSError as error:
+            note(f"note: no job summary: {error}")
+
+
+def worst(rulings: Sequence[Ruling]) -> int:
+    """The exit code of several rulings: a failure beats doubt, doubt beats a pass."""
+    codes = [ruling.code for ruling in rulings]
+    return 1 if 1 in codes else max(codes, default=0)

@@ -1,0 +1,46 @@
+"""What holds each kernel back, by its hardware counters."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import look, show, show_json
+from pinchpoint.cli.recordings.roofline import joined, measured_against
+from pinchpoint.report import terminal
+from pinchpoint.report.assemble.kernels import encode_kernels, kernels_document
+from pinchpoint.report.pages.kernels import kernels_page
+
+Switch = Parameter(negative="")
+
+
+def command(
+    file: Path,
+    /,
+    *,
+    counters: Path | None = None,
+    json: Annotated[bool, Switch] = False,
+    verbose: Annotated[bool, Switch] = False,
+) -> int:
+    """Profiled kernels: what bounds them, issues, metrics with good and poor marks.
+
+    Of a recording without counters it shows the kernels by time.
+
+    Parameters
+    ----------
+    file
+        A report of Nsight Compute (.ncu-rep, or its CSV pages), or any other recording.
+    counters
+        A report of Nsight Compute of the same program, to be joined with the recording.
+    json
+        One JSON document on standard output and nothing else.
+    verbose
+        Show all launches, their metrics, stall reasons and what NVIDIA's own rules said.
+    """
+    trace = measured_against(joined(file, counters), None, data_sheet=False)
+    document = kernels_document(trace)
+    if json:
+        show_json(encode_kernels(document))
+    else:
+        show(terminal.render(kernels_page(document, verbose=verbose), look()))
+    return 0

@@ -1,0 +1,181 @@
+"""Many ranks of one job: who holds up the others, transfers, clocks; on one machine or on Ray."""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from cyclopts import Parameter
+
+from pinchpoint.cli.output import look, may_write, show, show_json, wrote
+from pinchpoint.cli.page import NO_PAGE, Page
+from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.importers import load
+from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
+from pinchpoint.replacing import check_free_folder
+from pinchpoint.report import diagnose, terminal
+from pinchpoint.report.documents.rank_records import PartHeader
+from pinchpoint.report.documents.ranks import RanksReport, encode_ranks
+from pinchpoint.report.pages.ranks import ranks_page
+from pinchpoint.report.words.ranks import nothing_usable
+from pinchpoint.run_folder.layout import RUN_FILE
+
+if TYPE_CHECKING:
+    from pinchpoint.importers import load
+from pinchpoint.jobs.run import Progress
+
+Switch = Parameter(negative="")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the recordings are read.
+
+    Parameters
+    ----------
+    engine
+        local (processes on this machine) or ray.
+    ray_address
+        Of a running Ray cluster, such as auto or ray://head:10001; without it one is started here.
+    shard
+        Read only part I of N, such as 3/64, and write it to the file of --output.
+    output
+        Where a shard's part file goes; pinchpoint merge makes the answer from all of them.
+    """
+
+    engine: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
+    shard: str | None = None
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None
+
+
+_HERE = Where()
+_PART_BEGINS = msgspec.json.encode(PartHeader())
+_NO_ANSWER = "pinchpoint diagnose FILE says what is wrong with one and how to record again"
+
+
+def command(
+    *places: str,
+    json: Annotated[bool, Switch] = False,
+    page: Page = NO_PAGE,
+    parquet: Path | None = None,
+    where: Annotated[Where, Parameter(name="*")] = _HERE,
+    verbose: Annotated[bool, Switch] = False,
+) -> int:
+    """Analyse the recordings of all ranks of a job together.
+
+    Clocks are aligned by the collectives that ranks leave together; each collective is split into
+    waiting for the last rank and transfer; late ranks are named with what they did meanwhile.
+
+    Parameters
+    ----------
+    places
+        Files, folders, globs, lists of paths (.txt) or URLs such as s3://bucket/run.
+    json
+        One JSON document on standard output and nothing else.
+    parquet
+        Also write steps and collectives of all ranks to this folder (needs DuckDB).
+    verbose
+        Also show evidence, every late rank and every kind of collective.
+    """
+    if not places:
+        raise UsageError("which recordings?", hint="pinchpoint ranks DIR")
+    engine = _engine(where)
+    if where.shard is not None or where.output is not None:
+        if json or page.html or parquet:
+            raise UsageError(
+                "a shard has no answer of its own", hint="pinchpoint merge *.part --html OUT"
+            )
+        return _shard(places, where, engine, force=page.force)
+    if parquet is not None:
+        check_free_folder(parquet)
+    with counting() as progress:
+        report = diagnose_ranks(places, engine, progress, parquet)
+    inputs = [Path(place) for place in places]
+    present_ranks(report, json=json, page=page, inputs=inputs, verbose=verbose)
+    return 0
+
+
+def _engine(where: Where) -> Engine:
+    if where.engine == "ray":
+        return OnRay(where.ray_address)
+    if where.ray_address is not None:
+        raise UsageError("--ray-address goes with --engine ray", hint="--engine ray")
+    return None
+
+
+def _shard(places: tuple[str, ...], where: Where, engine: Engine, *, force: bool) -> int:
+    if where.shard is None or where.output is None:
+        raise UsageError("--shard and --output go together", hint="--shard 3/64 -o 3.part")
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", where.shard)
+    if match is None:
+        raise UsageError(f"--shard {where.shard}: not I/N", hint="--shard 3/64")
+    inputs = [Path(place) for place in places]
+    may_write(where.output, _PART_BEGINS, inputs=inputs, force=force)
+    with counting() as progress:
+        count = write_shard(places, (int(match[1]), int(match[2])), where.output, engine, progress)
+    wrote(where.output, f" with {count:,} ranks; pinchpoint merge makes the answer")
+    return 0
+
+
+def present_ranks(
+    report: RanksReport,
+    *,
+    json: bool,
+    page: Page = NO_PAGE,
+    inputs: Sequence[Path] = (),
+    verbose: bool = False,
+) -> None:
+    """Write the answer to standard output, and the page where one is asked for.
+
+    Raises UnreadableFile where no recording could be used: then there is no answer.
+    """
+    must_be_usable(report)
+    if json:
+        show_json(encode_ranks(report))
+    else:
+        show(terminal.render(ranks_page(report, verbose=verbose), look()))
+    if page.html is not None:
+        page.write(_page_of(inputs, report), inputs)
+
+
+def _page_of(inputs: Sequence[Path], job: RanksReport) -> str:
+    """The page of a run folder with its first rank, or that of the job alone."""
+    from pinchpoint.cli.recordings._full_page import full_page
+
+    folder = inputs[0] if len(inputs) == 1 else None
+    if folder is None or not (folder / RUN_FILE).is_file():
+        return full_page(Path(), None, None, job)
+    trace = load(folder)
+    return full_page(folder, trace, diagnose(trace), job)
+
+
+def must_be_usable(report: RanksReport) -> None:
+    """Raise UnreadableFile where no recording could be used."""
+    if not report.job.ranks:
+        raise UnreadableFile(nothing_usable(report), hint=_NO_ANSWER)
+
+
+@contextmanager
+def counting() -> "Iterator[Progress | None]":
+    """A bar of files on standard error; None where nobody would look at it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("reading ranks"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,69 @@
+"""One HTML file to look at and pass on: findings, timeline, tables, flame graphs, roofline."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from pinchpoint.api import diagnose
+from pinchpoint.cli.output import reading, write_file, wrote
+from pinchpoint.cli.page import Force
+from pinchpoint.cli.recordings._full_page import full_page
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers import load
+from pinchpoint.run_folder.layout import RUN_FILE
+
+if TYPE_CHECKING:
+    from pinchpoint.report.documents.ranks import RanksReport
+
+_OUTPUT = Path("report.html")
+
+
+def command(
+    file: Path,
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=("--output", "-o"))] = _OUTPUT,
+    force: Force = False,
+) -> int:
+    """Write the whole report of one recording as one HTML file that needs no network.
+
+    Of a run with several ranks it also shows all of them together; of a folder with nothing but
+    their recordings, that is the report.
+
+    Parameters
+    ----------
+    file
+        A recording of any known format, a run folder, or a folder with one recording a rank.
+    output
+        The file to write.
+    force
+        Replace a file of another kind that is there. A recording is never replaced.
+    """
+    from pinchpoint.importers.ranks.files import check_one_job
+
+    job = _all_ranks(file)
+    if job is not None and not (file / RUN_FILE).is_file():
+        return _written(output, full_page(file, None, None, job), file, force=force)
+    with reading(file) as progress:
+        try:
+            trace = load(file, progress)
+        except UnreadableFile:
+            check_one_job(file)  # says more about a folder
+            raise
+    text = full_page(file, trace, diagnose(trace), job)
+    return _written(output, text, file, force=force)
+
+
+def _written(output: Path, text: str, file: Path, *, force: bool) -> int:
+    write_file(output, text, inputs=(file,), force=force)
+    wrote(output, f" ({len(text.encode()) / 1e6:.1f} MB)")
+    return 0
+
+
+def _all_ranks(folder: Path) -> "RanksReport | None":
+    """What the ranks of a folder say together; None where it does not hold several."""
+    from pinchpoint.importers.ranks.files import several_ranks
+    from pinchpoint.jobs.run import diagnose_ranks
+
+    return diagnose_ranks([folder]) if several_ranks(folder) else None

@@ -1,0 +1,1 @@
+"""Which files are the ranks of one job, and where they lie."""

@@ -1,0 +1,119 @@
+"""Which files are the ranks of one job: from names, from the head of a file, or as given.
+
+Frameworks name the recordings of their ranks in many ways: ``rank3_trace.json.gz`` in a folder an
+iteration (torchtitan, torchtune), ``rank-3.json.gz`` (Megatron), ``id-TP-1-DP-0.trace.json.gz``
+(SGLang), ``dp0_pp0_tp1_rank1.…`` (vLLM), ``host_pid.time.pt.trace.json`` without any rank
+(``tensorboard_trace_handler``). What the name does not say, the head of the file may.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinchpoint.errors import UsageError
+from pinchpoint.importers.ranks.jobs import (
+    UNIX_LEAST_NS,
+    LeftOut,
+    at_one_time,
+    command_for,
+    jobs_of,
+    one_job,
+)
+from pinchpoint.importers.ranks.names import (
+    RankFile,
+    from_head,
+    names_a_rank,
+    natural,
+    numbered,
+    of_the_whole_job,
+    rank_in_name,
+    session_of,
+    unless_all_alike,
+)
+from pinchpoint.importers.ranks.places import listed, local_copy, looks_like_a_recording
+
+MOST_BESIDE = 20_000  # files that are looked at for the other ranks of one
+
+
+@dataclass(frozen=True)
+class RankFiles:
+    """The recordings of one job, by rank and then by name, and what was left out."""
+
+    files: tuple[RankFile, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def find_rank_files(places: Sequence[str | Path]) -> RankFiles:
+    """The recordings of one job in files, folders, globs, lists of paths (``.txt``) and URLs.
+
+    Of several recordings of the same ranks (an iteration, a time) the one with most ranks is
+    taken, of equals the newest. Raises UsageError where there is nothing, where there are several
+    jobs, and where nothing says that the recordings of a folder are ranks of one.
+    """
+    found = unless_all_alike([rank_in_name(path) for path in listed([str(p) for p in places])])
+    found = numbered(of_the_whole_job([from_head(file) for file in found]))
+    named = ", ".join(map(str, places[:2])) + (" and others" if len(places) > 2 else "")
+    if not found:
+        raise UsageError(
+            f"{named or 'nothing'}: no recordings",
+            hint="name a folder or files: pinchpoint ranks DIR",
+        )
+    job = one_job(found, named, as_given={str(p) for p in places} >= {f.path for f in found})
+    files = sorted(job.files, key=lambda f: (f.rank is None, f.rank or 0, natural(f.path)))
+    return RankFiles(tuple(files), job.repeated)
+
+
+def several_ranks(folder: Path) -> bool:
+    """Whether a folder holds the recordings of more than one rank of one job."""
+    if not folder.is_dir():
+        return False
+    try:
+        return len(find_rank_files([folder]).files) > 1
+    except UsageError:  # no recordings, or of several jobs
+        return False
+
+
+def check_one_job(folder: Path) -> None:
+    """Raise UsageError where a folder holds recordings that are not the ranks of one job."""
+    if folder.is_dir() and any(True for _ in listed([str(folder)])):
+        find_rank_files([folder])
+
+
+def command_for_all_ranks(path: Path) -> str | None:
+    """What to type to analyse a recording with those of the other ranks beside it.
+
+    None where there are none, or too many to tell apart.
+    """
+    if path.is_dir():
+        return f"pinchpoint ranks {shlex.quote(str(path))}" if several_ranks(path) else None
+    root = path.parent.parent if names_a_rank(path.parent.name) else path.parent
+    own, mine = str(path), session_of(str(path))
+    deep = "*/*" if root != path.parent else "*"
+    beside = []
+    for seen, other in enumerate(root.glob(deep)):
+        if seen == MOST_BESIDE:
+            return None
+        if looks_like_a_recording(other.name) and session_of(str(other)) == mine:
+            beside.append(str(other))
+    found = [from_head(rank_in_name(p)) for p in sorted(beside)]
+    files = numbered(of_the_whole_job(found))
+    for job in jobs_of(files):
+        if len(job.files) > 1 and own in {f.path for f in job.files}:
+            return command_for(job)
+    return None
+
+
+__all__ = [
+    "UNIX_LEAST_NS",
+    "LeftOut",
+    "RankFile",
+    "RankFiles",
+    "at_one_time",
+    "check_one_job",
+    "command_for_all_ranks",
+    "find_rank_files",
+    "local_copy",
+    "rank_in_name",
+    "several_ranks",
+]

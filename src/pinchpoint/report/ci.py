@@ -1,0 +1,132 @@
+"""For CI: annotations and outputs of a GitHub workflow, and JUnit XML.
+
+GitHub shows at most ten annotations of a kind a step and drops the rest without a word, so the
+worst ones go first and the last one says how many there are; the whole is in the summary.
+"""
+
+from xml.etree import ElementTree as Xml
+
+from pinchpoint.diagnosis.finding import Finding
+from pinchpoint.report import terminal
+from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.pages.report import report_page
+from pinchpoint.report.pages.result import Case, ResultPage, blocks
+from pinchpoint.report.plain import plain
+from pinchpoint.report.words import report as wording
+
+MOST_ANNOTATIONS = 10
+_LEVELS = {"fail": "error", "inconclusive": "warning", "warn": "warning"}
+
+
+def log(report: Report, token: str) -> str:
+    """The report as plain text, then its annotations.
+
+    ``token`` is a word that nobody can guess: until the runner sees it again it takes nothing
+    in the text for a command, whatever the names in the recording look like.
+    """
+    return _quoted(terminal.render(report_page(report)), token) + annotations(report)
+
+
+def result_log(result: ResultPage, token: str) -> str:
+    """The same for a benchmark."""
+    return _quoted(terminal.render(blocks(result)), token) + result_annotations(result)
+
+
+def annotations(report: Report) -> str:
+    """One workflow command a finding, placed on its source line where that is known."""
+    safe = clean(report)
+    if safe.health.verdict == wording.CANNOT_CONCLUDE:
+        why = "; ".join(wording.fatal_facts(safe))
+        return _command("warning", {"title": "Pinchpoint cannot conclude"}, why)
+    return "".join(_annotation(safe, finding) for finding in safe.findings)
+
+
+def result_annotations(result: ResultPage) -> str:
+    """Workflow commands: errors for what fails, warnings for the rest; nothing for a pass."""
+    lines = []
+    for level in ("error", "warning"):
+        cases = [c for c in result.cases if _LEVELS.get(c.outcome) == level]
+        shown = cases if len(cases) <= MOST_ANNOTATIONS else cases[: MOST_ANNOTATIONS - 1]
+        lines += [_case(level, result, case) for case in shown]
+        if len(cases) > len(shown):
+            more = Case("more", cases[0].outcome, f"{len(cases) - len(shown)} more in the summary")
+            lines.append(_case(level, result, more))
+    return "".join(lines)
+
+
+def result_outputs(result: ResultPage) -> str:
+    """Lines for the file that ``GITHUB_OUTPUT`` names: ``verdict`` and ``regressions``."""
+    failed = sum(1 for c in result.cases if c.outcome == "fail")
+    return f"verdict={result.verdict or 'none'}\nregressions={failed}\n"
+
+
+def _quoted(text: str, token: str) -> str:
+    return f"::stop-commands::{token}\n{text}::{token}::\n"
+
+
+def _annotation(report: Report, finding: Finding) -> str:
+    properties = {}
+    if finding.location and finding.location.file:
+        properties["file"] = finding.location.file
+        if finding.location.line:
+            properties["line"] = str(finding.location.line)
+    properties["title"] = f"{finding.id}: {wording.gain(report, finding)}"
+    return _command("warning", properties, f"{finding.summary}\nfix: {finding.fix}")
+
+
+def _case(level: str, result: ResultPage, case: Case) -> str:
+    title = plain(f"{result.title}: {case.name}")
+    return _command(level, {"title": title}, plain(case.message, 1000))
+
+
+def _command(level: str, properties: dict[str, str], message: str) -> str:
+    said = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+    return f"::{level} {said}::{_data(message)}\n"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# ------------------------------------------------------------------------------------------------
+# JUnit XML: one test case a gated measure.
+#
+# JUnit has no word for "cannot tell": inconclusive is ``skipped`` with the reason, which every
+# reader shows and none takes for a pass.
+
+
+def junit(result: ResultPage) -> str:
+    """An XML document."""
+    counts = {o: sum(1 for c in result.cases if c.outcome == o) for o in ("fail", "inconclusive")}
+    suite = Xml.Element(
+        "testsuite",
+        name=plain(result.title),
+        tests=str(len(result.cases)),
+        failures=str(counts["fail"]),
+        errors="0",
+        skipped=str(counts["inconclusive"]),
+    )
+    for case in result.cases:
+        _add(suite, case, result)
+    root = Xml.Element("testsuites")
+    root.append(suite)
+    Xml.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + Xml.tostring(root, "unicode") + "\n"
+
+
+def _add(suite: Xml.Element, case: Case, result: ResultPage) -> None:
+    element = Xml.SubElement(
+        suite, "testcase", classname=plain(result.title), name=plain(case.name)
+    )
+    message = plain(case.message, 1000)
+    if case.outcome == "fail":
+        Xml.SubElement(element, "failure", message=message).text = message
+    elif case.outcome == "inconclusive":
+        Xml.SubElement(element, "skipped", message=message)
+    else:
+        Xml.SubElement(element, "system-out").text = message

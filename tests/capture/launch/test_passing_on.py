@@ -1,0 +1,116 @@
+"""Signals of ``pinchpoint run``: each reaches the program, once, and both end together."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pinchpoint.capture.launch.passing_on import PASSED_ON
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals with their senders")
+
+WAITS = """
+import os, signal, sys
+{setup}
+print("ready", os.getpid(), flush=True)
+while True:
+    signal.pause()
+"""
+SAYS = """
+def say(number, frame):
+    print("got", number, flush=True)
+for number in {numbers}:
+    signal.signal(number, say)
+"""
+EXITS = "signal.signal({number}, lambda *_: sys.exit(42))"
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts ``pinchpoint run`` around a program that waits; gives both."""
+    running = []
+
+    def start(setup, **how):
+        script = tmp_path / "waits.py"
+        script.write_text(WAITS.format(setup=setup))
+        words = [sys.executable, "-m", "pinchpoint", "run", "-o", str(tmp_path / "run"), "--"]
+        wrapper = subprocess.Popen(
+            [*words, sys.executable, str(script)], stdout=subprocess.PIPE, text=True, **how
+        )
+        running.append(wrapper)
+        ready, pid = wrapper.stdout.readline().split()
+        assert ready == "ready"
+        return wrapper, int(pid)
+
+    yield start
+    for wrapper in running:
+        wrapper.kill()
+        wrapper.wait()
+        wrapper.stdout.close()
+
+
+def test_every_signal_that_a_program_may_handle_is_passed_on(started):
+    numbers = sorted(int(n) for n in PASSED_ON - {signal.SIGTSTP, signal.SIGCONT})
+    assert {signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH} <= set(numbers)
+    assert {signal.SIGRTMIN, signal.SIGRTMAX} <= set(numbers)
+    wrapper, _ = started(SAYS.format(numbers=numbers))
+    for number in numbers:
+        wrapper.send_signal(number)
+        assert wrapper.stdout.readline() == f"got {number}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGQUIT, signal.SIGINT])
+def test_the_exit_code_is_that_of_the_program(started, number):
+    wrapper, _ = started(EXITS.format(number=int(number)))
+    wrapper.send_signal(number)
+    assert wrapper.wait() == 42
+
+
+def test_what_ends_the_program_ends_both(started):
+    wrapper, program = started("")
+    wrapper.send_signal(signal.SIGUSR2)
+    assert wrapper.wait() == 128 + signal.SIGUSR2
+    assert gone(program)
+
+
+def test_interrupting_the_wrapper_alone_interrupts_the_program(started):
+    wrapper, program = started("")
+    wrapper.send_signal(signal.SIGINT)
+    assert wrapper.wait() == 128 + signal.SIGINT
+    assert gone(program)
+
+
+def test_what_the_program_sends_is_not_sent_back(started):
+    wrapper, _ = started(
+        SAYS.format(numbers=[int(signal.SIGUSR1), int(signal.SIGUSR2)])
+        + "os.kill(os.getppid(), signal.SIGUSR1)"
+    )
+    wrapper.send_signal(signal.SIGUSR2)
+    assert wrapper.stdout.readline() == f"got {int(signal.SIGUSR2)}\n"
+
+
+def test_a_killed_wrapper_leaves_nothing_behind(started):
+    wrapper, program = started("")
+    watched = os.pidfd_open(program)
+    wrapper.kill()
+    wrapper.wait()
+    assert select.select([watched], [], [], 30)[0]  # readable once it has ended
+    os.close(watched)
+
+
+def test_a_signal_that_was_ignored_stays_ignored(started):
+    wrapper, _ = started(
+        "assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN\n"
+        "assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())",
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    wrapper.send_signal(signal.SIGTERM)
+    assert wrapper.wait() == 128 + signal.SIGTERM
+
+
+def gone(pid):
+    return not Path(f"/proc/{pid}").exists()

@@ -1,0 +1,45 @@
+from itertools import pairwise
+
+from pinchpoint.capture.process.policy import COOLDOWN_STEPS, MOST_RECORDINGS, WhenSlower
+from pinchpoint.capture.process.step_clock import StepClock
+
+MS = 1_000_000
+
+
+def fed(policy, *durations_ms):
+    """Edges at which the policy says yes, for steps of these durations."""
+    now = [0]
+    clock = StepClock(lambda: now[0])
+    clock.edge()
+    yes = []
+    for i, duration in enumerate(durations_ms):
+        now[0] += int(duration * MS)
+        clock.edge()
+        if policy.ready(clock):
+            yes.append(i)
+    return yes
+
+
+def test_steps_as_usual_are_never_recorded():
+    assert fed(WhenSlower(), *[10, 11, 12, 10, 9] * 400) == []
+
+
+def test_a_lasting_slowdown_is_recorded_soon_and_said():
+    policy = WhenSlower()
+    (first,) = fed(policy, *[10] * 300, *[15] * 100)
+    assert 305 <= first <= 315
+    assert policy.triggers == ["after 310 steps, a step took 15 ms, 1.50 times as long as before"]
+
+
+def test_a_single_slow_step_is_no_slowdown():
+    assert fed(WhenSlower(), *[10] * 300, 500, *[10] * 300) == []
+
+
+def test_a_creeping_slowdown_is_seen_in_the_end():
+    assert fed(WhenSlower(), *[10 + i / 200 for i in range(1600)])
+
+
+def test_recordings_keep_their_distance_and_end():
+    yes = fed(WhenSlower(), *[10] * 300, *[20] * 6000)
+    assert len(yes) == MOST_RECORDINGS
+    assert all(b - a >= COOLDOWN_STEPS for a, b in pairwise(yes))

@@ -1,0 +1,204 @@
+"""The watch over programs without steps, on windows that only say what they would have seen."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from pinchpoint.capture.process import policy, quiet_watch
+from pinchpoint.capture.process.quiet_watch import QuietWatch
+from pinchpoint.capture.process.ranks import Identity
+from pinchpoint.capture.process.session import CaptureSession, Stage
+from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows.recording import Recording, TraceFile
+
+WORK = (500, 900)  # kernels, operators
+
+
+@pytest.fixture
+def watch(tmp_path, monkeypatch):
+    """Gives a watch whose recordings hold these kernels and operators, one after another."""
+    for part in ("traces", "names"):
+        (tmp_path / part).mkdir()
+    for name in ("LOOK_EVERY_S", "WARM_UP_S", "SIZE_EVERY_S", "REQUEST_EVERY_S"):
+        monkeypatch.setattr(quiet_watch, name, 0.0)
+    monkeypatch.setitem(
+        sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True))
+    )
+    monkeypatch.setattr(QuietWatch, "_work_began", lambda self: 0.0)
+    made = []
+
+    def make(*contents, after_s=None, end=True, **settings):
+        session = CaptureSession(
+            Settings(str(tmp_path), seconds=0.0, after_s=after_s, **settings),
+            Identity(0, 1, 0, "host", 1, False),
+            lambda: None,
+            lambda session: None,
+        )
+        watch = QuietWatch(session)
+        left = list(contents)
+
+        def new_window(asked, folder, *args, **kwargs):
+            window = Window(folder, len(made), *left.pop(0))
+            made.append(window)
+            if not left and end:
+                watch._end.set()
+            return window
+
+        monkeypatch.setattr(quiet_watch, "new_window", new_window)
+        if not end:
+            monkeypatch.setattr(watch, "_answer_requests", lambda: None)
+        watch._run()
+        return session
+
+    make.made, make.folder = made, tmp_path / "traces"
+    return make
+
+
+class Window:
+    def __init__(self, folder, number, kernels, operators, during=lambda: None):
+        self.name = f"{number}.json.gz"
+        (folder / self.name).write_text("")
+        self.counts, self.during, self.steps = (kernels, operators), during, -1
+
+    def prime(self):
+        pass
+
+    def open(self):
+        self.during()
+
+    def step(self):
+        pass
+
+    def close(self):
+        return Recording(TraceFile(self.name, 1, *self.counts), None, 0, 1, 0)
+
+
+def kept(watch):
+    return sorted(path.name for path in watch.folder.iterdir())
+
+
+def test_a_recording_without_kernels_is_made_again(watch):
+    session = watch((0, 900), (0, 10), WORK)
+    assert kept(watch) == ["2.json.gz"]
+    assert [r.file.kernels for r in session.recordings] == [500]
+    assert (session.stage, session.problems) == (Stage.DONE, [])
+
+
+def test_the_last_try_is_kept_so_that_the_cause_can_be_told(watch):
+    session = watch(*[(0, 900)] * quiet_watch.TRIES)
+    assert [r.file.kernels for r in session.recordings] == [0]
+
+
+def test_a_program_that_ends_after_recordings_without_kernels_is_told_so(watch):
+    session = watch((0, 900))
+    assert kept(watch) == []
+    assert "no kernel ran" in session.problems[0]
+    assert "--after-seconds" in session.problems[0]
+
+
+def test_what_was_recorded_is_recorded_again_for_names(watch, monkeypatch):
+    ends = []
+    monkeypatch.setattr(QuietWatch, "_record_early", lambda self, began: ends.append(began))
+    monkeypatch.setattr(QuietWatch, "_wait_while_it_fits", lambda self, seconds: None)
+    session = watch(WORK, WORK, names=True, end=False)
+    assert [r.window for r in session.recordings] == ["times", "names"]
+    assert [p.name for p in (watch.folder.parent / "names").iterdir()] == ["1.json.gz"]
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """The recording proper is not due before the program ends."""
+    monkeypatch.setattr(quiet_watch, "FIRST_AFTER_S", 1e9)
+    monkeypatch.setattr(quiet_watch, "optimizer_exists", lambda: False)
+
+
+def test_a_program_that_ends_early_has_its_early_recording(watch, patient):
+    session = watch(WORK, names=True)
+    assert [r.window for r in session.recordings] == ["early"]
+    assert kept(watch) == ["0.json.gz"]
+    assert session.stage is Stage.WAITING
+
+
+def test_an_early_recording_without_kernels_is_not_kept(watch, patient):
+    assert watch((0, 900), names=True).recordings == []
+    assert kept(watch) == []
+
+
+def test_an_idle_process_is_left_in_silence(watch):
+    assert watch((0, 10)).problems == []
+
+
+@pytest.fixture
+def compile_count(monkeypatch):
+    count = [0]
+    monkeypatch.setattr(policy, "compile_count", lambda: count[0])
+    return count
+
+
+def test_what_was_recorded_while_something_was_compiled_is_dropped(watch, compile_count):
+    def compile_more():
+        compile_count[0] += 1
+
+    watch((*WORK, compile_more), WORK)
+    assert kept(watch) == ["1.json.gz"]
+
+
+def test_a_given_time_is_kept_to_whatever_is_compiled(watch, compile_count):
+    def compile_more():
+        compile_count[0] += 1
+
+    watch((*WORK, compile_more), after_s=0.0)
+    assert kept(watch) == ["0.json.gz"]
+
+
+def test_steps_that_go_on_are_not_disturbed_and_steps_that_stopped_are_forgotten(watch):
+    quiet = QuietWatch(watch(WORK))
+    clock = quiet._session.clock
+    assert not quiet._steps_come()
+    now = [0]
+    clock._clock_ns = lambda: now[0]
+    for _ in range(3):
+        now[0] += 10**9
+        clock.edge()
+    assert quiet._steps_come()
+    now[0] += 19 * 10**9  # twenty steps of a second are the limit
+    assert quiet._steps_come()
+    now[0] += 2 * 10**9
+    assert not quiet._steps_come()
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "expected"),
+    [
+        ("/x/torch/_dynamo/convert_frame.py", "_compile", True),
+        ("/x/torch/_inductor/compile_fx.py", "_compile_fx_inner", True),
+        ("/x/torch/_inductor/compile_fx.py", "run", False),  # graph replay at run time
+        ("/x/torch/_dynamo/eval_frame.py", "compile_wrapper", False),
+        ("/x/jax/_src/compiler.py", "backend_compile", True),
+    ],
+)
+def test_compiling_is_told_from_running_compiled_code(file, function, expected, monkeypatch):
+    inner = SimpleNamespace(f_code=SimpleNamespace(co_filename=file, co_name=function), f_back=None)
+    outer = SimpleNamespace(
+        f_code=SimpleNamespace(co_filename="train.py", co_name="main"), f_back=inner
+    )
+    monkeypatch.setattr(sys, "_current_frames", lambda: {1: outer})
+    assert policy.compiles() is expected
+
+
+def test_an_optimizer_is_seen_once_it_is_made(monkeypatch):
+    class Optimizer:
+        def step(self):
+            pass
+
+    class Special(Optimizer):
+        def step(self):
+            pass
+
+    module = ModuleType("torch.optim.optimizer")
+    module.Optimizer = Optimizer
+    monkeypatch.setitem(sys.modules, "torch.optim.optimizer", module)
+    assert not policy.optimizer_exists()
+    Special.step.hooked = True
+    assert policy.optimizer_exists()

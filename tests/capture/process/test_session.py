@@ -1,0 +1,399 @@
+"""The life of a session, driven by hand with a clock and a window that only count."""
+
+import json
+import sys
+import threading
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from pinchpoint.capture.process import facts, loaders
+from pinchpoint.capture.process.ranks import Identity
+from pinchpoint.capture.process.session import CaptureSession, Stage
+from pinchpoint.capture.process.step_clock import StepClock
+from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows.recording import Recording, TraceFile
+from pinchpoint.run_folder.documents import ProcessDocument, WorkerDocument
+
+MS = 1_000_000
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0
+
+    def __call__(self):
+        return self.now
+
+
+class CountingWindow:
+    def __init__(self, kind="times"):
+        self.calls, self.steps = [], -1
+
+    def prime(self):
+        self.calls.append("prime")
+
+    def open(self):
+        self.calls.append("open")
+
+    def step(self):
+        self.steps += 1
+
+    def close(self, *, step_ended=False):
+        self.calls.append("close")
+        steps = self.steps + step_ended
+        return Recording(TraceFile("t.json.gz", 1, 0, 9), None, 0, 1, steps)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def session(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    return make(tmp_path, clock)
+
+
+def make(folder, clock, *, rank=0, world_size=1, **settings):
+    saved = []
+    session = CaptureSession(
+        Settings(str(folder), **settings),
+        Identity(rank, world_size, rank, "host", 1, world_size > 1),
+        CountingWindow,
+        saved.append,
+    )
+    session.clock, session.fetch_clock = StepClock(clock), StepClock(clock)
+    session.saved = saved
+    return session
+
+
+def run(session, clock, *durations_ms):
+    for duration in durations_ms:
+        clock.now += int(duration * MS)
+        session.step("optimizer")
+
+
+def test_steady_steps_are_timed_recorded_and_timed_again(session, clock):
+    run(session, clock, *[50, 30, 20], *[10] * 47)
+    assert session.policy.steady
+    assert [r.steps for r in session.recordings] == [6]
+    assert session.stage is Stage.DONE
+    before = [
+        session.clock.interval_ns[i] for i in session.clock.undisturbed(2, session.before.stop)
+    ]
+    after = [session.clock.interval_ns[i] for i in session.after]
+    assert set(before[1:]) == {10 * MS}
+    assert after == [10 * MS] * 20
+    assert session.saved
+
+
+def test_names_follow_the_window_of_times_and_the_early_window_gives_way(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    asked = []
+    session = make(tmp_path, clock, names=True)
+    session._make_window = lambda kind: asked.append(kind) or CountingWindow(kind)
+    run(session, clock, *[50, 30, 20], *[10] * 57)
+    assert asked == ["early", "times", "names"]
+    assert [(r.window, r.steps) for r in session.recordings] == [("times", 6), ("names", 3)]
+    assert session.stage is Stage.DONE
+    after = [session.clock.interval_ns[i] for i in session.after]
+    assert after == [10 * MS] * 20
+
+
+@pytest.mark.parametrize(("steps", "recorded"), [(2, 1), (4, 3), (9, 3)])
+def test_a_short_program_is_recorded_from_its_second_step(tmp_path, clock, steps, recorded):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    run(session, clock, *[10] * steps)
+    session.finish()
+    (recording,) = session.recordings
+    assert recording.window == "early"
+    # The last step of a program that ends in its window has no end of its own.
+    assert recording.steps in (recorded, recorded - 1)
+    assert not session.problems
+
+
+def call(session, clock, model, times, every_ms=10):
+    for _ in range(times):
+        clock.now += every_ms * MS
+        session.model_called(model)
+
+
+def model(parameters=1):
+    return SimpleNamespace(parameters=lambda: iter(range(parameters)))
+
+
+def test_calls_of_a_model_are_the_steps_of_a_program_that_does_not_train(session, clock):
+    head, loss = model(), model(parameters=0)
+    for _ in range(60):
+        call(session, clock, head, 1)
+        call(session, clock, loss, 1, 1)
+    assert (session.steps_by, session.clock.edges) == ("module", 60)
+    assert [r.steps for r in session.recordings] == [6]
+    assert session.clock.interval_ns[40] == 11 * MS
+
+
+def test_a_program_that_trains_after_all_is_divided_by_its_optimizer(session, clock):
+    call(session, clock, model(), 3)
+    run(session, clock, *[10] * 5)
+    assert (session.steps_by, session.clock.edges) == ("optimizer", 5)
+
+
+def test_calls_from_several_threads_mark_nothing(session, clock):
+    call(session, clock, model(), 3)
+    other = threading.Thread(target=call, args=(session, clock, model(), 1))
+    other.start()
+    other.join()
+    call(session, clock, model(), 3)
+    assert (session.steps_by, session.clock.edges) == (None, 0)
+
+
+def test_a_recording_that_grows_between_two_steps_is_ended(tmp_path, clock, monkeypatch):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    run(session, clock, 10)
+    assert session.stage is Stage.RECORDING
+    held = session._resident_at_open + session.settings.max_bytes
+    monkeypatch.setattr("pinchpoint.capture.process.session.resident_bytes", lambda: held + 1)
+    clock.now += 1000 * MS
+    session.model_called(model())
+    assert session.stage is not Stage.RECORDING
+    assert not session.problems
+
+
+def test_what_recording_cost_is_what_disturbed_steps_took_beyond_ordinary_ones(clock):
+    steps = StepClock(clock)
+    for duration, disturbed in ((10, False), (10, False), (10, False), (60, True), (10, False)):
+        clock.now += duration * MS
+        if disturbed:
+            steps.disturb()
+        steps.edge()
+    assert steps.cost_ns() == 50 * MS
+
+
+def test_steps_that_get_faster_are_not_recorded_yet(session, clock):
+    run(session, clock, *[100 / 1.2**i for i in range(40)])
+    assert session.stage is Stage.WAITING
+
+
+def test_impatience_records_unsteady_steps_and_says_so(session, clock):
+    run(session, clock, *[1000 * 0.97**i for i in range(230)])
+    assert session.policy.steady is False
+    assert session.recordings
+
+
+def test_a_fixed_number_of_steps_needs_no_steady_state(tmp_path, clock):
+    session = make(tmp_path, clock, after_steps=3, steps=2)
+    run(session, clock, *[100 / 1.2**i for i in range(12)])
+    assert [r.steps for r in session.recordings] == [2]
+
+
+def test_stalls_of_our_own_are_in_no_figure(session, clock):
+    run(session, clock, *[10] * 13)
+    assert session.stage is Stage.DRAINING
+    run(session, clock, 2000, *[10] * 60)
+    ordinary = {session.clock.interval_ns[i] for i in session.clock.undisturbed(1)}
+    assert ordinary == {10 * MS}
+
+
+class Workers:
+    _num_workers, _prefetch_factor = 4, 2
+
+
+@pytest.mark.parametrize(
+    ("stall_ms", "drained"),
+    [
+        pytest.param(2000, 9, id="a long stall fills the queue"),
+        pytest.param(35, 5, id="a short one gives time for some batches"),
+        pytest.param(0, 2, id="none"),
+    ],
+)
+def test_what_a_stall_put_into_a_loaders_queue_is_used_up_before_recording(
+    tmp_path, clock, stall_ms, drained
+):
+    class Stalling(CountingWindow):
+        def prime(self):
+            clock.now += stall_ms * MS
+
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock)
+    session._make_window = Stalling
+    session.fetched(0, 1, Workers())
+    run(session, clock, *[10] * 13)
+    run(session, clock, *[10] * (drained - 1))
+    assert session.stage is Stage.DRAINING
+    run(session, clock, 10)
+    assert session.stage is Stage.RECORDING
+
+
+@pytest.mark.parametrize(
+    ("workers", "whole_round", "steps"),
+    [(12, True, 12), (4, True, 6), (40, True, 32), (12, False, 6)],
+)
+def test_a_round_of_workers_is_recorded_unless_a_number_was_given(
+    tmp_path, clock, workers, whole_round, steps
+):
+    class Iterator:
+        _num_workers, _prefetch_factor = workers, 2
+
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, whole_round=whole_round)
+    session.fetched(0, 1, Iterator())
+    run(session, clock, *[10] * 120)
+    assert [r.steps for r in session.recordings] == [steps]
+
+
+@pytest.mark.parametrize(("batches", "steps"), [(10, 11), (100, 6)])
+def test_a_short_epoch_is_recorded_whole(tmp_path, clock, batches, steps):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, whole_round=True)
+    for batch in range(220):
+        if batch % batches == 0:
+            session.iterator_built(MS)
+        session.fetched(0, 1, object())
+        run(session, clock, 10)
+    assert [r.steps for r in session.recordings] == [steps]
+
+
+def test_batches_without_optimizer_steps_are_the_steps(session, clock):
+    for _ in range(40):
+        clock.now += 300 * MS
+        session.fetched(clock.now - 20 * MS, clock.now, object())
+    assert session.steps_by == "loader"
+    assert session.recordings
+    assert set(session.clock.wait_ns[1:]) == {20 * MS}
+
+
+def test_waits_belong_to_the_step_they_delay(session, clock):
+    run(session, clock, 10)
+    session.fetched(0, 4 * MS, object())
+    run(session, clock, 10, 10)
+    assert session.clock.wait_ns.tolist() == [4 * MS, 0]
+
+
+def test_one_of_several_optimizers_marks_the_steps(session, clock):
+    first, second = object(), object()
+    for _ in range(6):
+        clock.now += MS
+        session.optimizer_stepped(first)
+        session.optimizer_stepped(second)
+    assert session.clock.edges == 6
+
+
+def test_an_optimizer_that_stops_stepping_is_replaced(session, clock):
+    first, second = object(), object()
+    session.optimizer_stepped(first)
+    for _ in range(20):
+        session.optimizer_stepped(second)
+    assert session.clock.edges > 10
+
+
+def test_ending_in_the_middle_keeps_the_recording(session, clock):
+    run(session, clock, *[10] * 18)
+    assert session.stage is Stage.RECORDING
+    session.finish()
+    assert len(session.recordings) == 1
+    assert session.saved
+
+
+def test_another_profiler_ends_ours(session, clock):
+    run(session, clock, *[10] * 18)
+    session.yield_to_other_profiler("somebody else records")
+    assert len(session.recordings) == 1
+    assert session.problems == ["somebody else records"]
+    run(session, clock, *[10] * 60)
+    assert len(session.recordings) == 1
+
+
+def test_a_forked_copy_does_nothing(session, clock):
+    run(session, clock, *[10] * 18)
+    session.forget_in_fork()
+    run(session, clock, *[10] * 60)
+    assert session.recordings == []
+
+
+def test_a_window_that_breaks_never_reaches_the_program(session, clock):
+    session._make_window = lambda kind: (_ for _ in ()).throw(RuntimeError("CUPTI is busy"))
+    run(session, clock, *[10] * 40)
+    assert session.problems == ["RuntimeError: CUPTI is busy"]
+
+
+def test_ranks_agree_on_the_steps_to_record(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    first = make(tmp_path, clock, rank=0, world_size=2)
+    second = make(tmp_path, clock, rank=1, world_size=2)
+    opened = {}
+    for edge in range(60):
+        for name, session, noise in (("first", first, 1), ("second", second, 1 + edge % 3)):
+            clock.now += 10 * MS * noise
+            session.step("optimizer")
+            if session.stage is Stage.RECORDING:
+                opened.setdefault(name, edge)
+    assert opened["first"] == opened["second"]
+
+
+def test_ranks_agree_on_a_request_as_well(tmp_path, clock, monkeypatch):
+    for module in ("settings", "process.session"):
+        monkeypatch.setattr(f"pinchpoint.capture.{module}.REQUEST_EVERY_NS", 0)
+    (tmp_path / "processes").mkdir()
+    ranks = [make(tmp_path, clock, rank=rank, world_size=2) for rank in (0, 1)]
+    opened = []
+    for edge in range(160):
+        if edge == 80:
+            (tmp_path / "capture.request").write_text("")
+        for session in ranks:
+            clock.now += 10 * MS
+            session.step("optimizer")
+        opened.append([session.stage is Stage.RECORDING for session in ranks])
+    assert [len(session.recordings) for session in ranks] == [2, 2]
+    assert all(first == second for first, second in opened)
+
+
+def test_ranks_that_were_not_chosen_are_timed_only(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, rank=1, world_size=2, ranks="0", after_steps=3)
+    (tmp_path / "processes/open-at-step.txt").write_text("12")
+    run(session, clock, *[10] * 60)
+    assert session.recordings == []
+    assert len(session.after) == 20
+
+
+def test_a_request_asks_for_one_more_recording(session, clock, tmp_path, monkeypatch):
+    for module in ("settings", "process.session"):
+        monkeypatch.setattr(f"pinchpoint.capture.{module}.REQUEST_EVERY_NS", 0)
+    run(session, clock, *[10] * 60)
+    (tmp_path / "capture.request").write_text("")
+    run(session, clock, *[10] * 60)
+    assert len(session.recordings) == 2
+
+
+def test_the_note_of_a_process_has_the_shape_that_is_read(session, clock):
+    """The hooks write plain JSON; what they write and what is declared may not drift apart."""
+    run(session, clock, *[50, 30, 20], *[10] * 47)
+    known = {}
+    loaders.count_iterator(known, 5, SimpleNamespace(num_workers=2, batch_size=8))
+    written = json.loads(json.dumps(facts.facts(session, list(known.values()))))
+    found = msgspec.convert(written, ProcessDocument, strict=True)
+    read_again = msgspec.to_builtins(found)
+    switches = written.pop("switches")
+    assert found.switches.torch_num_threads == switches["torch_num_threads"]
+    read_again.pop("switches")
+    assert json.loads(json.dumps(read_again)) == written
+
+
+def test_the_note_of_a_worker_has_the_shape_that_is_read(tmp_path, monkeypatch):
+    worker = SimpleNamespace(id=1, num_workers=4)
+    data = SimpleNamespace(get_worker_info=lambda: worker)
+    torch = SimpleNamespace(get_num_threads=lambda: 1, utils=SimpleNamespace(data=data))
+    for name, module in (
+        ("torch", torch),
+        ("torch.utils", torch.utils),
+        ("torch.utils.data", data),
+    ):
+        monkeypatch.setitem(sys.modules, name, module)
+    notes = loaders.WorkerNotes(tmp_path)
+    written = notes._document(notes._first_ns + 5)
+    assert msgspec.to_builtins(msgspec.convert(written, WorkerDocument)) == written

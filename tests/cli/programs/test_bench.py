@@ -1,0 +1,355 @@
+import json
+import os
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from pinchpoint.cli import main as cli
+from pinchpoint.cli.programs.bench import run as profiles
+from pinchpoint.cli.programs.bench.options import arguments_of
+
+RECORDING = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"
+PRINTED = ["--metric", r"x=x: ([\d.]+)", "--no-steps"]
+
+
+def _prints(text):
+    return f"{sys.executable} -c \"print('x: {text}')\""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def _ab(*words, a="10", b="10"):
+    return cli(["bench", "ab", "--pairs", "3", *PRINTED, *words, "--", _prints(a), _prints(b)])
+
+
+def test_equal_commands_pass(capsys):
+    assert _ab() == 0
+    assert "pass: no change as large as the threshold" in capsys.readouterr().out
+
+
+def test_a_worse_command_exits_with_1(capsys):
+    assert _ab(b="10.5") == 1
+    out = capsys.readouterr().out
+    assert "regressed: x worse by 5.0%" in out
+
+
+def test_a_better_command_passes(capsys):
+    assert _ab(b="5") == 0
+    assert "x better by 50.0%" in capsys.readouterr().out
+
+
+def test_json_is_one_document_and_the_folder_is_complete(capsys, tmp_path):
+    assert _ab("--json", "-o", "out", b="11") == 1
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert document["schema"] == "bench.ab/1"
+    assert document["verdict"] == "regressed"
+    assert "wrote out/result.json" in err
+    assert json.loads((tmp_path / "out/result.json").read_bytes()) == document
+    session = json.loads((tmp_path / "out/session.json").read_bytes())
+    assert (session["status"], session["verdict"]) == ("complete", "regressed")
+    assert json.loads((tmp_path / "out/env.json").read_bytes())["schema"]
+
+
+def test_inconclusive_exits_with_4_or_not(capsys):
+    noisy = f"{sys.executable} -c \"import os; print('x:', 1 + os.getpid() % 97)\""
+    words = ["bench", "ab", "--pairs", "3", *PRINTED]
+    code = cli([*words, "--", noisy, noisy])
+    assert code in (0, 4)  # three pairs of noise cannot prove a regression
+    assert cli([*words, "--allow-inconclusive", "--", noisy, noisy]) == 0
+
+
+def test_a_failing_command_exits_with_5(capsys):
+    bad = f"{sys.executable} -c \"raise SystemExit('no GPU')\""
+    assert cli(["bench", "ab", "--", bad, bad]) == 5
+    assert "no GPU" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["ab"], "two quoted commands", id="nothing to compare"),
+        pytest.param(["ab", "--", "true"], "two quoted commands", id="one command"),
+        pytest.param(["ab", "--pairs", "2", "--", "a", "b"], "3 pairs", id="too few pairs"),
+        pytest.param(["ab", "--threshold", "3", "--", "true", "true"], "percent", id="threshold"),
+        pytest.param(["ab", "--", "no-such-program", "true"], "no-such-program", id="missing"),
+        pytest.param(
+            ["ab", "--knob", "a=1,2", "--knob", "b=1,2", "--", "x"], "two knobs", id="knobs"
+        ),
+        pytest.param(["ab", "--metric", "x=(", "--", "true", "true"], "--metric", id="expression"),
+        pytest.param(["run"], "which command", id="nothing to run"),
+        pytest.param(["run", "--json", "--markdown", "--", "true"], "choose one", id="formats"),
+        pytest.param(
+            ["check", "--baseline", "none.json", "--", "true"], "none.json", id="baseline"
+        ),
+        pytest.param(["history", "none.json"], "none.json", id="no history"),
+        pytest.param(["calibrate"], "which command", id="nothing to calibrate"),
+    ],
+)
+def test_usage_errors(words, said, capsys):
+    assert cli(["bench", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_output_folder_is_never_shared(capsys):
+    assert _ab("-o", "out") == 0
+    assert _ab("-o", "out") == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+def test_knob(capsys):
+    words = ["bench", "ab", "--pairs", "3", *PRINTED, "--knob", "n=10,20", "--"]
+    assert cli([*words, sys.executable, "-c", "print('x: {n}')"]) == 1
+
+
+def test_junit_and_github(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
+    assert _ab("--format", "github", "--junit", "junit.xml", b="12") == 1
+    out = capsys.readouterr().out
+    assert "\n::error title=" in out
+    assert "**regressed:**" in (tmp_path / "summary.md").read_text()
+    assert (tmp_path / "outputs").read_text() == "verdict=regressed\nregressions=1\n"
+    suite = Xml.parse(tmp_path / "junit.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+
+
+def test_a_missing_baseline_is_said_before_anything_runs(capsys, tmp_path):
+    command = [sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
+    assert cli(["bench", "check", "--baseline", "none.json", "--", *command]) == 2
+    assert "--update" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_baseline_without_gates_lets_nothing_pass_in_silence(capsys, tmp_path):
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
+    command = ["--", sys.executable, "-c", "print('x: 10')"]
+    assert cli([*gate, "--update", *command]) == 0
+    ran = ["--", sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
+    assert cli([*gate, *ran]) == 2
+    assert "--fail" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_run_and_check_and_history(capsys, tmp_path):
+    run = ["bench", "run", "-p", "2", "--name", "t", *PRINTED]
+    command = ["--", sys.executable, "-c", "print('x: 10')"]
+    assert cli([*run, "-o", "first", *command]) == 0
+    out = capsys.readouterr().out
+    assert "2 of 2 runs valid" in out
+    assert "wall time of the" in out
+    gate = ["bench", "check", "--baseline", "b.json", *PRINTED]
+    assert cli([*gate, "--result", "first", "--fail", "x:5%", "--update"]) == 0
+    assert cli([*gate, "--result", "first"]) == 0
+    assert "pass: 1 gated measures are as before" in capsys.readouterr().out
+    assert cli(["bench", "history", "b.json"]) == 0
+    assert "t x" in capsys.readouterr().out
+
+
+def test_check_accepts_a_new_level(capsys, tmp_path):
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
+    before, after = ([sys.executable, "-c", f"print('x: {x}')"] for x in (10, 15))
+    assert cli([*gate, "--fail", "x:5%", "--update", "--", *before]) == 0
+    assert cli([*gate, "--", *after]) == 1
+    assert cli([*gate, "--accept", "--", *after]) == 1
+    assert cli([*gate, "--", *after]) == 0
+
+
+def test_check_refuses_another_machine(capsys, tmp_path):
+    run = ["bench", "run", "-p", "1", "--name", "t", "--no-steps", "-o", "first"]
+    assert cli([*run, "--", sys.executable, "-c", "pass"]) == 0
+    gate = ["bench", "check", "--baseline", "b.json", "--result", "first"]
+    assert cli([*gate, "--fail", "duration_s:50%", "--update"]) == 0
+    text = (tmp_path / "b.json").read_text()
+    (tmp_path / "b.json").write_text(text.replace('"cpu_model": "', '"cpu_model": "Other '))
+    assert cli(gate) == 3
+    assert "CPU model" in capsys.readouterr().err
+    assert cli([*gate, "--force"]) == 0
+
+
+def test_calibrate(capsys):
+    words = ["bench", "calibrate", "--pairs", "3", *PRINTED, "--"]
+    assert cli([*words, sys.executable, "-c", "print('x: 5')"]) == 0
+    out = capsys.readouterr().out
+    assert "sd of a pair" in out
+    assert "0.00 %" in out
+
+
+OP = ["bench", "op", "--seconds", "0.05", "--precision", "50%"]
+
+
+def test_op(capsys):
+    assert cli([*OP, "x + x", "-s", "import numpy as np; x = np.ones(500)"]) in (0, 5)
+    out = capsys.readouterr().out
+    assert "x + x on" in out
+    assert "batched" in out
+
+
+def test_op_json(capsys):
+    code = cli([*OP, "--json", "--no-cold", "--claim", "1h", "1 + 1"])
+    assert code == 2
+    code = cli([*OP, "--json", "--no-cold", "--claim", "900s", "sum(range(9))"])
+    document = json.loads(capsys.readouterr().out)
+    assert code in (0, 5)
+    assert document["schema"] == "bench.timing/1"
+    assert set(document["modes"]) == {"batched", "hot"}
+    assert document["remarks"][-1]["id"] == "unexplained"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["1 +"], "SyntaxError", id="syntax"),
+        pytest.param(["x"], "NameError", id="unknown name"),
+        pytest.param(["1", "-s", "import no_such_module_"], "no_such_module_", id="set-up"),
+    ],
+)
+def test_op_that_cannot_run(words, said, capsys):
+    assert cli([*OP, *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """Stands in for ``pinchpoint run``: leaves the embedded recording where a profile would be."""
+
+    def record(command, arm, log):
+        folder = Path(command[command.index("-o") + 1])
+        (folder / "traces").mkdir(parents=True)
+        shutil.copy(RECORDING, folder / "traces/rank0.json.gz")
+        record.commands.append(command)
+
+    record.commands = []
+    monkeypatch.setattr(profiles, "_record", record)
+    monkeypatch.setattr(profiles.shutil, "which", lambda name: None)
+    return record
+
+
+def test_a_failure_is_explained_by_profiles_of_both(recorder, capsys, tmp_path):
+    assert _ab("--profile-on-fail", "-o", "out", b="12") == 1
+    out = capsys.readouterr().out
+    assert "regressed" in out
+    assert "where the step goes" in out
+    assert len(recorder.commands) == 2
+    assert recorder.commands[0][-3:] == [sys.executable, "-c", "print('x: 10')"]
+    change = json.loads((tmp_path / "out/change.json").read_bytes())
+    assert change["schema"] == "pinchpoint.compare/1"
+    assert (tmp_path / "out/change.md").exists()
+
+
+def test_a_pass_takes_no_profile(recorder):
+    assert _ab("--profile-on-fail") == 0
+    assert recorder.commands == []
+
+
+def test_a_profile_that_fails_does_not_fail_the_comparison(monkeypatch, capsys):
+    monkeypatch.setattr(profiles, "_record", lambda command, arm, log: None)
+    assert _ab("--profile-on-fail", b="12") == 1
+    assert "no profile of A" in capsys.readouterr().err
+
+
+def test_run_with_a_profile(recorder, capsys):
+    words = ["bench", "run", "-p", "1", "--no-steps", "--profile", "-o", "out", "--"]
+    assert cli([*words, sys.executable, "-c", "pass"]) == 0
+    assert "pinchpoint diagnose out/profile/traces/rank0.json.gz" in capsys.readouterr().err
+
+
+def test_a_failed_check_is_explained_too(recorder, capsys, tmp_path):
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
+    before, after = ([sys.executable, "-c", f"print('x: {x}')"] for x in (10, 15))
+    assert cli([*gate, "--fail", "x:20%", "--update", "--", *before]) == 0
+    assert cli([*gate, "--profile-on-fail", "--", *after]) == 1
+    assert "profile: pinchpoint diagnose" in capsys.readouterr().err
+    assert cli([*gate, "--profile-on-fail", "--base", _prints("10"), "--", *after]) == 1
+    out = capsys.readouterr().out
+    assert "measured against the base" in out
+    assert "where the step goes" in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_ended_measurement_says_so_and_leaves_no_program_behind(number, tmp_path, capsys):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code = f"import os, signal; open({str(pipe)!r}, 'w').write(str(os.getpid())); signal.pause()"
+    program = f"{sys.executable} -c {shlex.quote(code)}"
+    words = [sys.executable, "-m", "pinchpoint", "bench", "ab", "-o", "out", "--", program, program]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with subprocess.Popen(words, env=environ, stderr=subprocess.DEVNULL) as process:
+        waiting = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        started = select.select([waiting], [], [], 120)[0]  # never a test that hangs
+        process.send_signal(number if started else signal.SIGKILL)
+        assert started
+        child = int(os.read(waiting, 99))
+        os.close(waiting)
+        assert process.wait() == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    assert json.loads((tmp_path / "out/session.json").read_bytes())["status"] == "cut"
+    assert cli(["compare", "out", "out"]) == 2
+    assert "not complete: cut" in capsys.readouterr().err
+
+
+def test_seeds_differ_by_run(tmp_path):
+    code = "import os; print('x:', float(os.environ['PINCHPOINT_SEED']))"
+    words = ["bench", "run", "-p", "2", "--seed", "7", *PRINTED, "-o", "out", "--"]
+    assert cli([*words, sys.executable, "-c", code]) == 0
+    runs = json.loads((tmp_path / "out/result.json").read_bytes())["runs"]
+    assert [run["custom"]["x"] for run in runs] == [7.0, 8.0]
+    assert [run["seed"] for run in runs] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("python new/train.py --batch 4", "--batch 4"),
+        ("torchrun --nproc 2 train.py a", "a"),
+        ("python -m package.train a", "a"),
+        ("./a.out 3", "3"),
+    ],
+)
+def test_other_arguments_are_another_benchmark(command, arguments):
+    assert arguments_of(tuple(command.split())) == tuple(arguments.split())
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--timeout=-1", "--timeout=nan", "--samples-per-step=-2", "--warmup-steps=-3", "--seed=-5"],
+)
+def test_options_without_a_meaning_are_refused_before_anything_runs(option, capsys, tmp_path):
+    assert cli(["bench", "run", option, "--", sys.executable, "-c", "open('ran', 'w')"]) == 2
+    assert f"error: {option.partition('=')[0]} " in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_unknown_gate_is_refused_before_anything_runs(capsys):
+    assert _ab("--gate", "foo") == 2
+    err = capsys.readouterr().err
+    assert "no measure 'foo'" in err
+    assert "warm-up" not in err
+
+
+def test_a_comparison_is_not_compared_again(capsys):
+    assert _ab("-o", "out") == 0
+    assert cli(["compare", "out", "out"]) == 2
+    assert "out: made by ab, already a comparison" in capsys.readouterr().err
+
+
+def test_the_variable_of_a_knob_is_shown_with_its_command(capsys):
+    words = ["bench", "ab", "--pairs", "3", *PRINTED, "--knob", "env:PACE=1,2"]
+    program = "import os; print('x:', os.environ['PACE'])"
+    assert cli([*words, "--", sys.executable, "-c", program]) == 1
+    out = capsys.readouterr().out
+    assert "A: PACE=1 " in out
+    assert "B: PACE=2 " in out

@@ -1,0 +1,61 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pinchpoint.cli import main
+from pinchpoint.report.documents.causal import CausalDocument, causal_document
+from pinchpoint.report.pages.causal import causal_page
+from pinchpoint.report.terminal import render
+from pinchpoint.trace import HostKind
+from program import Program
+
+DATA = Path(__file__).parents[2] / "data"
+RECORDING = DATA / "labelled" / "c38_non_contiguous.slow.json.gz"
+
+
+@pytest.fixture(autouse=True)
+def no_ceilings_of_this_machine(monkeypatch, tmp_path):
+    monkeypatch.setenv("PINCHPOINT_CEILINGS", str(tmp_path / "ceilings"))
+
+
+def run(capsys, *words):
+    code = main(list(map(str, words)))
+    return code, *capsys.readouterr()
+
+
+def test_all_cuts_of_a_recording(capsys):
+    code, out, err = run(capsys, "causal", RECORDING)
+    assert (code, err) == (0, "")
+    assert "What it would be" in " ".join(out.split())
+    for title in ("operators", "kernels"):
+        assert title in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_one_cut_as_json(capsys):
+    code, out, _ = run(capsys, "causal", RECORDING, "--by", "operator", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["schema"] == "pinchpoint.causal/1"
+    assert {piece["by"] for piece in document["pieces"]} == {"operator"}
+    for piece in document["pieces"]:
+        assert piece["occupied_ns"] == piece["host_ns"] + piece["device_ns"]
+        assert piece["step_if_free_ns"] <= piece["step_at_limit_ns"] <= document["base_ns"]
+
+
+def test_a_cut_that_there_is_not(capsys):
+    code, out, err = run(capsys, "causal", RECORDING, "--by", "weekday")
+    assert (code, out) == (2, "")
+    assert "weekday" in err
+
+
+def test_a_recording_that_cannot_be_replayed_says_why():
+    p = Program()
+    for _ in p.steps(4):
+        p.host("train.py(1): work", 1_000, kind=HostKind.PYTHON)
+    document = causal_document(p.trace())
+    assert isinstance(document, CausalDocument)
+    assert document.pieces == ()
+    text = render(causal_page(document))
+    assert "No causal profile: host and device together were not recorded" in text
