@@ -1,12 +1,13 @@
 """In which order to make the fixes: what is surely won, for what it takes.
 
-Findings stand in the order of their causes. Whoever has an hour asks something else: which change
-is sure to pay, and how much work is it. A gain is sure as far as even the slow end of its range is
-faster than today's step. What the causal profile shows and no rule explains stands last.
+The engine ranks causes. Whoever has an hour asks: which change is sure to pay, and how much work is
+it. A gain is sure as far as even the slow end of its range is faster than today's step. What the
+causal profile shows and no rule explains stands last.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from math import inf
 
 import numpy as np
 
@@ -31,12 +32,13 @@ class Effort(Enum):
 
     SETTING = "setting"  # ``pinchpoint try`` makes the change by itself
     LINES = "lines"  # a few lines at one place
-    WORK = "work"  # the whole program, or a search for another way
+    WORK = "work"  # the whole program
+    SEARCH = "search"  # what to do about it is not known
 
     @property
-    def weight(self) -> int:
-        """By which a sure gain is divided: 1, 2, 4."""
-        return 1 << list(Effort).index(self)
+    def weight(self) -> float:
+        """By which a sure gain is divided: 1, 2, 4; nothing is sure of what nobody knows to do."""
+        return inf if self is Effort.SEARCH else 2.0 ** list(Effort).index(self)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,21 @@ def ladder(trace: Trace, said: Diagnosis) -> Ladder | None:
     return Ladder(base_ns, tuple(rungs), _unexplained(trace))
 
 
+def in_order(said: Diagnosis) -> Diagnosis:
+    """The diagnosis with its findings as the ladder has them; those without one keep their places.
+
+    What surely wins most for what it takes comes first; what is equal keeps the order of causes.
+    """
+    base_ns = _base_of(said)
+    if base_ns is None:
+        return said
+    rungs = {ranked.id: _rung(ranked, base_ns) for ranked in said.found}
+    timed = [(rung, ranked) for ranked in said.found if (rung := rungs[ranked.id])]
+    timed.sort(key=lambda pair: by_sure_gain(pair[0]))
+    next_ = iter([ranked for _, ranked in timed])
+    return replace(said, found=tuple(next(next_) if rungs[r.id] else r for r in said.found))
+
+
 def by_sure_gain(rung: Rung) -> tuple[bool, float]:
     """A key to sort by: sure gain for effort; what only pays after others comes after them."""
     return bool(rung.after), -rung.sure_ns / rung.effort.weight
@@ -101,7 +118,9 @@ def _rung(ranked: Ranked, base_ns: int) -> Rung | None:
 def effort_of(rule_id: str) -> Effort:
     """What the fix of a rule's findings takes."""
     rule = rules()[rule_id].rule
-    if rule.generic or rule.residual:
+    if rule.residual:
+        return Effort.SEARCH
+    if rule.generic:
         return Effort.WORK
     return Effort.SETTING if rule.knobs else Effort.LINES
 

@@ -4,7 +4,7 @@ import msgspec
 
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.plain import plain
-from pinchpoint.report.words.ladder import clock_words, in_order
+from pinchpoint.report.words.ladder import clock_words
 from pinchpoint.report.words.report import base_ns, gain
 from pinchpoint.trace import Trace
 
@@ -41,7 +41,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarise(trace: Trace, report: Report) -> Summary:
     """The summary of a diagnosed recording."""
-    found = in_order(report)
+    found = report.findings
     command = trace.run.command if trace.run is not None else ()
     return Summary(
         program=plain(" ".join(command), _SENTENCE_LIMIT),

@@ -25,7 +25,6 @@ from pinchpoint.errors import UsageError
 from pinchpoint.report.documents.memory import MemoryFinding
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.timeline.marks import occurrences
-from pinchpoint.report.words.ladder import in_order
 from pinchpoint.trace import Trace
 
 MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason
@@ -78,7 +77,7 @@ def unanswered(
 
 def chosen(report: Report, finding: str) -> Finding:
     """The finding by id or number; UsageError that says why there is none."""
-    for number, item in enumerate(in_order(report), 1):
+    for number, item in enumerate(report.findings, 1):
         if finding in (item.id, str(number)):
             return item
     for silent in (*report.not_checked, *report.crashed):

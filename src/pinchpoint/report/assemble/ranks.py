@@ -25,6 +25,7 @@ from pinchpoint.report.assemble.ranks_items import (
     what_if,
 )
 from pinchpoint.report.assemble.ranks_tables import heat_map, tables
+from pinchpoint.report.documents.ladder import LadderInfo
 from pinchpoint.report.documents.rank_records import RankRecord, Records
 from pinchpoint.report.documents.ranks import (
     ClockInfo,
@@ -51,15 +52,17 @@ def report_on(records: Records) -> RanksReport:
     alone = _only_rank(records, job)
     steps = _steps(job, said) if alone is None else _steps_of(alone, _steps(job, said))
     findings = _findings(records, job, said) if alone is None else _own_findings(alone, job)
-    base_ns = steps.unprofiled_ns_predicted or steps.typical_ns
+    ladder = ladder_of(
+        findings, steps.unprofiled_ns_predicted or steps.typical_ns, steps.typical_ns
+    )
     return RanksReport(
         job=_job_info(records, job),
         clocks=_clocks(job),
         steps=steps,
         breakdown=_breakdown(job),
         verdict=_verdict(job),
-        findings=findings,
-        ladder=ladder_of(findings, base_ns, steps.typical_ns),
+        findings=_in_order(findings, ladder),
+        ladder=ladder,
         not_checked=_unanswered(said, "not checked", silent),
         crashed=_unanswered(said, "crashed", ()),
         stragglers=stragglers(records, job),
@@ -207,6 +210,15 @@ def _findings(records: Records, job: Job, said: JobDiagnosis) -> tuple[JobFindin
             path, of_rank = shown[found.shown_by]
             items.append(_item(job, found, of_rank[found.id], path))
     return tuple(items)
+
+
+def _in_order(
+    findings: tuple[JobFindingItem, ...], ladder: LadderInfo | None
+) -> tuple[JobFindingItem, ...]:
+    """As the ladder has them; those without a gain in time last."""
+    rungs = () if ladder is None else ladder.rungs
+    place = {rung.id: at for at, rung in enumerate(rungs)}
+    return tuple(sorted(findings, key=lambda finding: place.get(finding.id, len(place))))
 
 
 def _only_rank(records: Records, job: Job) -> RankRecord | None:

@@ -4,7 +4,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
@@ -18,6 +17,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.commands import program_of
+from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
 from pinchpoint.importers.ranks.files import command_for_all_ranks
@@ -37,7 +37,6 @@ from pinchpoint.report.documents.report import (
 )
 from pinchpoint.report.documents.roofline import RooflineDocument, roofline_document
 from pinchpoint.report.tables.build import tables
-from pinchpoint.report.words.ladder import in_order
 from pinchpoint.report.words.report import CANNOT_CONCLUDE, NOT_CORRECTED
 from pinchpoint.trace import DeviceKind, Severity, Trace
 
@@ -54,20 +53,20 @@ def diagnose(trace: Trace) -> Report:
     if health.verdict == CANNOT_CONCLUDE:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
         return _facts(trace, health, verdict=f"Cannot conclude: {why}.")
-    diagnosis = windows.diagnose(trace)
+    diagnosis = in_order(windows.diagnose(trace))
     said = answers(diagnosis, program_of(trace))
-    report = _facts(
+    best = said["findings"][0].id if said["findings"] else None
+    return _facts(
         trace,
         health,
         breakdown=_breakdown(trace),
         verdict=verdict(trace),
+        next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
         far_from_limit=furthest(trace),
         without_limit=without_limit(trace),
         ladder=ladder_info(trace, diagnosis),
         **said,
     )
-    first = next((f"pinchpoint explain {finding.id}" for finding in in_order(report)), None)
-    return msgspec.structs.replace(report, next_command=first or _all_ranks(trace))
 
 
 def _all_ranks(trace: Trace) -> str | None:

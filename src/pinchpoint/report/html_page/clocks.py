@@ -9,7 +9,7 @@ from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import in_unit, percent, time_unit
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.closing import closing_sentence
-from pinchpoint.report.words.ladder import clock_words, in_order
+from pinchpoint.report.words.ladder import clock_words
 from pinchpoint.report.words.mean import mean_sentences
 
 
@@ -63,7 +63,7 @@ def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
         suffix=suffix,
         mean=tuple(mean_sentences(report)),
         ladder=ladder_block(report),
-        gains={finding.id: wording.gain(report, finding) for finding in in_order(report)},
+        gains={finding.id: wording.gain(report, finding) for finding in report.findings},
         title=wording.breakdown_title(report),
         parts=_parts(report, unit),
         shown_parts=large,

@@ -14,7 +14,6 @@ from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.svg.steps import legend, steps_svg
 from pinchpoint.report.tables.columns import numeric, shown_value
 from pinchpoint.report.words import report as wording
-from pinchpoint.report.words.ladder import in_order
 from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def shown(safe: Report) -> dict[str, object]:
         "closing": on[0].closing,
         "findings": [
             finding_block(safe, finding, number, verbose=True)
-            for number, finding in enumerate(in_order(safe), 1)
+            for number, finding in enumerate(safe.findings, 1)
         ],
         "not_checked": wording.not_checked_grouped(safe),
         "tables": [shown_table(table) for table in safe.tables.values()],

@@ -7,7 +7,6 @@ from pinchpoint.report.documents.report import Report
 from pinchpoint.report.quantity import in_unit, span, time_unit
 from pinchpoint.report.words.ladder import (
     MOST_RUNGS,
-    by_ladder,
     clock_words,
     rung_label,
     takes,
@@ -23,9 +22,7 @@ def ladder_block(report: Report | RanksReport) -> Ladder | None:
     unit = time_unit(ladder.base_ns)
     findings = [rung for rung in ladder.rungs if rung.kind == "finding"][:MOST_RUNGS]
     others = [rung for rung in ladder.rungs if rung.kind != "finding"]
-    numbers = {
-        finding.id: number for number, finding in enumerate(by_ladder(report.findings, ladder), 1)
-    }
+    numbers = {finding.id: number for number, finding in enumerate(report.findings, 1)}
     today = Rung("today", in_unit(ladder.base_ns, unit), 1.0, 1.0, 1.0, role="today")
     return Ladder(
         title=f"The step after each change, {clock_words(report)}",

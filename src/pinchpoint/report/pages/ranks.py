@@ -29,7 +29,6 @@ from pinchpoint.report.pages.report import evidence, fix_facts
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.svg.ranks import heat_svg, timeline_svg
 from pinchpoint.report.words import ranks as words
-from pinchpoint.report.words.ladder import by_ladder
 
 # ------------------------------------------------------------------------------------------------
 # The map of late ranks as lines of text, readable at 10,000 ranks.
@@ -116,7 +115,7 @@ def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Bl
     yield from _head(safe)
     if ladder := ladder_block(safe):
         yield from (ladder, Gap())
-    for number, finding in enumerate(by_ladder(safe.findings, safe.ladder), 1):
+    for number, finding in enumerate(safe.findings, 1):
         yield _finding(safe, finding, number, verbose)
     if sentence := words.closing(safe):
         yield Text(sentence)

@@ -28,7 +28,6 @@ from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.tables.columns import numeric, shown_value
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.closing import closing_sentence
-from pinchpoint.report.words.ladder import in_order
 from pinchpoint.report.words.mean import mean_sentences
 
 _TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
@@ -70,7 +69,7 @@ def _answer(report: Report, verbose: bool) -> Iterator[Block]:
     if ladder := ladder_block(report):
         yield ladder
         yield Gap()
-    for number, finding in enumerate(in_order(report), 1):
+    for number, finding in enumerate(report.findings, 1):
         yield finding_block(report, finding, number, verbose=verbose)
     if sentence := closing_sentence(report):
         yield Text(sentence)

@@ -31,7 +31,6 @@ from pinchpoint.report.plain import plain
 from pinchpoint.report.tables.columns import LONGEST_NAME
 from pinchpoint.report.tables.time import idle_causes_shown
 from pinchpoint.report.timeline.lanes import NO_LINK, Timeline
-from pinchpoint.report.words.ladder import in_order
 from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace
 
 # ------------------------------------------------------------------------------------------------
@@ -185,7 +184,7 @@ def _all(trace: Trace, drawn: Timeline, report: Report) -> Iterator[tuple[str, M
 
 
 def _findings(trace: Trace, drawn: Timeline, report: Report) -> Iterator[tuple[str, Mark]]:
-    shown = {item.id: number for number, item in enumerate(in_order(report), 1)}
+    shown = {item.id: number for number, item in enumerate(report.findings, 1)}
     if not shown:
         return
     for ranked in engine.diagnose(trace).found:

@@ -1,34 +1,20 @@
 """The sentences about the ladder of fixes: what to change first, why, and what it takes."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
-from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.quantity import duration, in_unit, time_unit
 
-AnyFinding = TypeVar("AnyFinding", bound=Finding)
-
-EFFORT = {"setting": "a setting", "lines": "a few lines", "work": "more work"}
-_WEIGHTS = ("setting", "lines", "work")
+EFFORT = {
+    "setting": "a setting",
+    "lines": "a few lines",
+    "work": "more work",
+    "search": "a search",
+}
+_WEIGHTS = tuple(EFFORT)
 MOST_RUNGS = 6  # of findings, on a first screen; the cards below have all
-
-
-def in_order(report: Report) -> tuple[Finding, ...]:
-    """The findings in the order of the ladder; those without a gain in time keep their places."""
-    return by_ladder(report.findings, report.ladder)
-
-
-def by_ladder(
-    findings: tuple[AnyFinding, ...], ladder: LadderInfo | None
-) -> tuple[AnyFinding, ...]:
-    """The same for the findings of any document."""
-    rungs = () if ladder is None else ladder.rungs
-    place = {rung.id: at for at, rung in enumerate(rungs) if rung.kind == "finding"}
-    timed = iter(sorted((f for f in findings if f.id in place), key=lambda f: place[f.id]))
-    return tuple(next(timed) if f.id in place else f for f in findings)
 
 
 def clock_words(report: Report | RanksReport) -> str:
@@ -46,8 +32,6 @@ def rung_label(rung: RungInfo) -> str:
 
 def takes(rung: RungInfo) -> str:
     """What the change takes; empty for all together."""
-    if rung.kind == "piece":
-        return "no rule knows how"
     return EFFORT.get(rung.effort or "", "")
 
 
