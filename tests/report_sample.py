@@ -144,7 +144,7 @@ _FACTS = {
                 range_ns=(12_000_000, 13_000_000),
                 sure_ns=1_900_000,
                 base_ns=14_900_000,
-                effort="work",
+                effort="search",
             ),
             RungInfo(
                 id="all",

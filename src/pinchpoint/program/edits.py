@@ -206,10 +206,10 @@ def _with_keywords(source: Source, call: ast.Call | None, keywords: dict[str, st
     ]
     new = ", ".join(f"{k}={value}" for k, value in keywords.items() if k not in there)
     if new:
-        end = _span(source, call)[1] - 1  # of what stands before the closing bracket
-        before = source.text.encode()[:end].rstrip()
+        before = source.text.encode()[: _span(source, call)[1] - 1].rstrip()
         lead = "" if before.endswith(b"(") else " " if before.endswith(b",") else ", "
-        changes.append((len(before), end, f"{lead}{new}"))
+        end = "," if before.endswith(b",") else ""
+        changes.append((len(before), len(before), f"{lead}{new}{end}"))
     return _changed(source, call, changes) if changes else None
 
 
