@@ -160,6 +160,7 @@ class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[tuple[Any, ...], ...]  # null where a value is not known
     note: str = ""  # what the rows cover
     rows_left_out: int = 0  # smaller than those listed
+    clock: str = ""  # of its times: as recorded, without the profiler; empty where it has none
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from pinchpoint.report.pages.report import finding_block
 from pinchpoint.report.plain import middle_cut
 from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.svg.steps import legend, steps_svg
-from pinchpoint.report.tables.columns import numeric, shown_value
+from pinchpoint.report.tables.columns import numeric, shown_value, titled
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
 
@@ -33,6 +33,7 @@ class Head:
     """One column: its label, how it is set, and whether only the CSV has it."""
 
     label: str
+    unit: str  # of its values in the CSV
     css: str  # number, word (never wraps) or text
     hidden: bool
 
@@ -68,6 +69,7 @@ def shown_table(table: ResultTable) -> ShownTable:
     heads = tuple(
         Head(
             table.columns[i].label,
+            table.columns[i].unit,
             "number" if of_numbers[i] else _wrapping(table, i),
             hidden=i == full,
         )
@@ -77,7 +79,7 @@ def shown_table(table: ResultTable) -> ShownTable:
         tuple(_cell(table, row, i, full if i == kept[0] else None) for i in kept)
         for row in table.rows
     )
-    return ShownTable(table.id, table.title, table.note, heads, rows, table.rows_left_out)
+    return ShownTable(table.id, titled(table), table.note, heads, rows, table.rows_left_out)
 
 
 def _wrapping(table: ResultTable, position: int) -> str:

@@ -96,13 +96,18 @@ def page(result: AbResult, fix: FixOutcome | None = None) -> ResultPage:
         title=f"A/B of {result.bench_id}: {pairs(result)}",
         verdict=result.verdict,
         headline=result.why,
-        answer="" if fix is None else fix_sentence(fix),
+        answer="" if fix is None else _answer(fix),
         ladder=None if fix is None else fix_ladder(fix),
         tables=tuple(tables),
         warnings=result.warnings,
         notes=(*_arms(result), *result.notes),
         cases=tuple(Case(m.name, _OUTCOMES[m.verdict], _message(m)) for m in gated),
     )
+
+
+def _answer(fix: FixOutcome) -> str:
+    said = fix_sentence(fix)
+    return f"{said[:1].upper()}{said[1:]}"
 
 
 def pairs(result: AbResult) -> str:

@@ -33,8 +33,8 @@ def _answer(found: ProfileComparison) -> str:
     if found.fix is None:
         return ""
     gone = fixed_words(found.fix)
-    went = f"{gone} went: " if gone else ""
-    return f"{went}{fix_sentence(found.fix)}"
+    said = fix_sentence(found.fix)
+    return f"{gone} went: {said}" if gone else f"{said[:1].upper()}{said[1:]}"
 
 
 def _name(path: str) -> str:
@@ -44,7 +44,7 @@ def _name(path: str) -> str:
 def _headline(found: ProfileComparison) -> str:
     if found.a_step_ns is None or found.b_step_ns is None or found.change_ns is None:
         return "a side has no step: nothing to compare"
-    text = f"as recorded, a step takes {duration(found.a_step_ns)} in A"
+    text = f"As recorded, a step takes {duration(found.a_step_ns)} in A"
     text += f" and {duration(found.b_step_ns)} in B"
     if found.change_ratio is not None:
         text += f" ({100 * found.change_ratio:+.1f} %)"

@@ -114,7 +114,8 @@ def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Bl
     """The same without a title, of a report that was cleaned."""
     yield from _head(safe)
     if ladder := ladder_block(safe):
-        yield from (ladder, Gap())
+        yield ladder
+    yield Gap()
     for number, finding in enumerate(safe.findings, 1):
         yield _finding(safe, finding, number, verbose)
     if sentence := words.closing(safe):
@@ -141,7 +142,6 @@ def _head(report: RanksReport) -> Iterator[Block]:
             yield Text(sentence)
     if doubts := words.doubts(report):
         yield Items(doubts, "warning")
-    yield Gap()
 
 
 def _breakdown(report: RanksReport) -> Iterator[Block]:

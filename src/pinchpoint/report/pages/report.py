@@ -25,7 +25,7 @@ from pinchpoint.report.documents.clock import Clock, on_clock
 from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
-from pinchpoint.report.tables.columns import numeric, shown_value
+from pinchpoint.report.tables.columns import numeric, shown_value, titled
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.mean import mean_sentences
@@ -97,7 +97,7 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
             yield Text(", ".join(report.clear), label="Clear")
     if verbose and report.tables:
         for table in report.tables.values():
-            yield Details(table.title, (result_table(table),))
+            yield Details(titled(table), (result_table(table),))
     if report.next_command and concludes:
         if verbose:
             yield Gap()

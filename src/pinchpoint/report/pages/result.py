@@ -44,7 +44,7 @@ def blocks(result: ResultPage) -> Page:
     role: Role = "strong" if result.verdict else "plain"
     said: list[Block] = [Title(result.title)]
     if result.answer:
-        said.append(Text(f"{result.answer[:1].upper()}{result.answer[1:]}.", "strong"))
+        said.append(Text(f"{result.answer}.", "strong"))
     if result.ladder is not None:
         said += [result.ladder, Gap()]
     said.append(Text(result.headline, role, result.verdict or ""))
