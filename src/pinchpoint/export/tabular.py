@@ -42,5 +42,5 @@ def csv_tables(report: Report) -> dict[str, str]:
 def _with_unit(column: TableColumn) -> str:
     """The id of a column, which mostly ends in its unit; else with the unit behind it."""
     unit = column.unit.partition(" ")[0]
-    told = unit in ("", "count") or column.id.endswith(f"_{unit}")
+    told = unit in ("", "count", column.id) or column.id.endswith(f"_{unit}")
     return column.id if told else f"{column.id} ({column.unit})"

@@ -90,7 +90,7 @@ def _ruling(base: int, findings: Sequence[Finding], limit_ratio: float) -> Rulin
 if TYPE_CHECKING:  # what serves many files is imported when there are some
     from pinchpoint.report.documents.ranks import RanksReport
 
-Format = Literal["terminal", "json", "markdown", "github"]
+Format = Literal["terminal", "json", "markdown", "github", "lines"]
 Switch = Parameter(negative="")
 
 
@@ -140,7 +140,8 @@ def command(
     markdown
         Markdown, as GitHub shows it.
     format
-        terminal, json, markdown or github (annotations, and the job summary).
+        terminal, json, markdown, github (annotations, and the job summary) or lines (file:line:
+        warning, for editors).
     fail_over
         Exit with 1 if fixing a finding would save more than this share of the step, such as 5%.
     """
@@ -256,6 +257,10 @@ def present(
         show("\n".join(map(markdown.render, pages)))
     elif chosen == "github":
         _present_to_github(reports)
+    elif chosen == "lines":
+        from pinchpoint.report.ci import problem_lines
+
+        show("".join(map(problem_lines, reports)))
     else:
         from pinchpoint.report import terminal
         from pinchpoint.report.pages.report import report_page

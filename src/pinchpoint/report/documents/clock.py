@@ -43,6 +43,7 @@ def as_recorded(report: Report) -> Report:
             base_ns=recorded,
         ),
         breakdown=tuple(replace(p, unprofiled_ns_per_step=None) for p in report.breakdown),
+        verdict=f"{report.verdict} (Judged without the profiler.)" if report.verdict else "",
         findings=tuple(_finding(f, ratio) for f in report.findings),
         together_ns=_scaled(report.together_ns, ratio),
         together_range_ns=_range(report.together_range_ns, ratio),

@@ -33,6 +33,7 @@ class OnClock:
     id: Clock
     label: str  # of the switch
     suffix: str  # of anchors: empty for the clock that is shown at first
+    verdict: str
     mean: tuple[str, ...]
     ladder: Ladder | None
     gains: dict[str, str]  # of findings, by id
@@ -61,6 +62,7 @@ def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
         id=clock,
         label=clock_words(report),
         suffix=suffix,
+        verdict=report.verdict,
         mean=tuple(mean_sentences(report)),
         ladder=ladder_block(report),
         gains={finding.id: wording.gain(report, finding) for finding in report.findings},
