@@ -37,7 +37,8 @@ def ladder_block(report: Report | RanksReport) -> Ladder | None:
 
 def _rung(rung: RungInfo, base_ns: int, unit: str, numbers: dict[str, int]) -> Rung:
     low, high = rung.range_ns
-    after = f", after {' and '.join(rung.after)}" if rung.after else ""
+    first = [str(numbers[id_]) for id_ in rung.after if id_ in numbers]
+    after = f", after {' and '.join(first)}" if first else ""
     return Rung(
         label=rung_label(rung),
         figure=in_unit(rung.step_ns, unit),
