@@ -193,7 +193,7 @@ def test_a_table_is_copied_as_csv_as_it_is_filtered(opened):
     opened.page.click("#table-kernels .tabletools button")
     opened.page.wait_for_function("window.copied !== undefined")
     head, *rows = opened.page.evaluate("window.copied").splitlines()
-    assert head.startswith("kernel,total,share,calls")
+    assert head.startswith("kernel,total (ns),share (ratio),calls,")
     assert len(rows) == opened.page.locator("#table-kernels tbody tr:visible").count() > 0
     assert all("gemm" in row for row in rows)
     assert int(rows[0].split(",")[1]) > 1000  # nanoseconds, not what is shown of them

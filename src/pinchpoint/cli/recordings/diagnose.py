@@ -193,10 +193,11 @@ def _diagnosed(
     try:
         with reading(files[0]) as progress:
             trace = load(files[0], progress)
+            report = diagnose(trace)
     except UnreadableFile:
         check_one_job(files[0])  # says more about a folder
         raise
-    return [diagnose(trace)], None, trace, 0
+    return [report], None, trace, 0
 
 
 def _diagnosed_together(

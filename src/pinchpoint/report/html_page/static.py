@@ -69,7 +69,7 @@ def shown_table(table: ResultTable) -> ShownTable:
     heads = tuple(
         Head(
             table.columns[i].label,
-            table.columns[i].unit,
+            "" if table.columns[i].unit == "count" else table.columns[i].unit,
             "number" if of_numbers[i] else _wrapping(table, i),
             hidden=i == full,
         )
