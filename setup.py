@@ -1,7 +1,7 @@
-"""Builds the optional native reader; everything else about the package is in pyproject.toml.
+"""Builds the optional native reader and replay; everything else is in pyproject.toml.
 
-Without a compiler, or without Cython, the package installs all the same and reads traces with
-the plain reader, which is slower.
+Without a compiler, or without Cython, the package installs all the same and reads and replays
+traces in Python, which is slower and gives the same.
 """
 
 import sys
@@ -9,7 +9,8 @@ import sys
 from setuptools import Extension, setup
 
 HOME = "src/pinchpoint/importers/kineto/native"
-MODULES = ("_scan", "_nest")
+READER = ("_scan", "_nest")
+REPLAY = "src/pinchpoint/analysis/replay"
 PARTS = ("_text.h", "_habit.pxd", "_keys.pxd", "_pool.pxd", "_rows.pxd")
 OPTIMISE = ["/O2"] if sys.platform == "win32" else ["-O3"]
 
@@ -25,13 +26,21 @@ def extension(name: str) -> Extension:
     )
 
 
+def replay() -> Extension:
+    """The compiled replay."""
+    name = "pinchpoint.analysis.replay._passes"
+    return Extension(name, [f"{REPLAY}/_passes.pyx"], extra_compile_args=OPTIMISE)
+
+
 def extensions() -> list[Extension]:
-    """The native reader, if Cython is there to translate it."""
+    """What Cython can translate, if it is there."""
     try:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    modules: list[Extension] = cythonize([extension(n) for n in MODULES], include_path=["src"])
+    modules: list[Extension] = cythonize(
+        [*(extension(n) for n in READER), replay()], include_path=["src"]
+    )
     for module in modules:
         module.optional = True  # a failed compilation is a warning; cythonize drops the argument
     return modules

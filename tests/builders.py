@@ -5,6 +5,7 @@
 >>> trace = builder.trace()
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,10 +161,11 @@ class TraceBuilder:
 
     def _link(self) -> None:
         host, api = self.rows.get("host_ops", []), self.rows.get("api_calls", [])
-        for i, row in enumerate(host):
-            row.setdefault("parent", _innermost(host[:i], row))
+        enclosing = _Enclosing(host)
+        for row, parent in zip(host, enclosing.parents, strict=True):
+            row.setdefault("parent", parent)
         for row in api:
-            row.setdefault("host_op", _innermost(host, row))
+            row.setdefault("host_op", enclosing.innermost(row))
         calls = {row["correlation"]: i for i, row in enumerate(api)}
         for row in self.rows.get("device_ops", []):
             call = calls.get(row.get("correlation"))
@@ -181,12 +183,31 @@ class TraceBuilder:
         return table(name, columns, masks)
 
 
-def _innermost(rows: list[dict[str, Any]], inner: dict[str, Any]) -> int | None:
-    start, end = inner["start_ns"], inner["start_ns"] + inner["duration_ns"]
-    found = None
-    for i, row in enumerate(rows):
-        if row is inner or row["thread"] != inner["thread"]:
-            continue
-        if row["start_ns"] <= start and row["start_ns"] + row["duration_ns"] >= end:
-            found = i
-    return found
+class _Enclosing:
+    """Which sorted rows enclose others of their thread."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
+        self.parents: list[int | None] = []
+        self.starts: dict[int, list[int]] = {}  # by thread
+        self.places: dict[int, list[int]] = {}
+        for place, row in enumerate(rows):
+            self.parents.append(self.innermost(row))
+            self.starts.setdefault(row["thread"], []).append(row["start_ns"])
+            self.places.setdefault(row["thread"], []).append(place)
+
+    def innermost(self, inner: dict[str, Any]) -> int | None:
+        """The last row so far that begins no later and ends no earlier.
+
+        Whatever encloses ``inner`` and begins before a row that ends too early encloses that row
+        as well: the way leads over parents.
+        """
+        before = bisect_right(self.starts.get(inner["thread"], ()), inner["start_ns"])
+        at = self.places[inner["thread"]][before - 1] if before else None
+        while at is not None and _end(self.rows[at]) < _end(inner):
+            at = self.parents[at]
+        return at
+
+
+def _end(row: dict[str, Any]) -> int:
+    return row["start_ns"] + row["duration_ns"]

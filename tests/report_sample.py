@@ -123,7 +123,7 @@ _FACTS = {
             fix="detach what is stored",
         ),
     ),
-    "ladder": LadderInfo(
+    "fix_ladder": LadderInfo(
         base_ns=14_900_000,
         recorded_base_ns=22_300_000,
         rungs=(

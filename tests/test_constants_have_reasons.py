@@ -64,7 +64,10 @@ H = (
     assert list(without_a_reason(text)) == ["A", "D", "E", "F", "_G"]
 
 
-@pytest.mark.parametrize("package", ["diagnosis", "analysis", "importers", "trace", "hardware"])
+PACKAGES = "analysis bench compare diagnosis hardware importers jobs report trace"
+
+
+@pytest.mark.parametrize("package", PACKAGES.split())
 def test_numbers_that_decide_have_reasons(package):
     missing = {
         f"{path.relative_to(HOME).as_posix()}:{name}"

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 Recording = Trace | str | Path  # a trace, or where one is
 
 
-def diagnose(recording: Recording) -> Report:
+def diagnose(recording: Recording, *, detailed: bool = True) -> Report:
     """Where a step goes, what to change first, and what that gives.
 
-    Raises PinchpointError for a path that cannot be read. Findings show the program's own lines
+    ``detailed``: with tables, and what only they show. Raises PinchpointError for a path that
+    cannot be read. Findings show the program's own lines
     where these are on this machine.
     """
     trace = _loaded(recording)
-    report = diagnose_trace(trace)
+    report = diagnose_trace(trace, detailed=detailed)
     return replace(report, findings=with_code(report.findings, trace))
 
 

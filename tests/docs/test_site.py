@@ -1,5 +1,9 @@
-"""The documentation site: every page in the navigation, no broken link, nothing from elsewhere."""
+"""The documentation site: every page in the navigation, no broken link, nothing from elsewhere.
 
+Also in a real browser: opened from disk, and searched.
+"""
+
+import contextlib
 import importlib
 import re
 import sys
@@ -150,3 +154,46 @@ def test_nothing_is_fetched_from_elsewhere(built):
         assert away == [], path
     for path in built.rglob("*.css"):
         assert not re.search(r"url\(['\"]?(https?:)?//|@import", path.read_text("utf-8")), path
+
+
+class Opened:
+    """A page of the site in a browser."""
+
+    def __init__(self, browser, site, name, width):
+        self.page = browser.new_page(viewport={"width": width, "height": 900})
+        self.complaints, self.requests = [], []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto((site / name).as_uri())
+
+    def is_fine(self):
+        away = [url for url in self.requests if not url.startswith(("file:", "data:"))]
+        return (self.complaints, away) == ([], [])
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", ["tutorial/hidden-item.html", "symptoms/kernels.html"])
+def test_a_page_opens_from_disk_and_is_no_wider_than_the_window(built, browser, name, width):
+    opened = Opened(browser, built, name, width)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert opened.is_fine()
+
+
+@pytest.mark.browser
+def test_the_search_works_from_disk(built, browser):
+    from playwright.sync_api import TimeoutError as NotThere
+
+    opened = Opened(browser, built, "index.html", 1280)
+    opened.page.locator(".md-search__button").click()
+    opened.page.locator("input:focus").wait_for()
+    found = opened.page.get_by_text("Garbage collection stops").locator("visible=true").first
+    for _ in range(30):  # what is typed before the index is read finds nothing, as on the web
+        opened.page.keyboard.type("garbage collection")
+        with contextlib.suppress(NotThere):
+            found.wait_for(timeout=2_000)
+            break
+        opened.page.locator("input:focus").fill("")
+    assert found.is_visible()
+    assert opened.is_fine()

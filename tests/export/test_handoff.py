@@ -1,6 +1,5 @@
 """The server for one file and one page: who gets it, and when it ends."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,6 @@ from serving import asked
 
 DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
 CONTENT = b"x" * 3_000_000
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 
 
 @pytest.fixture
@@ -87,24 +83,18 @@ def test_a_port_in_use_is_one_line(handoff):
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize(
     ("origin", "read"), [(VIEWER, len(CONTENT)), ("https://evil.example", None)]
 )
-def test_a_browser_lets_only_the_viewer_read_it(handoff, origin, read):
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+def test_a_browser_lets_only_the_viewer_read_it(browser, handoff, origin, read):
     fetch = "a => fetch(a).then(r => r.blob()).then(b => b.size, () => null)"
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        context = browser.new_context()
-        context.grant_permissions(["local-network-access"], origin=origin)  # else it asks a person
-        page = context.new_page()
-        page.route(f"{origin}/**", lambda route: route.fulfill(body="<p>a stand-in</p>"))
-        page.goto(f"{origin}/")
-        assert page.evaluate(fetch, handoff.address) == read
-        browser.close()
+    context = browser.new_context()
+    context.grant_permissions(["local-network-access"], origin=origin)  # else it asks a person
+    page = context.new_page()
+    page.route(f"{origin}/**", lambda route: route.fulfill(body="<p>a stand-in</p>"))
+    page.goto(f"{origin}/")
+    assert page.evaluate(fetch, handoff.address) == read
+    context.close()
 
 
 def test_the_command_prints_the_link_and_says_that_nobody_came(monkeypatch, capsys):

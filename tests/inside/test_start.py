@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pinchpoint.capture.settings import Settings
 from pinchpoint.inside import SITE, path_with_hooks, recording_environment, step_done
 
 INSIDE = Path(SITE).parent
@@ -74,8 +75,7 @@ print([len(event._listeners) for event in (hooks.BATCH_FETCHED, hooks.ITERATOR_B
 """
     run = str(tmp_path)
     knobs = json.dumps({"num_workers": 1})
-    capture = json.dumps({"tool": "none"})
-    asked = {"PINCHPOINT_RUN": run, "PINCHPOINT_CAPTURE": capture, "PINCHPOINT_KNOBS": knobs}
+    asked = Settings(run, tool="none").environment() | {"PINCHPOINT_KNOBS": knobs}
     home = str(INSIDE.parents[1])
     said, errors = started(code, folder=str(tmp_path), PYTHONPATH=home, **asked)
     assert (said, errors) == ("[2, 1] 1", "")

@@ -1,7 +1,6 @@
 """The page in a real browser: opened from disk, zoomed, searched, and led to a finding."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,27 +9,9 @@ from pinchpoint.importers import load
 from pinchpoint.report import diagnose
 from pinchpoint.report.html_page import interactive
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield chromium
-        chromium.close()
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")

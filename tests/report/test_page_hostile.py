@@ -1,7 +1,5 @@
 """Names of a recording that would like to be more than text, in every view, in a real browser."""
 
-import shutil
-
 import pytest
 
 from analysis.memory.programs import MIB, Program
@@ -10,15 +8,7 @@ from pinchpoint.report import diagnose
 from pinchpoint.report.html_page import interactive
 from pinchpoint.trace import HostKind, MemoryKind, RunFacts, Source, Thread
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
-]
+pytestmark = pytest.mark.browser
 
 NAMES = {
     "script": "<script>window.ran = 1</script>",
@@ -64,17 +54,6 @@ def memory():
     for name in NAMES.values():
         program.alloc(3 * MIB, [(f"/tmp/{name}.py", 7, name), ("/tmp/a.py", 1, "<module>")])
     return program.trace()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield chromium
-        chromium.close()
 
 
 def test_names_stay_text_in_every_view(browser, tmp_path):

@@ -8,31 +8,18 @@ import pytest
 from pinchpoint.serve.app import LOOPBACK_NAMES, application
 from serving import served
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytest.importorskip("starlette", reason="Starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
-]
+pytestmark = pytest.mark.browser
 
 
-def test_from_the_list_to_a_report_and_a_comparison(tmp_path):
+def test_from_the_list_to_a_report_and_a_comparison(browser, tmp_path):
     for name in ("one.json.gz", "two.json.gz"):
         shutil.copy(DEMO, tmp_path / name)
     complaints = []
-    with (
-        served(application(tmp_path, hosts=LOOPBACK_NAMES)) as port,
-        sync_api.sync_playwright() as playwright,
-    ):
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
+    with served(application(tmp_path, hosts=LOOPBACK_NAMES)) as port:
         page = browser.new_page()
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -45,5 +32,5 @@ def test_from_the_list_to_a_report_and_a_comparison(tmp_path):
         page.check("input[name=b][value='two.json.gz']")
         page.click("text=compare A with B")
         page.wait_for_selector("text=where the step goes")
-        browser.close()
+        page.close()
     assert [text for text in complaints if "favicon" not in text] == []

@@ -31,8 +31,7 @@ class Measure:
 
 
 # A p95 of fewer steps, or a p99 of fewer requests, moves by itself as much as a regression would.
-P95_LEAST = 300
-P99_LEAST = 6000
+P95_LEAST, P99_LEAST = 300, 6000
 
 
 def _samples(run: RunMetrics) -> int:

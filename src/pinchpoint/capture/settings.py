@@ -11,6 +11,8 @@ from pinchpoint.run_folder.layout import REQUEST_FILE
 
 FOLDER_VARIABLE = "PINCHPOINT_RUN"
 SETTINGS_VARIABLE = "PINCHPOINT_CAPTURE"
+HOOKS_VARIABLE = "PINCHPOINT_HOOKS"  # the module that ``inside`` starts in each process
+HOOKS = "pinchpoint.capture.process.program"
 
 STEPS = 6
 Kind = Literal["times", "names", "early"]  # of window: bare, with names, names from the start
@@ -45,7 +47,11 @@ class Settings:
         """The variables that carry these settings."""
         rest = asdict(self)
         folder = rest.pop("folder")
-        return {FOLDER_VARIABLE: folder, SETTINGS_VARIABLE: json.dumps(rest)}
+        return {
+            FOLDER_VARIABLE: folder,
+            SETTINGS_VARIABLE: json.dumps(rest),
+            HOOKS_VARIABLE: HOOKS,
+        }
 
 
 def with_names(settings: Settings) -> Settings:

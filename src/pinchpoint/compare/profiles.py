@@ -16,6 +16,7 @@ from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows, noise_ns
 from pinchpoint.compare.fix import FixOutcome
+from pinchpoint.compare.worth import ChangedWorth, changed_worth
 from pinchpoint.trace import ApiKind, Trace
 
 SCHEMA = "pinchpoint.compare/1"
@@ -75,6 +76,7 @@ class ProfileComparison(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ChangedRow, ...]
     matched: Matched | None
     findings: tuple[FindingChange, ...] = ()
+    worth: tuple[ChangedWorth, ...] = ()  # pieces that became worth more or less, largest first
     warnings: tuple[str, ...] = ()
     unknown: dict[str, str] = {}
     fix: FixOutcome | None = None  # null: a side has no step
@@ -107,6 +109,7 @@ def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
         parts=_parts(a, b),
         rows=rows,
         matched=matched,
+        worth=changed_worth(a, b),
         warnings=(*_doubt_of_one_program(matched), *_warnings(a, b, first, second)),
         unknown=unknown,
     )

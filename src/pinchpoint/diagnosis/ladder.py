@@ -13,7 +13,7 @@ import numpy as np
 
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Piece, operators_and_lines
+from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
 from pinchpoint.analysis.mean.what_if import covered_ratio, step_base_ns
 from pinchpoint.analysis.replay import LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
@@ -129,8 +129,9 @@ def _unexplained(trace: Trace) -> Rung | None:
     """The operator far from its limit with most to gain, unless findings explain half of it."""
     far = [
         piece
-        for piece in operators_and_lines(trace).of(Cut.OPERATOR)
-        if piece.times_limit is not None
+        for piece in operators_of_a_step(trace).of(Cut.OPERATOR)
+        if piece.in_kernels
+        and piece.times_limit is not None
         and piece.times_limit >= FAR_RATIO
         and piece.base_ns - piece.step_at_limit_ns >= WORTH_A_RUNG_RATIO * piece.base_ns
     ]

@@ -10,6 +10,8 @@ from inspect import getdoc
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import msgspec
+
 import pinchpoint.diagnosis.rules as home
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, ON_NVIDIA, Record
@@ -110,12 +112,16 @@ def answer(
 ) -> Outcome:
     """What a check of a rule says; advice is PyTorch's."""
     try:
-        findings = tuple(check())
+        findings = tuple(_to_confirm(found, known.rule) for found in check())
     except NotChecked as reason:
         return _not_checked(known, reason, framework)
     except Exception as error:  # a rule is judged by its own tests; the report must survive it
         return Outcome(known.id, "crashed", why=f"{type(error).__name__}: {error}")
     return Outcome(known.id, "found" if findings else "clear", findings)
+
+
+def _to_confirm(found: Found, rule: Rule) -> Found:
+    return found if found.confirm else msgspec.structs.replace(found, confirm=rule.confirm)
 
 
 def _not_checked(known: Known, reason: NotChecked, framework: Framework) -> Outcome:

@@ -29,7 +29,7 @@ HEADINGS = ("What it looks for", "Why it matters", "How to fix it", "When to ign
 # of the step that it is predicted from (docs/accuracy.md), and of a handful of runs.
 MATERIAL_STEP_RATIO = 0.03
 
-# How to prove a fix where no knob of ``pinchpoint try`` makes it.
+# How to prove a fix where no knob of ``pinchpoint try`` makes it, nor anything closer at hand.
 ANY_PROGRAM = 'pinchpoint bench ab -- "python train.py" "python train_fixed.py"'
 
 
@@ -82,6 +82,7 @@ class Rule:
     residual: bool = False  # it names what no other finding explains, and yields to those that do
     explains_full_memory: bool = False  # told first where a request for memory failed
     leak: str | None = None  # the kind of :class:`~pinchpoint.analysis.memory.growth.Leak` it names
+    confirm: str = ANY_PROGRAM  # what would prove a fix, where a finding does not say its own
     knobs: tuple[str, ...] = ()  # of ``pinchpoint try``, that may fix it; the likeliest first
     advice: Mapping[Framework, Advice] = field(default_factory=dict)  # where PyTorch's is no use
 

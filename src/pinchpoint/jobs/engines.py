@@ -85,7 +85,7 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
 
 Work = Callable[[RankFile], bytes]
 
-ATTEMPTS = 3
+ATTEMPTS = 3  # a file that ends three workers is the cause
 IN_FLIGHT_PER_WORKER = 2  # one at work, one ready
 SMALL_JOB = 16  # files, and
 SMALL_JOB_BYTES = 4_000_000  # on disk: starting processes takes longer than reading these

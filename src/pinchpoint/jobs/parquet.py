@@ -18,7 +18,7 @@ from pinchpoint.export.database import copy_to_parquet, duckdb_module
 
 Columns = dict[str, Any]
 
-RANKS_IN_A_FILE = 256
+RANKS_IN_A_FILE = 256  # bounds what is in memory at once
 
 
 def write_rank_tables(summaries: Iterator[RankSummary], folder: Path) -> int:

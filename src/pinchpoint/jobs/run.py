@@ -131,7 +131,7 @@ def _counted(records: Iterable[bytes], total: int, progress: Progress | None) ->
 # are taken out of Ray's store as they come.
 
 
-REACHABLE_WITHIN_S = 5.0
+REACHABLE_WITHIN_S = 5.0  # a cluster in reach answers in milliseconds
 _HINT = "ray start --head starts a cluster; --ray-address auto uses a running one"
 
 

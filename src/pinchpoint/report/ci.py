@@ -15,7 +15,7 @@ from pinchpoint.report.pages.result import Case, ResultPage, blocks
 from pinchpoint.report.plain import plain
 from pinchpoint.report.words import report as wording
 
-MOST_ANNOTATIONS = 10
+MOST_ANNOTATIONS = 10  # of a kind that GitHub shows of a step; it drops the rest
 _LEVELS = {"fail": "error", "inconclusive": "warning", "warn": "warning"}
 
 

@@ -26,8 +26,8 @@ from pinchpoint.report.quantity import percent
 
 LIMIT_BYTES = 1_000_000  # GitHub takes 1 MiB a step
 _TABLE_ROWS = 20  # of a table that has an overview
-_BAR_WIDTH = 20
-_LONGEST_TEXT = 1000
+_BAR_WIDTH = 20  # characters: a bar beside three columns on a page of 80
+_LONGEST_TEXT = 1000  # characters: a long sentence stays whole, a hostile name does not
 _MARKUP = re.compile(r"([\\`*_{}\[\]|~#])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@&#8203;"}  # @: no mention of a person
 

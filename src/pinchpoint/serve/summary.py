@@ -54,7 +54,7 @@ def summarise(trace: Trace, report: Report) -> Summary:
         first_gain=plain(gain(report, found[0]), _SENTENCE_LIMIT) if found else "",
         rungs=tuple(
             KnownRung(rung.id, rung.step_ns, *rung.range_ns)
-            for rung in (report.ladder.rungs if report.ladder else ())
+            for rung in (report.fix_ladder.rungs if report.fix_ladder else ())
         ),
         work=_work(report),
         rank=report.source.rank,

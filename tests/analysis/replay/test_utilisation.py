@@ -7,6 +7,7 @@ from pinchpoint.analysis.replay.utilisation import not_modelled_ratio, throughpu
 from pinchpoint.analysis.work.operator_work import operator_work
 from pinchpoint.hardware.ceilings import Ceilings, Measurement
 from pinchpoint.trace import Device, RunFacts
+from program import Program
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
 N = 4096
@@ -153,3 +154,19 @@ def test_sizes_that_no_memory_holds_are_not_believed():
     builder.op("aten::mm", 10, 100, shapes=f"[[{huge},{huge}],[{huge},{huge}]]", dtypes=BF16)
     builder.launch(20, 10, GEMM, runs_at=100, for_ns=300)
     assert operator_work(builder.trace()).flops.tolist() == [-1]
+
+
+def test_fused_attention_makes_a_product_again_in_its_backward_pass():
+    p = Program()
+    heads = [[4, 8, 1024, 64]] * 4
+    given = {"shapes": heads, "dtypes": ["c10::BFloat16"] * 4}
+    for _ in p.steps(4):
+        with p.row("aten::_scaled_dot_product_efficient_attention", **given):
+            p.kernel("fmha_cutlassF_bf16_aligned", 200)
+        with p.row("aten::_scaled_dot_product_efficient_attention_backward", **given):
+            p.kernel("fmha_cutlassB_bf16_aligned", 500)
+    found = utilisation(p.trace())
+    product = 2 * 4 * 8 * 1024 * 1024 * 64
+    assert found.flops_per_step == 7 * product
+    assert found.attention_again_flops_per_step == product
+    assert found.mfu == pytest.approx(found.hfu * 6 / 7)

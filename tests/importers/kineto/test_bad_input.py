@@ -72,17 +72,17 @@ def test_a_file_that_may_not_be_read(tmp_path):
         ('{"a": "', "x"),
         ("{", ","),
         ("[", " "),
-        ("[", "{},"),
+        ("[", '{"pid": 12345678, "tid": 12345678},'),  # no event: nothing says when
         ('[{"name": "', "x"),
         ('[{"args": {"a": ', "["),
     ],
 )
 def test_endless_text_without_events(tmp_path, monkeypatch, scanner, begin, repeated):
-    monkeypatch.setattr("pinchpoint.importers.kineto.reading.scan.EMPTY_TEXT_BYTES", 3 << 20)
-    monkeypatch.setattr("pinchpoint.importers.kineto.reading.document.FRAME_BYTES", 1 << 20)
-    monkeypatch.setattr("pinchpoint.importers.kineto.reading.document.EVENT_BYTES", 1 << 20)
-    monkeypatch.setattr("pinchpoint.importers.kineto.reading.scan.EVENT_BYTES", 1 << 20)
-    path = written(tmp_path, begin + repeated * (20_000_000 // len(repeated)), "trace.json.gz")
+    monkeypatch.setattr("pinchpoint.importers.kineto.reading.scan.EMPTY_TEXT_BYTES", 3 << 19)
+    monkeypatch.setattr("pinchpoint.importers.kineto.reading.document.FRAME_BYTES", 1 << 19)
+    monkeypatch.setattr("pinchpoint.importers.kineto.reading.document.EVENT_BYTES", 1 << 19)
+    monkeypatch.setattr("pinchpoint.importers.kineto.reading.scan.EVENT_BYTES", 1 << 19)
+    path = written(tmp_path, begin + repeated * (10_000_000 // len(repeated)), "trace.json.gz")
     with pytest.raises(HostileFile):
         read(path, scanner=scanner)
 

@@ -6,23 +6,24 @@ call that launches a kernel a matrix needs only one. Where a ceiling was measure
 is the attainable rate; of a data sheet, programs reach the shares below.
 """
 
-import math
 import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.causal.kernel_bytes import bytes_by_grid
 from pinchpoint.analysis.causal.needed import needed
+from pinchpoint.analysis.causal.transfers import transfer_ns
 from pinchpoint.analysis.costs import Cost
 from pinchpoint.analysis.device.kernel_precision import precision_of_device_ops
-from pinchpoint.analysis.host.input_arguments import Shape, elements, parsed
+from pinchpoint.analysis.host.input_arguments import Shape, elements
 from pinchpoint.analysis.limits.roofs import Roof, Roofs, roofs
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.work.operator_work import peak_type
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Mask
+from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
 
 # Shares of the data sheet that good kernels reach on large work: memory 0.75 to 0.92 (A100, H100,
 # H200: copies of 256 MiB and more), products 0.7 to 0.85, fused attention 0.26 to 0.75.
@@ -42,7 +43,7 @@ KERNEL_START_NS = 10_000
 ADDS_PER_CLOCK = 0.5
 _ADDING = ("index_add", "scatter_add", "index_put", "scatter_reduce")
 MANY_LAUNCHES = 16  # of one operator call: kernels of several passes launch up to a dozen
-_ATTENTION, _GATHER = "attention", "aten::index"
+_ATTENTION = "attention"
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,48 +77,59 @@ def needed_limits(trace: Trace) -> Limits:
     at = _times(costs, calls.calls, kinds, known)
     size = np.append([np.nan if c is None or c.bytes is None else c.bytes for c in costs], np.nan)
     size, limit = size[calls.which], at[kinds.of_op, calls.which]
-    counted = _indexed_bytes(trace)
-    size = np.where(np.isnan(size), counted, size)
-    limit = np.where(
-        np.isnan(limit), counted / _bytes_per_s(known, RANDOM_ROWS_REACHED) * 1e9, limit
-    )
-    limit = np.minimum(np.maximum(limit, KERNEL_START_NS) * share, took)
-    limit[ops["kind"] != DeviceKind.KERNEL] = np.nan
-    return _gathered(trace, limit, size * share, took)
+    kernels = ops["kind"] == DeviceKind.KERNEL
+    counted, by_index = bytes_by_grid(trace, kernels & np.isnan(limit))
+    by_grid = ~np.isnan(counted)
+    rate = np.where(by_index, _bytes_per_s(known, RANDOM_ROWS_REACHED), _bytes_per_s(known))
+    limit = np.maximum(np.where(by_grid, counted / rate * 1e9, limit), KERNEL_START_NS)
+    # Of a kernel that its own grid tells the bytes of, they are its own and not its operator's.
+    share = np.where(by_grid & ~by_index, 1.0, share)
+    limit, size = limit * share, np.where(by_grid, counted, size) * share
+    limit, size = _of_twins(ops, took, limit, size)
+    moving, moved = transfer_ns(trace, known, _bytes_per_s(known))
+    limit, size = np.where(kernels, limit, moving), np.where(kernels, size, moved)
+    one_would_do = np.array([c is not None and c.in_turn == 1 for c in costs] + [False])
+    return _gathered(trace, np.minimum(limit, took), size, took, one_would_do[calls.which])
 
 
-def _gathered(trace: Trace, limit: Floats, size: Floats, took: Floats) -> Limits:
+SAME_WORK_RATIO = 1.25  # launches of a kernel with one grid that differ by more do not do the same
+
+
+def _of_twins(ops: Table, took: Floats, limit: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """What launches of the same kernel and grid need that take as long, where no operator is known.
+
+    Of those whose operator is known, the mean.
+    """
+    unknown = np.isnan(limit)
+    kind = distinct_rows(
+        ops["name"].astype(np.int64),
+        ops.filled("grid", -1).astype(np.int64),
+        ops.filled("block", -1).astype(np.int64),
+    )[1]
+    known = np.where(unknown, 0.0, 1.0)
+    count = np.bincount(kind, known)[kind]
+    mean = [
+        np.bincount(kind, np.where(unknown, 0.0, v))[kind] / count.clip(1)
+        for v in (took, limit, size)
+    ]
+    usual = np.maximum(mean[0], 1.0)
+    alike = np.maximum(took / usual, usual / np.maximum(took, 1.0)) <= SAME_WORK_RATIO
+    twin = unknown & (count > 0) & alike & ops.known("grid")
+    return np.where(twin, mean[1], limit), np.where(twin, mean[2], size)
+
+
+def _gathered(
+    trace: Trace, limit: Floats, size: Floats, took: Floats, one_would_do: Mask
+) -> Limits:
     """With the launches that one would do for."""
     calls, known = launched_calls(trace), ~np.isnan(limit)
     first = np.zeros(len(limit), np.bool_)
     first[np.unique(calls.operator, return_index=True)[1]] = True
-    alone = calls.which == len(calls.calls)  # nothing is known of what launched it
-    many = (np.bincount(calls.operator)[calls.operator] >= MANY_LAUNCHES) & known & ~alone
+    many = (np.bincount(calls.operator)[calls.operator] >= MANY_LAUNCHES) & known & one_would_do
     together = np.bincount(calls.operator, np.where(known, limit, 0.0))[calls.operator]
     at_limit = np.where(known, limit, took)
     at_limit = np.where(many, np.where(first, together, 0.0), at_limit)
     return Limits(limit, size, many & ~first, at_limit)
-
-
-# PyTorch's generic kernels handle threads × items elements a block: the first two parameters.
-_PER_BLOCK = re.compile(r"index_elementwise_kernel<(\d+), (\d+)")
-
-
-def _indexed_bytes(trace: Trace) -> Floats:
-    """What gathers by ``x[i]`` move, by their grid: recordings lack the shapes of the indices.
-
-    Each element is read and written, with one index a row of two elements or more left out.
-    """
-    ops, calls = trace.device_ops, launched_calls(trace)
-    assert ops is not None
-    width = calls.numbers(lambda of: of.call.element_bytes(0) if of.call.name == _GATHER else None)
-    out = np.full(len(ops), np.nan)
-    for row in np.flatnonzero(~np.isnan(width)).tolist():
-        name, grid = trace.text(ops, "name", row) or "", trace.text(ops, "grid", row)
-        block, blocks = _PER_BLOCK.search(name), parsed(grid) if grid else None
-        if block and blocks:
-            out[row] = 2 * width[row] * int(block[1]) * int(block[2]) * math.prod(blocks)
-    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +159,9 @@ def _times(
         if cost is None or (cost.bytes is None and not cost.matrix) or not of.call.dtypes:
             continue
         moving = (cost.bytes or 0) / (rows if _BY_ROW.match(of.call.name) else stream) * 1e9
+        in_turn = cost.in_turn * KERNEL_START_NS
         for kind, peak in enumerate(kinds.peaks):
-            out[kind, at] = _limit(cost, of.call.name, moving, peak, known)
+            out[kind, at] = np.maximum(_limit(cost, of.call.name, moving, peak, known), in_turn)
     return out
 
 
@@ -165,7 +178,8 @@ def _limit(cost: Cost, name: str, moving_ns: float, peak: str | None, known: Roo
     if any(word in name for word in _ADDING):
         return max(moving_ns, _adding_ns(cost.flops, known))
     if cost.matrix:
-        roof = known.compute.get(peak or "tf32")
+        # Of kernels that say float32 and matrix units: tf32 where the device has no such peak.
+        roof = known.compute.get(peak or "tf32") or known.compute.get("tf32")
         reached = ATTENTION_REACHED if _ATTENTION in name else PRODUCTS_REACHED
         if roof is None:
             return float("nan")

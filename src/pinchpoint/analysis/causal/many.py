@@ -5,32 +5,59 @@ and in the time of each device operation. Every clock is a row with one element 
 a hundred variants take little longer than one.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from pinchpoint.analysis.replay import simulate
 from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.analysis.replay.graph import Graph
-from pinchpoint.analysis.replay.simulate import PASSES
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.analysis.replay.simulate import (
+    OF_A_BATCH,
+    OF_THE_DEVICE,
+    PASSES,
+    Replays,
+    Times,
+    lane_clocks,
+    stream_clocks,
+)
+from pinchpoint.trace.arrays import Codes, Ints, Mask
+
+WIDTH = 192  # variants replayed together: more no longer fit into the caches
 
 
-@dataclass(frozen=True, eq=False)
-class Variants:
-    """Arrays with one column a variant; rows are nodes, or operations, of the graph."""
+def simulate_many(graph: Graph, variants: Sequence[Times]) -> Ints:
+    """Periods of the steps of the last pass, shape ``(steps, variants)``.
+
+    Compiled, one variant after the other is faster than all of them together in numpy.
+    """
+    if simulate.compiled is None:
+        parts = [
+            together(graph, variants[at : at + WIDTH]) for at in range(0, len(variants), WIDTH)
+        ]
+        return np.concatenate(parts, axis=1)
+    replays = Replays.of(graph)
+    done = [replays.completions(0, variant) for variant in variants]
+    return np.stack([np.diff(passes[-1], prepend=passes[-2, -1]) for passes in done], axis=1)
+
+
+class _Columns(NamedTuple):
+    """The times of all variants, one column each; rows are nodes, or operations."""
 
     gap_ns: Ints
     own_ns: Ints
     duration_ns: Ints
-    dropped: Mask  # operations that are not there: they wait for nothing
-    free: Mask  # nodes that do not wait
+    dropped: Mask
+    free: Codes
 
 
-def simulate_many(graph: Graph, variants: Variants) -> Ints:
-    """Periods of the steps of the last pass, shape ``(steps, variants)``."""
-    run = _Run(graph, variants)
+def together(graph: Graph, variants: Sequence[Times]) -> Ints:
+    """The same without compiled code."""
+    rows = zip(
+        *((v.gap_ns, v.own_ns, v.duration_ns, v.dropped, v.free) for v in variants), strict=True
+    )
+    run = _Run(graph, _Columns(*(np.stack(row, axis=1) for row in rows)))
     for number in range(PASSES):
         run.one_pass(number)
     done = np.maximum.accumulate(np.vstack((run.before[None], run.completions)), axis=0)
@@ -43,18 +70,10 @@ class _Run:
     Rows of numbers are kept in lists: taking one out of an array costs as much as adding two.
     """
 
-    def __init__(self, graph: Graph, variants: Variants) -> None:
+    def __init__(self, graph: Graph, variants: _Columns) -> None:
         self.graph, width = graph, variants.gap_ns.shape[1]
-        origin = int(graph.start_ns[0]) if len(graph.start_ns) else 0
-        self.lanes = []
-        for lane in range(len(graph.lane_threads)):
-            at = np.flatnonzero(graph.lane == lane)
-            begun = int(graph.previous_end_ns[at[0]]) if len(at) else origin
-            self.lanes.append(np.full(width, begun, np.int64))
-        streams = int(graph.op_stream.max()) + 1 if len(graph.op_stream) else 0
-        self.streams = [np.zeros(width, np.int64) for _ in range(streams)]
-        for stream, free in enumerate(graph.stream_free_ns.tolist()[:streams]):
-            self.streams[stream] += free
+        self.lanes = [np.full(width, at, np.int64) for at in lane_clocks(graph)]
+        self.streams = [np.full(width, at, np.int64) for at in stream_clocks(graph)]
         self.before = np.zeros(width, np.int64)
         self.completions = np.zeros((graph.steps, width), np.int64)
         self.nodes = list(_nodes(graph, variants))
@@ -69,7 +88,10 @@ class _Run:
         for lane, gap, own, waits, tail, free, ready, low, high, step, mark in self.nodes:
             begin = lanes[lane] + gap
             if ready:
-                np.maximum(begin, ready + shift, out=begin)
+                late = ready + shift
+                np.maximum(
+                    begin, late if free is None else _unless(free & OF_A_BATCH, late), out=begin
+                )
             if mark:
                 np.maximum(done[step], begin, out=done[step])
             for op in range(low, high):
@@ -79,7 +101,9 @@ class _Run:
             until = ends[waits] if waits >= 0 else None
             if until is not None:
                 until = until + tail
-                np.maximum(end, until if free is None else np.where(free, 0, until), out=end)
+                np.maximum(
+                    end, until if free is None else _unless(free & OF_THE_DEVICE, until), out=end
+                )
             np.maximum(lanes[lane], end, out=lanes[lane])
         if number:
             self.before = self.completions[-1]
@@ -97,7 +121,11 @@ class _Run:
         return start
 
 
-def _nodes(graph: Graph, variants: Variants) -> Iterator[tuple[Any, ...]]:
+def _unless(free: Codes, until: Ints | int) -> Ints:
+    return np.where(free, 0, until)
+
+
+def _nodes(graph: Graph, variants: _Columns) -> Iterator[tuple[Any, ...]]:
     """What a pass needs of each node; of the batch that it waits for the earliest start."""
     ready = np.where(graph.ready_ns > 0, graph.ready_ns + graph.after_batch_ns, 0)
     some = [bool(row.any()) for row in variants.free]
@@ -117,7 +145,7 @@ def _nodes(graph: Graph, variants: Variants) -> Iterator[tuple[Any, ...]]:
     )
 
 
-def _ops(graph: Graph, variants: Variants) -> Iterator[tuple[Any, ...]]:
+def _ops(graph: Graph, variants: _Columns) -> Iterator[tuple[Any, ...]]:
     """What a pass needs of each operation; a dropped one leaves no bubble."""
     some = [bool(row.any()) for row in variants.dropped]
     bubbles = (

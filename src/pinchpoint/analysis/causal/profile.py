@@ -2,33 +2,38 @@
 
 The recorded window is replayed once for all pieces together (:mod:`many`), three times each:
 
-- *free*: its device operations and its host time are gone;
+- *free*: its device operations and its host time are gone, and its calls wait for nothing;
 - *at its limit*: its device operations take what they need (:mod:`limits`), those without a known
   limit what they took, and its host time stays; an operator call that launches one kernel after
   another for what one can do needs one launch;
 - *without its host time*: what it launches on the device stays.
 
 Waits are outcomes: they are what the rest leaves of them. A wait itself is removed by deleting
-what it waits for. No step is shorter than the device work that stays, at its fastest recorded
-pace, in the stream that has most of it.
+what it waits for: an operation of the device, or a batch of a loader. What exceptional steps take
+beyond a usual one is taken from the mean (:mod:`exceptional`). No step is shorter than the device
+work that stays, at its fastest recorded pace, in the stream that has most of it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.causal.critical_path import CriticalPath, Link, critical_path
+from pinchpoint.analysis.causal.exceptional import batches_beyond_ns, beyond_ns
 from pinchpoint.analysis.causal.limits import needed_limits
-from pinchpoint.analysis.causal.many import Variants, simulate_many
+from pinchpoint.analysis.causal.many import simulate_many
 from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, Pieces, pieces
 from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.least_durations import best_ns
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.analysis.replay.simulate import OF_A_BATCH, OF_THE_DEVICE, Times
 from pinchpoint.analysis.replay.streams import stream_ids
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.loader_waits import taking_name
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints, Mask
@@ -36,7 +41,6 @@ from pinchpoint.trace.arrays import Floats, Ints, Mask
 MOST_PIECES = 40  # of one cut, largest first: beyond them nothing is worth a look
 # A piece that takes less of the step cannot be worth fixing (3 % of the step is).
 LEAST_STEP_RATIO = 0.01
-_WIDTH = 192  # variants replayed together: more no longer fit into the caches
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class Piece:
     step_at_limit_ns: int
     step_without_host_ns: int
     base_ns: int
+    critical_ns: int = 0  # of its host and device time, on the critical path
     launches_per_call: float | None = None  # device operations of one operator call
     in_kernels: bool = False  # most of its device time, not in copies and collectives
 
@@ -87,9 +92,9 @@ class Causal:
 
 
 @once_per_trace
-def operators_and_lines(trace: Trace) -> Causal:
-    """The pieces that a report about everything tells of."""
-    return profile(trace, (Cut.OPERATOR, Cut.LINE))
+def operators_of_a_step(trace: Trace) -> Causal:
+    """The operators, for rules: where on the critical path they lie is left out."""
+    return _profile(trace, (Cut.OPERATOR,), None)
 
 
 def causal(trace: Trace, by: str | None = None) -> Causal:
@@ -102,26 +107,56 @@ def causal(trace: Trace, by: str | None = None) -> Causal:
 
 def profile(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
     """The pieces of these cuts."""
-    window, base = replayed_window(trace), step_base_ns(trace)
+    return _profile(trace, cuts, critical_path(trace))
+
+
+def without_waiting(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
+    """The same with collectives that take no time: what is left is a rank's own time."""
+    run = _replay(trace) if len(steps(trace)) else None
+    if run is None:
+        return Causal(None, (), "this rank cannot be replayed")
+    graph, ops = run.window.graph, trace.device_ops
+    assert ops is not None
+    apart = (ops["kind"] == DeviceKind.COLLECTIVE)[graph.op_rows]
+    graph = replace(graph, op_duration_ns=np.where(apart, 0, graph.op_duration_ns))
+    none = np.zeros(len(graph.op_rows), np.bool_)
+    free = np.zeros(len(graph.lane), np.uint8)
+    as_is = Times(graph.gap_ns, graph.own_ns, graph.op_duration_ns, none, free)
+    mean = float(simulate_many(graph, [as_is])[run.window.counted].mean())
+    usual = round(run.window.step_ns * min(mean / run.window.mean_ns, 1.0))
+    run = replace(
+        run, base_ns=usual, window=replace(run.window, graph=graph, mean_ns=mean, step_ns=usual)
+    )
+    return Causal(usual, tuple(piece for cut in cuts for piece in run.pieces(cut)))
+
+
+def _profile(trace: Trace, cuts: tuple[Cut, ...], path: CriticalPath | None) -> Causal:
     if not len(steps(trace)) or steps(trace).typical_ns is None:
         return Causal(None, (), "no step is known")
-    if window is None or base is None:
+    run = _replay(trace)
+    if run is None:
         return Causal(None, (), "host and device together were not recorded, and replay needs both")
-    run = _Replay.of(trace, window, base)
+    run = replace(run, path=path)
     found = [piece for cut in cuts for piece in run.pieces(cut)]
     found.sort(key=lambda piece: (piece.step_if_free_ns, -piece.occupied_ns, piece.name))
-    return Causal(base, tuple(found))
+    return Causal(run.base_ns, tuple(found))
 
 
 @dataclass(frozen=True, eq=False)
 class _Chosen:
-    """One piece: its rows of ``device_ops`` in the judged steps, and its host time by node."""
+    """One piece: its rows of ``device_ops`` in the judged steps, and its host time by node.
+
+    ``beyond_ns`` a step is what it takes of exceptional steps.
+    """
 
     name: int
     rows: NDArray[np.intp]
     gap_ns: Ints
     own_ns: Ints
+    calls: Mask  # nodes that are calls of the piece
     host_ns: int
+    beyond_ns: float = 0.0
+    frees: int = OF_THE_DEVICE  # of a wait: what its nodes no longer wait for
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,19 +168,18 @@ class _Replay:
     base_ns: int
     spent: Spent
 
-    @classmethod
-    def of(cls, trace: Trace, window: ReplayedWindow, base_ns: int) -> "_Replay":
-        return cls(trace, window, base_ns, spent(trace, window.graph))
+    path: CriticalPath | None = None
 
     def pieces(self, cut: Cut) -> list[Piece]:
         """The largest pieces of a cut, replayed."""
         found = pieces(self.trace, cut)
-        chosen = self._largest(found, self._host_ns(cut, found))
+        chosen = self._largest(found, self._host_ns(cut, found), beyond_ns(self.trace, found))
+        chosen += self._batches() if cut is Cut.WAIT else []
         if not chosen:
             return []
         after = self._replayed([self._variant(cut, one, how) for one in chosen for how in _HOWS])
         return [
-            self._piece(cut, one, [round(ns) for ns in after[3 * at : 3 * at + 3]])
+            self._piece(cut, one, self._mean(one, after[3 * at : 3 * at + 3]))
             for at, one in enumerate(chosen)
         ]
 
@@ -159,13 +193,31 @@ class _Replay:
         waited = np.bincount(mine[counted], calls["duration_ns"][counted], names)
         return waited / max(len(judged_steps(self.trace)), 1)
 
-    def _largest(self, found: Pieces, host: Floats) -> list[_Chosen]:
+    def _batches(self) -> list[_Chosen]:
+        """Waiting for batches of a loader, as one piece."""
+        graph, name = self.window.graph, taking_name(self.trace)
+        waits = graph.batch_wait_ns * self.window.counted[graph.node_step]
+        each = round(float(waits.sum()) / max(int(self.window.counted.sum()), 1))
+        beyond = batches_beyond_ns(self.trace)
+        if name is None or each + beyond < LEAST_STEP_RATIO * self.base_ns:
+            return []
+        none = np.zeros(len(graph.lane), np.int64)
+        nothing = np.zeros(0, np.intp)
+        number = self.trace.names.index(name)
+        return [
+            _Chosen(
+                number, nothing, none, graph.batch_wait_ns, graph.batch_wait_ns > 0,
+                each + round(beyond), beyond, OF_A_BATCH,
+            )
+        ]  # fmt: skip
+
+    def _largest(self, found: Pieces, host: Floats, beyond: Floats) -> list[_Chosen]:
         ops = self.trace.device_ops
         assert ops is not None
         names = len(self.trace.names)
         mine = np.flatnonzero(device_ops_in_steps(self.trace) & (found.device != NOBODYS))
         took = np.bincount(found.device[mine], ops["duration_ns"][mine], names)
-        together = took / max(len(judged_steps(self.trace)), 1) + host
+        together = took / max(len(judged_steps(self.trace)), 1) + host + beyond
         order = np.argsort(-together, kind="stable")[:MOST_PIECES]
         at_least = LEAST_STEP_RATIO * self.base_ns
         return [
@@ -173,19 +225,20 @@ class _Replay:
                 name,
                 mine[found.device[mine] == name],
                 *self.spent.by_node(found.host == name),
-                round(float(host[name])),
+                round(float(host[name] + beyond[name])),
+                float(beyond[name]),
             )
             for name in order.tolist()
             if together[name] >= at_least
         ]
 
-    def _variant(self, cut: Cut, one: _Chosen, how: str) -> "_Variant":
+    def _variant(self, cut: Cut, one: _Chosen, how: str) -> Times:
         graph = self.window.graph
         mine = np.zeros(len(self.trace.device_ops or ()), np.bool_)
         mine[one.rows] = True
         ops = mine[graph.op_rows]
         gap, own, duration = graph.gap_ns, graph.own_ns, graph.op_duration_ns
-        dropped, free = np.zeros(len(ops), np.bool_), np.zeros(len(gap), np.bool_)
+        dropped, free = np.zeros(len(ops), np.bool_), np.zeros(len(gap), np.uint8)
         if how == "limit":
             limits = needed_limits(self.trace)
             at_limit = limits.at_limit_ns[graph.op_rows].astype(np.int64)
@@ -196,10 +249,12 @@ class _Replay:
             gap = np.where(gone, gap - one.gap_ns, gap)
             own = np.where(gone, own - one.own_ns, own)
         else:
-            gap, own = gap - one.gap_ns, own - one.own_ns
             dropped = ops if how == "free" else dropped
-            free = (one.own_ns > 0) & (cut is Cut.WAIT)
-        return _Variant(
+            if how == "free" or cut is Cut.WAIT:  # what it waited for goes with it
+                free = one.calls * np.uint8(one.frees)
+            if one.frees != OF_A_BATCH:
+                gap, own = gap - one.gap_ns, own - one.own_ns
+        return Times(
             gap, self._launching(own, dropped), np.where(dropped, 0, duration), dropped, free
         )
 
@@ -211,25 +266,47 @@ class _Replay:
         least = np.minimum(graph.own_ns, LEAST_LAUNCH_NS)
         return np.where(left, np.maximum(own, least), np.maximum(own, 0))
 
-    def _replayed(self, variants: list["_Variant"]) -> list[float]:
+    def _replayed(self, variants: list[Times]) -> list[float]:
         """Step of each variant, at the scale of the base and never below the work that stays."""
-        out: list[float] = []
-        for begun in range(0, len(variants), _WIDTH):
-            some = variants[begun : begun + _WIDTH]
-            columns = (
-                np.stack(column, axis=1) for column in zip(*(v.parts for v in some), strict=True)
-            )
-            periods = simulate_many(self.window.graph, Variants(*columns))
-            out += periods[self.window.counted].mean(axis=0).tolist()
-        return [self._step(ns, v) for ns, v in zip(out, variants, strict=True)]
+        periods = simulate_many(self.window.graph, variants)[self.window.counted].mean(axis=0)
+        return [self._step(ns, v) for ns, v in zip(periods.tolist(), variants, strict=True)]
 
-    def _step(self, replayed_ns: float, variant: "_Variant") -> float:
+    def _mean(self, one: _Chosen, after: list[float]) -> list[int]:
+        """The step free, at the limit, without host time; the host's part of exceptions is gone."""
+        free, limit, host = after
+        usual = min(self.window.step_ns, self.base_ns)
+        floor = max(free - usual, 0.0)  # what exceptions can give at most
+        return [
+            round(free - min(one.beyond_ns, floor)),
+            round(limit),
+            round(host - min(one.beyond_ns, max(host - usual, 0.0))),
+        ]
+
+    def _critical_ns(self, one: _Chosen) -> int:
+        """Of its time, what is on the critical path; host time before a node by its share of it."""
+        path, graph = self.path, self.window.graph
+        if path is None:
+            return 0
+        mine = np.zeros(len(self.trace.device_ops or ()), np.bool_)
+        mine[one.rows] = True
+        total = path.by_op(self.window)[mine[graph.op_rows]].sum()
+        before = Link.BATCH if one.frees == OF_A_BATCH else Link.HOST
+        for link, part, whole in (
+            (before, one.gap_ns, graph.gap_ns),
+            (Link.CALL, one.own_ns, graph.own_ns),
+        ):
+            total += (
+                path.by_node(self.window, link) * (part / np.maximum(whole, 1)).clip(0, 1)
+            ).sum()
+        return round(float(total))
+
+    def _step(self, replayed_ns: float, variant: Times) -> float:
         usual = self.window.step_ns
         after = usual * min(replayed_ns / self.window.mean_ns, 1.0)
         after = max(after, min(self._stays_ns(variant), usual))
         return max(self.base_ns - (usual - after), 0.0)
 
-    def _stays_ns(self, variant: "_Variant") -> float:
+    def _stays_ns(self, variant: Times) -> float:
         """Device work a step that a variant leaves, in the stream that has most of it."""
         graph = self.window.graph
         least = np.minimum(variant.duration_ns, best_ns(self.trace)[graph.op_rows])
@@ -261,6 +338,7 @@ class _Replay:
             step_at_limit_ns=limit,
             step_without_host_ns=host,
             base_ns=self.base_ns,
+            critical_ns=self._critical_ns(one),
             in_kernels=bool(2 * took[kernel].sum() > took.sum()),
             launches_per_call=len(operators) / len(np.unique(operators))
             if len(operators)
@@ -268,18 +346,14 @@ class _Replay:
         )
 
 
+@once_per_trace
+def _replay(trace: Trace) -> _Replay | None:
+    """None where the trace cannot be replayed."""
+    window, base = replayed_window(trace), step_base_ns(trace)
+    if window is None or base is None:
+        return None
+    return _Replay(trace, window, base, spent(trace, window.graph))
+
+
 KNOWN_RATIO = 0.9  # of a piece's device time, with a known limit: below it the piece has none
 _HOWS = ("free", "limit", "host")
-
-
-@dataclass(frozen=True, eq=False)
-class _Variant:
-    gap_ns: Ints
-    own_ns: Ints
-    duration_ns: Ints
-    dropped: Mask
-    free: Mask
-
-    @property
-    def parts(self) -> tuple[Ints, Ints, Ints, Mask, Mask]:
-        return self.gap_ns, self.own_ns, self.duration_ns, self.dropped, self.free

@@ -32,14 +32,16 @@ class Spent:
         known = name != NOBODYS
         return np.bincount(name[known], self.ns[known], count) / max(self.steps, 1)
 
-    def by_node(self, wanted: Mask) -> tuple[Ints, Ints]:
-        """Time of wanted rows before each node, and in it."""
+    def by_node(self, wanted: Mask) -> tuple[Ints, Ints, Mask]:
+        """Time of wanted rows before each node, and in it; and which nodes are calls of them."""
         mine = wanted[self.row]
         before, within = mine & ~self.inside, mine & self.inside
         nodes = len(self.gap_ns)
         gap = np.bincount(self.node[before], self.ns[before], nodes).astype(np.int64)
         own = np.bincount(self.node[within], self.ns[within], nodes).astype(np.int64)
-        return np.minimum(gap, np.maximum(self.gap_ns, 0)), np.minimum(own, self.own_ns)
+        calls = np.zeros(nodes, np.bool_)
+        calls[self.node[within]] = True
+        return np.minimum(gap, np.maximum(self.gap_ns, 0)), np.minimum(own, self.own_ns), calls
 
 
 def spent(trace: Trace, graph: Graph) -> Spent:

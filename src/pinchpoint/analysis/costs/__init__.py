@@ -8,7 +8,7 @@ and attention agree with ``torch.utils.flop_counter`` where that ignores no mask
 from collections.abc import Callable
 from dataclasses import replace
 
-from pinchpoint.analysis.costs import convolution, pointwise, products
+from pinchpoint.analysis.costs import convolution, pointwise, products, recurrent
 from pinchpoint.analysis.costs.call import Cost, OperatorCall
 
 __all__ = ["Cost", "OperatorCall", "cost_of"]
@@ -49,6 +49,16 @@ _MODELS: dict[str, Model] = {
 _MODELS |= dict.fromkeys(convolution.FORWARD_NAMES, convolution.forward)
 _MODELS |= dict.fromkeys(products.ATTENTION, products.attention)
 _MODELS |= dict.fromkeys(pointwise.FUSED_OPTIMIZERS, pointwise.fused_optimizer)
+_MODELS |= dict.fromkeys(recurrent.NAMES, recurrent.recurrent)
+_MODELS |= dict.fromkeys(
+    (
+        f"aten::_thnn_fused_{kind}_cell{ending}"
+        for kind in ("gru", "lstm")
+        for ending in ("", "_backward", "_backward_impl")
+    ),
+    recurrent.cell,
+)
+_MODELS |= dict.fromkeys(convolution.GRADIENTS, convolution.gradient)
 _MODELS |= dict.fromkeys(
     (
         "aten::native_layer_norm", "aten::native_group_norm", "aten::native_batch_norm",
@@ -85,7 +95,8 @@ _MODELS |= dict.fromkeys(
     (
         f"aten::{name}"
         for name in ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d",
-                     "upsample_nearest2d", "upsample_bilinear2d")
+                     "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d",
+                     "upsample_nearest1d", "upsample_nearest3d", "max_pool3d_with_indices")
     ),
     pointwise.pooling,
 )  # fmt: skip

@@ -95,13 +95,15 @@ class Cost:
 
     ``flops`` is None where the work cannot be known (a fused kernel of a compiler). For causal
     attention it counts the half that is needed; ``whole_flops`` is what formulas that ignore the
-    mask count. ``matrix``: the work can run on matrix units.
+    mask count. ``matrix``: the work can run on matrix units. ``in_turn``: kernels that depend on
+    each other at least (the steps of a recurrent layer).
     """
 
     flops: int | None
     bytes: int | None
     matrix: bool = False
     whole_flops: int | None = None
+    in_turn: int = 1
 
     @property
     def unmasked_flops(self) -> int | None:

@@ -74,6 +74,27 @@ def backward(call: OperatorCall) -> Cost | None:
     return Cost(each * products, moved, matrix=True)
 
 
+# (sizes, grad, input) and (sizes, grad, weight): one gradient each, up to PyTorch 1.10.
+GRADIENTS = tuple(
+    f"aten::{backend}_convolution_backward_{what}"
+    for backend in ("cudnn", "miopen")
+    for what in ("weight", "input")
+)
+
+
+def gradient(call: OperatorCall) -> Cost | None:
+    """One gradient of a convolution; that of the weights needs the recorded sizes of them."""
+    grad, other, sizes = call.shape(1), call.shape(2), call.integers(0)
+    to_input = call.name.endswith("input")
+    weight = other if to_input else sizes
+    if grad is None or other is None or weight is None or len(weight) != len(grad):
+        return None
+    result = sizes if to_input else weight
+    written = elements(result) * call.element_bytes(1) if result else 0
+    flops = 2 * grad[0] * elements(grad[2:]) * elements(weight)
+    return Cost(flops, call.bytes(1) + call.bytes(2) + written, matrix=True)
+
+
 def _flops(x: Shape, weight: Shape, out: Shape, *, transposed: bool) -> int:
     # weight is (out, in / groups, *kernel), or (in, out / groups, *kernel) when transposed
     places = elements(x[2:]) if transposed else elements(out[2:])

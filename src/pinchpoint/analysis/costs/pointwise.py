@@ -228,7 +228,6 @@ FUSED_OPTIMIZERS = {
     "aten::_fused_sgd_": _SGD,
     "aten::_fused_adagrad_": _ADAGRAD,
 }
-_UNARY_LISTS = {"sqrt", "neg", "exp", "reciprocal", "abs", "zero"}
 
 
 def fused_optimizer(call: OperatorCall) -> Cost | None:

@@ -37,12 +37,6 @@ class Roofs:
             return None
         return self.compute[dtype].per_s / self.memory.per_s
 
-    def attainable_flop_per_s(self, dtype: str, intensity: float) -> float | None:
-        """The roof over a point: the lower of compute and memory."""
-        if dtype not in self.compute or self.memory is None:
-            return None
-        return min(self.compute[dtype].per_s, intensity * self.memory.per_s)
-
 
 def with_ceilings(trace: Trace, ceilings: Ceilings | None) -> Trace:
     """The trace with measured ceilings, if they are of its device."""

@@ -6,13 +6,21 @@ can run ahead until the device is the limit, as it would in a long run; the last
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 
 from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.analysis.replay.graph import Graph
+from pinchpoint.trace.arrays import Codes, Ints, Mask
+
+compiled: Any = None
+with suppress(ImportError):  # installed without a compiler
+    compiled = import_module("pinchpoint.analysis.replay._passes")
 
 PASSES = 3  # one from the recorded state, one to settle, one that counts
 
@@ -45,6 +53,13 @@ def all_passes(graph: Graph, before_ns: int) -> Iterator[Outcome]:
     clocks as it found them but for one distance, every pass after it does the same that much
     later: the next one is reported without being run, and those behind it are left out.
     """
+    if compiled is not None:
+        done = Replays.of(graph).completions(before_ns)
+        befores = (before_ns, *done[:-1, -1].tolist())
+        yield from (
+            Outcome(tuple(row.tolist()), before) for row, before in zip(done, befores, strict=True)
+        )
+        return
     run = _Run(graph, before_ns)
     for number in range(PASSES):
         found = run.clocks()
@@ -57,20 +72,92 @@ def all_passes(graph: Graph, before_ns: int) -> Iterator[Outcome]:
             return
 
 
+@dataclass(frozen=True, eq=False)
+class Replays:
+    """A graph laid out for the compiled replay; only where :data:`compiled` is there."""
+
+    graph: Graph
+    arrays: tuple[Ints | Codes, ...]
+    lanes: Ints
+    streams: Ints
+
+    @classmethod
+    def of(cls, graph: Graph) -> "Replays":
+        """With what no change alters worked out once."""
+        ready = np.where(graph.ready_ns > 0, graph.ready_ns + graph.after_batch_ns, 0)
+        numbers = (
+            graph.lane, graph.waits_for, graph.tail_ns, ready, graph.first_op, graph.node_step,
+            graph.api_rows == NO_DEPENDENCY, graph.op_stream, graph.op_latency_ns,
+            graph.op_bubble_ns, graph.op_after, graph.op_after_ns,
+        )  # fmt: skip
+        laid = tuple(_bits(a) if a.dtype == np.bool_ else _whole(a) for a in numbers)
+        return cls(graph, laid, _whole(lane_clocks(graph)), _whole(stream_clocks(graph)))
+
+    def completions(self, before_ns: int, times: "Times | None" = None) -> Ints:
+        """Completion of each step, a row for each of PASSES passes."""
+        graph = self.graph
+        if times is None:
+            none = np.zeros(max(len(graph.lane), len(graph.op_rows)), np.bool_)
+            free = none.view(np.uint8)
+            times = Times(graph.gap_ns, graph.own_ns, graph.op_duration_ns, none, free)
+        laid = (
+            *map(_whole, (times.gap_ns, times.own_ns, times.duration_ns)),
+            _bits(times.dropped),
+            np.ascontiguousarray(times.free),
+        )
+        clocks = (self.lanes.copy(), self.streams.copy())
+        found: Ints = compiled.run(
+            self.arrays, laid, clocks, graph.steps, graph.window_ns, before_ns, PASSES
+        )
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """What a variant of a graph has in place of the graph's own."""
+
+    gap_ns: Ints  # of each node
+    own_ns: Ints
+    duration_ns: Ints  # of each operation
+    dropped: Mask  # operations that are not there: they wait for nothing
+    free: Codes  # what nodes do not wait for: OF_THE_DEVICE, OF_A_BATCH, neither (0) or both
+
+
+OF_THE_DEVICE, OF_A_BATCH = 1, 2  # bits
+
+
+def _whole(values: Any) -> Ints:
+    return np.ascontiguousarray(values, np.int64)
+
+
+def _bits(values: Any) -> Codes:
+    return np.ascontiguousarray(values).view(np.uint8)
+
+
+def lane_clocks(graph: Graph) -> list[int]:
+    """When each lane had ended what it did before the window."""
+    origin = int(graph.start_ns[0]) if len(graph.start_ns) else 0
+    clocks = [origin] * len(graph.lane_threads)
+    for lane in range(len(clocks)):
+        at = np.flatnonzero(graph.lane == lane)
+        if len(at):
+            clocks[lane] = int(graph.previous_end_ns[at[0]])
+    return clocks
+
+
+def stream_clocks(graph: Graph) -> list[int]:
+    """The same of each stream."""
+    streams = int(graph.op_stream.max()) + 1 if len(graph.op_stream) else 0
+    clocks: list[int] = graph.stream_free_ns.tolist()
+    return clocks + [0] * (streams - len(clocks))
+
+
 class _Run:
     """The state that one pass hands to the next: clocks of lanes and streams."""
 
     def __init__(self, graph: Graph, before_ns: int) -> None:
         self.graph = graph
-        origin = int(graph.start_ns[0]) if len(graph.start_ns) else 0
-        self.lane_clock = [origin] * len(graph.lane_threads)
-        for lane in range(len(self.lane_clock)):
-            at = np.flatnonzero(graph.lane == lane)
-            if len(at):
-                self.lane_clock[lane] = int(graph.previous_end_ns[at[0]])
-        streams = int(graph.op_stream.max()) + 1 if len(graph.op_stream) else 0
-        self.stream_clock = graph.stream_free_ns.tolist()
-        self.stream_clock += [0] * (streams - len(self.stream_clock))
+        self.lane_clock, self.stream_clock = lane_clocks(graph), stream_clocks(graph)
         self.used_streams = np.unique(graph.op_stream).tolist()
         self.is_free = not graph.ready_ns.any()  # of times that are as recorded in every pass
         self.completions = [before_ns]

@@ -1,9 +1,10 @@
 """How much of the device's arithmetic a step uses: MFU, HFU, tokens and samples a second.
 
 MFU (model FLOPs utilisation) counts the matrix products, convolutions and attention that the model
-needs; HFU (hardware) counts recomputation too. Both are shares of the dense peak of the data sheet
-for the type that most of these FLOPs are in. Causal attention counts the half that is needed;
-``mfu_unmasked`` counts it whole, as the formula of PaLM and many papers do.
+needs; HFU (hardware) counts what is done again too, by checkpointing and inside the backward pass
+of fused attention, which makes one of its five products again. Both are shares of the dense peak of
+the data sheet for the type that most of these FLOPs are in. Causal attention counts the half that
+is needed; ``mfu_unmasked`` counts it whole, as the formula of PaLM and many papers do.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.costs import OperatorCall
+from pinchpoint.analysis.costs.products import ATTENTION
 from pinchpoint.analysis.host.attribution import recomputed_rows
 from pinchpoint.analysis.host.input_arguments import elements, input_shapes
 from pinchpoint.analysis.limits.roofs import Roof, roofs, spec_of
@@ -39,7 +41,8 @@ class Utilisation:
     step_ns: int
     step_how: str  # "measured without the profiler in the same run", "estimated without the …"
     flops_per_step: int  # recomputation included
-    recomputed_flops_per_step: int
+    recomputed_flops_per_step: int  # by checkpointing
+    attention_again_flops_per_step: int  # by the backward pass of fused attention
     vector_flops_per_step: int  # elementwise work and the like, not in MFU
     dtype: str | None  # type of most of the FLOPs; None without any
     by_dtype: dict[str, int]  # FLOPs a step
@@ -82,7 +85,10 @@ def utilisation(trace: Trace) -> Utilisation | None:
     products = counted & work.matrix & work.modelled
     total = int(work.flops[products].sum())
     recomputed = int(work.flops[products & again].sum())
+    in_attention = _made_again(trace, work) & products & ~again
+    attention = int(work.flops[in_attention].sum() * AGAIN_RATIO)
     unmasked = int(work.unmasked_flops[products & ~again].sum())
+    unmasked -= int(work.unmasked_flops[in_attention].sum() * AGAIN_RATIO)
     vector = int(work.flops[counted & ~work.matrix & work.modelled].sum())
     by_type = _by_type(work, products)
     dtype = max(by_type, key=lambda t: by_type[t], default=None)
@@ -104,19 +110,33 @@ def utilisation(trace: Trace) -> Utilisation | None:
         step_how=how,
         flops_per_step=round(total / count),
         recomputed_flops_per_step=round(recomputed / count),
+        attention_again_flops_per_step=round(attention / count),
         vector_flops_per_step=round(vector / count),
         dtype=dtype,
         by_dtype={t: round(f / count) for t, f in sorted(by_type.items(), key=lambda p: -p[1])},
         devices=devices,
         peak=peak,
         measured_peak=measured,
-        mfu=share(total - recomputed, peak),
+        mfu=share(total - recomputed - attention, peak),
         hfu=share(total, peak),
         mfu_unmasked=share(unmasked, peak),
-        mfu_of_measured=share(total - recomputed, measured),
+        mfu_of_measured=share(total - recomputed - attention, measured),
         not_modelled_ratio=not_modelled_ratio(trace),
         throughput=throughput(trace),
     )
+
+
+# The scores, one of five products, are made again where heads of queries and values are alike.
+AGAIN_RATIO = 0.2
+
+
+def _made_again(trace: Trace, work: OperatorWork) -> Mask:
+    """Calls of a fused backward pass of attention."""
+    host = trace.host_ops
+    assert host is not None
+    fused = {name for name in ATTENTION if name.endswith("_backward")}
+    found: Mask = rows_named(trace, host, fused.__contains__)[work.rows]
+    return found
 
 
 def not_modelled_ratio(trace: Trace) -> float | None:

@@ -16,7 +16,8 @@ from pinchpoint.analysis.device.kernel_precision import (
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.attribution import launching_operators
 from pinchpoint.analysis.statistics import spread
-from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
+from pinchpoint.hardware import find_spec
+from pinchpoint.trace import Device, DeviceKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows
 
 _SIZES = msgspec.json.Decoder(list[int])
@@ -41,6 +42,7 @@ class KernelRow:
     blocks: int | None  # median of a run; None where the file gives no grid
     blocks_per_multiprocessor: float | None  # below 1 some multiprocessors get no work
     operators: tuple[str, ...]  # that launch it, most time first
+    occupancy_ratio: float | None = None  # estimated, mean by time; None where the file has none
 
     @property
     def mean_ns(self) -> float:
@@ -97,7 +99,7 @@ class _Facts:
             formats.matrix_units,
             blocks_of_device_ops(trace),
             _launchers(trace),
-            {d.number: d.multiprocessors for d in trace.devices if d.multiprocessors},
+            {d.number: count for d in trace.devices if (count := _multiprocessors(d))},
         )
 
 
@@ -112,6 +114,8 @@ def _row(trace: Trace, ops: Table, facts: _Facts, group: Rows) -> KernelRow:
     known = blocks > 0
     typical = int(np.median(blocks[known])) if known.any() else None
     multiprocessors = facts.multiprocessors.get(int(ops["device"][group[0]]))
+    estimated = group[ops.known("occupancy_percent")[group]]
+    weights = np.maximum(ops["duration_ns"][estimated], 1)
     return KernelRow(
         name=name,
         short_name=short_kernel_name(name),
@@ -129,7 +133,17 @@ def _row(trace: Trace, ops: Table, facts: _Facts, group: Rows) -> KernelRow:
         if typical and multiprocessors
         else None,
         operators=_top_launchers(trace, facts.launcher[group], lasted),
+        occupancy_ratio=float(np.average(ops["occupancy_percent"][estimated], weights=weights))
+        / 100
+        if len(estimated)
+        else None,
     )
+
+
+def _multiprocessors(device: Device) -> int | None:
+    """As the recording says, or the data sheet."""
+    spec = find_spec(device.name)
+    return device.multiprocessors or (None if spec is None else spec.multiprocessors)
 
 
 def _heaviest(codes: Codes, lasted: Ints) -> int:

@@ -104,6 +104,7 @@ class OperatorRow:
     device_total_ns: int
     device_self_ns: int
     device_ops: int  # launched by the operator itself
+    allocated_bytes: int | None = None  # while its calls ran; None without recorded memory
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,29 @@ def operators(trace: Trace, rows: Mask | None = None, *, by_shapes: bool = False
         "device_self_ns": _sum(key, tree.device_self_ns[calls]),
         "device_ops": _sum(key, tree.device_ops[calls]),
     }
+    allocated = _allocated(trace, host, calls)
+    if allocated is not None:
+        sums["allocated_bytes"] = _sum(key, np.where(outer, allocated, 0))
     order = np.lexsort((-sums["host_self_ns"], -sums["device_self_ns"]))
     table = tuple(_row(trace, host, int(members[g]), by_shapes, sums, g) for g in order)
     return Operators(table, *_device_totals(trace, rows))
+
+
+def _allocated(trace: Trace, host: Table, calls: Rows) -> Ints | None:
+    """Device memory that was asked for on the thread of each call while it ran."""
+    events = trace.allocations
+    if events is None or not events.known("device").any():
+        return None
+    asked = events.known("device") & (events["bytes"] > 0)
+    total = np.zeros(len(calls), np.int64)
+    for thread in np.unique(host["thread"][calls]).tolist():
+        mine, own = asked & (events["thread"] == thread), host["thread"][calls] == thread
+        times = events["time_ns"][mine]
+        before = np.concatenate(([0], np.cumsum(events["bytes"][mine])))
+        rows = calls[own]
+        first = np.searchsorted(times, host["start_ns"][rows])
+        total[own] = before[np.searchsorted(times, host.end_ns[rows], "right")] - before[first]
+    return total
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,11 @@ def loader_waits(trace: Trace) -> Intervals:
     return flatten(host["start_ns"][rows], host.end_ns[rows])
 
 
+def taking_name(trace: Trace) -> str | None:
+    """The name of the rows that take a batch from worker processes; None without any."""
+    return next((name for name in trace.names if _TAKING.search(name)), None)
+
+
 def waited_in(trace: Trace, start_ns: Ints, end_ns: Ints) -> Ints:
     """Time of such waits in each span."""
     spans = loader_waits(trace)

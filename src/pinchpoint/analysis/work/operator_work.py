@@ -14,7 +14,7 @@ from pinchpoint.analysis.device.kernel_precision import (
 )
 from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes, parsed
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Codes, Mask, Rows, distinct_rows
+from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows, distinct_rows
 
 NOT_KNOWN = -1  # no cost is below 0
 _LARGEST = 2**62  # a cost beyond this is nonsense in the file
@@ -130,6 +130,32 @@ def _call(
 
 def _with_types(call: OperatorCall, dtype: str) -> OperatorCall:
     return replace(call, dtypes=tuple(dtype if shape else "" for shape in call.shapes))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What calls do together: at least this much, where a share of their device time is known."""
+
+    flops: int | None  # None: not known of any
+    bytes: int | None
+    known_ratio: float  # of their device time, of which FLOPs or bytes are known
+
+
+def work_by(trace: Trace, key: Ints) -> dict[int, Work]:
+    """The work of rows of ``host_ops`` with equal keys; negative ones belong to none."""
+    work = operator_work(trace)
+    found: dict[int, Work] = {}
+    keys = key[work.rows]
+    for one in np.unique(keys[keys >= 0]).tolist():
+        mine = keys == one
+        flops, size = work.flops[mine], work.bytes[mine]
+        took = max(int(work.device_ns[mine].sum()), 1)
+        found[one] = Work(
+            flops=int(flops[flops != NOT_KNOWN].sum()) if (flops != NOT_KNOWN).any() else None,
+            bytes=int(size[size != NOT_KNOWN].sum()) if (size != NOT_KNOWN).any() else None,
+            known_ratio=float(work.device_ns[mine][work.understood[mine]].sum() / took),
+        )
+    return found
 
 
 def peak_type(precision: int, on_matrix_units: int, *, matrix: bool) -> str | None:

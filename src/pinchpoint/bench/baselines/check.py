@@ -28,9 +28,9 @@ from pinchpoint.monitor.environment import differences, refusals
 # history alone fails a job from 10 % only.
 
 
-CONFIDENCE = 0.99
-LEAST_CHANGE = 0.02
-FAILS_ALONE = 0.10
+CONFIDENCE = 0.99  # one unchanged session in a hundred is outside, before the least change
+LEAST_CHANGE = 0.02  # below, machines differ from day to day by themselves
+FAILS_ALONE = 0.10  # found in all sessions of the simulation named above
 FEW_SESSIONS = 5  # fewer do not show the spread between sessions
 
 

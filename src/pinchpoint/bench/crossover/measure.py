@@ -26,7 +26,7 @@ from pinchpoint.errors import MissingExtra
 
 ROW = 1024  # columns of the row-wise operations
 HEAD = 64  # width of an attention head
-CHANNELS = 64
+CHANNELS = 64  # of the first stage of a ResNet
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pinchpoint.bench.run import Arm
 from pinchpoint.errors import UsageError
 from pinchpoint.inside import KNOBS_VARIABLE
 
-_MOST_WORKERS = 8
+_MOST_WORKERS = 8  # a start; the user can give another number
 
 
 @dataclass(frozen=True)

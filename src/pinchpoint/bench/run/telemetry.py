@@ -18,8 +18,8 @@ from pinchpoint.monitor import reasons
 from pinchpoint.monitor.sample import Sample
 from pinchpoint.monitor.telemetry import Rhythm, Telemetry
 
-DEVICE_EVERY_S = 0.1
-HOST_EVERY_S = 1.0
+DEVICE_EVERY_S = 0.1  # ten looks a second: short runs get some too
+HOST_EVERY_S = 1.0  # /proc of every process is read
 RHYTHM = Rhythm(DEVICE_EVERY_S, HOST_EVERY_S, counters=False)
 
 

@@ -19,7 +19,7 @@ from pinchpoint.errors import MissingExtra, UsageError, install_hint
 HEADER_LIMIT = 64 << 10  # what servers and proxies accept of us; none sends more back
 BODY_LIMIT = 64 << 20  # a thousand times the longest answers
 LINE_LIMIT = 1 << 20  # an event carries a token, or the whole usage at most
-READ_BYTES = 64 << 10
+READ_BYTES = 64 << 10  # one read of a socket seldom has more
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-_TINY = 1e-300
-_EPSILON = 1e-15
-_MAX_TERMS = 1000
+_TINY = 1e-300  # stands for zero where it would be divided by (Lentz)
+_EPSILON = 1e-15  # a few times what a double tells from 1
+_MAX_TERMS = 1000  # a bound for what does not converge
 _GRID = 801  # points over U; the power table agrees to 4 digits with ten times as many
 _NORMAL_FROM_DF = 1e7  # beyond this the t and the normal distribution agree to 7 digits
 

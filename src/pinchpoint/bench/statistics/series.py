@@ -131,8 +131,8 @@ def _drifts(steady: Values) -> bool:
 # points under 1 % of unchanged 60-day histories, found 5 % after five points in 96 %.
 
 
-P_LIMIT = 0.0001
-LEAST_CHANGE = 0.02
+P_LIMIT = 0.0001  # false points in under 1 % of unchanged histories, as said above
+LEAST_CHANGE = 0.02  # the other limit of that simulation
 LEAST_SEGMENT = 3  # one odd session is no new level
 
 

@@ -2,14 +2,13 @@
 
     WAITING -> DRAINING -> RECORDING -> RECOVERING -> TIMING -> DONE
 
-Where names are wanted, RECORDING comes up to three times. The *early* window begins with the first
-step that is not cold, and counts only if the program ends before its steps are steady. The window
-of *times* is bare. The window for *names* follows it at once, with stacks, shapes and modules.
+Where names are wanted, RECORDING comes up to three times: an *early* window from the first step
+that is not cold, which counts only if the program ends before its steps are steady; the bare window
+of *times*; right after it the window for *names*, with stacks, shapes and modules.
 
 Steps are timed with nothing but the hooks on before the recording (WAITING) and after it (TIMING).
-First use of the profiler and the export stall the program, and a stall lets a data loader fill
-its queue; so as many steps pass (DRAINING, RECOVERING) as batches may have been made meanwhile
-before what follows counts as ordinary again.
+The profiler's first use and the export stall the program, and a loader fills its queue meanwhile:
+as many steps pass (DRAINING, RECOVERING) before what follows counts as ordinary again.
 """
 
 import threading

@@ -154,7 +154,8 @@ def command(
         raise UsageError("--html writes the page of one recording", hint="name one file")
     if max_chars is not None and (chosen != "json" or len(files) > 1):
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
-    reports, job, trace, code = _diagnosed(files)
+    detailed = chosen != "terminal" or saying.verbose or page.html is not None
+    reports, job, trace, code = _diagnosed(files, detailed)
     if max_chars is not None and reports:
         show_json(fitted(reports[0], max_chars))
     else:
@@ -179,21 +180,21 @@ def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:
 
 
 def _diagnosed(
-    files: Sequence[Path],
+    files: Sequence[Path], detailed: bool
 ) -> tuple[list[Report], "RanksReport | None", Trace | None, int]:
     """The reports of all readable files, and that about their job if they are its ranks.
 
     A folder of ranks is answered together as well. The trace is that of a single recording.
     """
     if len(files) > 1:
-        reports, job, code = _diagnosed_together(files)
+        reports, job, code = _diagnosed_together(files, detailed)
         return reports, job, None, code
     if several_ranks(files[0]):
-        return _of_folder(files[0])
+        return _of_folder(files[0], detailed)
     try:
         with reading(files[0]) as progress:
             trace = load(files[0], progress)
-            report = diagnose(trace)
+            report = diagnose(trace, detailed=detailed)
     except UnreadableFile:
         check_one_job(files[0])  # says more about a folder
         raise
@@ -201,7 +202,7 @@ def _diagnosed(
 
 
 def _diagnosed_together(
-    files: Sequence[Path],
+    files: Sequence[Path], detailed: bool
 ) -> tuple[list[Report], "RanksReport | None", int]:
     """The same for several files, of which one bad one does not stop the rest."""
     from pinchpoint.jobs.parts import is_rank_of_a_job, job_of, record_from, without_guesses
@@ -211,7 +212,7 @@ def _diagnosed_together(
         try:
             with reading(file) as progress:
                 trace = load(file, progress)
-            reports.append(diagnose(trace))
+            reports.append(diagnose(trace, detailed=detailed))
             if is_rank_of_a_job(reports[-1]):
                 records.append(record_from(trace, reports[-1]))
         except PinchpointError as error:
@@ -223,7 +224,9 @@ def _diagnosed_together(
     return reports, job, code
 
 
-def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", Trace | None, int]:
+def _of_folder(
+    folder: Path, detailed: bool
+) -> tuple[list[Report], "RanksReport", Trace | None, int]:
     """The job, and of a run its first rank, beside what else the run knows."""
     from pinchpoint.cli.recordings.ranks import must_be_usable
     from pinchpoint.jobs import diagnose_ranks
@@ -235,7 +238,8 @@ def _of_folder(folder: Path) -> tuple[list[Report], "RanksReport", Trace | None,
         return [], job, None, 0
     with reading(folder) as progress:
         trace = load(folder, progress)
-    return [without_guesses(diagnose(trace))], job, trace, 0
+        report = diagnose(trace, detailed=detailed)
+    return [without_guesses(report)], job, trace, 0
 
 
 def present(

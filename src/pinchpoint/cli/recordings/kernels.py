@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 from pinchpoint.cli.output import look, show, show_json
 from pinchpoint.cli.recordings.roofline import joined, measured_against
 from pinchpoint.report import terminal
 from pinchpoint.report.assemble.kernels import encode_kernels, kernels_document
+from pinchpoint.report.documents.order import by_column, by_field
 from pinchpoint.report.pages.kernels import kernels_page
 
 Switch = Parameter(negative="")
@@ -20,6 +22,7 @@ def command(
     *,
     counters: Path | None = None,
     json: Annotated[bool, Switch] = False,
+    sort: str | None = None,
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
     """Profiled kernels: what bounds them, issues, metrics with good and poor marks.
@@ -34,11 +37,18 @@ def command(
         A report of Nsight Compute of the same program, to be joined with the recording.
     json
         One JSON document on standard output and nothing else.
+    sort
+        Order of the rows: a column, such as calls or blocks_per_sm; of profiled launches a field,
+        such as roof_ratio; default: time.
     verbose
         Show all launches, their metrics, stall reasons and what NVIDIA's own rules said.
     """
     trace = measured_against(joined(file, counters), None, data_sheet=False)
     document = kernels_document(trace)
+    if sort is not None and document.launches:
+        document = replace(document, launches=by_field(document.launches, sort))
+    elif sort is not None and document.kernels is not None:
+        document = replace(document, kernels=by_column(document.kernels, sort))
     if json:
         show_json(encode_kernels(document))
     else:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 from pinchpoint.analysis.limits.roofs import with_ceilings
 from pinchpoint.cli.output import look, reading, show, show_json, write_file, wrote
@@ -12,6 +13,7 @@ from pinchpoint.cli.page import Force
 from pinchpoint.hardware import ceilings as store
 from pinchpoint.importers import load
 from pinchpoint.report import terminal
+from pinchpoint.report.documents.order import by_field
 from pinchpoint.report.documents.roofline import encode_roofline, roofline_document
 from pinchpoint.report.pages.roofline import roofline_page
 from pinchpoint.report.svg.roofline import roofline_svg
@@ -37,7 +39,25 @@ class Plot:
     force: Force = False
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Shown:
+    """Which points are shown, in which order.
+
+    Parameters
+    ----------
+    sort
+        Order of the points: a field of theirs, such as won, flops or roof_ratio; default: time.
+    verbose
+        Show all points.
+    """
+
+    sort: str | None = None
+    verbose: Annotated[bool, Switch] = False
+
+
 _NO_PLOT = Plot()
+_AS_IT_IS = Shown()
 
 
 def command(
@@ -49,7 +69,7 @@ def command(
     data_sheet: Annotated[bool, Switch] = False,
     json: Annotated[bool, Switch] = False,
     plot: Plot = _NO_PLOT,
-    verbose: Annotated[bool, Switch] = False,
+    shown: Shown = _AS_IT_IS,
 ) -> int:
     """Place operators or profiled kernels on the roofline; MFU, HFU, tokens a second.
 
@@ -65,15 +85,15 @@ def command(
         Hold the work against the data sheet even where ceilings were measured.
     json
         One JSON document on standard output and nothing else.
-    verbose
-        Show all points.
     """
     trace = measured_against(joined(file, counters), ceilings, data_sheet=data_sheet)
     document = roofline_document(trace)
+    if shown.sort is not None:
+        document = replace(document, points=by_field(document.points, shown.sort))
     if json:
         show_json(encode_roofline(document))
     else:
-        show(terminal.render(roofline_page(document, verbose=verbose), look()))
+        show(terminal.render(roofline_page(document, verbose=shown.verbose), look()))
     if plot.svg is not None:
         inputs = [each for each in (file, counters, ceilings) if each is not None]
         write_file(plot.svg, roofline_svg(document) + "\n", inputs=inputs, force=plot.force)

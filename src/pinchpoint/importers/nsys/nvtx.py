@@ -13,7 +13,7 @@ from pinchpoint.importers.nsys.database import Database, Strings
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, Mask, NameIds
 
-MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75  # eventType of NVTX_EVENTS
+MARK, PUSH_POP, START_END = 34, 59, 60  # eventType of NVTX_EVENTS
 NO_NAME = -1  # no position of a name
 NO_TIME = -(2**62)  # below all times; differences fit into 64 bits
 

@@ -28,7 +28,7 @@ def _start():
     except Exception as error:
         # The program comes first: a recorder that cannot start is noted, and never in its way.
         sys.stderr.write("pinchpoint: steps are not recorded (%s)\n" % error)
-    if os.environ.get("PINCHPOINT_RUN"):
+    if os.environ.get("PINCHPOINT_HOOKS"):  # the settings of a capture name them
         try:
             _start_capture()
         except Exception as error:
@@ -40,9 +40,7 @@ def _start_capture():
         raise RuntimeError("the program's Python is too old for the hooks; they need 3.11")
     if importlib.util.find_spec("pinchpoint") is None:
         _load("pinchpoint", _PACKAGE)
-    from pinchpoint.capture.process.program import start
-
-    start()
+    importlib.import_module(os.environ["PINCHPOINT_HOOKS"]).start()
 
 
 def _load(name, folder):

@@ -20,7 +20,7 @@ from pinchpoint.report.tables.build import kernel_table
 from pinchpoint.trace import Trace
 
 SCHEMA = "pinchpoint.kernels/1"
-_LONGEST_SENTENCE = 600
+_LONGEST_SENTENCE = 600  # characters: a long sentence stays whole, a hostile name does not
 
 
 class IssueInfo(msgspec.Struct, frozen=True, kw_only=True):

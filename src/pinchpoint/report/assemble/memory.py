@@ -46,7 +46,7 @@ from pinchpoint.report.words.memory import CATEGORY_WORDS, verdict
 from pinchpoint.trace import Frame, Trace
 
 CAPACITY_BYTES = 80 << 30  # of the batch question, unless the trace or the user knows better
-MOST_HOLDERS = 60
+MOST_HOLDERS = 60  # rows of a table that is read from the top
 _CURVES: tuple[Literal["requested", "allocated", "active", "reserved"], ...] = (
     "requested",
     "allocated",

@@ -10,7 +10,7 @@ from pinchpoint.report.documents.memory import (
 from pinchpoint.report.quantity import size
 from pinchpoint.report.words.memory import holder_words
 
-MOST_HOLDERS = 12
+MOST_HOLDERS = 12  # changes that are read one by one
 
 
 def compare_memory(before: MemoryReport, after: MemoryReport) -> MemoryComparison:

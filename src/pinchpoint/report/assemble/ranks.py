@@ -62,7 +62,7 @@ def report_on(records: Records) -> RanksReport:
         breakdown=_breakdown(job),
         verdict=_verdict(job),
         findings=_in_order(findings, ladder),
-        ladder=ladder,
+        fix_ladder=ladder,
         not_checked=_unanswered(said, "not checked", silent),
         crashed=_unanswered(said, "crashed", ()),
         stragglers=stragglers(records, job),

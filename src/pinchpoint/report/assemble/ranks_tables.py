@@ -15,8 +15,8 @@ from pinchpoint.trace.arrays import Floats
 
 WORTH_A_LOOK_RATIO = 0.01  # of the step: a map of smaller differences would show noise
 MOST_HEAT_ROWS = 128  # a screen has no more
-MOST_HEAT_COLUMNS = 100
-MOST_OUTLIERS = 20
+MOST_HEAT_COLUMNS = 100  # over the width: cells that can be told apart
+MOST_OUTLIERS = 20  # ranks that are looked at one by one
 
 _COLLECTIVES: tuple[Column[KindOfCall], ...] = (
     Column("kind", "collective", "", lambda k: k.kind),

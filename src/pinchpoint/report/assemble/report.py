@@ -15,6 +15,7 @@ from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.analysis.time.queue_over_time import queue_over_time
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.commands import program_of
 from pinchpoint.diagnosis.ladder import in_order
@@ -24,13 +25,20 @@ from pinchpoint.importers.ranks.files import command_for_all_ranks
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
 from pinchpoint.report.assemble.mean import kind_of_steps, mean_fields
-from pinchpoint.report.documents.causal import furthest, without_limit
+from pinchpoint.report.documents.causal import (
+    critical_path_info,
+    furthest,
+    ladder,
+    shown_pieces,
+    without_limit,
+)
 from pinchpoint.report.documents.report import (
     DeviceInfo,
     Health,
     HealthFact,
     OneDeviceInfo,
     PartOfStep,
+    QueueInfo,
     Report,
     SourceInfo,
     StepsInfo,
@@ -43,30 +51,40 @@ from pinchpoint.trace import DeviceKind, Severity, Trace
 _RECORD_AGAIN = "export after the profiler has stopped"
 
 
-def diagnose(trace: Trace) -> Report:
+def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
     """Everything that Pinchpoint has to say about one recording.
 
+    Tables and roofline only where ``detailed``: an answer that shows none is not kept waiting.
     Where the file's health forbids conclusions about time there is no breakdown and no finding:
     ``health`` says why and how to record again.
     """
     health = _health(trace)
     if health.verdict == CANNOT_CONCLUDE:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
-        return _facts(trace, health, verdict=f"Cannot conclude: {why}.")
+        return _facts(trace, health, detailed, verdict=f"Cannot conclude: {why}.")
     diagnosis = in_order(windows.diagnose(trace))
     said = answers(diagnosis, program_of(trace))
     best = said["findings"][0].id if said["findings"] else None
     return _facts(
         trace,
         health,
+        detailed,
         breakdown=_breakdown(trace),
         verdict=verdict(trace),
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
         far_from_limit=furthest(trace),
         without_limit=without_limit(trace),
-        ladder=ladder_info(trace, diagnosis),
+        fix_ladder=ladder_info(trace, diagnosis),
+        ladder=ladder(shown_pieces(trace)) if detailed else (),
+        critical_path=critical_path_info(trace) if detailed else None,
+        queue=_queue(trace) if detailed else None,
         **said,
     )
+
+
+def _queue(trace: Trace) -> QueueInfo | None:
+    found = queue_over_time(trace)
+    return None if found is None else QueueInfo(**asdict(found))
 
 
 def _all_ranks(trace: Trace) -> str | None:
@@ -77,15 +95,15 @@ def _all_ranks(trace: Trace) -> str | None:
     return command_for_all_ranks(path) if trace.source.path and path.exists() else None
 
 
-def _facts(trace: Trace, health: Health, **conclusions: Any) -> Report:
+def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> Report:
     return Report(
         source=_source(trace),
         health=health,
         steps=_steps(trace),
         device=_device(trace),
         devices=tuple(OneDeviceInfo(**asdict(device)) for device in each_device(trace)),
-        tables=tables(windows.names_of(trace)) | tables(trace),
-        roofline=_roofline(trace),
+        tables=tables(windows.names_of(trace)) | tables(trace) if detailed else {},
+        roofline=_roofline(trace) if detailed else None,
         **conclusions,
     )
 

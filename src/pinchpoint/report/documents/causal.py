@@ -1,12 +1,15 @@
 """From a trace to the document of its causal profile: the step without each of its pieces."""
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
+from pinchpoint.analysis.causal.of_job import OfJob
+from pinchpoint.analysis.causal.path_of_step import path_of_step
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Causal, Piece, operators_and_lines, profile
+from pinchpoint.analysis.causal.profile import Causal, Piece, operators_of_a_step, profile
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.source_lines import places
@@ -18,11 +21,13 @@ from pinchpoint.analysis.mean.mean_step import (
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.operators import known
 from pinchpoint.report.plain import plain
-from pinchpoint.trace import Trace
+from pinchpoint.trace import Trace, once_per_trace
 
 SCHEMA = "pinchpoint.causal/1"
+_TAKEN = re.compile(r"enumerate\((Data\w+)\)#.*__next__")
 _BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
 
 
@@ -42,7 +47,24 @@ class PieceInfo(msgspec.Struct, frozen=True, kw_only=True):
     step_if_free_ns: int  # the step without it
     step_at_limit_ns: int  # the step with its device work at the limit, its host time as it is
     step_without_host_ns: int  # the step with its device work, and without its host time
+    critical_ns: int | None = None  # of occupied_ns, on the critical path
     known: str | None = None  # what makes such an operator slow, if it is
+
+
+class StretchInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of the critical path of one step; neighbours that are alike are one."""
+
+    start_ns: int  # since the step before was complete
+    duration_ns: int
+    kind: str  # device, start (on its way to the device), call (of the driver), host, batch
+    name: str | None  # operator, kernel, function or call that has most of it; null: none recorded
+
+
+class CriticalPathInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the end of a step waited for, back to its beginning; times without the profiler."""
+
+    ns_per_step: dict[str, int]  # by kind of stretch; together the step
+    stretches: tuple[StretchInfo, ...]  # of the step nearest to the mean, in order
 
 
 class CausalDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +76,7 @@ class CausalDocument(msgspec.Struct, frozen=True, kw_only=True):
     base: str = "step"  # which one: typical or mean, with the profiler or without
     pieces: tuple[PieceInfo, ...]  # those that take 1 % of the step or more, 40 a cut
     why_not: str | None = None  # why there are none
+    critical_path: CriticalPathInfo | None = None  # null: as why_not says
 
 
 def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
@@ -65,6 +88,26 @@ def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
         base=_base(trace),
         pieces=tuple(_info(trace, piece) for piece in found.pieces),
         why_not=found.why_not,
+        critical_path=critical_path_info(trace),
+    )
+
+
+def critical_path_info(trace: Trace) -> CriticalPathInfo | None:
+    """None where the trace cannot be replayed."""
+    found = path_of_step(trace) if len(steps(trace)) else None
+    if found is None:
+        return None
+    return CriticalPathInfo(
+        ns_per_step={link.name.lower(): ns for link, ns in found.ns_per_step.items()},
+        stretches=tuple(
+            StretchInfo(
+                start_ns=one.start_ns,
+                duration_ns=one.duration_ns,
+                kind=one.link.name.lower(),
+                name=None if one.name is None else plain(_readable(one.name)),
+            )
+            for one in found.stretches
+        ),
     )
 
 
@@ -76,7 +119,58 @@ def _base(trace: Trace) -> str:
     return f"{'mean step' if mean else 'step'} {'without' if known else 'with'} the profiler"
 
 
-def encode_causal(document: CausalDocument) -> bytes:
+class JobPieceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of the ranks of a job; times are nanoseconds a step, without the profiler."""
+
+    by: str  # line, operator, wait, copy
+    name: str  # of the piece
+    rank: int  # that it takes most of
+    own_ns: int  # that the own time of this rank would be shorter by
+    least_own_ns: int  # the same of the rank that has least of it
+    step_if_free_there_ns: int  # the job's step without it on this rank alone
+    step_if_free_ns: int  # and without it on all ranks
+    step_if_even_ns: int  # and with no rank taking longer for it than the one that has least
+
+
+class CausalJobDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The pieces of all ranks of a job, the largest gain first."""
+
+    schema: str = "pinchpoint.causal_job/1"  # this name and version
+    path: str  # of the folder
+    ranks: tuple[int, ...]  # that were read
+    base_ns: int | None  # the job's step
+    nobody_late_ns: int | None  # with no rank slower than the median of its peers
+    no_transfers_ns: int | None  # if transfers between ranks took no time
+    pieces: tuple[JobPieceInfo, ...]
+    why_not: str | None = None  # why there are none
+
+
+def causal_job_document(path: str, ranks: Sequence[int], found: OfJob) -> CausalJobDocument:
+    """The document of the ranks of one job, by their position."""
+    return CausalJobDocument(
+        path=path.encode("utf-8", "replace").decode("utf-8"),
+        ranks=tuple(ranks),
+        base_ns=found.base_ns,
+        nobody_late_ns=found.nobody_late_ns,
+        no_transfers_ns=found.no_transfers_ns,
+        pieces=tuple(
+            JobPieceInfo(
+                by=piece.cut.value,
+                name=plain(_readable(piece.name)),
+                rank=ranks[piece.rank],
+                own_ns=piece.own_ns,
+                least_own_ns=piece.least_own_ns,
+                step_if_free_there_ns=piece.step_if_free_there_ns,
+                step_if_free_ns=piece.step_if_free_ns,
+                step_if_even_ns=piece.step_if_even_ns,
+            )
+            for piece in found.pieces
+        ),
+        why_not=found.why_not,
+    )
+
+
+def encode_causal(document: CausalDocument | CausalJobDocument) -> bytes:
     """The document as JSON."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1)
 
@@ -98,20 +192,24 @@ def _info(trace: Trace, piece: Piece) -> PieceInfo:
         step_if_free_ns=piece.step_if_free_ns,
         step_at_limit_ns=piece.step_at_limit_ns,
         step_without_host_ns=piece.step_without_host_ns,
+        critical_ns=piece.critical_ns,
         known=entry.why if entry is not None and far and piece.device_ns else None,
     )
 
 
 def _spelt(piece: Piece) -> str:
     """The name as people read it: ``forward (model.py:41)``, ``Linear_7``."""
-    frame = frame_of(piece.name) if piece.cut in (Cut.LINE, Cut.FUNCTION) else None
-    if frame is not None:
+    return short_kernel_name(piece.name) if piece.cut is Cut.KERNEL else _readable(piece.name)
+
+
+def _readable(name: str) -> str:
+    if frame := frame_of(name):
         return f"{frame.function} ({frame.file}:{frame.line})"
-    if builtin := _BUILTIN.match(piece.name):
+    if builtin := _BUILTIN.match(name):
         return f"{builtin[1]} (built-in)"
-    if piece.cut is Cut.KERNEL:
-        return short_kernel_name(piece.name)
-    return piece.name.removeprefix("nn.Module: ")
+    if taken := _TAKEN.search(name):
+        return f"batches of {taken[1]}"
+    return name.removeprefix("nn.Module: ")
 
 
 def _place(trace: Trace, piece: Piece) -> str | None:
@@ -139,11 +237,12 @@ WORTH_SAYING_RATIO = 0.05  # of the step, at the limit; less is the error of a l
 
 def furthest(trace: Trace) -> PieceInfo | None:
     """The operator far from its limit that the step would gain most by; None without one."""
-    found: Causal = operators_and_lines(trace)
+    found: Causal = operators_of_a_step(trace)
     far = [
         piece
         for piece in found.of(Cut.OPERATOR)
-        if piece.times_limit is not None
+        if piece.in_kernels
+        and piece.times_limit is not None
         and piece.times_limit >= FAR_RATIO
         and piece.base_ns - piece.step_at_limit_ns >= WORTH_SAYING_RATIO * piece.base_ns
     ]
@@ -158,7 +257,7 @@ def without_limit(trace: Trace) -> PieceInfo | None:
     """The operator with most device time whose limit is not known; None where none has much."""
     open_ = [
         piece
-        for piece in operators_and_lines(trace).of(Cut.OPERATOR)
+        for piece in operators_of_a_step(trace).of(Cut.OPERATOR)
         if piece.limit_ns is None
         and piece.in_kernels
         and piece.device_ns >= DOMINATES_RATIO * piece.base_ns
@@ -167,6 +266,27 @@ def without_limit(trace: Trace) -> PieceInfo | None:
     return None if most is None else _info(trace, most)
 
 
+_SHOWN = (Cut.OPERATOR, Cut.LINE, Cut.WAIT, Cut.COLLECTIVE, Cut.COPY)
+
+
+@once_per_trace
 def shown_pieces(trace: Trace) -> tuple[PieceInfo, ...]:
-    """Operators and lines, for the table of a report."""
-    return tuple(_info(trace, piece) for piece in operators_and_lines(trace).pieces)
+    """Those that a report shows, largest gain first."""
+    return tuple(_info(trace, piece) for piece in profile(trace, _SHOWN).pieces)
+
+
+MOST_RUNGS, _OF_A_CUT = 8, 3  # rows on a screen; each way of cutting gets some
+
+
+def ladder(pieces: Sequence[PieceInfo]) -> tuple[PieceInfo, ...]:
+    """The pieces worth most: three of each of the cuts that a report shows, and then any."""
+    chosen = [
+        piece
+        for cut in _SHOWN
+        for piece in [one for one in pieces if one.by == cut.value][:_OF_A_CUT]
+    ]
+    shown = {cut.value for cut in _SHOWN}
+    rest = [piece for piece in pieces if piece.by in shown and piece not in chosen]
+    chosen += rest[: max(MOST_RUNGS - len(chosen), 0)]
+    chosen.sort(key=lambda piece: piece.step_if_free_ns)
+    return tuple(chosen[:MOST_RUNGS])

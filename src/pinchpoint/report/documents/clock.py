@@ -28,7 +28,7 @@ def has_two_clocks(report: Report) -> bool:
 
 def as_recorded(report: Report) -> Report:
     """The report with recorded times; as it is where no other times are known."""
-    ladder, recorded = report.ladder, _recorded_base_ns(report)
+    ladder, recorded = report.fix_ladder, _recorded_base_ns(report)
     base = report.steps.base_ns or report.steps.unprofiled_ns_predicted
     if report.steps.unprofiled_ns_predicted is None or not recorded or not base:
         return report
@@ -47,13 +47,13 @@ def as_recorded(report: Report) -> Report:
         findings=tuple(_finding(f, ratio) for f in report.findings),
         together_ns=_scaled(report.together_ns, ratio),
         together_range_ns=_range(report.together_range_ns, ratio),
-        ladder=None if ladder is None else _ladder(ladder, recorded, ratio),
+        fix_ladder=None if ladder is None else _ladder(ladder, recorded, ratio),
     )
 
 
 def _recorded_base_ns(report: Report) -> int | None:
-    if report.ladder is not None and report.ladder.recorded_base_ns is not None:
-        return report.ladder.recorded_base_ns
+    if report.fix_ladder is not None and report.fix_ladder.recorded_base_ns is not None:
+        return report.fix_ladder.recorded_base_ns
     return report.steps.mean_ns if report.steps.base_ns is not None else report.steps.typical_ns
 
 

@@ -1,9 +1,9 @@
 """The document cut to a size, for readers that take only so much: assistants, chat, logs.
 
-What goes first is what can be asked for again: roofline points, rows of tables, then what to record
-for causes that were not checked, then evidence. Findings, verdict and breakdown stay. What was cut
-from a table is counted in its ``rows_left_out``; ``pinchpoint show FILE FINDING`` gives a finding
-whole.
+What goes first is what can be asked for again: roofline points, the critical path, rows of tables,
+then what to record for causes that were not checked, then evidence. Findings, verdict and breakdown
+stay. What was cut from a table is counted in its ``rows_left_out``; ``pinchpoint show FILE
+FINDING`` gives a finding whole.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def fitted(report: Report, most_chars: int) -> str:
 
 def _ever_smaller(report: Report) -> Iterator[Report]:
     yield report
-    report = msgspec.structs.replace(report, roofline=None)
+    report = msgspec.structs.replace(report, roofline=None, critical_path=None, queue=None)
     yield report
     for rows in _ROWS:
         tables = {id_: _shortened(table, rows) for id_, table in report.tables.items()}
@@ -50,7 +50,7 @@ def _shortened(table: ResultTable, most: int) -> ResultTable:
 
 
 def _no_tables(report: Report) -> Report:
-    return msgspec.structs.replace(report, tables={})
+    return msgspec.structs.replace(report, tables={}, ladder=())
 
 
 def _short_answers(report: Report) -> Report:

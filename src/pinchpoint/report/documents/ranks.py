@@ -201,7 +201,7 @@ class RanksReport(msgspec.Struct, frozen=True, kw_only=True):
     heat_map: HeatMap | None = None
     timeline: TimelineItem | None = None
     tables: dict[str, ResultTable] = {}  # collectives, outliers, ranks
-    ladder: LadderInfo | None = None  # in which order to make the fixes; null: no gain is known
+    fix_ladder: LadderInfo | None = None  # in which order to make the fixes; null: no gain is known
 
 
 def encode_ranks(report: RanksReport) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
-from pinchpoint.report.documents.causal import PieceInfo
+from pinchpoint.report.documents.causal import CriticalPathInfo, PieceInfo
 from pinchpoint.report.documents.ladder import LadderInfo
 from pinchpoint.report.documents.roofline import RooflineDocument
 
@@ -151,6 +151,16 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""  # ns, bytes, ratio, count, or empty for text
 
 
+class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue before the device over time, in equal parts of all steps."""
+
+    start_ns: int  # of the first part
+    part_ns: int  # of each
+    depth: tuple[float | None, ...]  # operations issued before and not finished, median of launches
+    latency_ns: tuple[int | None, ...]  # from the launching call to the start on the device, median
+    empty_ratio: float  # of launches, that found nothing queued or running
+
+
 class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of plain values under declared columns, most important first."""
 
@@ -186,7 +196,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     next_command: str | None = None  # what to do next
     far_from_limit: PieceInfo | None = None  # operator far from its limit; null: none is
     without_limit: PieceInfo | None = None  # operator with much time and no known limit
-    ladder: LadderInfo | None = None  # in which order to make the fixes; null: no gain is known
+    fix_ladder: LadderInfo | None = None  # in which order to make the fixes; null: no gain known
+    ladder: tuple[PieceInfo, ...] = ()  # the pieces worth most; pinchpoint causal has all
+    critical_path: CriticalPathInfo | None = None  # null: the recording cannot be replayed
+    queue: QueueInfo | None = None  # null: launches and device work are not linked
 
     def _repr_html_(self) -> str:
         """For notebooks; the renderer stands above the documents and is found when one asks."""

@@ -78,6 +78,7 @@ class UtilisationInfo(msgspec.Struct, frozen=True, kw_only=True):
     step_how: str  # measured or estimated without the profiler, or as recorded
     flops_per_step: int  # of matrix work, recomputation included
     recomputed_flops_per_step: int  # by checkpointing
+    attention_again_flops_per_step: int = 0  # by the backward pass of fused attention
     vector_flops_per_step: int  # elementwise and the like; not in MFU
     dtype: str | None  # of most of the FLOPs
     by_dtype: dict[str, int]  # FLOPs a step by format
@@ -119,7 +120,7 @@ def encode_roofline(document: RooflineDocument) -> bytes:
 
 
 MOST_POINTS = 200  # longest first; the rest is a tail that nobody reads
-_MOST_SHAPES = 6
+_MOST_SHAPES = 6  # of one operator, in one cell
 
 
 def roofline_document(trace: Trace, most: int = MOST_POINTS) -> RooflineDocument:
@@ -206,6 +207,7 @@ def _utilisation(used: Utilisation) -> UtilisationInfo:
         step_how=used.step_how,
         flops_per_step=used.flops_per_step,
         recomputed_flops_per_step=used.recomputed_flops_per_step,
+        attention_again_flops_per_step=used.attention_again_flops_per_step,
         vector_flops_per_step=used.vector_flops_per_step,
         dtype=used.dtype,
         by_dtype=used.by_dtype,

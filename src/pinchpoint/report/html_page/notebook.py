@@ -54,5 +54,5 @@ def _alone(ladder: LadderInfo | None) -> Report:
         steps=StepsInfo(
             how="none", unprofiled_ns_predicted=ladder.base_ns if ladder and corrected else None
         ),
-        ladder=ladder,
+        fix_ladder=ladder,
     )

@@ -8,8 +8,10 @@ from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.html import template
 from pinchpoint.report.html_page.clocks import clocks
+from pinchpoint.report.pages.causal import path_sentence, queue_sentence
 from pinchpoint.report.pages.report import finding_block
 from pinchpoint.report.plain import middle_cut
+from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg, queue_svg
 from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.svg.steps import legend, steps_svg
 from pinchpoint.report.tables.columns import numeric, shown_value, titled
@@ -135,6 +137,24 @@ def shown(safe: Report) -> dict[str, object]:
         "tables": [shown_table(table) for table in safe.tables.values()],
         "arithmetic": _arithmetic(safe),
         "roofline": _roofline(safe),
+        **_causal(safe),
+    }
+
+
+def _causal(report: Report) -> dict[str, object]:
+    """The ladder and the critical path, whose own renderer has escaped every name in them."""
+    from markupsafe import Markup
+
+    path, base = report.critical_path, wording.base_ns(report)
+    return {
+        "ladder": Markup(ladder_svg(base, report.ladder)) if report.ladder and base else None,
+        "path": None if path is None else Markup(path_svg(path.stretches)),
+        "queue": None if report.queue is None else Markup(queue_svg(report.queue)),
+        "queue_sentence": queue_sentence(report.queue),
+        "path_sentence": "" if path is None else path_sentence(path),
+        "path_kinds": []
+        if path is None
+        else [PATH_KINDS[kind] for kind, ns in path.ns_per_step.items() if ns],
     }
 
 

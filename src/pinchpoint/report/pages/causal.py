@@ -2,9 +2,19 @@
 
 from collections.abc import Iterator
 
-from pinchpoint.report.blocks import Block, Gap, Page, Table, Text, Title
-from pinchpoint.report.documents.causal import CausalDocument, PieceInfo
+from pinchpoint.report.blocks import Block, Figure, Gap, Page, Table, Text, Title
+from pinchpoint.report.documents.causal import (
+    CausalDocument,
+    CausalJobDocument,
+    CriticalPathInfo,
+    JobPieceInfo,
+    PieceInfo,
+    ladder,
+)
+from pinchpoint.report.documents.report import QueueInfo
+from pinchpoint.report.plain import middle_cut
 from pinchpoint.report.quantity import duration, number
+from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg
 
 _ROWS = 8  # of each cut, for a terminal
 _TITLES = {
@@ -21,8 +31,8 @@ _TITLES = {
 
 
 def causal_page(document: CausalDocument, *, verbose: bool = False) -> Page:
-    """All cuts that have pieces, one table each."""
-    return Page((*_head(document), *_tables(document, verbose)))
+    """The largest pieces and the critical path as pictures; all cuts, one table each."""
+    return Page((*_head(document), *_pictures(document), *_tables(document, verbose)))
 
 
 def _head(document: CausalDocument) -> Iterator[Block]:
@@ -34,6 +44,79 @@ def _head(document: CausalDocument) -> Iterator[Block]:
     yield Text(f"The {document.base} takes {duration(document.base_ns)}. What it would be:")
 
 
+def _pictures(document: CausalDocument) -> Iterator[Block]:
+    """The ladder, and the path below it."""
+    base = document.base_ns or 0
+    if rungs := ladder(document.pieces):
+        yield Gap()
+        yield Figure(
+            "The step without each of its largest pieces",
+            tuple(_rung(base, piece) for piece in rungs),
+            lambda: ladder_svg(base, rungs),
+            "Pale: what the piece is worth; the mark: the step with it at its limit. Pieces"
+            " overlap, so that their gains do not add up.",
+        )
+    if path := document.critical_path:
+        yield Gap()
+        yield Figure(
+            "The critical path of a step",
+            (_lane(path), f"  {_key(path)}"),
+            lambda: path_svg(path.stretches),
+            legend=tuple(PATH_KINDS[kind] for kind, ns in path.ns_per_step.items() if ns),
+        )
+        yield Text(path_sentence(path))
+
+
+_BAR_WIDTH, _NAME_WIDTH = 26, 30  # characters, for a terminal of 80
+
+
+def _rung(base_ns: int, piece: PieceInfo) -> str:
+    left = round(_BAR_WIDTH * piece.step_if_free_ns / max(base_ns, 1))
+    bar = "█" * left + "░" * (_BAR_WIDTH - left)
+    name = middle_cut(piece.name, _NAME_WIDTH)
+    return f"  {name:{_NAME_WIDTH}} {bar} {duration(piece.step_if_free_ns)}"
+
+
+_SHADES = {"device": "█", "start": "▒", "call": "▓", "host": "░", "batch": "·"}
+_LANE_WIDTH = 76  # characters; a terminal of 80 has room for it
+
+
+def _lane(path: CriticalPathInfo) -> str:
+    whole = max((s.start_ns + s.duration_ns for s in path.stretches), default=0) or 1
+    shades = ""
+    for stretch in path.stretches:
+        until = round(_LANE_WIDTH * (stretch.start_ns + stretch.duration_ns) / whole)
+        shades += _SHADES[stretch.kind] * (until - len(shades))
+    return f"  {shades}"
+
+
+def _key(path: CriticalPathInfo) -> str:
+    drawn = {stretch.kind for stretch in path.stretches}
+    return "  ".join(f"{shade} {kind}" for kind, shade in _SHADES.items() if kind in drawn)
+
+
+def path_sentence(path: CriticalPathInfo) -> str:
+    """What the path of a step is made of, most first."""
+    whole = sum(path.ns_per_step.values()) or 1
+    parts = sorted(path.ns_per_step.items(), key=lambda part: -part[1])
+    said = (
+        f"{PATH_KINDS[kind][1]} {100 * ns / whole:.0f} %"
+        for kind, ns in parts
+        if ns >= LEAST_SAID_RATIO * whole
+    )
+    return f"What the end of a step waited for, back to its beginning: {', '.join(said)}."
+
+
+def queue_sentence(queue: QueueInfo | None) -> str:
+    """How often the device had nothing to do when work was issued."""
+    if queue is None:
+        return ""
+    return f"{100 * queue.empty_ratio:.0f} % of launches found nothing queued or running."
+
+
+LEAST_SAID_RATIO = 0.005  # less is 0 % in words
+
+
 def _tables(document: CausalDocument, verbose: bool) -> Iterator[Block]:
     for by, title in _TITLES.items():
         mine = [piece for piece in document.pieces if piece.by == by]
@@ -41,7 +124,7 @@ def _tables(document: CausalDocument, verbose: bool) -> Iterator[Block]:
             continue
         yield Gap()
         yield Table(
-            heads=(title, "takes", "at least", "without it", "at limit", "no host"),
+            heads=(title, "takes", "at least", "without it", "at limit", "no host", "critical"),
             rows=tuple(map(_row, mine)),
             most=None if verbose else _ROWS,
             more="(--json has all, --verbose more)",
@@ -52,7 +135,7 @@ def _tables(document: CausalDocument, verbose: bool) -> Iterator[Block]:
         yield Text(
             "takes: host and device time, added; at least: what its device work needs, and how many"
             " times that it takes. The step without it, with its device work at that limit, and"
-            " without its host time. -: not known"
+            " without its host time; critical: what of it is on the critical path. -: not known"
         )
 
 
@@ -68,4 +151,46 @@ def _row(piece: PieceInfo) -> tuple[str, ...]:
         duration(piece.step_if_free_ns),
         at_limit,
         duration(piece.step_without_host_ns),
+        "-" if piece.critical_ns is None else duration(piece.critical_ns),
     )
+
+
+# ------------------------------------------------------------------------------------------------
+# The page of a job: a piece of one rank, or of all.
+
+
+def causal_job_page(document: CausalJobDocument) -> Page:
+    """What the job's step would be without the pieces of its ranks."""
+    return Page(tuple(_job(document)))
+
+
+def _job(document: CausalJobDocument) -> Iterator[Block]:
+    yield Title(document.path)
+    if document.why_not is not None or document.base_ns is None:
+        yield Text(f"No causal profile of the job: {document.why_not}.", "bad")
+        yield Text("steps of all ranks at the same time", label="Record")
+        return
+    base = document.base_ns
+    yield Text(f"The job's step takes {duration(base)} on {len(document.ranks)} ranks.")
+    if document.nobody_late_ns is not None and document.no_transfers_ns is not None:
+        yield Text(
+            f"No rank slower than the median of its peers: {duration(document.nobody_late_ns)};"
+            f" if transfers took no time: {duration(document.no_transfers_ns)}."
+        )
+    yield Gap()
+    heads = ("piece", "on rank", "own time", "least", "free there", "free on all", "even")
+    yield Table(heads, tuple(map(_job_row, document.pieces)), dense=True)
+    yield Gap()
+    yield Text(
+        "own time: what the rank that has most of it would be faster by; least: the rank that has"
+        " least. The job's step with the piece free on that rank, on all ranks, and with no rank"
+        " taking longer for it than the one that has least."
+    )
+
+
+def _job_row(piece: JobPieceInfo) -> tuple[str, ...]:
+    times = (
+        piece.own_ns, piece.least_own_ns, piece.step_if_free_there_ns, piece.step_if_free_ns,
+        piece.step_if_even_ns,
+    )  # fmt: skip
+    return (piece.name, str(piece.rank), *map(duration, times))

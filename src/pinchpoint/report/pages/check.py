@@ -11,7 +11,7 @@ _OUTCOMES: dict[str, Outcome] = {
     "suspect": "inconclusive",
     "inconclusive": "inconclusive",
 }
-_HISTORY_ROWS = 20
+_HISTORY_ROWS = 20  # sessions on a screen
 
 
 def page(result: CheckResult) -> ResultPage:

@@ -11,18 +11,18 @@ from pinchpoint.report.pages.result import ResultPage, better_or_worse, figure, 
 from pinchpoint.report.quantity import duration
 from pinchpoint.report.words.fix import fix_sentence, fixed_words
 
-ROWS = 15
+ROWS = 15  # changes on a screen; the document has all
 LEAST_SHARE = 0.001  # of the step: smaller changes are left to the JSON
 
 
 def profiles_page(found: ProfileComparison) -> ResultPage:
-    """Parts first, then operations and causes, then findings."""
+    """Parts first, then operations and causes, what pieces are worth, then findings."""
     return ResultPage(
         title=f"{_name(found.a.path)} (A) against {_name(found.b.path)} (B)",
         headline=_headline(found),
         answer=_answer(found),
         ladder=None if found.fix is None else fix_ladder(found.fix),
-        tables=(_parts(found), *_rows(found), *_findings(found)),
+        tables=(_parts(found), *_rows(found), *_worth(found), *_findings(found)),
         warnings=found.warnings,
         notes=_notes(found),
         next_command='pinchpoint bench ab -- "COMMAND A" "COMMAND B"',
@@ -136,6 +136,16 @@ def _what(found: ProfileComparison, r: ChangedRow) -> str:
         where = f"{_name(r.file)}:{r.line}" if r.line else _name(r.file)
         text += f" at {where}" + (f", {r.function}" if r.function else "")
     return text
+
+
+def _worth(found: ProfileComparison) -> list[Table]:
+    if not found.worth:
+        return []
+    rows = tuple(
+        (one.name, duration(one.a_ns), duration(one.b_ns), _signed(one.change_ns))
+        for one in found.worth
+    )
+    return [table("what a step gains without", ("", "in A", "in B", "change"), rows)]
 
 
 def _findings(found: ProfileComparison) -> list[Table]:

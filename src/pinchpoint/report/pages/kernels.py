@@ -8,7 +8,7 @@ from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, number, percent, quantity
 
-_ROWS = 20
+_ROWS = 20  # kernels on a screen; the document has all
 _QUOTE = 160  # characters of what a rule of NVIDIA says; --json has more
 _LEAST_NAME = 24  # columns of a name; two kernels must not look the same
 _TABLE_COLUMNS = 7  # of the kernel table; --json has all

@@ -16,7 +16,7 @@ from pinchpoint.report.words.ladder import (
 
 def ladder_block(report: Report | RanksReport) -> Ladder | None:
     """The block; None where no gain in time is known."""
-    ladder = report.ladder
+    ladder = report.fix_ladder
     if ladder is None or not ladder.base_ns:
         return None
     unit = time_unit(ladder.base_ns)

@@ -45,8 +45,8 @@ from pinchpoint.report.words.memory import (
     where,
 )
 
-_HOLDERS = 8
-_WHAT_IFS = 8
+_HOLDERS = 8  # beside the curve on one screen
+_WHAT_IFS = 8  # beside the holders on one screen
 _COLOURS = {word: css_class(category) for category, word in CATEGORY_WORDS.items()}
 _COLUMNS = (
     "One column is one stretch of events, not of time. The strip below: setup grey, forward red, "

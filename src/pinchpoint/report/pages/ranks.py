@@ -34,7 +34,7 @@ from pinchpoint.report.words import ranks as words
 # The map of late ranks as lines of text, readable at 10,000 ranks.
 
 
-_ROWS, _COLUMNS = 16, 56
+_ROWS, _COLUMNS = 16, 56  # characters of the heat map; both fit a terminal of 80 by 24
 _SHADES = " ░▒▓█"
 
 
@@ -77,7 +77,7 @@ def _shade(value: int | None, top: int) -> str:
 # The page of a job of many ranks: who is late, what waits, what would help.
 
 
-_MOST_LATE = 6
+_MOST_LATE = 6  # of each kind on a screen; --verbose has all
 _MOST_ROWS = 6  # of a table
 _MOST_RANK_ROWS = 500  # of the table of all ranks; the JSON document has every one
 _SHOWN = (  # column of the table, title

@@ -23,6 +23,7 @@ from pinchpoint.report.blocks import (
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.clock import Clock, on_clock
 from pinchpoint.report.documents.report import Report, ResultTable
+from pinchpoint.report.pages.causal import queue_sentence
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.tables.columns import numeric, shown_value, titled
@@ -95,6 +96,8 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
             yield Text(f"{dropped.id}: {dropped.why}", label="Found, not shown")
         if report.clear:
             yield Text(", ".join(report.clear), label="Clear")
+    if verbose and (sentence := queue_sentence(report.queue)):
+        yield Text(sentence, label="Queue")
     if verbose and report.tables:
         for table in report.tables.values():
             yield Details(titled(table), (result_table(table),))

@@ -9,7 +9,7 @@ from pinchpoint.report.documents.roofline import PointInfo, RoofInfo, RooflineDo
 from pinchpoint.report.quantity import duration, number, percent, rate
 from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
 
-_ROWS = 20
+_ROWS = 20  # operators on a screen; the document has all
 _HEADS = ("time", "type", "FLOP/B", "FLOP/s", "B/s", "bound", "of roof", "won")
 _KINDS = {
     "copy": "memory, copy",

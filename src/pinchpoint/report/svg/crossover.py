@@ -9,8 +9,8 @@ from pinchpoint.bench.crossover.crossing import Crossing, Point, Time
 from pinchpoint.bench.crossover.measure import Curve
 from pinchpoint.report.quantity import duration
 
-WIDTH, HEIGHT = 540, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 34, 28, 40
+WIDTH, HEIGHT = 540, 300  # pixels
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 34, 28, 40  # pixels that the labels of the axes need
 _SERIES: tuple[tuple[str, str, str, Callable[[Point], Time | None]], ...] = (
     ("cpu", "CPU", "#4e79a7", lambda p: p.cpu),
     ("gpu", "GPU", "#e15759", lambda p: p.gpu),

@@ -12,14 +12,14 @@ from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import size
 from pinchpoint.report.words.memory import CATEGORY_WORDS
 
-WIDTH = 1000
-CURVE_HEIGHT = 300
-ROW_HEIGHT = 18
+WIDTH = 1000  # units of the drawing, scaled to the page
+CURVE_HEIGHT = 300  # the same
+ROW_HEIGHT = 18  # a line of text of 12 units with room around it
 MOST_RANGES = 48  # of the heap: the largest ones
-MOST_BLOCKS = 4000
+MOST_BLOCKS = 4000  # shapes; more make a page slow to open
 MOST_LABELS = 30  # of steps
 NARROWEST = 1.2  # pixels of a frame of the flame graph
-DEEPEST = 40
+DEEPEST = 40  # frames; what lies deeper is narrow
 # From the bottom of the stack up: what stays, then what comes and goes.
 ORDER = (
     MemoryCategory.PARAMETER,

@@ -5,14 +5,14 @@ from html import escape
 from pinchpoint.report.documents.ranks import HeatMap, TimelineItem
 from pinchpoint.report.quantity import duration
 
-WIDTH = 1000
+WIDTH = 1000  # units of the drawing, scaled to the page
 WIDEST_CELL = 48  # a few steps are not drawn as bands
 LEAST_SCALE = 0.86  # text of 11 units is read down to 9.5 pixels
-LABEL = 110
-MOST_CELL_HEIGHT, LEAST_CELL_HEIGHT = 22, 4
-MOST_ROW_LABELS, MOST_COLUMN_LABELS = 24, 16
-LANE_HEIGHT, LANE_GAP = 18, 6
-FOOT = 22
+LABEL = 110  # a dozen characters
+MOST_CELL_HEIGHT, LEAST_CELL_HEIGHT = 22, 4  # a line of text; the least that is seen
+MOST_ROW_LABELS, MOST_COLUMN_LABELS = 24, 16  # as many as do not touch
+LANE_HEIGHT, LANE_GAP = 18, 6  # a line of text of 12 units with room around it
+FOOT = 22  # one line of labels
 HEAD = 8  # the label of a low first row is higher than the row
 
 

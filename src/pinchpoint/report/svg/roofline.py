@@ -9,9 +9,9 @@ from pinchpoint.report.documents.roofline import PointInfo, RoofInfo, RooflineDo
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, number, percent, rate
 
-WIDTH, HEIGHT = 900, 520
-_LEFT, _RIGHT, _TOP, _BOTTOM = 104, 24, 40, 56
-_MOST_POINTS = 60
+WIDTH, HEIGHT = 900, 520  # units of the drawing, scaled to the page
+_LEFT, _RIGHT, _TOP, _BOTTOM = 104, 24, 40, 56  # units that the labels of the axes need
+_MOST_POINTS = 60  # more cover each other
 _LABEL_UNIT, _LABEL_HEIGHT = 6.2, 13  # pixels a character and a line of 11 px
 _LARGEST, _SMALLEST = 26.0, 3.0  # radii
 _LEAST_INTENSITY = 0.01  # a point without FLOPs is drawn at the left edge

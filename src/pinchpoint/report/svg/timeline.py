@@ -12,7 +12,7 @@ from pinchpoint.trace import Trace
 from pinchpoint.trace.intervals import covered_before, flatten
 
 LANES = 12  # the others are only in the interactive timeline
-COLUMNS = 240
+COLUMNS = 240  # over the width: a few pixels each
 _ROW, _HEIGHT, _LABEL = 30, 22, 15  # heights; width of labels in percent
 
 
@@ -63,8 +63,8 @@ def _lane(drawn: Timeline, lane: int, top: int) -> Markup:
 
 LEAST_SHARE = 0.002  # of the whole; narrower calls cannot be seen
 MOST_NODES = 1200  # the widest; a page with more is slow to open
-MOST_LEVELS = 48
-_FLAME_ROW = 18
+MOST_LEVELS = 48  # deeper calls are narrow
+_FLAME_ROW = 18  # a line of text of 12 units with room around it
 
 
 def flame_svg(trace: Trace, tree: CallTree, total: NDArray[np.int64], what: str) -> Markup | None:

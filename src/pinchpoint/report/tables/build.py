@@ -23,6 +23,7 @@ from pinchpoint.analysis.tables.operators import OperatorRow, operators
 from pinchpoint.report.documents.causal import PieceInfo, shown_pieces
 from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.tables import time as time_tables
+from pinchpoint.report.tables import work as work_tables
 from pinchpoint.report.tables.columns import AS_RECORDED, Column, result_table
 from pinchpoint.trace import Trace
 
@@ -198,7 +199,11 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
         time_tables.step_table(trace),
         time_tables.idle_table(trace),
         piece_table(trace),
+        work_tables.phase_table(trace),
+        work_tables.variation_table(trace),
+        work_tables.loop_table(trace),
         operator_table(trace),
+        work_tables.shape_table(trace),
         compiled_module_table(trace),
         compiled_op_table(trace),
         kernel_table(trace),
@@ -215,7 +220,7 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
 
 
 def piece_table(trace: Trace) -> ResultTable:
-    """Operators and functions of the program: the step without them, and with them at the limit."""
+    """Operators, functions, waits and transfers: the step without them, and at the limit."""
     columns: tuple[Column[PieceInfo], ...] = (
         Column("name", "piece", "", lambda r: r.name),
         Column("step_if_free_ns", "step without it", "ns", lambda r: r.step_if_free_ns),
@@ -224,13 +229,15 @@ def piece_table(trace: Trace) -> ResultTable:
         Column("limit_ns", "limit", "ns", lambda r: r.limit_ns),
         Column("host_ns", "host", "ns", lambda r: r.host_ns),
         Column("hidden_ns", "hidden", "ns", lambda r: r.hidden_ns),
+        Column("critical_ns", "critical", "ns", lambda r: r.critical_ns),
         Column("calls", "device ops", "count", lambda r: r.calls),
         Column("by", "is a", "", lambda r: r.by),
         Column("place", "launched in", "", lambda r: r.place),
     )
     note = (
         "A step. Limit: what the device work needs at the rates that good"
-        " kernels reach. Hidden: what the step would not get shorter by. pinchpoint causal has all."
+        " kernels reach. Hidden: what the step would not get shorter by. Critical: what of it is on"
+        " the critical path. pinchpoint causal has all."
     )
     known = corrected_step_ns(trace) is not None
     clock = "without the profiler" if known else AS_RECORDED
@@ -240,6 +247,7 @@ def piece_table(trace: Trace) -> ResultTable:
 def operator_table(trace: Trace) -> ResultTable:
     """Operators by their own device time, then their own host time."""
     answer = operators(trace)
+    work = work_tables.by_name(trace)
     columns: tuple[Column[OperatorRow], ...] = (
         Column("name", "operator", "", lambda r: r.name),
         Column("device_self_ns", "device self", "ns", lambda r: r.device_self_ns),
@@ -250,8 +258,12 @@ def operator_table(trace: Trace) -> ResultTable:
         Column("host_total_ns", "host total", "ns", lambda r: r.host_total_ns),
         Column("host_api_ns", "driver calls", "ns", lambda r: r.host_api_ns),
         Column("device_ops", "device ops", "count", lambda r: r.device_ops),
+        Column("flops", "FLOPs", "flop", lambda r: work[r.name].flops if r.name in work else None),
+        Column("bytes", "moves", "bytes", lambda r: work[r.name].bytes if r.name in work else None),
+        *work_tables.memory_column(answer.rows),
     )
-    note = "Whole recording. Self leaves out what an operator calls; total includes it."
+    note = "Whole recording. Self leaves out what an operator calls; total includes it. FLOPs and"
+    note += " bytes: at least, where shapes are recorded and a model is known."
     return result_table("operators", "Operators", columns, answer.rows, note)
 
 
@@ -267,6 +279,8 @@ def kernel_table(trace: Trace) -> ResultTable:
         Column("category", "kind", "", lambda r: r.category.label),
         Column("precision", "format", "", lambda r: r.precision and r.precision.label),
         Column("p90_ns", "90th pct", "ns", lambda r: r.p90_ns),
+        Column("blocks_per_sm", "blocks a SM", "count", lambda r: r.blocks_per_multiprocessor),
+        Column("occupancy", "occupancy, est.", "ratio", lambda r: r.occupancy_ratio),
         Column("operators", "launched by", "", lambda r: ", ".join(r.operators)),
         Column("full_name", "full name", "", lambda r: r.name),
     )
@@ -310,13 +324,15 @@ def module_table(trace: Trace) -> ResultTable | None:
         Column("device_backward_ns", "backward", "ns", lambda r: r.device_backward_ns),
         Column("host_total_ns", "host", "ns", lambda r: r.host_total_ns),
         *memory,
+        *work_tables.module_columns(trace, answer),
         Column("calls", "calls", "count", lambda r: r.calls),
         Column("forward_self_ns", "forward self", "ns", lambda r: r.device_forward_self_ns),
         Column("backward_self_ns", "backward self", "ns", lambda r: r.device_backward_self_ns),
         Column("host_self_ns", "host self", "ns", lambda r: r.host_self_ns),
         Column("path", "path", "", lambda r: r.path),
     )
-    note = "Whole recording. Inside a module come the modules that it calls."
+    note = "Whole recording. Inside a module come the modules that it calls. FLOPs, bytes and"
+    note += " parameters: at least, of operators with recorded shapes and a known model."
     if memory:
         note += " Kept a call: device memory that is still allocated when the call returns, mean."
     return result_table("modules", "Modules", columns, answer.rows, note)

@@ -23,7 +23,7 @@ FOLDED_STRETCHES = 200_000  # about; on top of those that kept slices separate
 MOST_LANES = 64  # more than a person looks through
 MOST_LEVELS = 64  # of calls inside calls
 MOST_COUNTED = 1 << 24  # entries of a table of counts: faster than a sort, within its memory
-NO_LINK = -1
+NO_LINK = -1  # no position of a slice
 ROW_TABLES = ("device_ops", "host_ops", "api_calls")  # whose rows are drawn, in this order
 
 

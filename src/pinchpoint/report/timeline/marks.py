@@ -148,7 +148,7 @@ def names_at(trace: Trace, rows: Table | None, at_ns: int | None) -> set[str]:
 
 
 MOST_PLACES = 2000  # of one mark; of more, neighbours are drawn as one
-_LABEL_LIMIT = 80
+_LABEL_LIMIT = 80  # characters of a box at its widest
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from pinchpoint.trace import Table, Trace
 MOST_COUNTERS = 6  # more push the lanes out of sight; the table of telemetry has them all
 COUNTER_POINTS = 1000  # of one counter; of more, every n-th is drawn
 _NOT_DRAWN = frozenset({"event_reasons"})  # bits, not a quantity
-_LABEL_LIMIT = 60
+_LABEL_LIMIT = 60  # characters of the column of names
 _UNITS = {"bytes/s": "bytes a second"}  # as report/quantity.py scales them
 
 
@@ -98,7 +98,7 @@ def _drawn(rows: Table, name: str, mine: NDArray[np.intp]) -> dict[str, Any]:
 
 
 NAME_LIMIT = 200  # characters
-_COMPRESSION = 6
+_COMPRESSION = 6  # zlib's own default
 
 
 def pack(

@@ -15,14 +15,12 @@ from pinchpoint.report.documents.ranks import (
 )
 from pinchpoint.report.documents.report import PartOfStep
 from pinchpoint.report.quantity import duration, number, percent, quantity
-from pinchpoint.report.words.report import change
+from pinchpoint.report.words.report import MOST_PARTS, SMALL_PART_RATIO, change
 
-MOST_PARTS = 10
-SMALL_PART_RATIO = 0.01
 MOST_NOTES = 4  # of one sort; the document has them all
 RECORDING_RATIO = 0.8  # of the recorded step: below it waits are not those of the real job
 MUCH_TRANSFER_RATIO = 0.1  # of the step: worth a word even where no rule is sure of a gain
-_MOST_SPANS = 6
+_MOST_SPANS = 6  # in one sentence
 
 
 def source_line(report: RanksReport) -> tuple[str, ...]:

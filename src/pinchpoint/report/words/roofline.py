@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pinchpoint.report.documents.roofline import PointInfo, RooflineDocument, UtilisationInfo
 from pinchpoint.report.quantity import duration, number, percent, rate
 
+LEAST_UNKNOWN_RATIO = 0.02  # of kernel time: less cannot change a figure of two digits
 ABOVE_RATIO = 1.005  # rounds to more than 100 %
 FAR_ABOVE_RATIO = 1.3  # of the roof: more than a cache or a clock explains
 
@@ -29,8 +30,9 @@ def utilisation_sentences(used: UtilisationInfo) -> Iterator[str]:
 
 
 def _share_of_peak(used: UtilisationInfo, mfu: float, hfu: float) -> str:
-    words = f"MFU {percent(mfu)} %"
-    if used.recomputed_flops_per_step:
+    part = (used.not_modelled_ratio or 0.0) >= LEAST_UNKNOWN_RATIO
+    words = f"MFU {'at least ' if part else ''}{percent(mfu)} %"
+    if used.recomputed_flops_per_step or used.attention_again_flops_per_step:
         words += f", HFU {percent(hfu)} % with recomputation"
     unmasked = used.mfu_unmasked
     if unmasked is not None and percent(unmasked) != percent(mfu):

@@ -165,20 +165,47 @@ class ClockWatch:
 
 
 # ------------------------------------------------------------------------------------------------
-# Work on a CUDA or ROCm device through PyTorch.
+# Backends: work on a CUDA or ROCm device through PyTorch, and on a CUDA device through CuPy.
 
 
-_FALLBACK_L2_BYTES = 128 << 20
+_FALLBACK_L2_BYTES = 128 << 20  # no L2 today is larger
 _CYCLES_PER_NS = 2.0  # clocks reach 2 GHz; at a lower clock the spin only takes longer
 
 
-class TorchCudaBackend:
-    """Events on the current stream; work that a function puts on other streams is not seen."""
+class _OnEvents:
+    """What libraries with events share."""
 
-    name = "cuda"
     clock = "CUDA events"
     asynchronous = True
     resolution_ns = RESOLUTION_NS
+    _events: Device
+    _watch: ClockWatch
+
+    def block(self, call: Call, calls: int, *, issue_ns: float) -> Block:
+        """Back to back, behind a spin."""
+        return time_block(self._events, call, calls, issue_ns)
+
+    def isolated(self, call: Call, count: int, *, cold: bool, issue_ns: float) -> list[Block]:
+        """One by one; a flush writes exactly the L2's size before the start event."""
+        return time_isolated(self._events, call, count, cold=cold, issue_ns=issue_ns)
+
+    def sustained(self, call: Call, calls: int, *, seconds: float) -> Iterator[Block]:
+        """Events between blocks, and never an empty queue."""
+        return time_sustained(self._events, call, calls, seconds)
+
+    def clock_state(self) -> ClockState | None:
+        """From NVML."""
+        return self._watch.now()
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Garbage collection off."""
+        return no_garbage_collection()
+
+
+class TorchCudaBackend(_OnEvents):
+    """Events on the current stream; work that a function puts on other streams is not seen."""
+
+    name = "cuda"
 
     def __init__(self) -> None:
         import torch
@@ -203,36 +230,12 @@ class TorchCudaBackend:
         """Wait for the device."""
         self._torch.cuda.synchronize()
 
-    def block(self, call: Call, calls: int, *, issue_ns: float) -> Block:
-        """Back to back, behind a spin."""
-        return time_block(self._events, call, calls, issue_ns)
-
-    def isolated(self, call: Call, count: int, *, cold: bool, issue_ns: float) -> list[Block]:
-        """One by one; a flush writes exactly the L2's size before the start event."""
-        return time_isolated(self._events, call, count, cold=cold, issue_ns=issue_ns)
-
-    def sustained(self, call: Call, calls: int, *, seconds: float) -> Iterator[Block]:
-        """Events between blocks, and never an empty queue."""
-        return time_sustained(self._events, call, calls, seconds)
-
-    def clock_state(self) -> ClockState | None:
-        """From NVML."""
-        return self._watch.now()
-
-    def quiet(self) -> AbstractContextManager[None]:
-        """Garbage collection off."""
-        return no_garbage_collection()
-
     def _flush(self) -> None:
         if self._flusher is None:
             self._flusher = self._torch.empty(
                 self.cache_bytes, dtype=self._torch.uint8, device="cuda"
             )
         self._flusher.zero_()
-
-
-# ------------------------------------------------------------------------------------------------
-# Work on a CUDA device through CuPy.
 
 
 _SPIN = """
@@ -243,13 +246,10 @@ extern "C" __global__ void spin(long long cycles) {
 """
 
 
-class CupyBackend:
+class CupyBackend(_OnEvents):
     """Events on the current stream of CuPy."""
 
     name = "cupy"
-    clock = "CUDA events"
-    asynchronous = True
-    resolution_ns = RESOLUTION_NS
 
     def __init__(self) -> None:
         import cupy
@@ -275,26 +275,6 @@ class CupyBackend:
     def finish(self, result: Any) -> None:
         """Wait for the stream."""
         self._events.synchronize()
-
-    def block(self, call: Call, calls: int, *, issue_ns: float) -> Block:
-        """Back to back, behind a spin."""
-        return time_block(self._events, call, calls, issue_ns)
-
-    def isolated(self, call: Call, count: int, *, cold: bool, issue_ns: float) -> list[Block]:
-        """One by one; a flush writes exactly the L2's size before the start event."""
-        return time_isolated(self._events, call, count, cold=cold, issue_ns=issue_ns)
-
-    def sustained(self, call: Call, calls: int, *, seconds: float) -> Iterator[Block]:
-        """Events between blocks, and never an empty queue."""
-        return time_sustained(self._events, call, calls, seconds)
-
-    def clock_state(self) -> ClockState | None:
-        """From NVML."""
-        return self._watch.now()
-
-    def quiet(self) -> AbstractContextManager[None]:
-        """Garbage collection off."""
-        return no_garbage_collection()
 
     def _flush(self) -> None:
         if self._flusher is None:

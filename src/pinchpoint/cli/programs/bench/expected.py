@@ -39,7 +39,7 @@ def expected(asked: "Expecting") -> Promise | None:
         raise UsageError(
             f"{asked.from_report}: {error}", hint="pinchpoint diagnose --json TRACE > report.json"
         ) from None
-    rungs = () if report.ladder is None else report.ladder.rungs
+    rungs = () if report.fix_ladder is None else report.fix_ladder.rungs
     for rung in rungs:
         if asked.fixed in (None, rung.id) and rung.base_ns:
             low, high = rung.range_ns

@@ -44,6 +44,7 @@ RULE = Rule(
     record=CPU_AND_DEVICE,
     about=About.COMMUNICATION,
     advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_ddp.py"',
 )
 
 # fitted: training on two H100. Of what is exposed, overlap won 25 % where it was measured (TF32);
@@ -86,7 +87,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Reduce gradients in buckets during backward",
         hint="model = DistributedDataParallel(model, gradient_as_bucket_view=True)",
-        confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_ddp.py"',
     )
 
 

@@ -27,6 +27,7 @@ from pinchpoint.trace.durations import duration
 RULE = Rule(
     needs=("host_ops",),
     record=Record("the flag find_unused_parameters, or DDP's warning in the log of the run"),
+    confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
 )
 
 _SEARCH = ("search_unused_parameters", "_find_tensors", "prepare_for_backward")
@@ -48,5 +49,4 @@ def check(trace: Trace) -> Iterator[Found]:
         changes=without(trace, spans.rows),
         location=spans.place,
         fix="Turn find_unused_parameters off, or use static_graph=True",
-        confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
     )

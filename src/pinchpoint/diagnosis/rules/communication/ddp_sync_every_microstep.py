@@ -38,6 +38,7 @@ RULE = Rule(
     record=CPU_AND_DEVICE,
     about=About.COMMUNICATION,
     advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
 )
 
 _FORWARD = "DistributedDataParallel.forward"
@@ -75,7 +76,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Run all micro-steps but the last under no_sync()",
         hint="with model.no_sync(): model(x).loss.backward()  # forward and backward",
-        confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
     )
 
 

@@ -35,6 +35,7 @@ RULE = Rule(
     record=CPU_AND_DEVICE,
     about=About.COMMUNICATION,
     parent="small-collectives",
+    confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
 )
 
 # A step; a dozen blocks, wrapped whole, gather twice each: forward and backward.
@@ -73,5 +74,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Wrap whole blocks, not single layers",
         hint="fully_shard(block)  # for each transformer block",
-        confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
     )

@@ -41,6 +41,7 @@ RULE = Rule(
     about=About.COMMUNICATION,
     looks_at="job",
     advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "torchrun train.py" "env NCCL_P2P_DISABLE=0 torchrun train.py"',
 )
 
 LARGE_BYTES = 24 << 20  # a bucket of DDP; smaller messages tell more of late peers than of the link
@@ -56,7 +57,6 @@ LONGEST, SHORTEST = 2.0, REACHED_RATIO / 0.8
 SLOW_BYTES_PER_S = 3e9  # without a data sheet or between nodes: slower than 25-gigabit Ethernet
 # What PCIe 4 x16 and 200-gigabit links give in one direction, less the protocol.
 USUAL_BYTES_PER_S = 20e9
-_CONFIRM = 'pinchpoint bench ab -- "torchrun train.py" "env NCCL_P2P_DISABLE=0 torchrun train.py"'
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -97,7 +97,6 @@ def check(trace: Trace) -> Iterator[Found]:
         confidence="medium",
         fix="Let NCCL use the fast link: NCCL_DEBUG=INFO names the transport it chose",
         hint="NCCL_DEBUG=INFO torchrun train.py 2>&1 | grep -i via",
-        confirm=_CONFIRM,
     )
 
 
@@ -133,7 +132,6 @@ def check_job(job: Job) -> Iterator[Found]:
         saving_ns_per_step=(least, most),
         fix="Let NCCL use the fast link: NCCL_DEBUG=INFO names the transport it chose",
         hint="NCCL_DEBUG=INFO torchrun train.py 2>&1 | grep -i via",
-        confirm=_CONFIRM,
     )
 
 

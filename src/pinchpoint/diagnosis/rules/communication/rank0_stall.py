@@ -35,7 +35,13 @@ from pinchpoint.diagnosis.rules.communication._rank_delays import (
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("device_ops",), record=ALL_RANKS, looks_at="job", parent="straggler-rank")
+RULE = Rule(
+    needs=("device_ops",),
+    record=ALL_RANKS,
+    looks_at="job",
+    parent="straggler-rank",
+    confirm="record the job again after the fix: pinchpoint ranks DIR",
+)
 _FEWEST_RANKS = 2  # somebody is late only beside somebody else
 
 
@@ -64,5 +70,4 @@ def check_job(job: Job) -> Iterator[Found]:
         saving_ns_per_step=saving(job, [named[0].rank]),
         location=place_of(doing),
         fix="Take it off the path of the step (a thread, a process, rarely), or share it",
-        confirm="record the job again after the fix: pinchpoint ranks DIR",
     )

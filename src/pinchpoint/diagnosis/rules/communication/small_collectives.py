@@ -34,7 +34,12 @@ from pinchpoint.diagnosis.rule import About, NotChecked, Rule
 from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.arrays import Mask
 
-RULE = Rule(needs=("device_ops", "api_calls"), record=CPU_AND_DEVICE, about=About.COMMUNICATION)
+RULE = Rule(
+    needs=("device_ops", "api_calls"),
+    record=CPU_AND_DEVICE,
+    about=About.COMMUNICATION,
+    confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
+)
 
 FEWEST_CALLS = 32  # a step; the buckets of DDP (25 MB) are 32 only for gradients of 800 MB
 PACK_NS = 5_000  # host time to put one tensor into a flat buffer and take it out: two views, eager
@@ -81,7 +86,6 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         location=work.place,
         fix="Reduce one flat buffer, or a few buckets",
-        confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
     )
 
 

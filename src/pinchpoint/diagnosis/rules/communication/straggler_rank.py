@@ -41,8 +41,12 @@ from pinchpoint.diagnosis.rules.communication._rank_delays import (
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("device_ops",), record=ALL_RANKS, looks_at="job")
-_CONFIRM = "record the job again after the fix: pinchpoint ranks DIR"
+RULE = Rule(
+    needs=("device_ops",),
+    record=ALL_RANKS,
+    looks_at="job",
+    confirm="record the job again after the fix: pinchpoint ranks DIR",
+)
 _FEWEST_RANKS = 2  # somebody is late only beside somebody else
 _NAMED_STEPS = 3  # in a sentence; more are counted
 
@@ -82,7 +86,6 @@ def _always(job: Job) -> Found:
         saving_ns_per_step=saving(job, ranks),
         location=place_of(doing),
         fix=". ".join(dict.fromkeys(fix_for(doing_of(job, rank)) for rank in ranks[:MOST_NAMED])),
-        confirm=_CONFIRM,
     )
 
 
@@ -107,5 +110,4 @@ def _now_and_then(job: Job) -> Found:
         location=place_of(doing),
         confidence="medium",
         fix=fix_for(doing),
-        confirm=_CONFIRM,
     )

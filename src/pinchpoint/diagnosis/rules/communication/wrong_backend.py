@@ -35,6 +35,7 @@ RULE = Rule(
     record=CPU_AND_DEVICE,
     about=About.COMMUNICATION,
     advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_nccl.py"',
 )
 
 _HOST_BACKENDS = ("gloo:", "mpi:", "ucc:")
@@ -78,7 +79,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Use the device's own backend",
         hint='torch.distributed.init_process_group("nccl")',
-        confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_nccl.py"',
     )
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.host.input_arguments import elements
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall
 from pinchpoint.diagnosis.attainable import Attainable
@@ -77,8 +76,3 @@ def dense_source(of: LaunchedCall) -> bool:
     if of.call.name in _SCATTER:
         shape, stride = of.call.shape(3), of.stride(3)
     return shape is None or stride is None or not stride or stride[-1] <= 1
-
-
-def is_half(call: OperatorCall) -> bool:
-    """Whether the sums are of 16 bits, which devices add by comparing and swapping."""
-    return bytes_of(call.dtype(0)) == 2

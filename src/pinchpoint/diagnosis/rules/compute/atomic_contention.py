@@ -34,7 +34,7 @@ from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.compute._scattered_adds import (
     BY_ATOMICS,
     adds_ns,
@@ -87,7 +87,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Find the index that repeats (padding, often) and spread it, or merge equal ones first",
         hint="index = torch.where(valid, index, rows + slot % spare)  # cut off afterwards",
-        confirm=ANY_PROGRAM,
     )
 
 

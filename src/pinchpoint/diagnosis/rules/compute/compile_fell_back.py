@@ -41,7 +41,12 @@ from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.names import rows_named
 
-RULE = Rule(needs=("device_ops", "host_ops"), record=STACKS_AND_MODULES, advice=NO_HINT)
+RULE = Rule(
+    needs=("device_ops", "host_ops"),
+    record=STACKS_AND_MODULES,
+    advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_one_version.py"',
+)
 
 FEWEST_EAGER_KERNELS = (
     3  # elementwise ones a module; compiled code leaves one or two here and there
@@ -103,7 +108,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Let one compiled version serve all layers: no Python numbers of a layer in its code",
         hint="self.register_buffer('scale', torch.tensor(scale))  # TORCH_LOGS=recompiles names it",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_one_version.py"',
     )
 
 

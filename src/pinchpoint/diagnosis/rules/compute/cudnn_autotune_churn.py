@@ -32,7 +32,11 @@ from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops", "api_calls", "device_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
+RULE = Rule(
+    needs=("host_ops", "api_calls", "device_ops"),
+    record=CPU_AND_DEVICE,
+    advice=NO_HINT,
+)
 
 LEAST_WAITS = 0.5  # waits for each convolution; without a search there are none
 OF_MEMORY_RATIO = 0.5  # of the frees; where other operators free as well, it is no search
@@ -83,7 +87,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Turn the search off, or keep to a few input sizes",
         hint="torch.backends.cudnn.benchmark = False",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
 
 

@@ -35,7 +35,7 @@ from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Rows
 from pinchpoint.trace.durations import duration
@@ -113,7 +113,6 @@ def _found(trace: Trace, table: _Table) -> Iterator[Found]:
         location=work.place,
         fix="Give the table sparse gradients and an optimizer that updates the rows read",
         hint="nn.Embedding(rows, width, sparse=True)  # and torch.optim.SparseAdam for it",
-        confirm=ANY_PROGRAM,
     )
 
 

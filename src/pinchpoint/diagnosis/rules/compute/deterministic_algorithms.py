@@ -33,7 +33,7 @@ from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.diagnosis.rules.compute._scattered_adds import SORTED, adds_ns
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
@@ -71,7 +71,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Switch deterministic algorithms off where results need not be equal bit by bit",
         hint="torch.use_deterministic_algorithms(False)",
-        confirm=ANY_PROGRAM,
     )
 
 

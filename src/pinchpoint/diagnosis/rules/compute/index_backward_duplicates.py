@@ -34,7 +34,7 @@ from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, SORTED, adds_ns
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Mask
@@ -81,7 +81,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Look the rows up with F.embedding or index_select rather than table[index]",
         hint="bias = F.embedding(index, table)",
-        confirm=ANY_PROGRAM,
     )
 
 

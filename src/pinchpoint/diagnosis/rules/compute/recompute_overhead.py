@@ -47,6 +47,7 @@ RULE = Rule(
         "memory as well: profile_memory=True", Need.PROFILE_MEMORY, Record("memory as well")
     ),
     advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_no_checkpointing.py"',
 )
 
 STATE_BYTES = 16  # parameter, gradient and two moments in float32
@@ -85,7 +86,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Switch activation checkpointing off, or leave it on for a few layers",
         hint="model.gradient_checkpointing_disable()",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_no_checkpointing.py"',
     )
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Piece, operators_and_lines
+from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.replay import Change, DropDeviceOps, LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
@@ -39,7 +39,10 @@ from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
-    needs=("device_ops", "host_ops"), record=SHAPES_AND_TYPES, residual=True, advice=NO_HINT
+    needs=("device_ops", "host_ops"),
+    record=SHAPES_AND_TYPES,
+    residual=True,
+    advice=NO_HINT,
 )
 
 # Limits are right within a factor of two: what caches serve, which rows meet, how full a device is.
@@ -53,7 +56,7 @@ MOST_TOLD = 3  # the engine drops those that other findings explain
 
 def check(trace: Trace) -> Iterator[Found]:
     """Operators far from their limits, most gain first."""
-    found = operators_and_lines(trace)
+    found = operators_of_a_step(trace)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
     told = 0
@@ -86,7 +89,7 @@ def _longest_kernel(trace: Trace, mine: Mask) -> str:
 
 def _is_far(piece: Piece, entry: Known | None) -> bool:
     avoidable = entry is not None and entry.avoidable
-    if piece.times_limit is None:
+    if piece.times_limit is None or not piece.in_kernels:
         return False
     gain = (piece.base_ns - piece.step_at_limit_ns) / piece.base_ns
     if avoidable and piece.times_limit >= FAR_WHERE_AVOIDABLE_RATIO:
@@ -114,7 +117,6 @@ def _without_limit(trace: Trace, piece: Piece, mine: Mask, entry: Known) -> Foun
         cost_ns_per_step=work.ns_per_step,
         location=work.place,
         fix=entry.instead,
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
         confidence="low",
     )
 
@@ -141,7 +143,6 @@ def _finding(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Fou
         changes=_at_limit(trace, np.flatnonzero(mine)),
         location=work.place,
         fix=entry.instead if entry else "Look for another way to the same result, or compile it",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
         confidence="medium" if entry else "low",
     )
 

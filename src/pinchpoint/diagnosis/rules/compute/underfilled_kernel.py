@@ -38,6 +38,7 @@ from pinchpoint.trace import DeviceKind, Trace
 RULE = Rule(
     needs=("device_ops",),
     record=Record("a recording with the grids of kernels, and a device whose size is known"),
+    confirm='pinchpoint bench ab -- "./program" "./program_grid"',
 )
 
 # Of the multiprocessors: four blocks on an H100. Kernels of libraries that reduce over many rows
@@ -91,6 +92,5 @@ def _finding(trace: Trace, rows: NDArray[np.intp], units: int) -> Found:
         changes=(ScaleDeviceOps(rows, blocks / units),),
         fix="Launch it with a block for every part of the work, and hundreds of threads a block",
         hint="blocks = (n + 255) // 256  # and 256 threads each",
-        confirm='pinchpoint bench ab -- "./program" "./program_grid"',
         confidence="medium",
     )

@@ -39,6 +39,7 @@ RULE = Rule(
     record=SHAPES_OF_INPUTS,
     knobs=("compile",),
     advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_sdpa.py"',
 )
 
 PRODUCTS_ALONE = 1.0  # where the device's peaks are not known: fused, but no faster at multiplying
@@ -70,7 +71,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Use fused attention, with is_causal in place of a mask",
         hint="y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_sdpa.py"',
     )
 
 

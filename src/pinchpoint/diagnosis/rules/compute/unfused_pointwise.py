@@ -43,6 +43,7 @@ RULE = Rule(
     record=SHAPES_AND_TYPES,
     knobs=("compile",),
     advice=NO_KNOB,
+    confirm="pinchpoint try --knob compile -- python train.py",
 )
 
 SHORTEST_CHAIN = 3  # of two kernels, fusing saves less than a third, and compilers often leave them
@@ -81,7 +82,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Let a compiler fuse them, or use the library's fused operation",
         hint="model = torch.compile(model)",
-        confirm="pinchpoint try --knob compile -- python train.py",
     )
 
 

@@ -28,7 +28,13 @@ from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS_OVER_A_SAVE, periodic=True, advice=NO_HINT)
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS_OVER_A_SAVE,
+    periodic=True,
+    advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_async_save.py"',
+)
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -51,5 +57,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Save asynchronously, or less often",
         hint="torch.distributed.checkpoint.async_save(state, checkpoint_id=path)",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_async_save.py"',
     )

@@ -90,7 +90,6 @@ def check(trace: Trace) -> Iterator[Found]:
         confidence="high" if rival else "medium",
         fix="Move the other thread's work into a process of its own",
         hint="multiprocessing.Process(target=helper)  # instead of threading.Thread",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
 
 

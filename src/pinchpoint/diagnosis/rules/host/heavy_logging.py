@@ -50,5 +50,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Write every few hundred steps, or in another thread",
         hint="if step % 500 == 0: log(...)",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )

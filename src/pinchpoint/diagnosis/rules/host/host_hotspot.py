@@ -125,7 +125,6 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         changes=(RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what]),),
         location=spot.location,
         fix=_fix(spot) + (f". {entry.instead}" if entry else ""),
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
         confidence="medium",
     )
 

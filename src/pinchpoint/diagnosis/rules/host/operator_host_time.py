@@ -28,7 +28,7 @@ import numpy as np
 
 from pinchpoint.analysis.causal.computing import DISPATCH_NS
 from pinchpoint.analysis.causal.pieces import Cut
-from pinchpoint.analysis.causal.profile import Piece, operators_and_lines
+from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
@@ -57,7 +57,7 @@ _LIBRARY = re.compile(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$"
 
 def check(trace: Trace) -> Iterator[Found]:
     """The operator whose own host time makes the step longest."""
-    found = operators_and_lines(trace)
+    found = operators_of_a_step(trace)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
     for piece in sorted(found.of(Cut.OPERATOR), key=lambda piece: piece.step_without_host_ns):
@@ -116,6 +116,5 @@ def _finding(trace: Trace, piece: Piece, rows: Rows) -> Found:
         changes=(RemoveHostTime(own.start, own.end),),
         location=place,
         fix="Look for what it prepares in each call, and do that once; or record a CUDA graph",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
         confidence="low",
     )

@@ -27,7 +27,13 @@ from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS, periodic=True, knobs=("gc",))
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS,
+    periodic=True,
+    knobs=("gc",),
+    confirm="pinchpoint try --knob gc -- python train.py",
+)
 
 _COLLECTOR = ("<built-in function collect>", "Python GC", "gc.collect")
 
@@ -49,5 +55,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Freeze long-lived objects with gc.freeze() and collect at steps that you choose",
         hint="gc.collect(); gc.freeze(); gc.disable()  # before the loop",
-        confirm="pinchpoint try --knob gc -- python train.py",
     )

@@ -23,7 +23,7 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, named
 from pinchpoint.diagnosis.record import STACKS
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, Rule
+from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
@@ -50,7 +50,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Read the same figures in the process, or start the program outside the loop",
         hint="torch.cuda.utilization()  # instead of subprocess.run(['nvidia-smi', …])",
-        confirm=ANY_PROGRAM,
     )
 
 

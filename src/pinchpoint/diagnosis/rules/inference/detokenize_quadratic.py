@@ -32,7 +32,11 @@ from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS_OVER_TOKENS)
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS_OVER_TOKENS,
+    confirm='pinchpoint bench ab -- "python serve.py" "python serve_incremental.py"',
+)
 
 FEWEST_STEPS = 4  # to tell growth from noise
 # Of the time, from the first third of the steps to the last; steady work varies by less.
@@ -69,7 +73,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Decode only the new tokens, with a few before them as context",
         hint="text += tokenizer.decode(ids[-8:])[len(tokenizer.decode(ids[-8:-1])):]",
-        confirm='pinchpoint bench ab -- "python serve.py" "python serve_incremental.py"',
     )
 
 

@@ -38,6 +38,7 @@ RULE = Rule(
     record=SHAPES,
     parent="launch-bound",
     knobs=("batch_size",),
+    confirm='pinchpoint bench ab -- "python serve_one.py" "python serve_batched.py"',
 )
 
 # In one step; two or three are parts of one model, or models that check each other.
@@ -80,7 +81,6 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         location=location_of(trace, first),
         fix="Run the waiting requests together as one batch",
-        confirm='pinchpoint bench ab -- "python serve_one.py" "python serve_batched.py"',
     )
 
 

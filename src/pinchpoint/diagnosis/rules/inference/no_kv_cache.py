@@ -36,7 +36,12 @@ from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.names import rows_named
 
-RULE = Rule(needs=("host_ops", "device_ops"), record=SHAPES, advice=NO_HINT)
+RULE = Rule(
+    needs=("host_ops", "device_ops"),
+    record=SHAPES,
+    advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python generate.py" "python generate_cached.py"',
+)
 
 FEWEST_STEPS = 2  # to see a length grow
 # Below it a prefix costs hardly more than one token, both being bound by weights.
@@ -89,7 +94,6 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         fix="Cache keys and values, and feed only the new token",
         hint="model.generate(..., use_cache=True)",
-        confirm='pinchpoint bench ab -- "python generate.py" "python generate_cached.py"',
     )
 
 
@@ -115,7 +119,6 @@ def _within_steps(trace: Trace) -> Iterator[Found]:
         changes=tuple(_of_one_token(trace, passes.later_ops)),
         fix="Cache keys and values, and feed only the new token",
         hint="model.generate(..., use_cache=True)",
-        confirm='pinchpoint bench ab -- "python generate.py" "python generate_cached.py"',
     )
 
 

@@ -35,6 +35,7 @@ RULE = Rule(
     parent="launch-bound",
     knobs=("compile",),
     advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python generate.py" "python generate_graph.py"',
 )
 
 
@@ -57,5 +58,4 @@ def check(trace: Trace) -> Iterator[Found]:
         confidence="high" if late.surely else "low",
         fix="Capture the decode step as a CUDA graph, with a static cache",
         hint='decode = torch.compile(decode, mode="reduce-overhead")',
-        confirm='pinchpoint bench ab -- "python generate.py" "python generate_graph.py"',
     )

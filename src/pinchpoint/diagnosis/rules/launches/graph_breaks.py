@@ -73,7 +73,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Remove what the compiler cannot trace from between the regions",
         hint="TORCH_LOGS=graph_breaks python train.py",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
 
 

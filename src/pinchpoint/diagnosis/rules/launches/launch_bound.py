@@ -36,6 +36,7 @@ RULE = Rule(
     generic=True,
     knobs=("compile",),
     advice=NO_KNOB,
+    confirm="pinchpoint try --knob compile -- python train.py",
 )
 
 
@@ -56,5 +57,4 @@ def check(trace: Trace) -> Iterator[Found]:
         confidence="high" if late.surely else "low",
         fix="Replay the step as a CUDA graph, or let a compiler fuse it",
         hint='model = torch.compile(model, mode="reduce-overhead")',
-        confirm="pinchpoint try --knob compile -- python train.py",
     )

@@ -89,7 +89,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=place,
         confidence="medium",
         fix=f"Do this without {name}: an operator for all items at once, on the CPU, or less often",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
 
 

@@ -82,7 +82,6 @@ def check(trace: Trace) -> Iterator[Found]:
         changes=launches.as_graph,
         location=launches.place,
         fix="Use one call for the whole sequence, or a CUDA graph of the loop",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
 
 

@@ -32,7 +32,13 @@ from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS_AFTER_WARM_UP, periodic=True, advice=NO_HINT)
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS_AFTER_WARM_UP,
+    periodic=True,
+    advice=NO_HINT,
+    confirm='TORCH_LOGS=recompiles pinchpoint bench ab -- "python a.py" "python b.py"',
+)
 
 # One kernel out of a cache on disk takes milliseconds; a check of guards takes tens of µs.
 LEAST_COMPILATION_NS = 1_000_000
@@ -62,7 +68,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Compile for dynamic shapes, or pad inputs to a few sizes",
         hint="torch.compile(model, dynamic=True)  # TORCH_LOGS=recompiles names the guard",
-        confirm='TORCH_LOGS=recompiles pinchpoint bench ab -- "python a.py" "python b.py"',
     )
 
 

@@ -41,6 +41,7 @@ RULE = Rule(
     parent="launch-bound",
     knobs=("batch_size",),
     advice=NO_KNOB,
+    confirm="pinchpoint try --knob batch_size=x2 -- python train.py",
 )
 
 FEW_ITEMS = 8  # batches are rarely chosen below; gradients of so few items are mostly noise
@@ -90,7 +91,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=launches.place,
         fix="Train on larger batches, until a step begins to take longer",
         hint=f"DataLoader(..., batch_size={max(64, 16 * items)})",
-        confirm="pinchpoint try --knob batch_size=x2 -- python train.py",
         confidence="medium",
     )
 

@@ -35,6 +35,7 @@ RULE = Rule(
     parent="dataloader-starved",
     periodic=True,
     knobs=("num_workers",),
+    confirm='pinchpoint bench ab -- "python train.py" "python train_getitems.py"',
 )
 
 MANY_ROWS = 1024  # at 5 to 20 µs a row, 5 to 20 ms a batch: as long as a step
@@ -67,7 +68,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=collating.place,
         fix=_FIX,
         hint=_HINT,
-        confirm=_CONFIRM,
     )
 
 
@@ -99,11 +99,9 @@ def _row_by_row(found: Loads) -> Iterator[Found]:
         location=found.spans.place,
         fix=_FIX,
         hint=_HINT,
-        confirm=_CONFIRM,
         confidence="medium",
     )
 
 
 _FIX = "Fetch a whole batch with one indexing call, and collate nothing"
 _HINT = "def __getitems__(self, i): return self.x[i], self.y[i]  # with collate_fn=lambda b: b"
-_CONFIRM = 'pinchpoint bench ab -- "python train.py" "python train_getitems.py"'

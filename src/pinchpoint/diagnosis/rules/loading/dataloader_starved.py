@@ -45,6 +45,7 @@ RULE = Rule(
     periodic=True,
     knobs=("num_workers",),
     advice=NO_KNOB,
+    confirm="pinchpoint try --knob num_workers=8 -- python train.py",
 )
 
 
@@ -66,7 +67,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=found.spans.place,
         fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
         hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",
-        confirm="pinchpoint try --knob num_workers=8 -- python train.py",
     )
 
 
@@ -98,7 +98,6 @@ def _rare(trace: Trace, found: Loads, rare: RareWaits) -> Found:
         location=found.spans.place,
         fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
         hint="DataLoader(..., num_workers=8, persistent_workers=True)",
-        confirm="pinchpoint try --knob num_workers=8 -- python train.py",
         confidence="medium",
     )
 

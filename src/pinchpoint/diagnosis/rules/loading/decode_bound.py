@@ -34,6 +34,7 @@ RULE = Rule(
     periodic=True,
     knobs=("num_workers",),
     advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_resized.py"',
 )
 
 
@@ -57,5 +58,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=decoding.place,
         fix="Store the data at the size that is used, and decode in workers or on the device",
         hint="DataLoader(..., num_workers=8); img.draft('RGB', (256, 256))  # before it is decoded",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_resized.py"',
     )

@@ -50,6 +50,7 @@ RULE = Rule(
     periodic=True,
     knobs=("prefetch_factor",),
     advice=NO_KNOB,
+    confirm="pinchpoint try --knob prefetch_factor=8 -- python train.py",
 )
 
 FEWEST_WAITS = 2  # one is an incident
@@ -89,7 +90,6 @@ def _again_and_again(found: Loads, waiting: NDArray[np.bool_], depth: int, ready
         location=found.spans.place,
         fix="Let each worker prepare more batches ahead",
         hint="DataLoader(..., prefetch_factor=8)",
-        confirm="pinchpoint try --knob prefetch_factor=8 -- python train.py",
         confidence="medium",
     )
 
@@ -110,7 +110,6 @@ def _slow_batch(trace: Trace, found: Loads, rare: RareWaits) -> Found:
         location=found.spans.place,
         fix="Let each worker prepare more batches ahead, or make slow batches as quick as others",
         hint="DataLoader(..., prefetch_factor=8)",
-        confirm="pinchpoint try --knob prefetch_factor=8 -- python train.py",
         confidence="medium",
     )
 

@@ -34,6 +34,7 @@ RULE = Rule(
     parent="dataloader-starved",
     periodic=True,
     knobs=("num_workers",),
+    confirm="py-spy record --pid WORKER -o transform.svg  # shows where the time goes",
 )
 
 ENOUGH_WORKERS = 4  # with fewer, the first thing to try is more of them
@@ -69,7 +70,6 @@ def check(trace: Trace) -> Iterator[Found]:
         changes=found.ready,
         location=found.spans.place,
         fix="Write the transform with whole-array operations, or move it to the device",
-        confirm="py-spy record --pid WORKER -o transform.svg  # shows where the time goes",
         confidence="medium",
     )
 

@@ -28,7 +28,13 @@ from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS, parent="dataloader-starved", periodic=True)
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS,
+    parent="dataloader-starved",
+    periodic=True,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_packed.py"',
+)
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -51,5 +57,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=reading.place,
         fix="Pack the samples into shards or one memory-mapped array",
         hint='data = np.load("all.npy", mmap_mode="r")',
-        confirm='pinchpoint bench ab -- "python train.py" "python train_packed.py"',
     )

@@ -35,7 +35,13 @@ from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS, parent="dataloader-starved", periodic=True)
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS,
+    parent="dataloader-starved",
+    periodic=True,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_tokenised.py"',
+)
 
 # Calls of string functions in one call of a function: a batch of text takes hundreds, a name few.
 FEWEST_SPLITS = 16
@@ -63,7 +69,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Tokenise once before training, or in the loader's workers",
         hint="tokens = dataset.map(tokenize, batched=True)  # once, stored",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_tokenised.py"',
     )
 
 

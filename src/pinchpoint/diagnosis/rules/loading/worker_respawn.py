@@ -35,6 +35,7 @@ RULE = Rule(
     periodic=True,
     knobs=("persistent_workers",),
     advice=NO_KNOB,
+    confirm="pinchpoint try --knob persistent_workers -- python train.py",
 )
 
 _START = ("<built-in function fork>", "<built-in function fork_exec>", "<built-in function spawnv")
@@ -68,5 +69,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Keep the workers from epoch to epoch",
         hint="DataLoader(..., persistent_workers=True)",
-        confirm="pinchpoint try --knob persistent_workers -- python train.py",
     )

@@ -34,7 +34,11 @@ from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.monitor import reasons
 from pinchpoint.trace import Trace
 
-RULE = Rule(needs=("counters",), record=TELEMETRY)
+RULE = Rule(
+    needs=("counters",),
+    record=TELEMETRY,
+    confirm="pinchpoint monitor  # while it runs: clock and reasons",
+)
 
 LEAST_HELD_RATIO = 0.2  # of the busy looks; less is a moment, not a state
 LOWER_CLOCK_RATIO = 0.97  # clocks move by a step or two of 15 MHz all the time
@@ -128,7 +132,6 @@ def _finding(
         confidence="high" if bit != reasons.APPLICATION_CLOCKS else "medium",
         fix=_FIX.get(bit, "Find what lowers the clock: nvidia-smi -q -d PERFORMANCE"),
         hint="nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE",
-        confirm="pinchpoint monitor  # while it runs: clock and reasons",
     )
 
 

@@ -37,6 +37,7 @@ RULE = Rule(
     needs=("device_ops",),
     record=TELEMETRY,
     periodic=True,  # where steps are short, a turn of another process falls into some of them
+    confirm="pinchpoint monitor --once --json  # while it runs: processes of the device",
 )
 
 LEAST_SLICE_NS = 500_000  # a turn of another process: time slices are 1 to 6 ms on NVIDIA devices
@@ -87,7 +88,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Find the other process on the device and move it, or share with MPS",
         hint="nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
-        confirm="pinchpoint monitor --once --json  # while it runs: processes of the device",
     )
 
 

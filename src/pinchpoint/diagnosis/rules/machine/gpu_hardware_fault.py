@@ -25,7 +25,11 @@ from pinchpoint.diagnosis.record import TELEMETRY
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace
 
-RULE = Rule(needs=("counters",), record=TELEMETRY)
+RULE = Rule(
+    needs=("counters",),
+    record=TELEMETRY,
+    confirm="pinchpoint monitor --once  # after the reset: no errors",
+)
 
 MANY_CORRECTED = 100  # during one run; healthy memory has none for weeks
 _SAMPLED = ("ecc_uncorrected_count", "ecc_corrected_count", "remap_pending", "remap_failed")
@@ -48,7 +52,6 @@ def check(trace: Trace) -> Iterator[Found]:
             consequence="wrong numbers or a crash",
             fix="Reset the device; if errors come back, have it replaced",
             hint="nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg | grep -i xid",
-            confirm="pinchpoint monitor --once  # after the reset: no errors",
         )
 
 

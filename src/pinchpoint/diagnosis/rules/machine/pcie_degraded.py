@@ -30,7 +30,9 @@ from pinchpoint.diagnosis.record import TELEMETRY
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace
 
-RULE = Rule(needs=("counters",), record=TELEMETRY)
+RULE = Rule(
+    needs=("counters",), record=TELEMETRY, confirm="pinchpoint ceilings  # rate of pinned copies"
+)
 
 FEWEST_LOOKS = 3  # with fewer, one odd look would be a third of the evidence or more
 _OVER_THE_LINK = (Category.COPY_H2D, Category.COPY_D2H)
@@ -94,7 +96,6 @@ def _finding(
         else f"copies run at {100 * ratio:.0f} % of the possible rate",
         fix="Reseat the card, use another slot, or update firmware",
         hint="lspci -vv | grep -E 'LnkCap|LnkSta'  # capability against state",
-        confirm="pinchpoint ceilings  # rate of pinned copies",
     )
 
 

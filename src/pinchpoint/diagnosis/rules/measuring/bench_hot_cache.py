@@ -37,6 +37,7 @@ RULE = Rule(
     needs=("host_ops", "api_calls", "device_ops"),
     record=SHAPES_AND_STACKS,
     about=About.BENCHMARK,
+    confirm='pinchpoint bench op "x.add_(1)" --setup "..."',
 )
 
 # A loop of measurements repeats at least this often; programs call a kernel a few times.
@@ -83,7 +84,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=location_of(trace, int(ops["host_op"][one])),
         consequence="the program's own timing is wrong",
         fix="Walk over buffers several times as large as the cache, or flush it between calls",
-        confirm='pinchpoint bench op "x.add_(1)" --setup "..."',
     )
 
 

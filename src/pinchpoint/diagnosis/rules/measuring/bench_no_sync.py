@@ -34,6 +34,7 @@ RULE = Rule(
     record=STACKS,
     about=About.BENCHMARK,
     advice=NO_TORCH_CUDA,
+    confirm='pinchpoint bench op "step()" --setup "..."',
 )
 
 # Device time after the stop, against what the stopwatch says; and what it says too little.
@@ -74,7 +75,6 @@ def check(trace: Trace) -> Iterator[Found]:
         consequence="the program's own timing is wrong",
         fix="Time with CUDA events, or synchronise before reading the clock",
         hint="torch.cuda.synchronize(); t1 = time.perf_counter()",
-        confirm='pinchpoint bench op "step()" --setup "..."',
     )
 
 

@@ -33,6 +33,7 @@ RULE = Rule(
     needs=("host_ops", "api_calls", "device_ops"),
     record=STACKS_OF_FIRST_CALLS,
     about=About.BENCHMARK,
+    confirm='pinchpoint bench op "step()" --setup "..."',
 )
 
 FIRST_RATIO = 5.0  # a first call this much longer than the median is no sample of the same thing
@@ -63,5 +64,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=location_of(trace, int(timed.row[0])),
         consequence="the program's own timing is wrong",
         fix="Discard calls until the times are steady",
-        confirm='pinchpoint bench op "step()" --setup "..."',
     )

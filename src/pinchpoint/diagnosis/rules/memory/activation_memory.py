@@ -38,6 +38,7 @@ RULE = Rule(
     about=About.MEMORY,
     explains_full_memory=True,
     advice=NO_HINT,
+    confirm="pinchpoint memory BEFORE --compare AFTER",
 )
 
 
@@ -80,5 +81,4 @@ def _finding(
         fix="Checkpoint the layers, or use a smaller batch",
         hint="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
         consequence=shortage[1],
-        confirm="pinchpoint memory BEFORE --compare AFTER",
     )

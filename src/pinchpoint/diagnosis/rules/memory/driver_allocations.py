@@ -92,7 +92,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=place,
         fix=_SWITCH_ON if off else "Use a smaller batch, or segments that can grow",
         hint=_VARIABLES if off else "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
 
 

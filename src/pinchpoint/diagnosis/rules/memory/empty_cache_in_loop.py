@@ -77,5 +77,4 @@ def check(trace: Trace) -> Iterator[Found]:
         changes=(DropSyncs(rows),),
         location=place,
         fix="Remove torch.cuda.empty_cache() from the loop",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )

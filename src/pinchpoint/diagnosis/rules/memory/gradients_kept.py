@@ -31,6 +31,7 @@ RULE = Rule(
     record=SNAPSHOT_OF_TRAINING,
     about=About.MEMORY,
     advice=NO_HINT,
+    confirm="pinchpoint memory BEFORE --compare AFTER",
 )
 
 
@@ -55,5 +56,4 @@ def check(trace: Trace) -> Iterator[Found]:
             fix="Set gradients to None between the optimizer's step and the next forward pass",
             hint="optimizer.zero_grad(set_to_none=True)",
             consequence=f"the peak is {size(answer.saved_bytes)} higher than it needs to be",
-            confirm="pinchpoint memory BEFORE --compare AFTER",
         )

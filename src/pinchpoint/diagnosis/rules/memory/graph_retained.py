@@ -21,14 +21,12 @@ Where the loss of a few bytes a step is all that stays: it would take years to m
 from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
-from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
 from pinchpoint.analysis.memory.shortage import place, size
-from pinchpoint.analysis.replay import DropSyncs
 from pinchpoint.diagnosis.device_work import location_of
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.record import MORE_STEPS, SNAPSHOT_OF_FIVE_STEPS
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import SNAPSHOT_OF_FIVE_STEPS
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
-from pinchpoint.diagnosis.rules.memory._histories import judged
+from pinchpoint.diagnosis.rules.memory._histories import bought, leaks, left_behind
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -37,7 +35,11 @@ RULE = Rule(
     about=About.MEMORY,
     leak="graph",
     advice=NO_HINT,
+    confirm="pinchpoint memory BEFORE --compare AFTER",
 )
+
+_FIX = "Keep a number or a detached tensor; evaluate under torch.no_grad()"
+_HINT = "total += loss.item()        # or loss.detach()"
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -45,34 +47,17 @@ def check(trace: Trace) -> Iterator[Found]:
     if trace.allocations is None or not len(trace.allocations):
         yield from _by_driver_calls(trace)
         return
-    for history in judged(trace):
-        found = growth(history)
-        if found.why_not:
-            raise NotChecked(found.why_not, MORE_STEPS if found.too_short else RULE.record)
-        for leak in found.leaks:
-            if leak.kind != "graph" or leak.bytes_per_step < MATERIAL_BYTES_PER_STEP:
-                continue
-            yield Found(
-                summary=(
-                    f"Each step leaves {size(leak.bytes_per_step)} behind: a graph and its"
-                    f" activations, kept through {place(leak.place)}"
-                ),
-                evidence=(
-                    Evidence("kept per step", leak.bytes_per_step, "bytes"),
-                    Evidence("kept per step as allocated", leak.allocated_per_step, "bytes"),
-                    Evidence("blocks per step", round(leak.blocks_per_step, 1), "count"),
-                    Evidence("kept in the recording", leak.total_bytes, "bytes"),
-                    Evidence("growth of the least use per step", found.bytes_per_step, "bytes"),
-                ),
-                cost_ns_per_step=None,
-                saving_bytes=leak.total_bytes,
-                location=leak.place
-                and Location(leak.place.file, leak.place.line, leak.place.function),
-                fix="Keep a number or a detached tensor; evaluate under torch.no_grad()",
-                hint="total += loss.item()        # or loss.detach()",
-                consequence=f"device memory grows by {size(leak.bytes_per_step)} a step",
-                confirm="pinchpoint memory BEFORE --compare AFTER",
-            )
+    for found, leak in leaks(trace, RULE):
+        yield left_behind(
+            leak,
+            Evidence("growth of the least use per step", found.bytes_per_step, "bytes"),
+            summary=(
+                f"Each step leaves {size(leak.bytes_per_step)} behind: a graph and its"
+                f" activations, kept through {place(leak.place)}"
+            ),
+            fix=_FIX,
+            hint=_HINT,
+        )
 
 
 def _by_driver_calls(trace: Trace) -> Iterator[Found]:
@@ -82,26 +67,15 @@ def _by_driver_calls(trace: Trace) -> Iterator[Found]:
     grown, nodes = driver_growth(trace), unused_nodes(trace)
     if grown is None or nodes is None:
         raise NotChecked("the recording has no memory events")
-    yield Found(
+    yield bought(
+        grown,
+        Evidence("nodes recorded", round(nodes.nodes_per_step, 1), "per step"),
         summary=(
             f"Every step buys device memory ({grown.calls_per_step:.3g} driver allocations) and"
             f" records {nodes.nodes_per_step:.0f} graph nodes that never run backward: their"
             " tensors are kept"
         ),
-        evidence=(
-            Evidence("driver allocations", round(grown.calls_per_step, 2), "per step"),
-            Evidence("bought at least", grown.at_least_bytes_per_step, "bytes per step"),
-            Evidence("time in them", grown.ns_per_step, "ns per step"),
-            Evidence("nodes recorded", round(nodes.nodes_per_step, 1), "per step"),
-        ),
-        cost_ns_per_step=grown.ns_per_step,
-        changes=(DropSyncs(grown.calls),),
         location=location_of(trace, nodes.host_op),
-        fix="Keep a number or a detached tensor; evaluate under torch.no_grad()",
-        hint="total += loss.item()        # or loss.detach()",
-        consequence=(
-            f"device memory grows by {size(grown.at_least_bytes_per_step)} a step at least"
-        ),
-        confirm="record a memory snapshot of five steps, then: pinchpoint memory SNAPSHOT",
-        confidence="medium",
+        fix=_FIX,
+        hint=_HINT,
     )

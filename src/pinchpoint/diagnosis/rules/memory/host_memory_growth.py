@@ -38,6 +38,7 @@ RULE = Rule(
         _OF_WORKERS,
     ),
     about=About.MEMORY,
+    confirm="pinchpoint memory BEFORE --compare AFTER",
 )
 
 
@@ -66,5 +67,4 @@ def check(trace: Trace) -> Iterator[Found]:
             location=leak.place and Location(leak.place.file, leak.place.line, leak.place.function),
             fix="Find what holds these tensors, and drop or bound it",
             consequence=f"host memory grows by {size(leak.bytes_per_step)} a step",
-            confirm="pinchpoint memory BEFORE --compare AFTER",
         )

@@ -30,6 +30,7 @@ RULE = Rule(
     record=SNAPSHOT_OF_TWO_STEPS,
     about=About.MEMORY,
     explains_full_memory=True,
+    confirm="pinchpoint memory BEFORE --compare AFTER",
 )
 
 MAJOR_RATIO = 0.5  # of the peak: more than everything else together
@@ -64,5 +65,4 @@ def check(trace: Trace) -> Iterator[Found]:
             and Location(found.place.file, found.place.line, found.place.function),
             fix="Compute the loss over chunks of tokens, or with a fused loss",
             consequence=f"{size(found.bytes)} of {size(live)} at the peak",
-            confirm="pinchpoint memory BEFORE --compare AFTER",
         )

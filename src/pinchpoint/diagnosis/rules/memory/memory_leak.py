@@ -19,12 +19,11 @@ Where the growth ends by design, such as a replay buffer that fills up.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
 from pinchpoint.analysis.memory.shortage import place, size
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.record import MORE_STEPS, SNAPSHOT_OF_FIVE_STEPS
-from pinchpoint.diagnosis.rule import About, NotChecked, Rule
-from pinchpoint.diagnosis.rules.memory._histories import judged
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.record import SNAPSHOT_OF_FIVE_STEPS
+from pinchpoint.diagnosis.rule import About, Rule
+from pinchpoint.diagnosis.rules.memory._histories import leaks, left_behind
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -32,33 +31,19 @@ RULE = Rule(
     record=SNAPSHOT_OF_FIVE_STEPS,
     about=About.MEMORY,
     leak="other",
+    confirm="pinchpoint memory BEFORE --compare AFTER",
 )
 
 
 def check(trace: Trace) -> Iterator[Found]:
     """Other blocks that every step leaves behind."""
-    for history in judged(trace):
-        found = growth(history)
-        if found.why_not:
-            raise NotChecked(found.why_not, MORE_STEPS if found.too_short else RULE.record)
-        for leak in found.leaks:
-            if leak.kind != "other" or leak.bytes_per_step < MATERIAL_BYTES_PER_STEP:
-                continue
-            yield Found(
-                summary=(
-                    f"Each step leaves {size(leak.bytes_per_step)} behind, allocated at"
-                    f" {place(leak.place, leak.operation)}"
-                ),
-                evidence=(
-                    Evidence("kept per step", leak.bytes_per_step, "bytes"),
-                    Evidence("kept per step as allocated", leak.allocated_per_step, "bytes"),
-                    Evidence("kept in the recording", leak.total_bytes, "bytes"),
-                ),
-                cost_ns_per_step=None,
-                saving_bytes=leak.total_bytes,
-                location=leak.place
-                and Location(leak.place.file, leak.place.line, leak.place.function),
-                fix="Find what holds these tensors, and drop or bound it",
-                consequence=f"device memory grows by {size(leak.bytes_per_step)} a step",
-                confirm="pinchpoint memory BEFORE --compare AFTER",
-            )
+    for _, leak in leaks(trace, RULE):
+        yield left_behind(
+            leak,
+            blocks=False,
+            summary=(
+                f"Each step leaves {size(leak.bytes_per_step)} behind, allocated at"
+                f" {place(leak.place, leak.operation)}"
+            ),
+            fix="Find what holds these tensors, and drop or bound it",
+        )

@@ -34,6 +34,7 @@ RULE = Rule(
     record=Record("a memory snapshot of two training steps", Need.SNAPSHOT),
     about=About.MEMORY,
     explains_full_memory=True,
+    confirm="pinchpoint memory BEFORE --compare AFTER",
 )
 
 MAJOR_RATIO = 0.5  # of the peak: more than parameters, gradients and activations together
@@ -65,5 +66,4 @@ def check(trace: Trace) -> Iterator[Found]:
             saving_bytes=answer.saved_bytes if answer else state,
             fix="Use an optimizer with 8-bit or factored state, or share the state between ranks",
             consequence=short[1] or f"{size(state)} are held from the first step on",
-            confirm="pinchpoint memory BEFORE --compare AFTER",
         )

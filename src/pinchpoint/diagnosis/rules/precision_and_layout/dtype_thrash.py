@@ -32,7 +32,12 @@ from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_AND_TYPES, advice=NO_HINT)
+RULE = Rule(
+    needs=("device_ops", "host_ops"),
+    record=SHAPES_AND_TYPES,
+    advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_one_type.py"',
+)
 
 LEAST_CAST_RATIO = 0.1  # of the device's time; a network under autocast spends 5 % on such casts
 HALF_THE_BYTES = 0.5  # of what is bound by memory: 16 bits in place of 32
@@ -73,7 +78,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Keep activations in one type: elementwise kernels compute in float32 inside anyway",
         hint="y = F.silu(x)  # in place of F.silu(x.float()).to(x.dtype)",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_one_type.py"',
     )
 
 

@@ -36,7 +36,13 @@ from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("device_ops",), record=DEVICE, knobs=("autocast",), advice=NO_HINT)
+RULE = Rule(
+    needs=("device_ops",),
+    record=DEVICE,
+    knobs=("autocast",),
+    advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_float32.py"',
+)
 
 HALF_THE_BYTES = 0.5  # of all that is bound by memory or a link
 USUAL_RATIO = 0.12  # of products, where the device or the sizes are not known: 67 to 495 TFLOP/s
@@ -64,7 +70,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Make the data float32 where it is created, and let products use TF32",
         hint="x = np.asarray(x, np.float32); model = model.float()",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_float32.py"',
     )
 
 

@@ -36,7 +36,13 @@ from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.names import rows_named
 
-RULE = Rule(needs=("device_ops",), record=DEVICE, knobs=("channels_last",), advice=NO_KNOB)
+RULE = Rule(
+    needs=("device_ops",),
+    record=DEVICE,
+    knobs=("channels_last",),
+    advice=NO_KNOB,
+    confirm="pinchpoint try --knob channels_last -- python train.py",
+)
 
 PASSES_FORWARD = 3  # of batch normalisation over the activations: read, read, write
 PASSES_BACKWARD = 5  # read two twice, write one
@@ -74,7 +80,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Keep model and input in channels-last order",
         hint="model = model.to(memory_format=torch.channels_last)  # and the input as well",
-        confirm="pinchpoint try --knob channels_last -- python train.py",
     )
 
 

@@ -49,6 +49,7 @@ RULE = Rule(
         Need.RECORD_SHAPES,
         Record("device activity; sizes", Need.DEVICE),
     ),
+    confirm='pinchpoint bench ab -- "python train.py" "python train_padded.py"',
 )
 
 WIDE_LOAD_ELEMENTS = {Precision.BF16: 8, Precision.FP16: 8, Precision.TF32: 4}  # of 16 bytes
@@ -79,7 +80,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Pad these sizes to a multiple of 8, better of 64",
         hint=_padding(sizes),
-        confirm='pinchpoint bench ab -- "python train.py" "python train_padded.py"',
     )
 
 

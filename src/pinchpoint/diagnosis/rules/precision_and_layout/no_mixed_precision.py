@@ -59,6 +59,7 @@ RULE = Rule(
             "confirm": ANY_PROGRAM,
         }
     },
+    confirm="pinchpoint try --knob autocast=bfloat16 -- python train.py",
 )
 
 MOSTLY_RATIO = 0.5  # of the matrix work in 32-bit formats on matrix units, else it is not the rule
@@ -108,7 +109,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Run forward and loss under bfloat16 autocast",
         hint='with torch.autocast("cuda", dtype=torch.bfloat16): loss = model(x)',
-        confirm="pinchpoint try --knob autocast=bfloat16 -- python train.py",
     )
 
 

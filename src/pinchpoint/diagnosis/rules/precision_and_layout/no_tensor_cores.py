@@ -49,6 +49,7 @@ RULE = Rule(
         Framework.OTHER: {"fix": _IN_GENERAL, "hint": None, "confirm": ANY_PROGRAM},
         Framework.CUPY: {"fix": _IN_GENERAL, "hint": _CUPY, "confirm": ANY_PROGRAM},
     },
+    confirm="pinchpoint try --knob tf32 -- python train.py",
 )
 
 REACHED_RATIO = 0.8  # TF32 products reach this much less of their peak than SIMT ones do of theirs
@@ -78,7 +79,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Let float32 products use TF32, or use bfloat16 autocast",
         hint='torch.set_float32_matmul_precision("high")',
-        confirm="pinchpoint try --knob tf32 -- python train.py",
     )
 
 

@@ -43,7 +43,11 @@ from pinchpoint.diagnosis.rules.precision_and_layout._gathers import gathers_acr
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import counted, duration
 
-RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_AND_STRIDES)
+RULE = Rule(
+    needs=("device_ops", "host_ops"),
+    record=SHAPES_AND_STRIDES,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_contiguous.py"',
+)
 
 FAR_BELOW_PEAK_RATIO = 0.5  # dense elementwise kernels reach 0.9, awkward but dense ones 0.6
 LARGE_BYTES = 8 << 20  # smaller ones stay in the cache, or are bound by latency
@@ -79,7 +83,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Produce the tensor in the layout that is needed, or make it dense once",
         hint="y = x.t().contiguous()  # once, before it is used again and again",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_contiguous.py"',
     )
 
 
@@ -112,7 +115,6 @@ def _lookups(trace: Trace, well: Attainable) -> Iterator[Found]:
         location=work.place,
         fix="Keep the table with its rows side by side: make it dense once, before it is used",
         hint="table = saved.t().contiguous()  # once; then table[index] as before",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_contiguous.py"',
     )
 
 

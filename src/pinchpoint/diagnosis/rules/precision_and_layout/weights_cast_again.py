@@ -36,7 +36,12 @@ from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.names import rows_named
 
-RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_AND_STACKS, advice=NO_HINT)
+RULE = Rule(
+    needs=("device_ops", "host_ops"),
+    record=SHAPES_AND_STACKS,
+    advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_one_autocast.py"',
+)
 
 HALF_THE_BYTES = 0.5  # gradients of 16 bits in place of 32
 
@@ -75,7 +80,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Put one autocast around the whole loop, or convert weights that need no gradient once",
         hint="with torch.autocast('cuda', torch.bfloat16):\n    for _ in range(rounds): ...",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_one_autocast.py"',
     )
 
 

@@ -39,7 +39,12 @@ from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops", "api_calls", "device_ops"), record=SHAPES_AND_TYPES, advice=NO_HINT)
+RULE = Rule(
+    needs=("host_ops", "api_calls", "device_ops"),
+    record=SHAPES_AND_TYPES,
+    advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python serve.py" "python serve_fixed.py"',
+)
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -87,7 +92,6 @@ def check(trace: Trace) -> Iterator[Found]:
         hint="model.lstm.flatten_parameters()  # once, after its weights were set"
         if "conv" not in name and "linear" not in name
         else None,
-        confirm='pinchpoint bench ab -- "python serve.py" "python serve_fixed.py"',
     )
 
 

@@ -90,5 +90,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=reads.place,
         fix="Turn anomaly detection off",
         hint="torch.autograd.set_detect_anomaly(False)",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )

@@ -56,7 +56,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=asked.place,
         confidence="low" if ends and not shows_python(trace) else "high",
         fix="Remove the synchronisation; time phases with events of the device instead",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )
 
 

@@ -29,7 +29,11 @@ from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
 
-RULE = Rule(needs=("api_calls", "device_ops", "host_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
+RULE = Rule(
+    needs=("api_calls", "device_ops", "host_ops"),
+    record=CPU_AND_DEVICE,
+    advice=NO_HINT,
+)
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -49,5 +53,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=sizes.place,
         fix="Use a form with a fixed shape: torch.where and a masked sum instead of x[mask]",
         hint="torch.where(mask, x, 0.0).sum() / mask.sum()  # instead of x[mask].mean()",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )

@@ -49,5 +49,4 @@ def check(trace: Trace) -> Iterator[Found]:
         changes=work.dropped,
         location=work.place,
         fix="Compute it on the device and read only the result, at the end",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )

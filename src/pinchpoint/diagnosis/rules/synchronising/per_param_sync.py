@@ -59,5 +59,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=reads.place,
         fix="Use grouped operations without a branch on a device value",
         hint="torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )

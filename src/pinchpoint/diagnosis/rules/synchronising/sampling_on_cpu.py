@@ -42,6 +42,7 @@ RULE = Rule(
     ),
     parent="metric-on-cpu",
     advice=NO_HINT,
+    confirm='pinchpoint bench ab -- "python generate.py" "python generate_fixed.py"',
 )
 
 # Logits over the tokens of the embedding: heads are padded to a multiple of 64 to 512, which is
@@ -65,7 +66,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Sample on the device and copy only the tokens",
         hint="torch.multinomial(torch.softmax(logits, -1), 1)",
-        confirm='pinchpoint bench ab -- "python generate.py" "python generate_fixed.py"',
     )
 
 

@@ -53,5 +53,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=reads.place,
         fix=_FIX_OF_A_CALL if len(reads.for_values) else _FIX,
         hint="total += loss.detach()  # and total.item() only when it is logged",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )

@@ -34,6 +34,7 @@ RULE = Rule(
     record=CPU_AND_DEVICE,
     knobs=("pin_memory",),
     advice=NO_TORCH_CUDA,
+    confirm='pinchpoint bench ab -- "python train.py" "python train_prefetch.py"',
 )
 
 LARGE_COPY_BYTES = 1 << 20  # smaller ones are bound by their calls
@@ -63,5 +64,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=copies.place,
         fix="Copy the next batch on a side stream while this one is computed",
         hint="with torch.cuda.stream(side): batch = batch.to(device, non_blocking=True)",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_prefetch.py"',
     )

@@ -33,7 +33,11 @@ from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule
 from pinchpoint.trace import MemoryKind, Trace
 
 RULE = Rule(
-    needs=("api_calls", "device_ops"), record=CPU_AND_DEVICE, periodic=True, advice=NO_TORCH_CUDA
+    needs=("api_calls", "device_ops"),
+    record=CPU_AND_DEVICE,
+    periodic=True,
+    advice=NO_TORCH_CUDA,
+    confirm='pinchpoint bench ab -- "python run.py" "python run_fixed.py"',
 )
 
 LARGE_COPY_BYTES = 1 << 20  # below this the fixed cost of a call outweighs the rate
@@ -78,7 +82,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=copies.place,
         fix="Keep it on the device, or copy it into pinned memory and look at it a step later",
         hint="host.copy_(x, non_blocking=True)  # host = torch.empty(..., pin_memory=True)",
-        confirm='pinchpoint bench ab -- "python run.py" "python run_fixed.py"',
     )
 
 

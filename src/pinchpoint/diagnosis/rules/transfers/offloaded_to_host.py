@@ -32,7 +32,12 @@ from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule
 from pinchpoint.trace import DeviceKind, MemoryKind, Trace
 from pinchpoint.trace.intervals import covered_before, flatten
 
-RULE = Rule(needs=("device_ops", "api_calls"), record=CPU_AND_DEVICE, advice=NO_TORCH_CUDA)
+RULE = Rule(
+    needs=("device_ops", "api_calls"),
+    record=CPU_AND_DEVICE,
+    advice=NO_TORCH_CUDA,
+    confirm='pinchpoint bench ab -- "python run.py" "python run_on_device.py"',
+)
 
 LARGE_COPY_BYTES = 16 << 20  # a layer's weights; pieces of a batch are smaller, or few
 FEWEST_COPIES = 12  # a step: a batch comes in a handful of tensors
@@ -75,7 +80,6 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Keep it on the device if it fits, in a smaller type or over more devices; else copy"
         " the next layer on a side stream while this one computes",
         hint="with torch.cuda.stream(side): layer.to(device, non_blocking=True)",
-        confirm='pinchpoint bench ab -- "python run.py" "python run_on_device.py"',
     )
 
 

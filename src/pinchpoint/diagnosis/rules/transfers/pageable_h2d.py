@@ -30,7 +30,13 @@ from pinchpoint.diagnosis.rule import NO_KNOB, Rule
 from pinchpoint.trace import ApiKind, MemoryKind, Trace
 from pinchpoint.trace.arrays import Rows
 
-RULE = Rule(needs=("device_ops",), record=DEVICE, knobs=("pin_memory",), advice=NO_KNOB)
+RULE = Rule(
+    needs=("device_ops",),
+    record=DEVICE,
+    knobs=("pin_memory",),
+    advice=NO_KNOB,
+    confirm="pinchpoint try --knob pin_memory -- python train.py",
+)
 
 LARGE_COPY_BYTES = 1 << 20  # below this the fixed cost of a call outweighs the rate
 PINNED_BYTES_PER_S = 50e9  # PCIe 5 x16, measured 50 to 55 GB/s on H100 hosts; PCIe 4 about 25e9
@@ -64,7 +70,6 @@ def check(trace: Trace) -> Iterator[Found]:
         location=copies.place,
         fix="Pin the batch in the loader and copy it with non_blocking=True",
         hint="DataLoader(..., pin_memory=True); x = x.to(device, non_blocking=True)",
-        confirm="pinchpoint try --knob pin_memory -- python train.py",
     )
 
 

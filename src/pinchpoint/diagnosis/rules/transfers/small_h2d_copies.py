@@ -70,5 +70,4 @@ def check(trace: Trace) -> Iterator[Found]:
         location=copies.place,
         fix="Pack the pieces and copy them once, or create them on the device",
         hint="torch.stack(parts).to(device)  # instead of [p.to(device) for p in parts]",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
     )

@@ -1,0 +1,105 @@
+"""What kernels of PyTorch move, from names and grids, where the operator's shapes are unknown.
+
+Kernels in replayed graphs have no operator, and lists of tensors no recorded shapes. The generic
+kernels handle a fixed number of elements a block (``ATen/native/cuda``: ``CUDALoops.cuh``,
+``MultiTensorApply.cuh``, ``IndexKernelUtils.cu``); the last block may have fewer, so what is said
+is the most that they can move, and limits made of it are never too short.
+"""
+
+import math
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from pinchpoint.analysis.host.input_arguments import parsed
+from pinchpoint.analysis.work.pointwise_chains import launched_calls
+from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
+
+ITEMS_A_THREAD = 8  # of the vectorised kernel since PyTorch 2.6; 4 before
+CHUNK = 65_536  # elements a block of multi_tensor_apply
+_VECTORISED = re.compile(
+    r"(?:un)?(?:vectorized|rolled)_elementwise_kernel<.*array<char\*, \D*(\d+)"
+)
+_STRIDED = re.compile(r"elementwise_kernel<\D*(\d+), \D*(\d+), at::native::gpu_kernel_impl")
+_LISTS = re.compile(r"multi_tensor_apply_kernel<.*?(FusedOptimizer)?TensorListMetadata<\D*(\d+)")
+_INDEXED = re.compile(r"index_elementwise_kernel<(\d+), (\d+)")
+_GATHERED = re.compile(r"vectorized_gather_kernel<(\d+)")  # bytes that a thread takes at once
+_TYPE = re.compile(r"\b(double|long|float|BFloat16|Half|bool|unsigned char|int)\b")
+_WIDTHS = {"double": 8, "long": 8, "float": 4, "int": 4, "BFloat16": 2, "Half": 2}
+_GATHER = "aten::index"
+
+
+def bytes_by_grid(trace: Trace, wanted: Mask) -> tuple[Floats, Mask]:
+    """Bytes of the wanted rows of ``device_ops``, NaN where unknown; and which are rows by index.
+
+    What ``x[i]`` takes is read and written; its index, one a row of two elements or more, is left
+    out. The width of its elements is the operator's, of other kernels that in their name.
+    """
+    ops = trace.device_ops
+    assert ops is not None
+    calls = launched_calls(trace)
+    out, by_index = np.full(len(ops), np.nan), np.zeros(len(ops), np.bool_)
+    rows = np.flatnonzero(wanted & ops.known("grid"))
+    if not len(rows):
+        return out, by_index
+    distinct, which = distinct_rows(
+        ops["name"][rows].astype(np.int64),
+        ops["grid"][rows].astype(np.int64),
+        ops.filled("block", -1)[rows].astype(np.int64),
+        calls.which[rows].astype(np.int64),
+    )
+    found = np.full(len(distinct), np.nan)
+    indexed = np.zeros(len(distinct), np.bool_)
+    for at, (name, grid, block, call) in enumerate(distinct.tolist()):
+        blocks, threads = _product(trace.names[grid]), _product(trace.names[block], block)
+        given = calls.calls[call].call if call < len(calls.calls) else None
+        if (match := _INDEXED.search(trace.names[name])) and given and given.name == _GATHER:
+            found[at] = 2 * given.element_bytes(0) * int(match[1]) * int(match[2]) * blocks
+            indexed[at] = True
+        elif (match := _GATHERED.search(trace.names[name])) and blocks:
+            found[at], indexed[at] = 2 * int(match[1]) * threads * blocks, True
+        elif blocks:
+            found[at] = _moved(trace.names[name], blocks, threads)
+    out[rows], by_index[rows] = found[which], indexed[which]
+    return out, by_index
+
+
+def _product(text: str, position: int = 0) -> int:
+    sizes = parsed(text) if position >= 0 else None
+    return math.prod(int(size) for size in sizes) if sizes else 0
+
+
+def _moved(name: str, blocks: int, threads: int) -> float:
+    for pattern, elements in _MODELS:
+        if match := pattern.search(name):
+            return elements(match, blocks, threads) * _width(name) or math.nan
+    return math.nan
+
+
+def _width(name: str) -> int:
+    found = _TYPE.search(name[name.find("<") :])
+    return _WIDTHS.get(found[1], 1) if found else 4
+
+
+def _vectorised(match: re.Match[str], blocks: int, threads: int) -> int:
+    return int(match[1]) * blocks * threads * ITEMS_A_THREAD
+
+
+def _strided(match: re.Match[str], blocks: int, threads: int) -> int:
+    tensors = 3 if "Binary" in match.string else 2
+    return tensors * blocks * int(match[1]) * int(match[2])
+
+
+def _listed(match: re.Match[str], blocks: int, threads: int) -> int:
+    """An optimizer reads all of its lists and writes all but the gradients."""
+    lists = int(match[2])
+    return (2 * lists - 1 if match[1] else lists) * blocks * CHUNK
+
+
+_MODELS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], int, int], int]], ...] = (
+    (_VECTORISED, _vectorised),
+    (_STRIDED, _strided),
+    (_LISTS, _listed),
+)

@@ -1,0 +1,94 @@
+"""The critical path of one step, in equal parts: what most of each part is, and its name."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from pinchpoint.analysis.causal.critical_path import CriticalPath, Link, critical_path
+from pinchpoint.analysis.causal.spent import Spent, spent
+from pinchpoint.analysis.host.attribution import launching_operators
+from pinchpoint.analysis.host.timeline import host_rows
+from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Ints
+
+PARTS = 240  # of a step: as many as a picture has room for
+_NOBODYS = -1  # no position of a name
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Neighbouring parts of a step that are alike; times since the step before was complete."""
+
+    start_ns: int
+    duration_ns: int
+    link: Link
+    name: str | None  # operator, kernel, function or call, as recorded; None: nothing is
+
+
+@dataclass(frozen=True)
+class PathOfStep:
+    """The path of the step that is nearest to the mean, and of all that count by kind."""
+
+    stretches: tuple[Stretch, ...]
+    ns_per_step: dict[Link, int]
+
+
+def path_of_step(trace: Trace) -> PathOfStep | None:
+    """None where the trace cannot be replayed."""
+    path, window = critical_path(trace), replayed_window(trace)
+    if path is None or window is None:
+        return None
+    begin, end = path.one_step(window)
+    names = _names(trace, path, window)
+    which = path.link.astype(np.int64) * (len(trace.names) + 1) + names + 1
+    kinds, which = np.unique(which, return_inverse=True)
+    edges = np.linspace(begin, end, PARTS + 1)
+    most = np.array([_most(path, which, *at) for at in pairwise(edges)])
+    bounds = [0, *(np.flatnonzero(np.diff(most)) + 1).tolist(), PARTS]
+    each = (end - begin) * path.scale / PARTS
+    stretches = []
+    for low, high in pairwise(bounds):
+        link, name = divmod(int(kinds[most[low]]), len(trace.names) + 1)
+        text = trace.names[name - 1] if name else None
+        stretches.append(Stretch(round(low * each), round((high - low) * each), Link(link), text))
+    total = path.of_links(window)
+    return PathOfStep(tuple(stretches), {link: round(float(total[link])) for link in Link})
+
+
+def _most(path: CriticalPath, which: Ints, low: float, high: float) -> int:
+    """The kind that has most of ``[low, high)``."""
+    first = int(np.searchsorted(path.end_ns, low, "right"))
+    last = max(int(np.searchsorted(path.start_ns, high, "left")), first + 1)
+    inside = np.minimum(path.end_ns[first:last], high) - np.maximum(path.start_ns[first:last], low)
+    return int(np.bincount(which[first:last], np.maximum(inside, 0)).argmax())
+
+
+def _names(trace: Trace, path: CriticalPath, window: ReplayedWindow) -> Ints:
+    """Position in ``trace.names`` of what each stretch is; -1 where nothing is recorded."""
+    graph, ops, calls, host = window.graph, trace.device_ops, trace.api_calls, trace.host_ops
+    assert ops is not None
+    assert calls is not None
+    of_op = ops["name"][graph.op_rows].astype(np.int64)
+    if host is not None and len(host):
+        operator = launching_operators(trace)[graph.op_rows]
+        of_host = np.append(host["name"].astype(np.int64), _NOBODYS)
+        of_op = np.where(operator < len(host), of_host[np.minimum(operator, len(host))], of_op)
+    call = np.where(graph.api_rows >= 0, calls["name"][np.maximum(graph.api_rows, 0)], _NOBODYS)
+    before = _before_nodes(trace, spent(trace, graph), len(graph.lane))
+    on_device = np.isin(path.link, (Link.DEVICE, Link.START))
+    node = np.where(on_device, 0, path.at)
+    of_node = np.where(path.link == Link.CALL, call[node], before[node])
+    found: Ints = np.where(on_device, of_op[np.where(on_device, path.at, 0)], of_node)
+    return found
+
+
+def _before_nodes(trace: Trace, time: Spent, count: int) -> Ints:
+    """Of each node the name of the row that had most of the host time before it."""
+    rows = np.append(host_rows(trace).name.astype(np.int64), _NOBODYS)
+    found = np.full(count, _NOBODYS, np.int64)
+    mine = ~time.inside
+    order = np.argsort(time.ns[mine], kind="stable")
+    found[time.node[mine][order]] = rows[time.row[mine][order]]
+    return found

@@ -1,0 +1,54 @@
+"""What became worth more, or less: the pieces of two profiles whose gain differs."""
+
+import msgspec
+
+from pinchpoint.analysis.causal.pieces import Cut
+from pinchpoint.analysis.causal.profile import Causal, Piece, profile
+from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.trace import Trace
+
+_CUTS = (Cut.LINE, Cut.OPERATOR, Cut.WAIT, Cut.COLLECTIVE, Cut.COPY)
+LEAST_RATIO = 0.03  # of the longer step: what findings have to be worth
+MOST = 12  # the largest changes; a piece that was never worth much is none
+
+
+class ChangedWorth(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece: how much shorter the step would be without it, in A and in B."""
+
+    by: str  # line, operator, wait, collective, copy
+    name: str  # lines move: a function stands without the number of its line
+    a_ns: int  # 0: the piece is not there, or too small for the profile
+    b_ns: int
+    change_ns: int
+
+
+def changed_worth(a: Trace, b: Trace) -> tuple[ChangedWorth, ...]:
+    """The pieces whose gain changed, largest change first; none where a side cannot be replayed."""
+    first, second = profile(a, _CUTS), profile(b, _CUTS)
+    if first.base_ns is None or second.base_ns is None:
+        return ()
+    mine, theirs = _worth(first), _worth(second)
+    least = LEAST_RATIO * max(first.base_ns, second.base_ns)
+    found = []
+    for key in mine | theirs:
+        before, after = mine.get(key, 0), theirs.get(key, 0)
+        if abs(after - before) >= least:
+            by, name = key
+            change = after - before
+            found.append(ChangedWorth(by=by, name=name, a_ns=before, b_ns=after, change_ns=change))
+    found.sort(key=lambda one: (-abs(one.change_ns), one.by, one.name))
+    return tuple(found[:MOST])
+
+
+def _worth(found: Causal) -> dict[tuple[str, str], int]:
+    worth: dict[tuple[str, str], int] = {}
+    for piece in found.pieces:
+        key = (piece.cut.value, _name(piece))
+        gain = piece.base_ns - piece.step_if_free_ns
+        worth[key] = max(worth.get(key, 0), gain)
+    return worth
+
+
+def _name(piece: Piece) -> str:
+    frame = frame_of(piece.name)
+    return piece.name if frame is None else f"{frame.function} ({frame.file})"

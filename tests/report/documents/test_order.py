@@ -1,0 +1,30 @@
+"""Rows in the order of a column."""
+
+import pytest
+
+from pinchpoint.errors import UsageError
+from pinchpoint.report.documents.order import by_column, by_field
+from pinchpoint.report.documents.report import PartOfStep, ResultTable, TableColumn
+
+COLUMNS = (TableColumn(id="name", label="kernel"), TableColumn(id="calls", label="calls"))
+TABLE = ResultTable(
+    id="kernels", title="Kernels", columns=COLUMNS, rows=(("b", 2), ("a", None), ("c", 7))
+)
+
+
+def test_largest_first_and_unknown_last():
+    assert [row[0] for row in by_column(TABLE, "calls").rows] == ["c", "b", "a"]
+    assert [row[0] for row in by_column(TABLE, "kernel").rows] == ["a", "b", "c"]
+
+
+def test_a_field_without_its_unit():
+    parts = [
+        PartOfStep(part=str(ns), label="", group="", ns_per_step=ns, unprofiled_ns_per_step=None)
+        for ns in (1, 3, 2)
+    ]
+    assert [one.part for one in by_field(parts, "ns_per_step")] == ["3", "2", "1"]
+
+
+def test_a_column_that_there_is_not():
+    with pytest.raises(UsageError, match="weight"):
+        by_column(TABLE, "weight")
