@@ -9,7 +9,7 @@ from accuracy_measured import Measured
 from accuracy_rows import Row
 from held_out import HeldOut
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Doubts
-from pinchpoint.analysis.replay.recording_cost import COSTS, EventCosts
+from pinchpoint.analysis.replay.recording_cost import COSTS, RecordingCosts
 from recording_cost import HeldOutCosts
 
 HELD_OUT = "## On programs that had no part in the fit\n"
@@ -132,13 +132,12 @@ def _shares(found: HeldOut) -> str:
     )
 
 
-def _costs(costs: EventCosts) -> str:
-    of = {
-        "an operator": costs.operator_ns,
-        "a Python frame": costs.python_ns,
-        "a call": costs.call_ns,
-    }
-    return ", ".join(f"{ns / 1000:g} µs {what}" for what, ns in of.items())
+def _costs(costs: RecordingCosts) -> str:
+    of = {"operators": costs.operator, "Python frames": costs.frame, "calls": costs.call}
+    return ", ".join(
+        f"{share.ratio:.0%} of what lies next to {what}, at most {share.most_ns / 1000:g} µs"
+        for what, share in of.items()
+    )
 
 
 def _of_set(name: str, rows: list[Row]) -> str:

@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pinchpoint as pp
-from pinchpoint.analysis.replay.predict import (
-    Prediction,
-    corrected_made,
-    corrected_range_ns,
-    corrected_step_ns,
-)
+from pinchpoint.analysis.mean.mean_step import made_with_exceptions
+from pinchpoint.analysis.mean.what_if import step_base_ns, step_range_ns
+from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.analysis.replay.ranges import Made
 from pinchpoint.diagnosis.engine import diagnose, parents
 from pinchpoint.diagnosis.registry import rules
@@ -42,7 +39,7 @@ class Row:
     found: tuple[str, ...]
     predicted_ns: tuple[int | None, ...]
     predicted_range_ns: tuple[tuple[int, int] | None, ...]
-    corrected_ns: int | None
+    corrected_ns: int | None  # the step that is said, without the profiler: the mean where told
     corrected_range_ns: tuple[int, int] | None
     not_checked: tuple[str, ...]
     crashed: tuple[str, ...]
@@ -161,11 +158,11 @@ def judged(trace: Trace, truth: dict[str, Any]) -> Row:
         found=tuple(r.id for r in said.found),
         predicted_ns=tuple(p.step_ns if p else None for p in predicted),
         predicted_range_ns=tuple(p.range_ns if p else None for p in predicted),
-        corrected_ns=corrected_step_ns(trace),
-        corrected_range_ns=corrected_range_ns(trace),
+        corrected_ns=step_base_ns(trace),
+        corrected_range_ns=step_range_ns(trace),
         confidence=said.found[0].finding.confidence if said.found else None,
         first=predicted[0] if predicted else None,
-        made=corrected_made(trace),
+        made=made_with_exceptions(trace),
         below_bound=sum(p is not None and p.step_ns < (p.bound_ns or 0) for p in predicted),
         not_checked=tuple(o.id for o in said.outcomes if o.answer == "not checked"),
         crashed=tuple(f"{o.id}: {o.why}" for o in said.outcomes if o.answer == "crashed"),
@@ -224,7 +221,6 @@ def _truth(fact: dict, fixed: dict[str, dict]) -> dict[str, Any]:
     }
 
 
-CALLED_HERE = {"per-matrix-linalg": "operator-of-many-launches"}  # words of a truth, and the rule
 _WASTE = re.compile(r"real waste of another kind .* see (\w+)")  # the case that is its truth
 
 
@@ -236,7 +232,6 @@ def _untuned_truth(fact: dict, after_ms: dict[str, list[float]]) -> dict[str, An
     """
     also, half = _accepted(fact.get("also_accepted", ""))
     truth = tuple(t.removeprefix("new:") for t in fact["truth"].split(" + "))
-    truth = tuple(CALLED_HERE.get(t, t) for t in truth)
     case, variant, waste = fact["case"], fact["variant"], _WASTE.search(fact.get("note", ""))
     if waste is not None:
         truth, variant = ("non-contiguous-access",), "slow"

@@ -19,10 +19,12 @@ def loading(
     size: int = 1 << 20,
     inside: list[tuple[str, float]] | None = None,
     work_ms: float = 2,
+    operators: int = 0,
 ) -> Trace:
     """A step for each wait: the loader's next(), a copy of the batch, and a kernel.
 
-    ``inside`` are frames within next(), one after the other, with their shares of its time.
+    ``inside`` are frames within next(), one after the other, with their shares of its time;
+    ``operators`` as many operators of 1 µs as the first of them runs.
     """
     b = TraceBuilder()
     at = 0
@@ -34,6 +36,8 @@ def loading(
         name = RANGE.format("MultiProcessing" if workers else "SingleProcess")
         b.annotation(name, at + US, waited)
         begin = at + 2 * US
+        for n in range(operators):
+            b.op("aten::detach_", begin + (2 + 2 * n) * US, US)
         for frame, share in inside or []:
             takes = round(share * (waited - 4 * US))
             b.python(frame, begin, takes)

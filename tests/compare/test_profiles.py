@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from builders import TraceBuilder
+from exceptional_programs import now_and_then
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.compare import compare_profiles
 from pinchpoint.compare.profiles import with_findings
 from pinchpoint.compare.step_groups import NO_OP, step_groups, step_pieces
 from pinchpoint.diagnosis.finding import Finding
-from pinchpoint.trace import ApiKind
+from pinchpoint.trace import ApiKind, Source
 
 US = 1_000
 
@@ -194,3 +195,13 @@ def test_different_devices_are_said():
     found = compare_profiles(_training(2), amd)
     assert found.warnings[0] == ("different devices: NVIDIA H100 80GB HBM3 and AMD Instinct MI300X")
     assert any("bench ab" in w for w in found.warnings)
+
+
+def test_the_mean_step_is_compared_where_it_is_not_the_typical_one():
+    torch = Source("a", "kineto", recorder="torch.profiler")
+    rare, usual = (
+        replace(now_and_then(*of), source=torch) for of in (("checkpoint", (4,)), ("nothing", ()))
+    )
+    found = compare_profiles(rare, usual)
+    assert found.a.mean_step_ns - found.a.unprofiled_step_ns == pytest.approx(10e6, rel=0.05)
+    assert found.b.mean_step_ns == found.b.unprofiled_step_ns

@@ -9,7 +9,7 @@ import pytest
 from kineto_documents import document, op
 from pinchpoint.cli import main
 from pinchpoint.errors import HostileFile, UnreadableFile
-from pinchpoint.importers import _archives, load
+from pinchpoint.importers import _archives, _packed, load
 from pinchpoint.importers.kineto import read_arguments
 from pinchpoint.importers.open import format_of
 
@@ -105,12 +105,12 @@ def test_a_password_is_said(tmp_path):
 
 
 def test_a_bomb_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(_archives, "_ZIP_ALWAYS_ALLOWED_BYTES", 1 << 20)
+    monkeypatch.setattr(_packed, "ALWAYS_ALLOWED_BYTES", 1 << 20)
     refused(zipped(tmp_path, {"t.json": TRACE + b" " * (20 << 20)}), HostileFile)
 
 
 def test_a_lie_about_sizes_is_not_believed(tmp_path, monkeypatch):
-    monkeypatch.setattr(_archives, "_ZIP_ALWAYS_ALLOWED_BYTES", 1 << 20)
+    monkeypatch.setattr(_packed, "ALWAYS_ALLOWED_BYTES", 1 << 20)
     path = zipped(tmp_path, {"t.json": TRACE + b" " * (20 << 20)})
     packed = zlib.compress(b"")  # any four bytes: what the directory says it packs to
     raw = path.read_bytes().replace(

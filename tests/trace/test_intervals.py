@@ -64,3 +64,9 @@ def test_flat_sets_are_sorted_disjoint_and_not_touching(a):
     f = flat(a)
     assert np.all(f.start < f.end)
     assert np.all(f.start[1:] > f.end[:-1])
+
+
+def test_contains_starts_and_not_ends():
+    spans = iv.flatten([10, 30], [20, 40])
+    assert iv.contains(spans, [9, 10, 19, 20, 30, 40]).tolist() == [0, 1, 1, 0, 1, 0]
+    assert not iv.contains(iv.NONE, [5]).any()

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps.in_steps import sum_per_window
 from pinchpoint.analysis.steps.steps import Steps, steps
@@ -35,6 +36,9 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: int | None  # as recorded
     launches_per_step: float | None
     unprofiled_step_ns: int | None = None  # measured without the profiler, or estimated
+    # The mean step without the profiler, as `diagnose` counts gains from it; null where it is not
+    # known, and the step above where exceptional steps or several kinds do not make it differ.
+    mean_step_ns: int | None = None
 
 
 class ChangedPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +149,7 @@ def _side(trace: Trace, windows: Steps) -> Side:
         step_ns=windows.typical_ns,
         launches_per_step=_launches(trace, windows),
         unprofiled_step_ns=corrected_step_ns(trace),
+        mean_step_ns=step_base_ns(trace),
     )
 
 

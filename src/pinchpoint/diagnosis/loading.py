@@ -243,18 +243,29 @@ def queue_of(trace: Trace, found: Loads) -> LoaderQueue:
     return LoaderQueue(taken, None if found.workers is None else found.workers * PREFETCH_FACTOR)
 
 
-def rare_waits(trace: Trace, found: Loads) -> RareWaits | None:
-    """The largest cause of exceptional steps that is a wait for batches beyond the queue's own."""
+def rare_waits(trace: Trace, found: Loads, *, within_queue: bool = False) -> RareWaits | None:
+    """The largest cause of exceptional steps that is a wait for batches beyond the queue's own.
+
+    ``within_queue``: for one of those that may have been ready when the recording began, and was
+    not. Told are waits that last longer than the steps take to use up a whole queue: no full queue
+    would have hidden them. How often they come does not show.
+    """
     mean, queue = mean_step(trace), queue_of(trace, found)
     host = trace.host_ops
     if mean is None or host is None or queue.depth is None:
         return None
     cause = next((c for c in mean.causes if c.kind == GapKind.DATA and not c.starting), None)
     takes = _takes(trace)
-    late = np.flatnonzero(_waited(trace, takes, in_workers=found.in_workers) >= LEAST_WAIT_NS)
-    late = late[late >= queue.depth]
+    waited = _waited(trace, takes, in_workers=found.in_workers)
+    late = np.flatnonzero(waited >= LEAST_WAIT_NS)
+    if within_queue:
+        late = late[(late > 0) & (waited[late] > queue.depth * mean.typical_ns)]
+    else:
+        late = late[late >= queue.depth]
     if cause is None or not len(late):
         return None
+    if within_queue:
+        return RareWaits(mean, cause, takes[late], None)
     ratio = _slower(trace, takes, int(late[0]), queue.depth, found.workers or 0)
     return RareWaits(mean, cause, takes[late], ratio if found.in_workers else None)
 

@@ -1,118 +1,224 @@
-"""The one recording in a zip archive, as a temporary file for as long as it is read.
+"""Recordings in a zip or tar archive, as temporary files for as long as they are read.
 
-Browsers and CI services hand out recordings like this. An archive can claim anything: only what
-its bytes really unpack to counts, and it is bounded.
+Browsers, CI services and clusters hand out recordings like this. An archive can claim anything:
+only what its bytes really unpack to counts, and it is bounded. Links and devices are left out, and
+no name leads out of the temporary folder.
 """
 
 import lzma
+import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from isal import igzip
-from isal.igzip_lib import IsalError as _IsalError
-
-from pinchpoint.errors import HostileFile, UnreadableFile
-
-# ------------------------------------------------------------------------------------------------
-# A gzipped database as a plain file for as long as it is read: SQLite needs to seek.
-
-
-IsalError = cast(type[Exception], _IsalError)  # the package's stubs take it for an instance
-_CHUNK_BYTES = 1024**2  # unpacked at a time
-_MOST_TIMES_LARGER = 100  # SQLite shrinks 4 to 20 times; gzip can reach 1000 times on nothing
-_ALWAYS_ALLOWED_BYTES = 64 * 1024**2  # harmless, however well it was packed
-
-
-@contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
-    """``path`` itself, or a temporary gunzipped copy of it."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    if not packed:
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="pinchpoint-") as folder:
-        plain = Path(folder) / "unpacked"
-        _gunzip(path, plain)
-        yield plain
-
-
-def _gunzip(path: Path, plain: Path) -> None:
-    most = max(path.stat().st_size * _MOST_TIMES_LARGER, _ALWAYS_ALLOWED_BYTES)
-    written = 0
-    try:
-        with igzip.open(path, "rb") as source, plain.open("wb") as target:
-            while chunk := source.read(_CHUNK_BYTES):
-                written += len(chunk)
-                if written > most:
-                    raise HostileFile(
-                        f"{path}: unpacks to more than {most / 1e6:.0f} MB",
-                        hint="unpack it yourself if you trust it: gunzip --keep FILE",
-                    )
-                target.write(chunk)
-    except (zlib.error, IsalError, EOFError, OSError) as error:
-        raise UnreadableFile(
-            f"{path}: damaged or cut-off gzip ({error})", hint="copy it again"
-        ) from None
-
-
-# ------------------------------------------------------------------------------------------------
-# The one recording in a zip archive, as a temporary file for as long as it is read.
-
+from pinchpoint.errors import HostileFile, PinchpointError, UnreadableFile
+from pinchpoint.importers._packed import Budget, Head, head_of, unpack
+from pinchpoint.run_folder.layout import RUN_FILE
 
 ZIP_MAGIC = b"PK\x03\x04"
-MOST_DIRECTORY_BYTES = 4 << 20  # some 50,000 names; all of them are read at once
-MOST_MEMBERS = 1000  # that are looked into
-_ZIP_ALWAYS_ALLOWED_BYTES = 64 << 20  # harmless, however well it was packed
-_ZIP_CHUNK_BYTES = 1 << 20  # unpacked at a time
+_TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257  # POSIX and GNU; older tars have no mark
+MOST_DIRECTORY_BYTES = 4 << 20  # some 50,000 names of a zip; all of them are read at once
+MOST_MEMBERS = 10_000  # of a tar; a job of 1,000 ranks with ten files each
+MOST_LOOKED_INTO = 1000  # members
+MOST_LAYERS = 4  # a zip of a tar of gzipped files has three
 _HEAD_BYTES = 4096  # as open.py reads
 _SHOWN = 3  # members that an error names
+_LONGEST_NAME = 100  # characters of each part
 _END, _END_64 = b"PK\x05\x06", b"PK\x06\x06"
 _END_REACH_BYTES = (1 << 16) + 128  # a comment of at most 64 KB follows
+_BENCH_SESSION = "session.json"  # of a bench folder
+_CUT = "fetch it again; to go on with half a download: curl -C - -LO URL"
 
-# What zipfile lets through of damaged members and names, besides its own.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, UnicodeError, IndexError)
+# What zipfile and tarfile let through of damaged members and names, besides their own.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    UnicodeError,
+    IndexError,
+    ValueError,
+)
 
 IsRecording = Callable[[str, bytes], bool]  # by name and first bytes
 
 
-@dataclass(frozen=True)
-class Unzipped:
-    """A recording that was taken out."""
+def is_archive(head: bytes) -> bool:
+    """Whether a file that begins like this holds other files."""
+    return head.startswith(ZIP_MAGIC) or head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
 
-    path: Path
-    member: str
+
+def must_be_unpacked(head: Head) -> bool:
+    """Whether readers cannot take a file as it is: they unpack one layer of gzip themselves."""
+    return is_archive(head.text) or [p.name for p in head.packings] not in ([], ["gzip"])
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file of an archive."""
+
+    name: str
+    opened: Callable[[], IO[bytes]]
+
+    def head(self) -> Head:
+        """Its first bytes, unpacked; of what cannot be looked into, none."""
+        try:
+            with self.opened() as source:
+                return head_of(source, _HEAD_BYTES)
+        except PinchpointError:
+            return Head(b"")
 
 
 @contextmanager
-def unzipped(path: Path, is_recording: IsRecording) -> Iterator[Unzipped]:
-    """The recording in the archive. UnreadableFile unless there is exactly one."""
+def plain_file(path: Path, head: Head, is_recording: IsRecording) -> Iterator[Path]:
+    """The one recording in a packed file or archive; a folder where it holds a run folder.
+
+    UnreadableFile unless there is exactly one; problems with it are said of the file itself.
+    """
+    budget = Budget.of(path)
     with tempfile.TemporaryDirectory(prefix="pinchpoint-") as folder:
+        inside, said = path, ""
+        for layer in range(MOST_LAYERS + 1):
+            if layer == MOST_LAYERS:
+                raise HostileFile(
+                    f"{path}: packed more than {MOST_LAYERS} times", hint="unpack it yourself"
+                )
+            if must_be_unpacked(head) and head.packings:
+                to = Path(folder) / f"{layer}" / _without_suffix(inside.name)
+                to.parent.mkdir()
+                unpack(inside, head.packings[0], to, budget)
+                inside, head = to, _head(to)
+            elif must_be_unpacked(head):
+                to = Path(folder) / f"{layer}"
+                inside, said = _taken_out(path, inside, to, budget, is_recording)
+                head = Head(b"") if inside.is_dir() else _head(inside)
+            else:
+                break
         try:
-            with path.open("rb") as file:
+            yield inside
+        except PinchpointError as error:
+            error.message = error.message.replace(
+                str(inside), f"{path}, {said}" if said else f"{path}"
+            )
+            error.args = (error.message,)
+            raise
+
+
+@contextmanager
+def folder_of(path: Path, head: Head, is_recording: IsRecording) -> Iterator[Path]:
+    """A folder of the recordings in an archive that holds several; else the file itself."""
+    budget = Budget.of(path)
+    with tempfile.TemporaryDirectory(prefix="pinchpoint-") as folder, ExitStack() as stack:
+        inside = path
+        if head.packings and is_archive(head.text):
+            inside = Path(folder) / "unpacked"
+            unpack(path, head.packings[0], inside, budget)
+            head = _head(inside)
+        if head.packings or not is_archive(head.text):
+            yield path
+            return
+        members = stack.enter_context(_members(path, inside))
+        found = _recordings(members, is_recording)
+        if len(found) < 2 or _is_run_folder(members):
+            stack.close()
+            yield path
+            return
+        with _damage_said(path):
+            _extract(found, Path(folder) / path.name, budget)
+        stack.close()
+        yield Path(folder) / path.name
+
+
+def _head(path: Path) -> Head:
+    with path.open("rb") as file:
+        return head_of(file, _HEAD_BYTES)
+
+
+def _without_suffix(name: str) -> str:
+    """``trace.json.zst`` is ``trace.json`` inside; ``job.tgz`` is a tar."""
+    return name.rpartition(".")[0] or "unpacked"
+
+
+def _taken_out(
+    path: Path, archive: Path, folder: Path, budget: Budget, is_recording: IsRecording
+) -> tuple[Path, str]:
+    """The recording, and what it is called in the archive."""
+    folder.mkdir()
+    with _damage_said(path), _members(path, archive) as members:
+        if root := _is_run_folder(members):
+            _extract(members, folder, budget)
+            return folder / _inner(root).parent, root
+        member = _chosen(path, members, is_recording)
+        return _extract([member], folder, budget, flat=True), member.name
+
+
+def _is_run_folder(members: list[Member]) -> str | None:
+    """The document by which a run folder or bench folder is known, if there is one of them."""
+    known = [m.name for m in members if m.name.rpartition("/")[2] in (RUN_FILE, _BENCH_SESSION)]
+    return known[0] if len(known) == 1 else None
+
+
+@contextmanager
+def _members(path: Path, archive: Path) -> Iterator[list[Member]]:
+    """The files that the user put into an archive."""
+    with ExitStack() as stack:
+        with _damage_said(path):
+            file = stack.enter_context(archive.open("rb"))
+            start = file.read(len(ZIP_MAGIC))
+            file.seek(0)
+            if start == ZIP_MAGIC:
                 _check_directory(path, file)
-                with zipfile.ZipFile(file) as archive:
-                    member = _chosen(path, archive, is_recording)
-                    inside = Path(folder) / _plain_name(member.filename)
-                    _unpack(path, archive, member, inside)
-        except (*_DAMAGE, NotImplementedError) as error:
-            raise UnreadableFile(f"{path}: damaged zip ({error})", hint="copy it again") from None
-        except RuntimeError:  # what zipfile raises of an encrypted member
-            raise UnreadableFile(
-                f"{path}: the zip wants a password", hint="unpack it, and give the recording in it"
-            ) from None
-        except OSError as error:
-            raise UnreadableFile(
-                f"{path}: cannot be unpacked ({error.strerror or error})",
-                hint=f"free space in {tempfile.gettempdir()}, or set TMPDIR",
-            ) from None
-        yield Unzipped(inside, member.filename)
+                found = _of_zip(stack.enter_context(zipfile.ZipFile(file)))
+            else:
+                found = _of_tar(path, stack.enter_context(tarfile.open(fileobj=file, mode="r:")))
+        yield [m for m in found if _is_of_the_user(m.name)]
+
+
+def _of_zip(archive: zipfile.ZipFile) -> list[Member]:
+    return [
+        Member(m.filename, lambda m=m: archive.open(m))  # type: ignore[misc]
+        for m in archive.infolist()
+        if not m.is_dir()
+    ]
+
+
+def _of_tar(path: Path, archive: tarfile.TarFile) -> list[Member]:
+    found: list[Member] = []
+    seen = 0
+    while (info := archive.next()) is not None:
+        seen += 1
+        if seen > MOST_MEMBERS:
+            raise HostileFile(
+                f"{path}: a tar of far too many files",
+                hint="unpack it, and give the recording in it",
+            )
+        if info.isreg():
+            found.append(Member(info.name, lambda i=info: cast(IO[bytes], archive.extractfile(i))))  # type: ignore[misc]
+    return found
+
+
+@contextmanager
+def _damage_said(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (*_DAMAGE, NotImplementedError) as error:
+        what = f"damaged or cut-off archive ({error})"
+        raise UnreadableFile(f"{path}: {what}", hint=_CUT) from None
+    except RuntimeError:  # what zipfile raises of an encrypted member
+        raise UnreadableFile(
+            f"{path}: the zip wants a password", hint="unpack it, and give the recording in it"
+        ) from None
+    except OSError as error:
+        raise UnreadableFile(
+            f"{path}: cannot be unpacked ({error.strerror or error})",
+            hint=f"free space in {tempfile.gettempdir()}, or set TMPDIR",
+        ) from None
 
 
 def _check_directory(path: Path, file: IO[bytes]) -> None:
@@ -131,59 +237,58 @@ def _check_directory(path: Path, file: IO[bytes]) -> None:
     file.seek(0)
 
 
-def _chosen(path: Path, archive: zipfile.ZipFile, is_recording: IsRecording) -> zipfile.ZipInfo:
-    members = [m for m in archive.infolist() if not m.is_dir() and _is_of_the_user(m.filename)]
-    heads = [(m, _head(archive, m)) for m in members[:MOST_MEMBERS]]
+def _recordings(members: list[Member], is_recording: IsRecording) -> list[Member]:
+    heads = [(m, m.head().text) for m in members[:MOST_LOOKED_INTO]]
     found = [m for m, head in heads if is_recording("unnamed", head)]
-    if not found:  # nothing that shows what it is: then a name will do
-        found = [m for m, head in heads if is_recording(m.filename, head)]
+    # nothing that shows what it is: then a name will do
+    return found or [m for m, head in heads if is_recording(m.name, head)]
+
+
+def _chosen(path: Path, members: list[Member], is_recording: IsRecording) -> Member:
+    found = _recordings(members, is_recording)
+    if not found and len(members) == 1 and is_archive(members[0].head().text):
+        return members[0]
     if len(found) == 1:
         return found[0]
     if not found:
         raise UnreadableFile(
-            f"{path}: a zip without a recording that Pinchpoint reads (its files: "
+            f"{path}: an archive without a recording that Pinchpoint reads (its files: "
             f"{_named(members) or 'none'})",
             hint="pinchpoint formats lists what can be read",
         )
     raise UnreadableFile(
-        f"{path}: a zip with {len(found)} recordings ({_named(found)})",
-        hint="unpack it, and give one of them, or the folder of all ranks to pinchpoint ranks",
+        f"{path}: an archive with {len(found)} recordings ({_named(found)})",
+        hint="all of them: pinchpoint diagnose FILE; ranks of a job: pinchpoint ranks FILE; or "
+        "unpack it, and give one",
     )
 
 
 def _is_of_the_user(name: str) -> bool:
-    return not name.startswith("__MACOSX/") and not name.rpartition("/")[2].startswith(".")
+    return "__MACOSX/" not in name and not name.rpartition("/")[2].startswith(".")
 
 
-def _named(members: list[zipfile.ZipInfo]) -> str:
+def _named(members: list[Member]) -> str:
     more = f" and {len(members) - _SHOWN:,} more" if len(members) > _SHOWN else ""
-    return ", ".join(m.filename for m in members[:_SHOWN]) + more
+    return ", ".join(m.name for m in members[:_SHOWN]) + more
 
 
-def _head(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    with archive.open(member) as source:
-        return source.read(_HEAD_BYTES)
+def _inner(member: str) -> PurePosixPath:
+    """A name, which importers look at; never a way out of the folder."""
+    parts = member.replace("\\", "/").replace("\0", "").split("/")
+    kept = [p[-_LONGEST_NAME:] for p in parts if p not in ("", ".", "..") and ":" not in p]
+    return PurePosixPath(*kept) if kept else PurePosixPath("recording")
 
 
-def _plain_name(member: str) -> str:
-    """The last part of a name, which importers look at; never a way out of the folder."""
-    name = member.replace("\\", "/").rpartition("/")[2].replace("\0", "")
-    return name[-100:] if name not in ("", ".", "..") else "recording"
+def _extract(members: list[Member], to: Path, budget: Budget, *, flat: bool = False) -> Path:
+    """Take files out; the place of the last one."""
+    place = to
+    for member in members:
+        inner = _inner(member.name)
+        place = to / (inner.name if flat else inner)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with member.opened() as source:
+            budget.copy(source, place, "unzip FILE, or tar -xf FILE")
+    return place
 
 
-def _unpack(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, to: Path) -> None:
-    packed = min(member.compress_size, path.stat().st_size)
-    most = max(packed * _MOST_TIMES_LARGER, _ZIP_ALWAYS_ALLOWED_BYTES)
-    written = 0
-    with archive.open(member) as source, to.open("wb") as target:
-        while chunk := source.read(_ZIP_CHUNK_BYTES):
-            written += len(chunk)
-            if written > most:
-                raise HostileFile(
-                    f"{path}: {member.filename} unpacks to more than {most / 1e6:.0f} MB",
-                    hint="unpack it yourself if you trust it",
-                )
-            target.write(chunk)
-
-
-__all__ = ["ZIP_MAGIC", "Unzipped", "unzipped"]
+__all__ = ["ZIP_MAGIC", "folder_of", "is_archive", "must_be_unpacked", "plain_file"]

@@ -11,6 +11,17 @@ from pinchpoint.trace import Trace
 
 FORMAT = "bench folder"
 FILES = ("a folder with session.json", "pinchpoint bench run --profile")
+READS: tuple[str, ...] = (
+    "host",
+    "calls",
+    "device",
+    "steps",
+    "memory",
+    "counters",
+    "kernel counters",
+    "compiled operations",
+)
+NOT_READ = "figures: pinchpoint compare"
 SESSION_FILE = "session.json"  # bench/folders.py writes it first of all
 PROFILES = "profile*"  # profile; of a comparison profile-A and profile-B
 

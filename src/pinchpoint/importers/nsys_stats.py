@@ -39,6 +39,8 @@ from pinchpoint.trace.kinds import api_kind, collective_kind, without_version
 
 FORMAT = "nsys stats CSV"
 FILES = (".csv", "nsys stats --format csv")
+READS: tuple[str, ...] = ("calls", "device", "sums")
+NOT_READ = ""
 
 _NS = {"ns": 1, "nsec": 1, "us": 10**3, "μs": 10**3, "usec": 10**3, "ms": 10**6, "msec": 10**6,
        "s": 10**9, "sec": 10**9}  # fmt: skip

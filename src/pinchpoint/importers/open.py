@@ -3,7 +3,6 @@
 import inspect
 import pkgutil
 import stat
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,13 +11,34 @@ from pathlib import Path
 from typing import Protocol, cast
 
 import pinchpoint.importers as home
-from pinchpoint.errors import OutOfMemory, PinchpointError, UnreadableFile, is_out_of_memory
+from pinchpoint.errors import (
+    MissingExtra,
+    OutOfMemory,
+    PinchpointError,
+    UnreadableFile,
+    is_out_of_memory,
+)
 from pinchpoint.importers import telemetry
-from pinchpoint.importers._archives import ZIP_MAGIC, unzipped
+from pinchpoint.importers._archives import folder_of, must_be_unpacked, plain_file
+from pinchpoint.importers._packed import Head, head_of
+from pinchpoint.importers._remote import local_copy, url_in
+from pinchpoint.importers._strangers import guess, unmistakable
 from pinchpoint.trace import Trace
 
 HEAD_BYTES = 4096  # a page of a disk: every format shows itself in less
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b'{\x00"\x00', b"{\x00\n\x00", b"[\x00{\x00")
+# What formats tell of, and the parts of a Trace that hold it.
+PARTS = {
+    "host": ("host_ops",),
+    "calls": ("api_calls",),
+    "device": ("device_ops",),
+    "steps": ("steps",),
+    "memory": ("allocations", "snapshot"),
+    "counters": ("counters",),
+    "kernel counters": ("kernel_counters",),
+    "compiled operations": ("compiled_ops",),
+    "sums": ("summaries",),
+}
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
 _AGAIN = "copy it again, or record it again"
 _NOT_IMPORTERS = {"health", "open", "ranks", "telemetry"}
@@ -29,6 +49,8 @@ class Importer(Protocol):
 
     FORMAT: str
     FILES: tuple[str, str]  # usual names of the files, and what writes them
+    READS: tuple[str, ...]  # what may be in its trace: keys of PARTS
+    NOT_READ: str  # what files of this format may hold beside; empty where that is nothing
 
     def claims(self, path: Path, head: bytes) -> bool:
         """Whether the file looks like this format; ``head`` is empty for a folder."""
@@ -66,54 +88,78 @@ def files() -> dict[str, tuple[str, str]]:
     return {importer.FORMAT: importer.FILES for importer in _importers()}
 
 
+def reads() -> dict[str, tuple[tuple[str, ...], str]]:
+    """Of each format: what is read from it (keys of ``PARTS``), and what is not."""
+    return {importer.FORMAT: (importer.READS, importer.NOT_READ) for importer in _importers()}
+
+
 def load(path: str | Path, progress: Progress | None = None) -> Trace:
     """Read a recording of any known format.
 
     ``progress`` is called now and then by the formats whose files can be large. Raises
     UnreadableFile, with what to do next, for anything that is not a recording.
     """
+    if url := url_in(path):
+        with local_copy(url) as copy:
+            return _said_of(url, copy, load(copy, progress))
     where = Path(path)
-    head = read_head(where)
-    if head.startswith(ZIP_MAGIC):
-        return _load_from_zip(where, progress)
-    if importer := _claimant(where, head):
+    head = _look(where)
+    if must_be_unpacked(head):
+        with plain_file(where, head, _is_recording) as inside:
+            return _said_of(str(where), inside, load(inside, progress))
+    _refuse_strangers(where, head.text)
+    if importer := _claimant(where, head.text):
         return _read(importer, where, progress)
+    what, hint = guess(head.text) or (_what_it_looks_like(head.text), "")
     raise UnreadableFile(
-        f"{where}: {_what_it_looks_like(head)}, not a recording that Pinchpoint reads",
-        hint=f"formats: {', '.join(formats())}",
+        f"{where}: {what}, not a recording that Pinchpoint reads",
+        hint=hint or f"formats: {', '.join(formats())}",
     )
 
 
-def _load_from_zip(path: Path, progress: Progress | None) -> Trace:
-    with as_plain_file(path) as inside:
-        trace = load(inside, progress)
-    return replace(trace, source=replace(trace.source, path=str(path)))
+def _said_of(place: str, copy: Path, trace: Trace) -> Trace:
+    """The trace of a temporary copy, said of where it is from."""
+    path = trace.source.path.replace(str(copy), place)
+    return replace(trace, source=replace(trace.source, path=path))
+
+
+def _refuse_strangers(path: Path, head: bytes) -> None:
+    if found := unmistakable(path, head):
+        raise UnreadableFile(f"{path}: {found[0]}", hint=found[1])
 
 
 @contextmanager
 def as_plain_file(path: Path) -> Iterator[Path]:
-    """The file itself, or a temporary copy of the one recording in a zip.
+    """The file itself, or a temporary copy of the one recording that is packed in it.
 
-    Problems with that recording are said of the zip.
+    Problems with that recording are said of the file.
     """
-    if not read_head(path).startswith(ZIP_MAGIC):
+    head = _look(path)
+    if not must_be_unpacked(head):
         yield path
         return
-    with unzipped(path, _is_recording) as found:
-        try:
-            yield found.path
-        except PinchpointError as error:
-            error.message = error.message.replace(str(found.path), f"{path}, {found.member}")
-            error.args = (error.message,)
-            raise
+    with plain_file(path, head, _is_recording) as inside:
+        yield inside
+
+
+@contextmanager
+def as_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder of the recordings in an archive that holds several; else the path."""
+    try:
+        head = _look(path)
+    except UnreadableFile:
+        yield path  # reading it says why
+        return
+    if not must_be_unpacked(head):
+        yield path
+        return
+    with folder_of(path, head, _is_recording) as inside:
+        yield inside
 
 
 def _is_recording(name: str, head: bytes) -> bool:
-    try:
-        plain = _gunzip_head(Path(name), head) if head[:2] == b"\x1f\x8b" else head
-    except UnreadableFile:
-        return False
-    return bool(plain) and _claimant(Path(name), plain) is not None
+    where = Path(name)
+    return bool(head) and unmistakable(where, head) is None and _claimant(where, head) is not None
 
 
 def format_of(path: Path) -> str | None:
@@ -159,35 +205,50 @@ def _read_by(importer: Importer, path: Path, progress: Progress | None) -> Trace
 
 
 def read_head(path: Path) -> bytes:
-    """The first bytes of a file, gunzipped if need be; empty for a folder."""
+    """The first bytes of a file, unpacked if need be; empty for a folder."""
+    return _look(path).text
+
+
+def _look(path: Path) -> Head:
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            return b""
+            return Head(b"")
         if not stat.S_ISREG(mode):
             raise UnreadableFile(
                 f"{path}: a pipe, socket or device, not a file",
                 hint="write what it gives to a file, and read that",
             )
         with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
+            head = head_of(file, HEAD_BYTES)
     except FileNotFoundError:
         raise UnreadableFile(f"{path}: no such file", hint="check the path") from None
     except PermissionError:
         raise UnreadableFile(
             f"{path}: permission denied", hint=f"make it readable: chmod u+r {path}"
         ) from None
+    except MissingExtra as error:
+        raise MissingExtra(f"{path}: {error.message}", hint=error.hint) from None
     except OSError as error:
         raise UnreadableFile(f"{path}: {error.strerror or error}", hint="check the path") from None
     except ValueError:  # a zero byte in the name
         raise UnreadableFile(f"{str(path)!r}: no path", hint="check the path") from None
-    if not head:
+    return _with_text(path, head)
+
+
+def _with_text(path: Path, head: Head) -> Head:
+    if head.packings and not head.text:
+        name = head.packings[-1].name
+        raise UnreadableFile(
+            f"{path}: the {name} holds nothing, is damaged, or is cut off at its start",
+            hint="copy it again, or record it again",
+        )
+    if not head.text:
         raise UnreadableFile(
             f"{path}: the file is empty",
             hint="the export was cut off or the disk was full; record it again",
         )
-    head = _gunzip_head(path, head) if head[:2] == b"\x1f\x8b" else head
-    if head.startswith(_UTF_16):
+    if head.text.startswith(_UTF_16):
         raise UnreadableFile(
             f"{path}: the text is UTF-16, not UTF-8",
             hint="save it as UTF-8; PowerShell: Get-Content FILE | Set-Content -Encoding utf8 NEW",
@@ -195,25 +256,9 @@ def read_head(path: Path) -> bytes:
     return head
 
 
-def _gunzip_head(path: Path, head: bytes) -> bytes:
-    try:
-        text = zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
-    except zlib.error as error:
-        raise UnreadableFile(f"{path}: damaged gzip ({error})", hint="copy it again") from None
-    if not text:
-        raise UnreadableFile(
-            f"{path}: the gzip holds nothing, or is cut off at its start",
-            hint="copy it again, or record it again",
-        )
-    return text
-
-
 def _what_it_looks_like(head: bytes) -> str:
-    start = head.lstrip()[:200].lower()
     if not head:
         return "a folder"
-    if start.startswith((b"<!doctype html", b"<html")):
-        return "an HTML page (a download that failed?)"
     if sum(b < 32 and b not in b"\t\n\r\f\x1b" for b in head) > len(head) // 100:
         return "binary data"
     return "text"
@@ -223,6 +268,7 @@ __all__ = [
     "HEAD_BYTES",
     "Importer",
     "Progress",
+    "as_folder",
     "as_plain_file",
     "format_of",
     "formats",

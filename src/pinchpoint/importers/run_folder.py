@@ -113,6 +113,17 @@ def _quota(text: str | None) -> float | None:
 
 FORMAT = "run folder"
 FILES = ("a folder with run.json", "pinchpoint run")
+READS: tuple[str, ...] = (
+    "host",
+    "calls",
+    "device",
+    "steps",
+    "memory",
+    "counters",
+    "kernel counters",
+    "compiled operations",
+)
+NOT_READ = ""
 
 _MOST_PROCESSES = 100_000  # of a job; bounds what a hostile folder costs
 _MOST_WORKERS = 4096  # of loaders in a process; bounds what a hostile document costs

@@ -242,7 +242,8 @@ def is_rank_of_a_job(report: Report) -> bool:
 
 def record_from(trace: Trace, report: Report) -> RankRecord:
     """The record of a recording that is diagnosed already."""
-    base = report.steps.unprofiled_ns_predicted or report.steps.typical_ns or 0
+    steps = report.steps
+    base = steps.base_ns or steps.unprofiled_ns_predicted or steps.typical_ns or 0
     return RankRecord(
         path=report.source.path,
         rank=report.source.rank,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Ints, Mask
 
 
 class Intervals(NamedTuple):
@@ -106,6 +106,16 @@ def covered_before(a: Intervals, times: ArrayLike) -> Ints:
     over = np.where(index > 0, np.maximum(a.end[last] - at, 0), 0)
     result: Ints = full - over
     return result
+
+
+def contains(a: Intervals, times: ArrayLike) -> Mask:
+    """Whether each time lies in the flat set ``a``; starts do, ends do not."""
+    at = np.asarray(times, np.int64)
+    if not len(a.start):
+        return np.zeros(at.shape, np.bool_)
+    last = np.searchsorted(a.start, at, "right") - 1
+    inside: Mask = (last >= 0) & (at < a.end[last])
+    return inside
 
 
 # ------------------------------------------------------------------------------------------------

@@ -46,6 +46,10 @@ class Frame(NamedTuple):
     function: str
 
 
+# Stands for the file in frames that are no frames, but what the recorder says blocks are used for.
+CATEGORY_FILE = "category as recorded"
+
+
 @dataclass(frozen=True, eq=False)
 class Stacks:
     """Call stacks, each stored once. Stack ``i`` is ``frame[offset[i]:offset[i + 1]]``, positions
@@ -78,7 +82,8 @@ class MemorySnapshot:
     """What one ``torch.cuda.memory._snapshot()`` holds.
 
     ``complete`` is False where the file was cut off: what was read is whole, the rest is missing.
-    ``unread_keys`` are keys of the file that no part of Pinchpoint knows.
+    ``unread_keys`` are keys of the file that no part of Pinchpoint knows. ``layout`` is False where
+    segments stand for nothing but their blocks: the recorder did not say what the driver gave.
     """
 
     events: Table
@@ -89,3 +94,4 @@ class MemorySnapshot:
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     complete: bool = True
     unread_keys: tuple[str, ...] = ()
+    layout: bool = True

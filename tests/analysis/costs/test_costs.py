@@ -3,6 +3,7 @@
 import pytest
 
 from pinchpoint.analysis.costs import OperatorCall, cost_of
+from pinchpoint.analysis.costs.pointwise import result_elements
 
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"
 
@@ -35,6 +36,8 @@ def test_intensity_of_elementwise_work_and_reductions():
     [
         ("aten::add", [(8, 1024, 768), (1024, 768)], [F32, F32], 6291456,
          4 * (2 * 6291456 + 786432)),
+        ("aten::sub", [(16, 1, 64), (1, 4, 64), ()], [F32, F32, "Scalar"], 4096,  # all pairs
+         4 * (16 * 64 + 4 * 64 + 16 * 4 * 64)),
         ("aten::add_", [(100,), (100,)], [F32, F32], 100, 1200),
         ("aten::add", [(100,), (100,), (), (100,)], [F32, F32, "Scalar", F32], 100, 1200),  # out=
         ("aten::relu", [(10, 10)], [BF16], 100, 400),
@@ -120,3 +123,22 @@ def test_a_type_of_unknown_size_leaves_the_bytes_open():
     assert cost_of(known).bytes == 48
     assert cost_of(unheard_of).bytes is None
     assert cost_of(unheard_of).flops == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "values", "elements"),
+    [
+        ("aten::sub", [(16, 1, 64), (1, 4, 64), ()], ["", "", "1"], 4096),
+        ("aten::sum", [(16, 4, 64), ()], ["", "[-1]"], 64),
+        ("aten::sum", [(16, 4, 64), ()], ["", ""], 1),
+        ("aten::max", [(16, 4), (16, 1)], ["", ""], 64),
+        ("aten::linalg_vector_norm", [(16, 4), (), ()], ["", "2", "[1]"], 16),
+        ("aten::add_", [(), ()], ["", "1"], 1),
+        ("aten::_softmax", [(16, 4), (), ()], ["", "-1", "False"], 64),
+        ("aten::mm", [(16, 4), (4, 8)], ["", ""], None),
+        ("aten::index", [(16, 4), (8,)], ["", ""], None),
+    ],
+)
+def test_elements_of_results(name, shapes, values, elements):
+    call = OperatorCall(name, tuple(shapes), (F32,) * len(shapes), tuple(values))
+    assert result_elements(call) == elements

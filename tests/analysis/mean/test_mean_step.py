@@ -7,13 +7,15 @@ from pinchpoint.analysis.mean.exceptional_steps import exceptional_steps
 from pinchpoint.analysis.mean.mean_step import (
     at_the_rate_of_the_run,
     mean_differs,
+    mean_range_ns,
     mean_step,
     mean_without_profiler_ns,
     unrecorded_excess_ns,
 )
 from pinchpoint.analysis.mean.step_kinds import step_kinds
+from pinchpoint.analysis.replay.predict import corrected_range_ns
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.trace import RunFacts
+from pinchpoint.trace import RunFacts, Source
 
 MS = 1e6
 
@@ -140,3 +142,17 @@ def test_what_the_recording_does_not_show_of_the_run_is_told():
     assert unrecorded_excess_ns(timed(quiet, *run)) == pytest.approx(10 * MS, rel=0.02)
     assert unrecorded_excess_ns(timed(shown, *run)) is None
     assert unrecorded_excess_ns(quiet) is None
+
+
+@pytest.mark.parametrize(("at", "times"), [((4,), 1), ((3, 8), 2)], ids=["once", "twice"])
+def test_ranges_of_the_typical_and_of_the_mean_step(at, times):
+    trace = replace(
+        now_and_then("checkpoint", at, steps=12),
+        source=Source("a", "kineto", recorder="torch.profiler"),
+    )
+    low, high = corrected_range_ns(trace)
+    assert high - low < 10 * MS  # the 110 ms of an exception are no doubt about a typical step
+    mean, (least, most) = mean_without_profiler_ns(trace), mean_range_ns(trace)
+    doubt = times**0.5 * 100 * MS / 12  # of k exceptions, √k more or fewer
+    assert mean - least == pytest.approx(doubt, rel=0.1)
+    assert most - mean == pytest.approx(doubt, rel=0.1)

@@ -4,7 +4,6 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.analysis.replay.recording_cost import (
     COSTS,
-    MOST_OF_A_GAP,
     cost_in_windows,
     profiler_steps,
     why_uncalibrated,
@@ -21,47 +20,53 @@ def cost(trace, start_us, end_us, threads=MAIN):
 
 
 @pytest.mark.parametrize(
-    ("kind", "whole_ns"),
+    ("kind", "share"),
     [
-        (HostKind.OPERATOR, COSTS.operator_ns),
-        (HostKind.ANNOTATION, COSTS.operator_ns),
-        (HostKind.PYTHON, COSTS.python_ns),
-        (HostKind.MODULE, COSTS.python_ns),
-        (HostKind.OVERHEAD, 0),
+        (HostKind.OPERATOR, COSTS.operator),
+        (HostKind.ANNOTATION, COSTS.operator),
+        (HostKind.PYTHON, COSTS.frame),
+        (HostKind.MODULE, COSTS.frame),
     ],
 )
-def test_an_event_costs_half_at_each_end(kind, whole_ns):
+def test_recording_takes_a_share_of_what_lies_between_two_events(kind, share):
     b = TraceBuilder()
-    b.op("row", 100 * US, 100 * US, kind=kind)
+    b.op("row", 100 * US, 2 * US, kind=kind)
     trace = b.trace()
-    assert cost(trace, 0, 300) == whole_ns
-    assert cost(trace, 0, 150) == whole_ns / 2
-    assert cost(trace, 150, 300) == whole_ns / 2
-    assert cost(trace, 110, 190) == 0
+    assert cost(trace, 100, 102) == share.ratio * 2 * US
+    assert cost(trace, 100, 101) == share.ratio * 1 * US
+    assert cost(trace, 0, 100) == 0
 
 
-def test_a_call_costs_at_its_end():
+def test_of_a_long_interval_most_is_the_programs_own():
     b = TraceBuilder()
-    b.api("cudaLaunchKernel", 100 * US, 10 * US, kind=ApiKind.LAUNCH)
+    b.op("row", 100 * US, 500 * US)
     trace = b.trace()
-    assert cost(trace, 0, 105) == 0
-    assert cost(trace, 105, 200) == COSTS.call_ns
+    assert cost(trace, 100, 600) == COSTS.operator.most_ns
+    assert cost(trace, 200, 600) == 0  # it was taken at the beginning
 
 
-def test_no_more_than_a_share_of_the_window():
+def test_what_is_not_recorded_costs_nothing():
     b = TraceBuilder()
-    for i in range(50):
-        b.op("row", i * US, US)
-    assert cost(b.trace(), 0, 50) == MOST_OF_A_GAP * 50 * US
+    b.op("row", 100 * US, 100 * US, kind=HostKind.OVERHEAD)
+    assert cost(b.trace(), 0, 300) == 0
+
+
+def test_a_call_is_as_long_as_recorded_and_what_follows_is_not():
+    b = TraceBuilder()
+    b.op("row", 100 * US, 20 * US)
+    b.api("cudaLaunchKernel", 105 * US, 10 * US, kind=ApiKind.LAUNCH)
+    trace = b.trace()
+    assert cost(trace, 105, 115) == 0
+    assert cost(trace, 115, 120) == COSTS.call.ratio * 5 * US
 
 
 def test_other_threads_do_not_count():
     b = TraceBuilder()
     other = b.thread("other")
-    b.op("row", 100 * US, 100 * US, thread=other)
+    b.op("row", 100 * US, 2 * US, thread=other)
     trace = b.trace()
     assert cost(trace, 0, 300) == 0
-    assert cost(trace, 0, 300, np.array([other])) == COSTS.operator_ns
+    assert cost(trace, 0, 300, np.array([other])) == COSTS.operator.ratio * 2 * US
 
 
 def two_steps(name="ProfilerStep#{}"):
@@ -82,7 +87,7 @@ def test_between_markers_of_the_profiler_all_time_is_its_own():
 def test_between_marks_of_a_person_it_is_the_programs():
     trace = two_steps("epoch {}")
     assert not len(profiler_steps(trace).start)
-    assert cost(trace, 100, 400) == COSTS.operator_ns
+    assert cost(trace, 100, 400) == COSTS.operator.most_ns
 
 
 def test_a_window_that_ends_before_it_begins_costs_nothing():

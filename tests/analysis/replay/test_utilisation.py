@@ -156,6 +156,33 @@ def test_sizes_that_no_memory_holds_are_not_believed():
     assert operator_work(builder.trace()).flops.tolist() == [-1]
 
 
+@pytest.mark.parametrize(
+    ("products", "unit"),
+    [
+        pytest.param(["[[4096,768],[768,768]]"], "tokens", id="they work on the tokens"),
+        pytest.param(
+            ["[[4096,768],[768,768]]"] + ["[[512,2048],[2048,768]]"] * 8,
+            "tokens",
+            id="a quarter of it, beside experts",
+        ),
+        pytest.param(
+            ["[[4096,64],[64,64]]"] + ["[[9216,3072],[3072,3072]]"] * 9,
+            "samples",
+            id="they work on an image, beside a text encoder",
+        ),
+    ],
+)
+def test_tokens_are_told_where_the_work_is_on_tokens(products, unit):
+    builder = TraceBuilder()
+    for i in range(3):
+        builder.step(i, i * MS, MS - 1000)
+        builder.op("aten::embedding", i * MS + 10, 10, shapes="[[50257,768],[8,512],[]]")
+        builder.op("aten::conv2d", i * MS + 30, 10, shapes="[[2,3,224,224],[64,3,7,7]]")
+        for at, shapes in enumerate(products):
+            builder.op("aten::mm", i * MS + 100 + 20 * at, 10, shapes=shapes)
+    assert throughput(builder.trace()).unit == unit
+
+
 def test_fused_attention_makes_a_product_again_in_its_backward_pass():
     p = Program()
     heads = [[4, 8, 1024, 64]] * 4

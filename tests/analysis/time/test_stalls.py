@@ -67,3 +67,30 @@ def test_threads_that_run_python_of_the_program(frames, busy):
 
 def test_the_launching_thread_is_no_rival():
     assert busy_python_threads(working([100] * 10).trace(), 0.0) == []
+
+
+def beside_naps(run_us, *, stall_ends_late_us=60, stall_us=2_000):
+    """A thread that computes and sleeps in turn; the launching thread stalls while it computes."""
+    p = Program()
+    thread = p.builder.thread("other")
+    for _ in p.steps(6):
+        for _ in range(5):
+            p.host("aten::add", 20, kind=HostKind.OPERATOR)
+            begin = p.at
+            p.builder.python("helper.py(5): table", begin, run_us * 1_000, thread=thread)
+            p.host("aten::add", stall_us, kind=HostKind.OPERATOR)
+            p.at = max(p.at, begin + (run_us + stall_ends_late_us) * 1_000)
+            p.kernel("work", 1)
+            p.builder.python("<built-in function sleep>", p.at, 500_000, thread=thread)
+            p.host("aten::add", 520, kind=HostKind.OPERATOR)
+    return p.trace()
+
+
+def test_a_stall_that_ends_when_another_thread_lets_go_waited_for_the_lock():
+    found = lock_waits(beside_naps(1_950))
+    assert len(found.rows) == 25
+    assert found.excess_ns.sum() == pytest.approx(25 * 2_000_000, rel=0.01)
+
+
+def test_a_stall_that_ends_while_the_other_thread_runs_on_is_something_else():
+    assert not len(lock_waits(beside_naps(3_000)).rows)

@@ -24,9 +24,10 @@ def recordings(monkeypatch):
             raise UnreadableFile(f"{path}: no such file", hint="check the path")
         return path
 
-    monkeypatch.setattr("pinchpoint.cli.recordings.diagnose.load", load)
+    monkeypatch.setattr("pinchpoint.cli.recordings._answers.load", load)
     monkeypatch.setattr(
-        "pinchpoint.cli.recordings.diagnose.diagnose", lambda path: REPORTS[path.name]
+        "pinchpoint.cli.recordings._answers.diagnose",
+        lambda path, detailed: REPORTS[path.name],
     )
     monkeypatch.setattr(
         "pinchpoint.cli.recordings.diagnose.full_page", lambda *said: f"<p>{said[2].verdict}</p>"

@@ -168,7 +168,13 @@ def test_commands_to_copy_stay_on_one_line(tmp_path, capsys):
     assert shlex.split(last)[-1] == str(deep / "uneven.rank1.json.gz")
 
 
-@pytest.mark.parametrize("words", [["diagnose"], ["report"], ["ranks"]])
+def test_of_a_folder_of_several_jobs_diagnose_answers_each(capsys):
+    assert cli(["diagnose", str(DATA), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [job["schema"] for job in found["jobs"]] == ["pinchpoint.ranks/1"] * 3
+
+
+@pytest.mark.parametrize("words", [["report"], ["ranks"]])
 def test_a_folder_of_several_jobs_is_refused(words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli([*words, str(DATA)]) == 2

@@ -5,6 +5,8 @@ import os
 import msgspec
 import pytest
 
+from pinchpoint.diagnosis.finding import Unanswered
+from pinchpoint.diagnosis.record import Need
 from pinchpoint.errors import UsageError
 from pinchpoint.report.assemble.findings import chosen
 from pinchpoint.report.documents.causal import PieceInfo
@@ -104,3 +106,25 @@ def test_an_operator_without_a_limit_leaves_the_answer_open():
         "No cause that was checked is worth 3 % of the step. How fast aten::_cudnn_rnn, 65 % of the"
         " step, could be is not known."
     )
+
+
+def unanswered(needs, count):
+    return tuple(
+        Unanswered(id=f"cause-{i}", why="no rows", record="record them", needs=needs)
+        for i in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [(Need.CPU_AND_DEVICE, "None of the 2 causes that could be checked"), (Need.COUNTERS, HEALTHY)],
+)
+def test_health_is_not_said_where_most_causes_could_have_been_recorded(needs, said):
+    report = msgspec.structs.replace(
+        healthy_report(), clear=("a", "b"), not_checked=unanswered(needs, 10)
+    )
+    sentence = closing_sentence(report)
+    assert sentence.startswith(said)
+    if needs is Need.CPU_AND_DEVICE:
+        assert "10 others could not, for want of CPU and device activity" in sentence
+        assert sentence.endswith("pinchpoint run train.py")

@@ -49,7 +49,7 @@ def elementwise(call: OperatorCall) -> Cost | None:
         return None
     if bare in ("copy", "fill", "zero", "normal", "uniform", "exponential", "random", "bernoulli"):
         return _written_over(call, bare)
-    out = max(call.size(i) for i in tensors)
+    out = _broadcast(call, tensors)
     width = call.element_bytes(tensors[0]) if in_place else max(map(call.element_bytes, tensors))
     if bare in ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf") or bare.startswith("logical"):
         width = 1
@@ -81,6 +81,42 @@ def _kept(x: Shape, dims: tuple[int, ...] | None) -> int:
         return 1
     gone = {d % len(x) for d in dims}
     return elements(tuple(size for i, size in enumerate(x) if i not in gone))
+
+
+_REDUCTIONS = (
+    "sum", "mean", "prod", "amax", "amin", "max", "min", "argmax", "argmin", "any", "all", "norm",
+    "linalg_vector_norm", "var", "std", "var_mean", "logsumexp", "count_nonzero",
+)  # fmt: skip
+_SAME_SIZE = ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data")
+_DIMS_AT = {"norm": 2, "linalg_vector_norm": 2}  # where dimensions stand, if not second
+
+
+def result_elements(call: OperatorCall) -> int | None:
+    """Elements of the result of an elementwise operator, a softmax or a reduction; None for others.
+
+    A reduction over dimensions that were not recorded counts as one over all.
+    """
+    bare = call.name.removeprefix("aten::")
+    tensors = [i for i in range(len(call.shapes)) if call.is_tensor(i)]
+    if not call.name.startswith("aten::") or not tensors:
+        return None
+    if bare in _REDUCTIONS:
+        x, dims = call.shape(0), _DIMS_AT.get(bare, 1)
+        if call.shape(1) is not None:  # ``max(a, b)`` of two tensors
+            return _broadcast(call, tensors)
+        if x is None:
+            return 1
+        return _kept(x, call.integers(dims) if call.value(dims) not in ("", "[]") else None)
+    if bare in _SAME_SIZE or bare.rstrip("_") in ELEMENTWISE:
+        return call.size(tensors[0]) if bare.endswith("_") else _broadcast(call, tensors)
+    return None
+
+
+def _broadcast(call: OperatorCall, tensors: list[int]) -> int:
+    shapes = [call.shape(i) or () for i in tensors]
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return elements(tuple(max(sizes) for sizes in zip(*padded, strict=True)))
 
 
 def scan(call: OperatorCall) -> Cost | None:

@@ -14,6 +14,7 @@ from pinchpoint.analysis.device.categories import NO_CATEGORY, Category, categor
 from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
+from pinchpoint.trace.arrays import Codes, Ints
 
 COPIES = (
     Category.COPY_H2D,
@@ -54,31 +55,61 @@ class DeviceActivity:
 
 @dataclass(frozen=True)
 class OneDevice:
-    """One of the devices of the process; its idle share is of the same span for all of them."""
+    """One of the devices of the process.
+
+    Its time over the span of all of them together is ``busy_ns``, ``waits_for_others_ns`` and what
+    they all idle at once.
+    """
 
     device: int
     name: str | None
     busy_ns: int  # union of its operations
     idle_ratio: float | None  # of the span of all devices together
     kernels: int  # collectives included
+    span_ns: int  # from its own first operation to its own last
+    own_idle_ratio: float | None  # of its own span
+    waits_for_others_ns: int  # another device works, and this one does not
+    mostly: str | None  # the kind of work that takes most of its busy time
 
 
 @once_per_trace
 def each_device(trace: Trace) -> tuple[OneDevice, ...]:
     """The devices that did something, by number."""
-    ops, span_ns = trace.device_ops, device_activity(trace).span_ns
-    if ops is None or not span_ns:
+    ops, together = trace.device_ops, device_activity(trace)
+    if ops is None or not together.span_ns:
         return ()
-    own = ops.take(own_work(trace))
+    rows = np.flatnonzero(own_work(trace))
+    category = category_of_device_ops(trace)[rows]
+    own = ops.take(rows)
     names = {device.number: device.name for device in trace.devices}
     kernel = np.isin(own["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE))
     found = []
     for number in np.unique(own["device"]).tolist():
         mine = own["device"] == number
-        busy_ns = iv.flatten(own["start_ns"][mine], own.end_ns[mine]).total
-        kernels = int((mine & kernel).sum())
-        found.append(OneDevice(number, names.get(number), busy_ns, 1 - busy_ns / span_ns, kernels))
+        start, end = own["start_ns"][mine], own.end_ns[mine]
+        busy_ns = iv.flatten(start, end).total
+        span_ns = int(end.max() - start.min())
+        found.append(
+            OneDevice(
+                device=number,
+                name=names.get(number),
+                busy_ns=busy_ns,
+                idle_ratio=1 - busy_ns / together.span_ns,
+                kernels=int((mine & kernel).sum()),
+                span_ns=span_ns,
+                own_idle_ratio=1 - busy_ns / span_ns if span_ns else None,
+                waits_for_others_ns=together.busy_ns - busy_ns,
+                mostly=_mostly(category[mine], end - start),
+            )
+        )
     return tuple(found)
+
+
+def _mostly(category: Codes, lasted_ns: Ints) -> str | None:
+    if not len(category):
+        return None
+    totals = np.bincount(category, lasted_ns)
+    return Category(int(totals.argmax())).label if totals.any() and totals.argmax() else None
 
 
 def take_turns(trace: Trace) -> bool:

@@ -5,7 +5,8 @@ number of steps. Exceptions with the same part and place are one cause.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import hypot, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.source_lines import Place
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
 from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS, step_kinds
-from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.replay.predict import corrected_made, corrected_step_ns
+from pinchpoint.analysis.replay.ranges import AS_IT_IS, Made, range_ns
 from pinchpoint.analysis.statistics import rounded_mean
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import StepPart
@@ -132,6 +134,40 @@ def mean_without_profiler_ns(trace: Trace) -> int | None:
     assert mean is not None
     assert typical is not None
     return max(mean.steady_ns - max(typical - usual, 0), 1)
+
+
+@once_per_trace
+def made_with_exceptions(trace: Trace) -> Made | None:
+    """What the typical step is made of, with how far the mean of as few exceptions may be off.
+
+    Exceptions that came k times may have come k ± √k times. None where steps were timed without
+    the profiler or the step is not known.
+    """
+    made, mean = corrected_made(trace), mean_step(trace)
+    if made is None or mean is None or mean_without_profiler_ns(trace) is None:
+        return made
+    errors = [c.ns_per_step / sqrt(len(c.steps)) for c in mean.causes if not c.starting]
+    return replace(made, rare_ns=hypot(*errors))
+
+
+@once_per_trace
+def mean_range_ns(trace: Trace) -> tuple[int, int] | None:
+    """Between what :func:`mean_without_profiler_ns` may be; None where that is None."""
+    mean_ns, usual, made = (
+        mean_without_profiler_ns(trace),
+        corrected_step_ns(trace),
+        made_with_exceptions(trace),
+    )
+    if mean_ns is None or usual is None:
+        return None
+    timed = timed_steps_ns(trace)
+    if len(timed):
+        error = 2 * float(np.std(timed)) / sqrt(len(timed))  # two standard errors of a mean
+        return round(max(mean_ns - error, int(timed.min()))), round(mean_ns + error)
+    if made is None:
+        return None
+    low, high = range_ns(made, AS_IT_IS)
+    return low + mean_ns - usual, high + mean_ns - usual
 
 
 def timed_steps_ns(trace: Trace) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ of an exception there comes from the accounting: the time in which both overlap.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
 from pinchpoint.analysis.mean.mean_step import (
     mean_differs,
+    mean_range_ns,
     mean_step,
     mean_without_profiler_ns,
     timed_steps_ns,
@@ -28,6 +30,7 @@ from pinchpoint.analysis.replay.changes import (
 from pinchpoint.analysis.replay.predict import (
     Prediction,
     after_saving,
+    corrected_range_ns,
     corrected_step_ns,
     replayable,
     what_if,
@@ -50,6 +53,11 @@ def step_base_ns(trace: Trace) -> int | None:
     return usual if different is None else different
 
 
+def step_range_ns(trace: Trace) -> tuple[int, int] | None:
+    """Between what :func:`step_base_ns` may be; None where that is not known."""
+    return mean_range_ns(trace) or corrected_range_ns(trace)
+
+
 def what_if_mean(
     trace: Trace, changes: Sequence[Change], *, every_step: bool = False
 ) -> Prediction | None:
@@ -58,8 +66,10 @@ def what_if_mean(
     timed = len(timed_steps_ns(trace)) > 0  # then replay goes by what is usual in the run
     replays_all = every_step and (timed or _are_replayed(trace, again))
     replayed = what_if(trace, changes, every_step=replays_all)
-    if replayed is None or base is None or mean_without_profiler_ns(trace) is None:
+    if replayed is None or base is None:
         return replayed
+    if mean_without_profiler_ns(trace) is None:
+        return _counted_from(replayed, base)
     beyond_ns = 0 if replays_all or timed else taken_ns(trace, changes, again)
     # Without its exceptions the mean step is a typical one, and no shorter than that.
     least = replayed.step_ns if base > replayed.base_ns else 0
@@ -72,6 +82,17 @@ def what_if_mean(
     raw_least_ns = replayed_raw_ns if base > replayed.base_ns else 0
     raw_ns = max(base - (replayed.base_ns - replayed_raw_ns) - beyond_ns, raw_least_ns)
     return Prediction(step_ns, (least, most), base, raw_ns, replayed.bound_ns, replayed.made)
+
+
+def _counted_from(replayed: Prediction, base_ns: int) -> Prediction:
+    """The same step after the changes, held against the step that is said: the mean of all that was
+    replayed may differ from it by less than is said apart."""
+    low, high = (min(end, base_ns) for end in replayed.range_ns)
+    step_ns, bound_ns = min(replayed.step_ns, base_ns), replayed.bound_ns
+    bound_ns = None if bound_ns is None else min(bound_ns, step_ns)
+    return replace(
+        replayed, step_ns=step_ns, range_ns=(low, high), base_ns=base_ns, bound_ns=bound_ns
+    )
 
 
 def saved_mean(

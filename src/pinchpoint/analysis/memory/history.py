@@ -37,7 +37,7 @@ class History:
     @property
     def has_layout(self) -> bool:
         """Whether segments are known, so that free memory can be placed."""
-        return bool(self.replay.held)
+        return self.snapshot.layout and bool(self.replay.held)
 
     @property
     def blocks(self) -> Lives:

@@ -96,10 +96,26 @@ BLOCKED_CALL_RATIO = 8  # a launch this much longer than the median waited for a
 BLOCKED_CALL_LEAST_NS = 100_000  # and at least this long
 USUAL_CALL_NS = 5_000  # of a launch, profiled, where the recording has none that did not wait
 FULL_QUEUE_OPERATIONS = 900  # CUDA takes about 1022 launches ahead (an H100 with CUDA 13.0)
+WAITED_CALL_RATIO = 2  # into a full queue; of launches into another, nine of ten are shorter
+FEWEST_USUAL_CALLS = 20  # launches into a queue with room that show what a launch takes
 SLACK_NS = 2_000  # host and device clocks agree to about this much in Kineto traces
 BLOCKING_H2D_BYTES = 64 * 1024  # CUDA: smaller copies from pageable memory return once staged
 _SYNCS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT, ApiKind.FREE)
+_QUEUED = (ApiKind.LAUNCH, ApiKind.MEMSET)
 _ALLOCATION = (ApiKind.MALLOC, ApiKind.HOST_ALLOC, ApiKind.MODULE_LOAD)
+
+
+def queued_ahead(calls: Table, ops: Table, at_ns: Ints) -> Ints:
+    """Device operations that were issued before each time and had not ended by then.
+
+    What was issued before the recording counts as well, as far as it ran in it.
+    """
+    call = ops.filled("api_call", NO_DEPENDENCY)
+    asked = np.where(call >= 0, calls["start_ns"][np.maximum(call, 0)], -1)
+    asked = np.sort(np.minimum(asked, ops["start_ns"]))
+    ended = np.sort(ops.end_ns)
+    ahead: Ints = np.searchsorted(asked, at_ns) - np.searchsorted(ended, at_ns, "right")
+    return ahead
 
 
 class Blocking:
@@ -110,9 +126,15 @@ class Blocking:
     """
 
     def __init__(
-        self, nodes: Nodes, ops: Table, op_rows: Rows, first_op: Rows, launch_latency_ns: int
+        self,
+        nodes: Nodes,
+        ops: Table,
+        op_rows: Rows,
+        first_op: Rows,
+        launch_latency_ns: int,
+        ahead: Ints,
     ) -> None:
-        self.nodes, self.ops, self.first_op = nodes, ops, first_op
+        self.nodes, self.ops, self.first_op, self.ahead = nodes, ops, first_op, ahead
         self.latency = launch_latency_ns
         self.op_start = ops["start_ns"][op_rows].astype(np.int64)
         self.op_end = ops.end_ns[op_rows]
@@ -141,18 +163,19 @@ class Blocking:
         return waits, tail, own
 
     def _usual_call_ns(self) -> int:
-        """The median launch that did not wait; with a full queue, nearly all of them did."""
+        """The median launch that found room in the queue; with a full one, most of them wait."""
         launches = self.nodes.kind == ApiKind.LAUNCH
-        usual = int(np.median(self.took[launches])) if launches.any() else USUAL_CALL_NS
-        if usual <= BLOCKED_CALL_LEAST_NS:
-            return usual
-        finished = np.searchsorted(self.ends, self.nodes.start_ns[launches], "right")
-        ahead = self.first_op[:-1][launches] - finished
-        return USUAL_CALL_NS if ahead.max() >= FULL_QUEUE_OPERATIONS else usual
+        room = launches & (self.ahead < FULL_QUEUE_OPERATIONS)
+        if room.sum() >= FEWEST_USUAL_CALLS or (room.any() and room.sum() == launches.sum()):
+            return int(np.median(self.took[room]))
+        quick = int(np.percentile(self.took[launches], 10)) if launches.any() else USUAL_CALL_NS
+        return quick if quick <= BLOCKED_CALL_LEAST_NS else USUAL_CALL_NS
 
     def _may_wait(self) -> NDArray[np.bool_]:
         kind = self.nodes.kind
         long = self.took > max(BLOCKED_CALL_LEAST_NS, BLOCKED_CALL_RATIO * self.usual)
+        full = np.isin(kind, _QUEUED) & (self.ahead >= FULL_QUEUE_OPERATIONS)
+        long |= full & (self.took > WAITED_CALL_RATIO * self.usual)
         sync = np.isin(kind, _SYNCS) | self._blocking_copies()
         may: NDArray[np.bool_] = sync | (long & (kind != 0) & ~np.isin(kind, _ALLOCATION))
         return may
@@ -185,7 +208,7 @@ class Blocking:
         A queue holds about a thousand launches, so what made place for it may be steps ago.
         """
         took = int(self.took[node])
-        if self.nodes.kind[node] not in (ApiKind.LAUNCH, ApiKind.MEMSET):
+        if self.nodes.kind[node] not in _QUEUED:
             return took
         ops = self.op_start[int(self.first_op[node]) : int(self.first_op[node + 1])]
         queued = len(ops) > 0 and int(ops[0]) > int(self.nodes.end_ns[node]) + self.latency

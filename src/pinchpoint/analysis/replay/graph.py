@@ -14,7 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.replay.blocking import MAIN_LANE, NO_DEPENDENCY, Blocking, Nodes, lanes_of
+from pinchpoint.analysis.replay.blocking import (
+    MAIN_LANE,
+    NO_DEPENDENCY,
+    Blocking,
+    Nodes,
+    lanes_of,
+    queued_ahead,
+)
 from pinchpoint.analysis.replay.streams import constraints, free_from, typical_launch_latency_ns
 from pinchpoint.analysis.time.loader_waits import loader_waits
 from pinchpoint.trace import Trace
@@ -154,7 +161,9 @@ class _Assembly:
         gap, previous_end = self._gaps()
         batch_wait, ready = self._batch_waits(previous_end, window_ns)
         latency = typical_launch_latency_ns(self.trace)
-        waits_for, tail, own = Blocking(nodes, self.ops, op_rows, first_op, latency).waits()
+        ahead = queued_ahead(self.calls, self.ops, nodes.start_ns)
+        waits = Blocking(nodes, self.ops, op_rows, first_op, latency, ahead).waits()
+        waits_for, tail, own = waits
         held = constraints(self.ops, op_rows, nodes.start_ns[op_node], latency)
         return Graph(
             api_rows=nodes.api_rows,

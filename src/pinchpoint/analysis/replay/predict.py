@@ -160,8 +160,18 @@ def corrected_made(trace: Trace) -> Made | None:
     step, base, clean = corrected_step_ns(trace), replayable(trace), _clean(trace)
     if _timed(trace) or step is None or base is None or clean is None:
         return None
-    made = made_of(step, clean.graph, clean.graph, steps(trace).durations_ns)
+    made = made_of(step, clean.graph, clean.graph, _usual_periods_ns(steps(trace)))
     return replace(made, recording_ns=_recording_ns(trace))
+
+
+def _usual_periods_ns(found: Steps) -> NDArray[np.int64]:
+    """Durations of the complete steps that the typical one stands for: without those that stand
+    out, unless the typical step is the mean of all because they are too different."""
+    usual = found.complete.copy()
+    usual[list(found.outliers)] = False
+    counted = found.complete if (found.typical[~usual] & found.complete[~usual]).any() else usual
+    periods: NDArray[np.int64] = (found.end_ns - found.start_ns)[counted]
+    return periods if len(periods) else found.durations_ns
 
 
 def _recording_ns(trace: Trace) -> float:

@@ -3,9 +3,10 @@
 Two parts. What the profiler does between steps (``profiler.step()``: state changes, buffer
 handling) happens between the end of one ``ProfilerStep`` marker and the start of the next, where
 no user code runs: it is taken out whole. What it does at the beginning and end of everything it
-records is estimated with a cost per event. The costs were fitted to recordings of the same programs
-with and without the profiler; ``benchmarks/recording_cost.py`` makes the fit again and prints what
-is left of the error.
+records lies between the times of neighbouring events of one thread, and cannot be more than what
+passed there: of each such interval it is a share, up to a most. Inside a call nothing is taken out.
+Shares were fitted to recordings of the same programs with and without the profiler;
+``benchmarks/recording_cost.py`` makes the fit again and prints what is left of the error.
 """
 
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.trace import HostKind, Table, Trace
-from pinchpoint.trace.arrays import Floats, Ints, Mask
-from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
+from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Floats, Ints
+from pinchpoint.trace.intervals import NONE, Intervals, contains, covered_before, flatten
 
 # The recorder that the costs below were measured with; see kineto/recorder.py for its signs.
 CALIBRATED_RECORDER = "torch.profiler"
@@ -45,42 +46,58 @@ def calibrated(trace: Trace) -> bool:
 
 
 @dataclass(frozen=True)
-class EventCosts:
-    """Host time that recording adds, in nanoseconds an event."""
+class Share:
+    """What recording takes of the time between two neighbouring events of a thread."""
 
-    operator_ns: float
-    python_ns: float
-    call_ns: float  # a runtime or driver call
+    ratio: float
+    most_ns: float
 
 
-# Fitted to programs recorded with and without the profiler, on H100s. Costs fitted to other program
-# families do no better on a family, nor do costs scaled by how fast the recording shows the host to
-# be (shortest launches, operators and gaps): benchmarks/recording_cost.py --held-out.
-COSTS = EventCosts(operator_ns=7_000, python_ns=2_000, call_ns=6_000)
-MOST_OF_A_GAP = 0.8  # of the time between two calls: no more is put down to recording
+@dataclass(frozen=True)
+class RecordingCosts:
+    """By what the two events are: a runtime call is one of them, else a Python frame, else none."""
+
+    operator: Share
+    frame: Share
+    call: Share
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """In the order of the codes of :class:`_Line`."""
+        return (self.operator, self.frame, self.call)
+
+
+# Fitted to programs recorded with and without the profiler, on hosts of H100s and H200s, with
+# stacks and shapes; without both, the shares hold as well. Most of a long interval is the
+# program's own: unrecorded library calls between two operators are not slowed.
+COSTS = RecordingCosts(
+    operator=Share(0.80, 8_000), frame=Share(0.85, 8_000), call=Share(0.70, 12_000)
+)
+_OPERATOR, _FRAME, _CALL = range(3)
 _NAMED = (HostKind.OPERATOR, HostKind.ANNOTATION, HostKind.COMPILE)
 _FRAMES = (HostKind.PYTHON, HostKind.MODULE)
 
 
 @dataclass(frozen=True, eq=False)
-class RecordedEvents:
-    """What was recorded inside windows; arrays with one element a window."""
+class _Line:
+    """Times at which events of one thread start or end, and what lies after each of them.
 
-    whole_ns: Ints  # the profiler's own steps
-    room_ns: Ints  # the rest of the window
-    operators: Floats  # an event whose one end is inside is half an event
-    python: Floats
-    calls: Floats
+    ``kind`` is the code of the interval to the next time; -1 where recording takes none of it.
+    """
 
-    def cost_ns(self, costs: EventCosts) -> Ints:
-        """Host time that recording them took."""
-        total = (
-            self.operators * costs.operator_ns
-            + self.python * costs.python_ns
-            + self.calls * costs.call_ns
-        )
-        taken: Ints = np.minimum(total, MOST_OF_A_GAP * self.room_ns).astype(np.int64)
-        return self.whole_ns + taken
+    at_ns: Ints
+    kind: NDArray[np.int8]
+
+    def until_ns(self, times: Ints, costs: RecordingCosts) -> Floats:
+        """What recording took before each of these times."""
+        ratio = np.array([share.ratio for share in costs.shares] + [0.0])[self.kind]
+        most = np.array([share.most_ns for share in costs.shares] + [0.0])[self.kind]
+        whole = np.minimum(ratio[:-1] * np.diff(self.at_ns), most[:-1])
+        before = np.concatenate(([0.0], np.cumsum(whole)))
+        at = np.searchsorted(self.at_ns, times, "right") - 1
+        last = np.maximum(at, 0)
+        begun = np.minimum(ratio[last] * (times - self.at_ns[last]), most[last])
+        return np.where(at >= 0, before[last] + begun, 0.0)
 
 
 def cost_in_windows(
@@ -88,45 +105,59 @@ def cost_in_windows(
     threads: NDArray[np.intp],
     start_ns: Ints,
     end_ns: Ints,
-    costs: EventCosts = COSTS,
+    costs: RecordingCosts = COSTS,
 ) -> Ints:
     """Recording cost on ``threads`` inside each window ``[start, end)``; windows do not overlap.
 
     Zero for a recorder without calibration.
     """
-    return events_in_windows(trace, threads, start_ns, end_ns).cost_ns(costs)
-
-
-def events_in_windows(
-    trace: Trace, threads: NDArray[np.intp], start_ns: Ints, end_ns: Ints
-) -> RecordedEvents:
-    """What was recorded on ``threads`` inside each window ``[start, end)``.
-
-    Half of an event's cost falls at its start and half at its end; that of a call at its end.
-    Nothing for a recorder without calibration.
-    """
-    nothing = np.zeros(len(start_ns))
     if not calibrated(trace):
-        zero = np.zeros(len(start_ns), np.int64)
-        return RecordedEvents(zero, zero, nothing, nothing, nothing)
+        return np.zeros(len(start_ns), np.int64)
     end_ns = np.maximum(end_ns, start_ns)
     between = profiler_steps(trace) if _marks(trace, threads) else NONE
     whole = covered_before(between, end_ns) - covered_before(between, start_ns)
+    lines = _lines(trace)
+    taken = np.zeros(len(start_ns))
+    for thread in np.unique(threads).tolist():
+        if (line := lines.get(thread)) is not None:
+            taken += line.until_ns(end_ns, costs) - line.until_ns(start_ns, costs)
+    taken = np.minimum(taken, end_ns - start_ns - whole)
+    cost: Ints = whole + taken.astype(np.int64)
+    return cost
 
-    def inside(times: Ints) -> Floats:
-        times = np.sort(times[~_inside(between, times)])
-        low, high = np.searchsorted(times, start_ns, "left"), np.searchsorted(times, end_ns, "left")
-        return (high - low).astype(np.float64)
 
-    host, calls = trace.host_ops, trace.api_calls
-    operators, python, called = nothing, nothing, nothing
+@once_per_trace
+def _lines(trace: Trace) -> dict[int, _Line]:
+    """The line of each thread that has events."""
+    host, calls, parts = trace.host_ops, trace.api_calls, []
     if host is not None and len(host):
-        mine = np.isin(host["thread"], threads)
-        operators = inside(_ends(host, mine & np.isin(host["kind"], _NAMED))) / 2
-        python = inside(_ends(host, mine & np.isin(host["kind"], _FRAMES))) / 2
+        for what, kinds in ((_OPERATOR, _NAMED), (_FRAME, _FRAMES)):
+            parts.append((what, host, np.isin(host["kind"], kinds)))
     if calls is not None and len(calls):
-        called = inside(calls.end_ns[np.isin(calls["thread"], threads)])
-    return RecordedEvents(whole, end_ns - start_ns - whole, operators, python, called)
+        parts.append((_CALL, calls, np.ones(len(calls), np.bool_)))
+    if not parts:
+        return {}
+    at = np.concatenate([t for _, of, m in parts for t in (of["start_ns"][m], of.end_ns[m])])
+    code = np.concatenate([np.full(2 * int(m.sum()), c, np.int8) for c, _, m in parts])
+    opens = np.concatenate([np.repeat([1, -1], int(m.sum())) for _, _, m in parts])
+    thread = np.concatenate([np.tile(of["thread"][m], 2) for _, of, m in parts])
+    order = np.lexsort((opens, at, thread))  # what ends at a time ends before what starts then
+    at, code, opens, thread = at[order], code[order], opens[order], thread[order]
+    edges = np.flatnonzero(np.diff(thread)) + 1
+    between = profiler_steps(trace)
+    pieces = (np.split(of, edges) for of in (thread, at, code, opens))
+    return {
+        int(t[0]): _line(a, c, o, between) for t, a, c, o in zip(*pieces, strict=True) if len(t)
+    }
+
+
+def _line(at: Ints, code: NDArray[np.int8], opens: Ints, between: Intervals) -> _Line:
+    following = np.append(code[1:], code[-1:])
+    kind = np.maximum(code, following)
+    in_a_call = np.cumsum(np.where(code == _CALL, opens, 0)) > 0
+    kind[in_a_call | contains(between, at)] = -1
+    kind[-1] = -1  # after the last event nothing is recorded
+    return _Line(at, kind)
 
 
 def profiler_steps(trace: Trace) -> Intervals:
@@ -141,15 +172,3 @@ def profiler_steps(trace: Trace) -> Intervals:
 
 def _marks(trace: Trace, threads: NDArray[np.intp]) -> bool:
     return trace.steps is not None and bool(np.isin(trace.steps["thread"], threads).any())
-
-
-def _inside(spans: Intervals, times: Ints) -> Mask:
-    at = np.searchsorted(spans.start, times, "right") - 1
-    hit: Mask = (at >= 0) & (times < spans.end[at]) if len(spans.start) else times < times
-    return hit
-
-
-def _ends(host: Table, chosen: Mask) -> Ints:
-    """Starts and ends of the chosen rows."""
-    ends: Ints = np.concatenate((host["start_ns"][chosen], host.end_ns[chosen]))
-    return ends

@@ -187,6 +187,10 @@ def _step_time(trace: Trace, timed: Steps) -> tuple[int, str]:
 
 _TOKENS = ("aten::embedding", "aten::embedding_bag")
 _SAMPLES = ("aten::conv2d", "aten::conv1d", "aten::conv3d")
+# Of the products' FLOPs: beside experts, which work on parts of the tokens, some tens of per cent
+# are left for what works on all of them; text encoders of image models take some per cent.
+LEAST_ON_TOKENS_RATIO = 0.1
+_MATRIX_PRODUCTS = {"aten::mm": 0, "aten::addmm": 1}  # where their operands begin
 _TABLE_OF_TOKENS = 1000  # rows; a table of positions or segments is smaller than most vocabularies
 
 
@@ -228,16 +232,37 @@ def _named(trace: Trace, wanted: Mask, names: tuple[str, ...]) -> list[tuple[int
 
 def _tokens(trace: Trace, counted: Mask, timed: Steps) -> Throughput | None:
     looked_up: dict[int, int] = {}  # by rows of the table
+    at_once: dict[int, set[int]] = {}  # how many in one lookup
     for shapes, count in _named(trace, counted, _TOKENS):
         call = OperatorCall("", input_shapes(trace.names[shapes]) or ())
         table, indices = call.shape(0), call.shape(1)
         if table is not None and indices is not None and len(table) == 2:
             looked_up[table[0]] = looked_up.get(table[0], 0) + elements(indices) * count
+            at_once.setdefault(table[0], set()).add(elements(indices))
     rows = max(looked_up, default=0)
-    if rows < _TABLE_OF_TOKENS:
+    if rows < _TABLE_OF_TOKENS or not _worked_on(trace, counted, at_once[rows]):
         return None
     per_step = round(looked_up[rows] / int(timed.typical.sum()))
     return Throughput(per_step, "tokens", f"lookups in the embedding of {rows} rows")
+
+
+def _worked_on(trace: Trace, counted: Mask, tokens: set[int]) -> bool:
+    """Whether products work on the tokens that are looked up, as far as their shapes are known.
+
+    The text encoder of a model of images looks up tokens too, and next to none of the work is on
+    them.
+    """
+    whole = mine = 0.0  # rows are the first dimension; of gradients of weights the second
+    for name, first in _MATRIX_PRODUCTS.items():
+        for shapes, count in _named(trace, counted, (name,)):
+            call = OperatorCall("", input_shapes(trace.names[shapes]) or ())
+            left, right = call.shape(first), call.shape(first + 1)
+            if left is None or right is None or len(left) != 2 or len(right) != 2:
+                continue
+            flops = float(left[0]) * left[1] * right[1] * count
+            whole += flops
+            mine += flops if tokens & {left[0], left[1]} else 0.0
+    return mine >= LEAST_ON_TOKENS_RATIO * whole
 
 
 def _samples(trace: Trace, counted: Mask, timed: Steps) -> Throughput | None:

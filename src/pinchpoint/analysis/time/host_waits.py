@@ -6,9 +6,11 @@ from enum import IntEnum
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.graph_captures import graph_captures
 from pinchpoint.analysis.steps.in_steps import rows_in_steps
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows
+from pinchpoint.trace.intervals import contains
 from pinchpoint.trace.names import rows_named
 
 BLOCKING_H2D_BYTES = 64 * 1024  # CUDA: smaller copies from pageable memory return once staged
@@ -25,6 +27,7 @@ class WaitReason(IntEnum):
     COPY_TO_DEVICE = 5  # ordinary host memory is copied to the device
     INSIDE_OPERATOR = 6  # an operator or library synchronises for its own reasons
     MEMORY = 7  # device memory is given back to the driver
+    GRAPH_CAPTURE = 8  # the framework is about to capture a graph, or builds it
 
 
 SIZE_OPERATORS = (
@@ -81,6 +84,7 @@ def host_waits(trace: Trace) -> Waits:
     down, up = (_with_operator(size, around, rows) for size in (copied.down, copied.up))
     host_op = calls.filled("host_op", around.none)[rows].astype(np.intp)
     reason = _reasons(calls["kind"][rows], around, down, up)
+    reason[contains(graph_captures(trace), calls["start_ns"][rows])] = WaitReason.GRAPH_CAPTURE
     return Waits(rows, reason, calls["duration_ns"][rows], host_op, np.maximum(down, up))
 
 

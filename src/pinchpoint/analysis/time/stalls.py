@@ -6,18 +6,20 @@ elsewhere, while the thread waited for nothing on the device.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.frames import frames_for_readers
-from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.analysis.host.launches import issued, main_thread
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows, look_up, timelines
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.intervals import Intervals, flatten
 from pinchpoint.trace.names import rows_named
 
 # A scheduler's slice is 1 to 4 ms, the interpreter's switch interval 5 ms: work between two events
@@ -31,6 +33,11 @@ RARE_RATIO = 0.1
 FEWEST_ALIKE = 10  # so that a single odd one can be rare
 # fitted: the same two; a fifth takes stalls of the first for lock waits.
 NEAR_RATIO = 0.12
+# Between a holder's last event and a waiter's next one lie a wake-up (50 to 100 µs) and two events.
+RELEASED_NS = 200_000
+HELD_RATIO = (
+    0.8  # of a stall inside one run of the holder: chance overlaps do not also end together
+)
 MOSTLY_RATIO = 0.6  # a clear majority; 0.3 to 0.9 answer alike in labelled recordings
 _OWN_WORK = (
     GapKind.DISPATCH,
@@ -57,7 +64,7 @@ class Stalls:
 @once_per_trace
 def stalls(trace: Trace) -> Stalls:
     """Stalls of the launching thread: its own work took far longer than the same elsewhere."""
-    row, end, length = _own_work(trace)
+    row, end, length = _own_work(trace, (main_thread(trace),))
     if not len(row):
         return Stalls(row, end, length)
     usual = _usual(row, length, trace)
@@ -68,28 +75,63 @@ def stalls(trace: Trace) -> Stalls:
 
 @once_per_trace
 def lock_waits(trace: Trace) -> Stalls:
-    """Stalls that last one interpreter switch interval or a few, as the lock's waiters do.
+    """Stalls that end as waits for the interpreter's lock do; all that do, if most long ones do.
 
-    All of the thread's long pieces, if most are near a multiple of the interval; else none.
+    A waiter asks for the lock once a switch interval, and gets it earlier if its holder begins to
+    sleep or to wait: then the stall lies in one run of another thread's Python and ends with it.
     """
-    row, end, length = _own_work(trace)
-    long = np.flatnonzero(length >= (1 - NEAR_RATIO) * SWITCH_INTERVAL_NS)
-    turns = length[long] / SWITCH_INTERVAL_NS
-    near = np.abs(turns - np.round(turns)) <= NEAR_RATIO * np.maximum(turns / 3, 1)
-    if not len(long) or near.mean() < MOSTLY_RATIO:
-        long = long[:0]
-    return Stalls(row[long], end[long], length[long])
+    row, end, length = _own_work(trace, launching_threads(trace))
+    by_interval, released = _in_turns(length), _released(trace, row, end, length)
+    turns = length >= (1 - NEAR_RATIO) * SWITCH_INTERVAL_NS
+    if not turns.any() or by_interval[turns].mean() < MOSTLY_RATIO:
+        turns[:] = False
+    long = length >= LEAST_STALL_NS
+    waits = long & (released | by_interval | turns)
+    if length[waits].sum() < MOSTLY_RATIO * length[long].sum():
+        waits = turns
+    held = np.flatnonzero(waits)
+    return Stalls(row[held], end[held], length[held])
 
 
-def _own_work(trace: Trace) -> tuple[Rows, Ints, Ints]:
-    """Pieces of the launching thread's dispatching and Python: row, end, and length."""
-    steps = judged_steps(trace)
-    line = timelines(trace).get(main_thread(trace))
-    pieces = look_up(line, steps.start_ns, steps.end_ns)
-    own = np.isin(activity(trace)[pieces.row], _OWN_WORK)
-    own &= (pieces.row != NO_ROW) & (pieces.row < host_rows(trace).operators)
-    length = (pieces.end_ns - pieces.start_ns)[own]
-    return pieces.row[own].astype(np.intp), pieces.end_ns[own], length
+def launching_threads(trace: Trace) -> list[int]:
+    """The thread of the steps, and those that launch beside it (backward passes)."""
+    by = issued(trace)
+    return sorted({main_thread(trace), *np.unique(by.thread[by.linked]).tolist()})
+
+
+def _in_turns(length: Ints) -> Mask:
+    """Pieces of about one interpreter switch interval, or of several."""
+    turns = length / SWITCH_INTERVAL_NS
+    whole: Mask = np.round(turns) >= 1
+    return whole & (np.abs(turns - np.round(turns)) <= NEAR_RATIO * np.maximum(turns / 3, 1))
+
+
+def _released(trace: Trace, row: Rows, end: Ints, length: Ints) -> Mask:
+    """Pieces that lie in one run of another thread's own Python and end when it does."""
+    held = np.zeros(len(row), np.bool_)
+    waiting = np.append(_waiting(trace), False)[row]
+    for thread, runs in _python_runs(trace).items():
+        if thread == main_thread(trace) or not len(runs.start):
+            continue
+        at = np.maximum(np.searchsorted(runs.end, end + RELEASED_NS, "right") - 1, 0)
+        late = end - runs.end[at]
+        covered = np.minimum(runs.end[at], end) - np.maximum(runs.start[at], end - length)
+        held |= (np.abs(late) <= RELEASED_NS) & (covered >= HELD_RATIO * length)
+    released: Mask = held & ~waiting
+    return released
+
+
+def _own_work(trace: Trace, threads: Iterable[int]) -> tuple[Rows, Ints, Ints]:
+    """Pieces of these threads' dispatching and Python in the judged steps: row, end, and length."""
+    steps, found = judged_steps(trace), []
+    for thread in threads:
+        pieces = look_up(timelines(trace).get(thread), steps.start_ns, steps.end_ns)
+        own = np.isin(activity(trace)[pieces.row], _OWN_WORK)
+        own &= (pieces.row != NO_ROW) & (pieces.row < host_rows(trace).operators)
+        length = (pieces.end_ns - pieces.start_ns)[own]
+        found.append((pieces.row[own].astype(np.intp), pieces.end_ns[own], length))
+    row, end, length = (np.concatenate(of) for of in zip(*found, strict=True))
+    return row, end, length
 
 
 def _known_work(trace: Trace) -> Mask:
@@ -129,18 +171,33 @@ def busy_python_threads(trace: Trace, least_ratio: float) -> list[int]:
     Threads that a framework runs for itself (feeders, pinning) wait nearly all the time, and where
     they do not show that, they were stalled themselves.
     """
+    steps = judged_steps(trace)
+    window = int((steps.end_ns - steps.start_ns).sum())
+    return [
+        thread
+        for thread, runs in _python_runs(trace).items()
+        if thread != main_thread(trace) and runs.total >= least_ratio * window
+    ]
+
+
+@once_per_trace
+def _python_runs(trace: Trace) -> dict[int, Intervals]:
+    """When each thread runs the program's own Python in the judged steps, waiting for nothing."""
     host, steps = trace.host_ops, judged_steps(trace)
     if host is None or not len(steps):
-        return []
+        return {}
     inside = nearest(parents(host), frames_for_readers(trace)) < len(host)
-    waits = rows_named(trace, host, lambda name: _WAITS.search(name) is not None)
-    runs = np.append(inside & ~waits, False)
-    window = int((steps.end_ns - steps.start_ns).sum())
-    busy = []
+    runs = np.append(inside & ~_waiting(trace), False)
+    found = {}
     for thread, line in timelines(trace).items():
         pieces = look_up(line, steps.start_ns, steps.end_ns)
         row = np.where(pieces.row == NO_ROW, len(host), np.minimum(pieces.row, len(host)))
-        running = int((pieces.end_ns - pieces.start_ns)[runs[row]].sum())
-        if thread != main_thread(trace) and running >= least_ratio * window:
-            busy.append(thread)
-    return busy
+        found[thread] = flatten(pieces.start_ns[runs[row]], pieces.end_ns[runs[row]])
+    return found
+
+
+def _waiting(trace: Trace) -> Mask:
+    """Rows of ``host_ops`` that wait for something, by what they call."""
+    host = trace.host_ops
+    assert host is not None
+    return rows_named(trace, host, lambda name: _WAITS.search(name) is not None)

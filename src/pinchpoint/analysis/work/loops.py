@@ -46,6 +46,7 @@ class Loop:
     """One loop of a step; those that are alike (of each direction, of each pass) are one."""
 
     where: str | None  # the program's function that launches most of it
+    frame: int | None  # the name of its frame, as a position in the trace's names
     times: int  # that the step goes through it
     iterations: int  # of the longest
     operations: int  # of one iteration
@@ -141,8 +142,11 @@ def _loop(trace: Trace, rows: Rows, period: int) -> Loop:
     begin = int(min(host["start_ns"][operator].min(), ops["start_ns"][rows].min()))
     span = int(ops.end_ns[rows].max()) - begin
     took = ops["duration_ns"][rows]
+    frame = _frame(trace, rows)
+    found = None if frame is None else frame_of(trace.names[frame])
     return Loop(
-        where=_where(trace, rows),
+        where=None if found is None else f"{found.function} ({found.file}:{found.line})",
+        frame=frame,
         times=1,
         iterations=len(rows) // period,
         operations=period,
@@ -155,14 +159,11 @@ def _loop(trace: Trace, rows: Rows, period: int) -> Loop:
     )
 
 
-def _where(trace: Trace, rows: Rows) -> str | None:
+def _frame(trace: Trace, rows: Rows) -> int | None:
     ops = trace.device_ops
     assert ops is not None
     frame = places(trace).frame[ops.filled("host_op", -1)[rows]]
-    if not (frame >= 0).any():
-        return None
-    found = frame_of(trace.names[int(np.bincount(frame[frame >= 0]).argmax())])
-    return None if found is None else f"{found.function} ({found.file}:{found.line})"
+    return int(np.bincount(frame[frame >= 0]).argmax()) if (frame >= 0).any() else None
 
 
 def _varies(trace: Trace, rows: Rows, period: int) -> Varies:

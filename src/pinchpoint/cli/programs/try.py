@@ -134,7 +134,8 @@ def _from_report(path: Path) -> list[Wanted]:
         raise UsageError(
             f"{path}: {error}", hint="pinchpoint diagnose --json TRACE > report.json"
         ) from None
-    step = report.steps.unprofiled_ns_predicted or report.steps.typical_ns
+    steps = report.steps
+    step = steps.base_ns or steps.unprofiled_ns_predicted or steps.typical_ns
     wanted = []
     for finding in report.findings:
         prediction = None

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from pinchpoint.api import diagnose
-from pinchpoint.cli.output import look, note, reading, show, show_json
+from pinchpoint.cli.output import look, note, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page
+from pinchpoint.cli.recordings._answers import Answers, Asked, answers_of
 from pinchpoint.cli.recordings._full_page import full_page
+from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.diagnosis.finding import Finding
-from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
-from pinchpoint.importers import load
-from pinchpoint.importers.ranks.files import check_one_job, several_ranks
+from pinchpoint.errors import UsageError
 from pinchpoint.report import Report
 from pinchpoint.report.documents.clock import Clock
 from pinchpoint.report.documents.fit import fitted
 from pinchpoint.report.documents.report import encode, encode_many
 from pinchpoint.report.words.report import CANNOT_CONCLUDE, base_ns
-from pinchpoint.run_folder.layout import RUN_FILE
-from pinchpoint.trace import Trace
 
 if TYPE_CHECKING:
     from pinchpoint.report.documents.ranks import RanksReport
@@ -87,44 +84,47 @@ def _ruling(base: int, findings: Sequence[Finding], limit_ratio: float) -> Rulin
     return Ruling(PASS, f"gate: passed, no finding is worth more than {limit}")
 
 
-if TYPE_CHECKING:  # what serves many files is imported when there are some
-    from pinchpoint.report.documents.ranks import RanksReport
-
 Format = Literal["terminal", "json", "markdown", "github", "lines"]
 Switch = Parameter(negative="")
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Saying:
-    """How much is said, and on which clock.
+class Shape:
+    """How the answer looks.
 
     Parameters
     ----------
-    verbose
-        Also show evidence, tables and why a cause was not checked.
+    json
+        One JSON document on standard output and nothing else.
+    markdown
+        Markdown, as GitHub shows it.
+    format
+        terminal, json, markdown, github (annotations, and the job summary) or lines (file:line:
+        warning, for editors).
     clock
         unprofiled: times without the profiler, where these are known; recorded: as in the file.
     max_chars
         With --json, of one file: cut the document to this many characters, tables first.
     """
 
-    verbose: Annotated[bool, Switch] = False
+    json: Annotated[bool, Switch] = False
+    markdown: Annotated[bool, Switch] = False
+    format: Format | None = None
     clock: Clock = "unprofiled"
     max_chars: int | None = None
 
 
-_USUAL = Saying()
+TERMINAL = Shape()
 
 
 def command(
     *files: Path,
-    json: Annotated[bool, Switch] = False,
-    markdown: Annotated[bool, Switch] = False,
+    shape: Shape = TERMINAL,
     page: Page = NO_PAGE,
-    format: Format | None = None,
+    part: Window = NO_WINDOW,
     fail_over: str | None = None,
-    saying: Saying = _USUAL,
+    verbose: Annotated[bool, Switch] = False,
 ) -> int:
     """Diagnose recordings: where a step goes, ranked findings, predicted gains.
 
@@ -134,19 +134,15 @@ def command(
     Parameters
     ----------
     files
-        Profiles of any known format (pinchpoint formats lists them).
-    json
-        One JSON document on standard output and nothing else.
-    markdown
-        Markdown, as GitHub shows it.
-    format
-        terminal, json, markdown, github (annotations, and the job summary) or lines (file:line:
-        warning, for editors).
+        Profiles of any known format (pinchpoint formats lists them), packed or not; archives,
+        folders and URLs of them.
     fail_over
         Exit with 1 if fixing a finding would save more than this share of the step, such as 5%.
+    verbose
+        Also show evidence, tables and why a cause was not checked.
     """
-    max_chars = saying.max_chars
-    chosen = _one_format(json, markdown, format)
+    chosen = _one_format(shape.json, shape.markdown, shape.format)
+    max_chars = shape.max_chars
     limit = parse_gate(fail_over)
     if not files:
         raise UsageError("which recording?", hint="pinchpoint diagnose FILE")
@@ -154,20 +150,32 @@ def command(
         raise UsageError("--html writes the page of one recording", hint="name one file")
     if max_chars is not None and (chosen != "json" or len(files) > 1):
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
-    detailed = chosen != "terminal" or saying.verbose or page.html is not None
-    reports, job, trace, code = _diagnosed(files, detailed)
+    detailed = chosen != "terminal" or verbose or page.html is not None
+    found = answers_of(files, Asked(part, detailed))
+    reports, jobs = found.reports, found.jobs
     if max_chars is not None and reports:
         show_json(fitted(reports[0], max_chars))
     else:
-        present(reports, chosen, job, verbose=saying.verbose, clock=saying.clock)
-    if page.html:
-        page.write(full_page(files[0], trace, reports[0] if reports else None, job), files)
+        shown = found.within if found.within and chosen == "terminal" else found
+        beside = [] if chosen == "json" and found.one_run else shown.jobs
+        present(shown.reports, chosen, beside, verbose=verbose, clock=shape.clock)
+    _write_page(page, found, files)
     rulings = [] if limit is None else [judge(report, limit) for report in reports]
-    if limit is not None and job is not None:  # what one rank could save, the job may not
-        rulings = [judge_job(job, limit)]
+    if limit is not None and jobs:  # what one rank could save, the job may not
+        rulings = [judge_job(job, limit) for job in jobs]
     for ruling in rulings:
         note(ruling.why)
-    return code or worst(rulings)
+    return found.code or worst(rulings)
+
+
+def _write_page(page: Page, found: Answers, files: Sequence[Path]) -> None:
+    if not page.html:
+        return
+    if len(found.reports) + len(found.jobs) > 1 and not found.one_run:
+        raise UsageError("--html writes the page of one recording", hint="name one file")
+    report = found.reports[0] if found.reports else None
+    job = found.jobs[0] if found.jobs else None
+    page.write(full_page(files[0], found.trace, report, job), files)
 
 
 def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:
@@ -179,80 +187,18 @@ def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:
     return wanted[0] if wanted else "terminal"
 
 
-def _diagnosed(
-    files: Sequence[Path], detailed: bool
-) -> tuple[list[Report], "RanksReport | None", Trace | None, int]:
-    """The reports of all readable files, and that about their job if they are its ranks.
-
-    A folder of ranks is answered together as well. The trace is that of a single recording.
-    """
-    if len(files) > 1:
-        reports, job, code = _diagnosed_together(files, detailed)
-        return reports, job, None, code
-    if several_ranks(files[0]):
-        return _of_folder(files[0], detailed)
-    try:
-        with reading(files[0]) as progress:
-            trace = load(files[0], progress)
-            report = diagnose(trace, detailed=detailed)
-    except UnreadableFile:
-        check_one_job(files[0])  # says more about a folder
-        raise
-    return [report], None, trace, 0
-
-
-def _diagnosed_together(
-    files: Sequence[Path], detailed: bool
-) -> tuple[list[Report], "RanksReport | None", int]:
-    """The same for several files, of which one bad one does not stop the rest."""
-    from pinchpoint.jobs.parts import is_rank_of_a_job, job_of, record_from, without_guesses
-
-    reports, records, code = [], [], 0
-    for file in files:
-        try:
-            with reading(file) as progress:
-                trace = load(file, progress)
-            reports.append(diagnose(trace, detailed=detailed))
-            if is_rank_of_a_job(reports[-1]):
-                records.append(record_from(trace, reports[-1]))
-        except PinchpointError as error:
-            note(f"error: {error.message}")
-            code = error.exit_code
-    job = job_of(records) if len(records) == len(reports) else None
-    if job is not None:
-        reports = [without_guesses(report) for report in reports]
-    return reports, job, code
-
-
-def _of_folder(
-    folder: Path, detailed: bool
-) -> tuple[list[Report], "RanksReport", Trace | None, int]:
-    """The job, and of a run its first rank, beside what else the run knows."""
-    from pinchpoint.cli.recordings.ranks import must_be_usable
-    from pinchpoint.jobs import diagnose_ranks
-    from pinchpoint.jobs.parts import without_guesses
-
-    job = diagnose_ranks([folder])
-    must_be_usable(job)
-    if not (folder / RUN_FILE).is_file():
-        return [], job, None, 0
-    with reading(folder) as progress:
-        trace = load(folder, progress)
-        report = diagnose(trace, detailed=detailed)
-    return [without_guesses(report)], job, trace, 0
-
-
 def present(
     reports: Sequence[Report],
     chosen: Format,
-    job: "RanksReport | None" = None,
+    jobs: "Sequence[RanksReport]" = (),
     *,
     verbose: bool = False,
     clock: Clock = "unprofiled",
 ) -> None:
-    """Write the reports to standard output, that about their job first; JSON has both clocks."""
+    """Write the reports to standard output, those about jobs first; JSON has both clocks."""
     if chosen == "json":
-        text = _together(reports, job) if len(reports) != 1 else encode(reports[0])
+        alone = len(reports) == 1 and not jobs
+        text = encode(reports[0]) if alone else _together(reports, jobs)
         show_json(text)
     elif chosen == "markdown":
         from pinchpoint.report import markdown
@@ -271,17 +217,17 @@ def present(
         from pinchpoint.report.pages.report import report_page
 
         pages = [report_page(report, verbose=verbose, clock=clock) for report in reports]
-        if job is not None:
+        if jobs:
             from pinchpoint.report.pages.ranks import ranks_page
 
-            pages.insert(0, ranks_page(job, verbose=verbose))
+            pages = [*(ranks_page(job, verbose=verbose) for job in jobs), *pages]
         show("\n".join(terminal.render(page, look()) for page in pages))
 
 
-def _together(reports: Sequence[Report], job: "RanksReport | None") -> bytes:
+def _together(reports: Sequence[Report], jobs: "Sequence[RanksReport]") -> bytes:
     from pinchpoint.report.documents.ranks import encode_ranks
 
-    return encode_many(reports, None if job is None else encode_ranks(job))
+    return encode_many(reports, [encode_ranks(job) for job in jobs])
 
 
 def _present_to_github(reports: Sequence[Report]) -> None:

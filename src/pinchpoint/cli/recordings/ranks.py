@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import look, may_write, show, show_json, wrote
 from pinchpoint.cli.page import NO_PAGE, Page
+from pinchpoint.cli.recordings._answers import archive_as_folder, renamed
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers import load
 from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
@@ -93,8 +94,11 @@ def command(
         return _shard(places, where, engine, force=page.force)
     if parquet is not None:
         check_free_folder(parquet)
-    with counting() as progress:
-        report = diagnose_ranks(places, engine, progress, parquet)
+    with ExitStack() as stack, counting() as progress:
+        copies = [stack.enter_context(archive_as_folder(place)) for place in places]
+        report = diagnose_ranks(copies, engine, progress, parquet)
+        for copy, place in zip(copies, places, strict=True):
+            report = renamed(report, copy, place)
     inputs = [Path(place) for place in places]
     present_ranks(report, json=json, page=page, inputs=inputs, verbose=verbose)
     return 0

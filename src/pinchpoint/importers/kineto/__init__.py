@@ -21,9 +21,20 @@ from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.importers.open import Progress
 from pinchpoint.trace import Trace
 
-__all__ = ["FILES", "FORMAT", "claims", "read", "read_arguments"]
+__all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read", "read_arguments"]
 
 FILES = (".json .json.gz .trace", "torch.profiler, Kineto, jax.profiler (.trace.json.gz)")
+READS: tuple[str, ...] = (
+    "host",
+    "calls",
+    "device",
+    "steps",
+    "memory",
+    "counters",
+    "kernel counters",
+    "compiled operations",
+)
+NOT_READ = "asynchronous events"
 
 _SIGNS = (
     b'"traceEvents"',
@@ -36,6 +47,10 @@ _SIGNS = (
     b'"ph"',
 )
 _OUR_OWN = re.compile(rb'"schema"\s*:\s*"pinchpoint')
+# JSON of which something else is known: rocprofv3, lists of numbers, execution traces.
+_OTHERS = re.compile(
+    rb'"rocprofiler-sdk-tool"|^\[\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
+)
 _NAMES = (".json", ".json.gz", ".trace", ".trace.gz", ".json.tmp")
 
 
@@ -43,6 +58,8 @@ def claims(path: Path, head: bytes) -> bool:
     """JSON that looks like Chrome trace events, or that nothing else is known about."""
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start[:1] not in (b"{", b"[") or _OUR_OWN.search(head):
+        return False
+    if b'"traceEvents"' not in start and _OTHERS.search(start):
         return False
     return any(sign in head for sign in _SIGNS) or path.name.lower().endswith(_NAMES)
 

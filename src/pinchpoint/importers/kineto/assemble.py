@@ -6,6 +6,7 @@ import numpy as np
 
 from pinchpoint.importers.health import health_table
 from pinchpoint.importers.kineto import facts
+from pinchpoint.importers.kineto.ascend import as_ascend_says, written_by_ascend
 from pinchpoint.importers.kineto.clock import clock_of, origin_ns, time_order
 from pinchpoint.importers.kineto.columns import Columns, Interned, known, known_32
 from pinchpoint.importers.kineto.compiled import (
@@ -249,4 +250,6 @@ def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: Scanne
         health=health_table(recording_facts(found), names),
         names=names.freeze(),
     )
+    if written_by_ascend(rare):
+        return as_ascend_says(trace, rare)
     return as_xla_says(trace, rare, scanner) if written_by_xla(rare) else trace

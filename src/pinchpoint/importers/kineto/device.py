@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from pinchpoint.importers._links import innermost_operator, launching_calls, rows_by_external_id
 from pinchpoint.importers.kineto.clock import Spans
 from pinchpoint.importers.kineto.columns import known, known_32
 from pinchpoint.importers.kineto.device_kinds import (
@@ -21,79 +22,9 @@ from pinchpoint.importers.kineto.reading.fields import ABSENT, ARGUMENTS, NULL, 
 from pinchpoint.importers.kineto.reading.rare import device_in
 from pinchpoint.importers.kineto.reading.scan import Place
 from pinchpoint.importers.kineto.threads import device_number, place_text
-from pinchpoint.trace import DeviceKind, HostKind, Names, Table, table
+from pinchpoint.trace import DeviceKind, Names, Table, table
 from pinchpoint.trace.arrays import Array
 from pinchpoint.trace.kinds import collective_verb
-
-# ------------------------------------------------------------------------------------------------
-# Which call started a device operation, and which operator made the call.
-
-
-def launching_calls(correlation: Array, start: Array, api_calls: Table) -> Array:
-    """For each operation the row of the call with its correlation; -1 if there is none.
-
-    ROCm writes 0 for "no correlation". Where processes share a file, or ids wrap around, several
-    calls have one id: the last one that began before the operation is taken, else the first.
-    """
-    ids = api_calls.filled("correlation", 0)
-    usable = np.flatnonzero((ids > 0) & api_calls.known("correlation"))
-    if not len(usable):
-        return np.full(len(correlation), -1, np.int32)
-    ids = ids[usable]
-    order = np.argsort(ids, kind="stable")  # calls are in order of time already
-    usable, ids = usable[order], ids[order]
-    low = np.searchsorted(ids, correlation, "left")
-    nearest = np.minimum(low, len(ids) - 1)
-    call = np.where(ids[nearest] == correlation, usable[nearest], -1)
-    if (ids[1:] != ids[:-1]).all():
-        return np.asarray(call, np.int32)
-    high = np.searchsorted(ids, correlation, "right")
-    begins = api_calls["start_ns"]
-    for row in np.flatnonzero((high - low > 1) & (correlation > 0)).tolist():
-        same = usable[low[row] : high[row]]
-        before = int(np.searchsorted(begins[same], start[row], "right"))
-        call[row] = same[max(0, before - 1)]
-    return np.asarray(call, np.int32)
-
-
-def innermost_operator(row: Array, host_ops: Table) -> Array:
-    """Climb from each row to the nearest operator; the row itself if there is none above it."""
-    if not len(host_ops):
-        return row
-    parent = host_ops.filled("parent", -1)
-    is_operator = host_ops["kind"] == HostKind.OPERATOR
-    current = row.copy()
-    climbing = np.flatnonzero((row >= 0) & ~is_operator[row])
-    while len(climbing):
-        current[climbing] = parent[current[climbing]]
-        here = current[climbing]
-        climbing = climbing[(here >= 0) & ~is_operator[here]]
-    return np.where(current >= 0, current, row)
-
-
-def rows_by_external_id(external: Array, start: Array, host_ops: Table) -> Array:
-    """The operator that was current at the launch, where no launch is in the file.
-
-    An id counts only if exactly one host row has it and began before the operation: old files
-    repeat ids, use 0 for none, or give device operations ids of their own.
-    """
-    found = np.full(len(external), -1, np.int32)
-    if not len(external):
-        return found
-    rows = np.flatnonzero(host_ops.known("external_id") & (host_ops["external_id"] > 0))
-    if not len(rows):
-        return found
-    ids = host_ops["external_id"][rows]
-    order = np.argsort(ids, kind="stable")
-    ids, rows = ids[order], rows[order]
-    low = np.searchsorted(ids, external, "left")
-    unique = np.searchsorted(ids, external, "right") - low == 1
-    hits = np.flatnonzero(unique)
-    candidates = rows[low[hits]]
-    begun = host_ops["start_ns"][candidates] <= start[hits]
-    found[hits[begun]] = candidates[begun]
-    return found
-
 
 # ------------------------------------------------------------------------------------------------
 # The tables of the device side: operations, annotations seen there, and their launches.

@@ -28,6 +28,8 @@ from pinchpoint.trace import (
 
 FORMAT = "PyTorch memory snapshot"
 FILES = (".pickle .pickle.gz", "torch.cuda.memory._dump_snapshot")
+READS: tuple[str, ...] = ("memory",)
+NOT_READ = ""
 MAX_BYTES = 16 << 30  # after gunzip; ten million events take 1 to 4 GB
 MAX_EXPANSION = 300  # real snapshots shrink 13 to 60 times
 EXPANSION_FROM_BYTES = 64 << 20  # less is harmless, however well it was packed

@@ -3,16 +3,18 @@
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._archives import unpacked
+from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers.ncu.assemble import FORMAT, assemble
 from pinchpoint.importers.ncu.csv_pages import looks_like_csv, read_csv
 from pinchpoint.importers.ncu.display_names import looks_like_text, read_text
 from pinchpoint.importers.ncu.report_file import MAGIC, read_report
 from pinchpoint.trace import Trace
 
-__all__ = ["FILES", "FORMAT", "claims", "read"]
+__all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read"]
 
 FILES = (".ncu-rep .csv .txt", "Nsight Compute: reports, CSV pages, printed tables")
+READS: tuple[str, ...] = ("kernel counters",)
+NOT_READ = "source pages"
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _SNIFF_BYTES = 1024**2  # how much of the program's own output may come before the table

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pinchpoint.importers._archives import unpacked
+from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers.nsys.build import build
 from pinchpoint.importers.nsys.database import opened
 from pinchpoint.importers.nsys.report_file import MAGIC, exported
@@ -10,6 +10,8 @@ from pinchpoint.trace import Trace
 
 FORMAT = "nsys"
 FILES = (".sqlite .nsys-rep", "Nsight Systems (.nsys-rep needs nsys on this machine)")
+READS: tuple[str, ...] = ("host", "calls", "device", "counters")
+NOT_READ = "samples of the CPU, MPI, network"
 
 _SQLITE = b"SQLite format 3\x00"
 

@@ -135,6 +135,12 @@ def _refuse_unfinished(path: Path, shown: Path) -> None:
 def _refuse_other_databases(database: Database) -> None:
     nsys = [t for t in database.columns if t.startswith(("CUPTI_ACTIVITY_", "TARGET_INFO_"))]
     if not nsys and not database.has("StringIds", "id", "value"):
+        if any(t.startswith("rocpd_") for t in database.columns):
+            raise UnreadableFile(
+                f"{database.path}: a rocpd database of AMD's profiler",
+                hint="convert it: rocpd convert -i FILE --output-format pftrace; or record with"
+                " rocprofv3 --output-format json",
+            )
         views = ": views and virtual tables are not read" if database.passed_over else ""
         raise UnreadableFile(
             f"{database.path}: a SQLite database, but no export of Nsight Systems{views}",

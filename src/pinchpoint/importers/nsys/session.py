@@ -11,7 +11,7 @@ from pinchpoint.trace import Device
 # command line, host and user names, which nobody wants to publish with a report.
 _KEPT_SETTINGS = ("CUDA_GRAPH_TRACE_OPTIONS:MODE", "CAPTURE_EVENT_TYPE", "RATE_HZ",
                   "OS_RUNTIME_OPTIONS:DURATION_THRESHOLD_NS")  # fmt: skip
-_WARNING = 2  # severity of DIAGNOSTIC_EVENT
+_WARNINGS = (2, 3)  # severities of DIAGNOSTIC_EVENT: warning, error; 4 is verbose
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def read_session(database: Database) -> NsysSession:
         warnings=tuple(
             str(text)
             for severity, text in database.rows("DIAGNOSTIC_EVENT", ("severity", "text"))
-            if isinstance(severity, int) and severity >= _WARNING
+            if severity in _WARNINGS
         ),
     )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
+from pinchpoint.importers._remote import local_copy
 from pinchpoint.importers.ranks.jobs import (
     UNIX_LEAST_NS,
     LeftOut,
@@ -31,7 +32,7 @@ from pinchpoint.importers.ranks.names import (
     session_of,
     unless_all_alike,
 )
-from pinchpoint.importers.ranks.places import listed, local_copy, looks_like_a_recording
+from pinchpoint.importers.ranks.places import listed, looks_like_a_recording, others_in
 
 MOST_BESIDE = 20_000  # files that are looked at for the other ranks of one
 
@@ -51,8 +52,7 @@ def find_rank_files(places: Sequence[str | Path]) -> RankFiles:
     taken, of equals the newest. Raises UsageError where there is nothing, where there are several
     jobs, and where nothing says that the recordings of a folder are ranks of one.
     """
-    found = unless_all_alike([rank_in_name(path) for path in listed([str(p) for p in places])])
-    found = numbered(of_the_whole_job([from_head(file) for file in found]))
+    found = _found(places)
     named = ", ".join(map(str, places[:2])) + (" and others" if len(places) > 2 else "")
     if not found:
         raise UsageError(
@@ -62,6 +62,25 @@ def find_rank_files(places: Sequence[str | Path]) -> RankFiles:
     job = one_job(found, named, as_given={str(p) for p in places} >= {f.path for f in found})
     files = sorted(job.files, key=lambda f: (f.rank is None, f.rank or 0, natural(f.path)))
     return RankFiles(tuple(files), job.repeated)
+
+
+def _found(places: Sequence[str | Path]) -> list[RankFile]:
+    found = unless_all_alike([rank_in_name(path) for path in listed([str(p) for p in places])])
+    return numbered(of_the_whole_job([from_head(file) for file in found]))
+
+
+def groups_in(folder: Path) -> list[list[str]]:
+    """All that can be read below a folder: the ranks of each job together, others one by one."""
+    found = _found([folder])
+    groups = [[f.path] for f in found if f.rank is None]
+    for job in jobs_of(found):
+        paths = [f.path for f in job.files]
+        if len(job.ranks) > 1:
+            groups.append(paths)
+        else:
+            groups += [[path] for path in (*paths, *(item.path for item in job.repeated))]
+    groups += [[str(path)] for path in others_in(folder)]
+    return sorted(groups, key=lambda group: natural(group[0]))
 
 
 def several_ranks(folder: Path) -> bool:
@@ -113,6 +132,7 @@ __all__ = [
     "check_one_job",
     "command_for_all_ranks",
     "find_rank_files",
+    "groups_in",
     "local_copy",
     "rank_in_name",
     "several_ranks",

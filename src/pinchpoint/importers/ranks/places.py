@@ -3,33 +3,29 @@
 import glob
 import os
 import re
-import shutil
-import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from pinchpoint.errors import (
-    MissingExtra,
-    PinchpointError,
-    UnreadableFile,
-    UsageError,
-    install_hint,
-)
-from pinchpoint.importers.open import read_head
+from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
+from pinchpoint.importers._remote import file_system, is_url
+from pinchpoint.importers.open import format_of, read_head
 from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_FILE, RUN_FILE, TRACES
 
-RECORDINGS = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".xplane.pb")
+_PLAIN = (".json", ".sqlite", ".xplane.pb")
+_PACKED = ("", ".gz", ".zst", ".xz", ".bz2")
+RECORDINGS = (*(p + q for p in _PLAIN for q in _PACKED), ".nsys-rep", ".pftrace")
 _XPLANE = ".xplane.pb"
 _COPIES_OF_XPLANE = (".trace.json.gz", "perfetto_trace.json.gz")  # by JAX, of a part of its events
 _NOT_RECORDINGS = (RUN_FILE, METRICS_FILE, ENVIRONMENT_FILE, "provenance.json", "facts.json")
 _BENCH_SESSION, _BENCH_PROFILE = "session.json", "profile"  # see bench_folder.py
-_URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _HEAD_BYTES = 1 << 16  # eight devices are described before what says the rank
+# Beside the recordings of a job, by the same program: what its operators were given, its memory.
+_BESIDE = re.compile(r"(^|[._-])(et|execution_trace|chakra|memory_timeline|memory)([._-]|$)")
+_BESIDE_SIGNS = (b'"schema"', b"[[")
 _LONGEST_LIST_BYTES = 16 << 20  # a document of a run folder takes kilobytes
 _MOST_BELOW = 1_000_000  # ten files of each of 100,000 ranks; listed in some seconds
+_MOST_LOOKED_AT = 1000  # files whose content is looked at
 _ONE_JOB = "name the folder of one job: pinchpoint ranks DIR"
 
 
@@ -45,7 +41,7 @@ def listed(places: list[str]) -> Iterator[str]:
 
 def _listed(place: str, inside: tuple[str, ...]) -> Iterator[str]:
     """``inside``: the lists that name this place, one in the other."""
-    if _URL.match(place):
+    if is_url(place):
         yield from _remote(place)
         return
     path = Path(place)
@@ -74,7 +70,7 @@ def _in_folder(folder: Path) -> list[Path]:
     inner = folder / TRACES
     if (folder / RUN_FILE).is_file() and inner.is_dir():
         folder = inner
-    found = [str(p) for p in _below(folder) if p.is_file()]
+    found = [str(p) for p in _below(folder) if p.is_file() and not _is_beside(p)]
     return [Path(p) for p in sorted(_without_copies(found))]
 
 
@@ -90,6 +86,25 @@ def _below(folder: Path) -> Iterator[Path]:
         for name in names:
             if looks_like_a_recording(name) and not name.startswith("."):
                 yield Path(place, name)
+
+
+def _is_beside(path: Path) -> bool:
+    """Whether a file accompanies a recording of the same rank, as its name and head say."""
+    if not _BESIDE.search(path.name.lower()):
+        return False
+    start = head_text(str(path))[:1000].lstrip().encode()
+    return any(sign in start for sign in _BESIDE_SIGNS) and b"traceEvents" not in start
+
+
+def others_in(folder: Path) -> list[Path]:
+    """Files below a folder that are read and are no recording of a rank: snapshots, tables."""
+    found = []
+    for seen, path in enumerate(sorted(p for p in folder.rglob("*") if p.is_file())):
+        if seen == _MOST_LOOKED_AT:
+            break
+        if not looks_like_a_recording(path.name) and format_of(path) is not None:
+            found.append(path)
+    return found
 
 
 def _without_copies(paths: list[str]) -> list[str]:
@@ -113,11 +128,11 @@ def _lines(path: Path) -> list[str]:
         raise UsageError(f"{path}: too long for a list of paths", hint="one path a line")
     lines = [line.strip() for line in path.read_text("utf-8", "replace").splitlines()]
     inside = [line for line in lines if line and not line.startswith("#")]
-    return [p if _URL.match(p) or Path(p).is_absolute() else str(path.parent / p) for p in inside]
+    return [p if is_url(p) or Path(p).is_absolute() else str(path.parent / p) for p in inside]
 
 
 def _remote(url: str) -> Iterator[str]:
-    system, path = _file_system(url)
+    system, path = file_system(url)
     try:
         if glob.has_magic(path):
             names = system.glob(path)
@@ -132,42 +147,6 @@ def _remote(url: str) -> Iterator[str]:
         raise UnreadableFile(f"{url}: {error}", hint="check the URL and the credentials") from None
     for name in sorted(names):
         yield system.unstrip_protocol(name)
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise MissingExtra(
-            f"{url}: reading from an object store needs fsspec",
-            hint=f"{install_hint('ray', 'fsspec')}; and your store's driver (s3fs, gcsfs, adlfs)",
-        ) from None
-    try:
-        system, path = url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise MissingExtra(f"{url}: {error}", hint="pip install the driver it names") from None
-    return system, path
-
-
-@contextmanager
-def local_copy(path: str) -> Iterator[Path]:
-    """The file on a local disk for the length of the block; a copy where it is remote."""
-    if not _URL.match(path):
-        yield Path(path)
-        return
-    system, remote = _file_system(path)
-    scratch = Path(tempfile.mkdtemp(prefix="pinchpoint-"))
-    try:
-        target = scratch / remote.rsplit("/", 1)[-1]
-        try:
-            system.get_file(remote, str(target))
-        except FileNotFoundError:
-            raise UnreadableFile(f"{path}: no such file", hint="check the URL") from None
-        except OSError as error:
-            raise UnreadableFile(f"{path}: {error}", hint="check the credentials") from None
-        yield target
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def head_text(path: str) -> str:

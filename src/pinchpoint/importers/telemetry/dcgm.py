@@ -13,6 +13,8 @@ from pinchpoint.trace import Device, Trace
 
 FORMAT = "DCGM exporter text"
 FILES = (".prom .txt", "scrapes of the DCGM exporter")
+READS: tuple[str, ...] = ("counters",)
+NOT_READ = "fields of other devices than GPUs"
 
 _MIB = 1024.0**2  # bytes
 _FIELDS: dict[str, tuple[str, float]] = {

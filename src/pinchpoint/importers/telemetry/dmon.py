@@ -14,6 +14,8 @@ from pinchpoint.trace import Device, Trace
 
 FORMAT = "nvidia-smi dmon"
 FILES = (".log .txt", "nvidia-smi dmon")
+READS: tuple[str, ...] = ("counters",)
+NOT_READ = ""
 
 _MIB, _MB = 1024.0**2, 1e6  # bytes
 _DAY_NS = 86_400 * 10**9  # rows with the time of day alone

@@ -9,6 +9,8 @@ from pinchpoint.trace import Device, Trace
 
 FORMAT = "pinchpoint telemetry"
 FILES = (".csv", "pinchpoint run, pinchpoint monitor --log")
+READS: tuple[str, ...] = ("counters",)
+NOT_READ = ""
 
 _TIME = re.compile(r"[0-9]{1,18}|[0-8][0-9]{18}")  # fits in 63 bits
 _START = b"unix_ns,device,"

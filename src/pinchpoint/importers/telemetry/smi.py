@@ -15,6 +15,8 @@ from pinchpoint.trace import Device, Trace
 
 FORMAT = "nvidia-smi CSV"
 FILES = (".csv", "nvidia-smi --query-gpu=... --format=csv")
+READS: tuple[str, ...] = ("counters",)
+NOT_READ = ""
 
 _MIB = 1024.0**2  # bytes
 # field of nvidia-smi -> (our name, factor)

@@ -6,15 +6,17 @@
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._archives import unpacked
+from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._wire import MalformedMessage
 from pinchpoint.importers.xplane.assemble import FORMAT, assemble
 from pinchpoint.importers.xplane.space import read_planes
 from pinchpoint.trace import Trace
 
-__all__ = ["FILES", "FORMAT", "claims", "read"]
+__all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read"]
 
 FILES = (".xplane.pb .xplane.pb.gz", "JAX and XLA")
+READS: tuple[str, ...] = ("host", "calls", "device", "steps", "memory", "compiled operations")
+NOT_READ = "HLO programs"
 
 _PLANE, _ID, _NAME = 0x0A, 0x08, 0x12  # first bytes of fields: a plane, and inside its id or name
 _LONGEST_LENGTH = 10  # bytes of a varint

@@ -67,6 +67,7 @@ FORMAT = "xplane"
 _DEVICE_PLANE = re.compile(r"/device:(\w+):(\d{1,5})$")
 _NOT_THREADS = ("/host:metadata", "/host:__ScopeRangeCallStack__")
 _SURELY_A_DATE_NS = 10**17  # three years; no profile is that long
+_LONGEST_STEP = 10  # digits
 _LONGEST_NS = 1 << 61  # beyond it sums of times would not fit
 
 
@@ -99,7 +100,9 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
                 if line.name == _OF_A_TPU:
                     placed = [_named_as_xla_does(p) for p in placed]
                 device += (
-                    device_row(p.event, p.start_ns, p.duration_ns, int(found[2]), line.id)
+                    device_row(
+                        _called_a_copy(p.event), p.start_ns, p.duration_ns, int(found[2]), line.id
+                    )
                     for p in placed
                 )
                 compiled += _compiled(placed, int(found[2]), line.name, _modules(path, plane, base))
@@ -113,6 +116,7 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
                     allocated = allocation_row(one.event, one.start_ns, len(threads) - 1)
                     memory += [allocated] if allocated else []
                 compiled += _compiled(events, None, line.name, [])
+    host.steps.extend([] if host.steps else _steps_of_device(path, planes, base, threads))
     if not device:
         facts.append(Fact("no-device-activity" if devices else "cpu-only"))
     host_ops, api_calls, device_ops = linked_tables(host, device, names)
@@ -200,10 +204,70 @@ def _compiled(
         yield row
 
 
+def _steps_of_device(
+    path: Path, planes: Sequence[Plane], base: int, threads: list[Thread]
+) -> list[Row]:
+    """Steps as the first device with a line of them counts them, where the host marks none.
+
+    They stand for markers on a thread of their own: TPUs are recorded without the host's calls.
+    """
+    for plane in planes:
+        found = _DEVICE_PLANE.match(plane.name)
+        line = next((x for x in plane.lines if found and x.name == "Steps"), None)
+        placed = [] if line is None else sorted(_placed(path, line, base), key=_start)
+        numbered = [(p, int(p.event.name)) for p in placed if _is_number(p.event.name)]
+        if len(numbered) > 1:
+            threads.append(Thread(plane.name, "Steps", "Steps"))
+            where = len(threads) - 1
+            return [
+                {
+                    "start_ns": p.start_ns,
+                    "duration_ns": p.duration_ns,
+                    "name": f"step {number}",
+                    "thread": where,
+                    "number": number,
+                }
+                for p, number in numbered
+            ]
+    return []
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < _LONGEST_STEP
+
+
 def _named_as_xla_does(placed: _Placed) -> _Placed:
     """``fusion.3`` of ``%fusion.3 = f32[128]{0} fusion(...)``: TPUs write the whole instruction."""
-    name = placed.event.name.split(" = ")[0].lstrip("%")
-    return replace(placed, event=replace(placed.event, name=name))
+    instruction = placed.event.name
+    name = instruction.split(" = ")[0].lstrip("%")
+    stats = placed.event.stats
+    if copied := _copied(instruction):
+        stats = {**stats, "memcpy_details": copied}
+    return replace(placed, event=replace(placed.event, name=name, stats=stats))
+
+
+# Host memory is space 5 of XLA's layouts: ``f32[8]{0:S(5)} copy-done(...)``.
+_OF_HOST = "S(5)"
+_COPYING = re.compile(r" = (?P<to>.*?)\s(?:copy|copy-start|copy-done|dynamic-(?:update-)?slice)\(")
+
+
+def _copied(instruction: str) -> str | None:
+    """What XLA says of a copy to or from the host's memory, as a GPU's recording would."""
+    found = _COPYING.search(instruction)
+    if found is None or _OF_HOST not in instruction:
+        return None
+    to_host = _OF_HOST in found["to"].split(",", 1)[0] or found["to"].count(_OF_HOST) > 1
+    source, target = ("device", "pinned") if to_host else ("pinned", "device")
+    return f"kind_src:{source} kind_dst:{target}"
+
+
+def _called_a_copy(event: Event) -> Event:
+    """A copy to or from the host's memory by the name that such copies have elsewhere."""
+    details = str(event.stats.get("memcpy_details", ""))
+    if not details or event.name.lower().startswith("memcpy"):
+        return event
+    way = "MemcpyD2H" if "kind_dst:pinned" in details else "MemcpyH2D"
+    return replace(event, name=f"{way} ({event.name})")
 
 
 def _base(planes: list[Plane]) -> int:

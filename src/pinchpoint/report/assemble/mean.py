@@ -9,17 +9,20 @@ from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep
 from pinchpoint.analysis.mean.mean_step import (
     ExceptionalCause,
     mean_differs,
+    mean_range_ns,
     mean_step,
     mean_without_profiler_ns,
     timed_steps_ns,
     unrecorded_excess_ns,
 )
-from pinchpoint.analysis.mean.step_kinds import step_kinds
+from pinchpoint.analysis.mean.step_kinds import StepKind, step_kinds
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
+from pinchpoint.analysis.statistics import rounded_mean, share_out
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.diagnosis.finding import Location
-from pinchpoint.report.documents.report import ExceptionalStepInfo, StepKindInfo
+from pinchpoint.report.documents.report import ExceptionalStepInfo, PartOfKind, StepKindInfo
 from pinchpoint.trace import Trace
 
 
@@ -37,28 +40,46 @@ def mean_fields(trace: Trace) -> dict[str, Any]:
             for cause, one in sorted(told, key=lambda pair: pair[1].step)
         ),
         "base_ns": _base_ns(trace, mean.steady_ns),
+        "base_range_ns": mean_range_ns(trace) if _corrected(trace) else None,
         "run_mean_ns": round(float(np.mean(timed))) if len(timed) else None,
         "run_excess_ns": unrecorded_excess_ns(trace),
     }
 
 
 def _base_ns(trace: Trace, steady_ns: int) -> int | None:
-    known = len(timed_steps_ns(trace)) or why_uncalibrated(trace) is None
-    if known and corrected_step_ns(trace) is not None:
+    if _corrected(trace):
         return mean_without_profiler_ns(trace)
     return steady_ns if mean_differs(trace) else None
 
 
+def _corrected(trace: Trace) -> bool:
+    known = len(timed_steps_ns(trace)) > 0 or why_uncalibrated(trace) is None
+    return known and corrected_step_ns(trace) is not None
+
+
 def _kinds(trace: Trace) -> tuple[StepKindInfo, ...]:
-    whole = max(int(steps(trace).durations_ns.sum()), 1)
+    whole, several = max(int(steps(trace).durations_ns.sum()), 1), step_kinds(trace).kinds
     return tuple(
         StepKindInfo(
             label=kind.label,
             count=len(kind.steps),
             median_ns=kind.median_ns,
             time_ratio=round(kind.total_ns / whole, 4),
+            mean_ns=rounded_mean(kind.total_ns, len(kind.steps)),
+            breakdown=_parts_of(trace, kind) if len(several) > 1 else (),
         )
-        for kind in step_kinds(trace).kinds
+        for kind in several
+    )
+
+
+def _parts_of(trace: Trace, kind: StepKind) -> tuple[PartOfKind, ...]:
+    """Where the usual steps of a kind go, as recorded."""
+    found, count = breakdown(trace), len(kind.steps)
+    sums = found.by_step[kind.steps].sum(axis=0)
+    took = share_out(sums, count, rounded_mean(kind.total_ns, count)).tolist()
+    parts = sorted(zip(took, found.parts, strict=True), key=lambda pair: -pair[0])
+    return tuple(
+        PartOfKind(part=part.id, label=part.label, ns_per_step=ns) for ns, part in parts if ns
     )
 
 

@@ -179,7 +179,8 @@ def _peak(
 
 def _knows_reserved(history: History) -> bool:
     """Whether the recording says what is held from the driver: XLA's does not."""
-    return bool(history.replay.reserved.any()) or not history.replay.allocated.any()
+    known = bool(history.replay.reserved.any()) or not history.replay.allocated.any()
+    return history.snapshot.layout and known
 
 
 def time_of(history: History, event: int) -> int | None:

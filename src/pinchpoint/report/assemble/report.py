@@ -38,6 +38,7 @@ from pinchpoint.report.documents.report import (
     HealthFact,
     OneDeviceInfo,
     PartOfStep,
+    ProcessInfo,
     QueueInfo,
     Report,
     SourceInfo,
@@ -47,6 +48,7 @@ from pinchpoint.report.documents.roofline import RooflineDocument, roofline_docu
 from pinchpoint.report.tables.build import tables
 from pinchpoint.report.words.report import CANNOT_CONCLUDE, NOT_CORRECTED
 from pinchpoint.trace import DeviceKind, Severity, Trace
+from pinchpoint.trace.processes import ProcessPart, processes
 
 _RECORD_AGAIN = "export after the profiler has stopped"
 
@@ -102,6 +104,7 @@ def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> 
         steps=_steps(trace),
         device=_device(trace),
         devices=tuple(OneDeviceInfo(**asdict(device)) for device in each_device(trace)),
+        processes=tuple(_process(part) for part in processes(trace)),
         tables=tables(windows.names_of(trace)) | tables(trace) if detailed else {},
         roofline=_roofline(trace) if detailed else None,
         **conclusions,
@@ -109,6 +112,16 @@ def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> 
 
 
 _MOST_POINTS = 60  # of the roofline, in a report about everything
+
+
+def _process(part: ProcessPart) -> ProcessInfo:
+    devices, together = each_device(part.trace), device_activity(part.trace)
+    return ProcessInfo(
+        process=part.process,
+        devices=tuple(one.device for one in devices),
+        kernels=sum(one.kernels for one in devices),
+        busy_ns=together.busy_ns,
+    )
 
 
 def _roofline(trace: Trace) -> RooflineDocument | None:

@@ -61,6 +61,16 @@ class StepKindInfo(msgspec.Struct, frozen=True, kw_only=True):
     count: int  # complete steps of it
     median_ns: int
     time_ratio: float  # of the time of all complete steps
+    mean_ns: int | None = None  # of its usual steps
+    breakdown: tuple["PartOfKind", ...] = ()  # as recorded, largest first; adds up to mean_ns
+
+
+class PartOfKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What one part takes of the steps of one kind."""
+
+    part: str  # its id, as in ``breakdown`` of the report
+    label: str
+    ns_per_step: int
 
 
 class ExceptionalStepInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +108,7 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[StepKindInfo, ...] = ()  # most time first; empty where no two steps are alike
     exceptional: tuple[ExceptionalStepInfo, ...] = ()  # in order
     base_ns: int | None = None  # the mean that gains count from; null: the typical step, above
+    base_range_ns: tuple[int, int] | None = None  # least and most that it may be
     run_mean_ns: int | None = None  # of the steps that the same run timed without the profiler
     run_excess_ns: int | None = None  # of run_mean_ns, that the recorded steps do not show
     numbers: tuple[int, ...] = ()  # of the steps in duration_ns
@@ -127,6 +138,19 @@ class OneDeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: int  # with at least one operation
     idle_ratio: float | None  # of the span
     kernels: int  # collectives included
+    span_ns: int | None = None  # from its own first operation to its own last
+    own_idle_ratio: float | None = None  # of its own span
+    waits_for_others_ns: int | None = None  # another device works, and this one does not
+    mostly: str | None = None  # the kind of work that takes most of its busy time
+
+
+class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several processes in the recording; the report is about the one with the steps."""
+
+    process: str  # as the file calls it
+    devices: tuple[int, ...]  # that it gave work to
+    kernels: int  # collectives included
+    busy_ns: int  # of its devices, with at least one operation
 
 
 class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +206,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     steps: StepsInfo
     device: DeviceInfo | None = None  # null: nothing ran on a device
     devices: tuple[OneDeviceInfo, ...] = ()  # that did something, by number
+    processes: tuple[ProcessInfo, ...] = ()  # empty for a single one
     breakdown: tuple[PartOfStep, ...] = ()  # where a step goes
     verdict: str = ""  # what bounds the step, in one sentence
     findings: tuple[Finding, ...] = ()  # best first
@@ -213,6 +238,7 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA_OF_SEVERAL  # this name and version
     reports: tuple[Report, ...]  # in the order of the files
     job: msgspec.Raw | None = None  # pinchpoint.ranks/1, where they are ranks of one job
+    jobs: tuple[msgspec.Raw, ...] = ()  # all of them, where a folder holds several
 
 
 def encode(report: Report) -> bytes:
@@ -220,9 +246,12 @@ def encode(report: Report) -> bytes:
     return msgspec.json.format(msgspec.json.encode(report), indent=1)
 
 
-def encode_many(reports: Sequence[Report], job: bytes | None = None) -> bytes:
-    """Several reports as one JSON document, with the one about their job where there is one."""
-    several = Reports(reports=tuple(reports), job=None if job is None else msgspec.Raw(job))
+def encode_many(reports: Sequence[Report], jobs: Sequence[bytes] = ()) -> bytes:
+    """Several reports as one JSON document, with those about their jobs where there are some."""
+    raw = tuple(map(msgspec.Raw, jobs))
+    several = Reports(
+        reports=tuple(reports), job=raw[0] if raw else None, jobs=raw if len(raw) > 1 else ()
+    )
     return msgspec.json.format(msgspec.json.encode(several), indent=1)
 
 

@@ -59,10 +59,19 @@ def _headline(found: ProfileComparison) -> str:
 
 
 def _unprofiled(found: ProfileComparison) -> str:
+    """The steps without the profiler; their means as well, where one differs from the typical."""
     a, b = found.a.unprofiled_step_ns, found.b.unprofiled_step_ns
     if a is None or b is None:
         return ""
-    return f"; without the profiler {duration(a)} and {duration(b)} ({100 * (b / a - 1):+.1f} %)"
+    text = f"; without the profiler {_both(a, b)}"
+    mean_a, mean_b = found.a.mean_step_ns, found.b.mean_step_ns
+    if mean_a is None or mean_b is None or (mean_a, mean_b) == (a, b):
+        return text
+    return f"{text}; on average, exceptional steps and all kinds included, {_both(mean_a, mean_b)}"
+
+
+def _both(a_ns: int, b_ns: int) -> str:
+    return f"{duration(a_ns)} and {duration(b_ns)} ({100 * (b_ns / a_ns - 1):+.1f} %)"
 
 
 def _signed(ns: int) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pinchpoint.analysis.device.activity import OneDevice, device_activity, each_device
 from pinchpoint.analysis.device.collectives import Collectives, collectives
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.limits.counter_issues import Examined, examined_launches
@@ -125,6 +126,31 @@ def _rounded(value: float) -> float:
 
 
 # ------------------------------------------------------------------------------------------------
+# The devices of the process, side by side.
+
+
+def device_table(trace: Trace) -> ResultTable | None:
+    """What each device did; None where there is one, of which everything else speaks."""
+    rows = each_device(trace)
+    if len(rows) < 2:
+        return None
+    idle_ns = device_activity(trace).span_ns - device_activity(trace).busy_ns
+    columns: tuple[Column[OneDevice], ...] = (
+        Column("device", "device", "", lambda r: f"{r.device} {r.name or ''}".strip()),
+        Column("busy_ns", "busy", "ns", lambda r: r.busy_ns),
+        Column("idle_ratio", "idle", "ratio", lambda r: r.idle_ratio),
+        Column("waits_ns", "idle, another works", "ns", lambda r: r.waits_for_others_ns),
+        Column("idle_ns", "idle, as all are", "ns", lambda _: idle_ns),
+        Column("mostly", "mostly", "", lambda r: r.mostly),
+        Column("kernels", "kernels", "count", lambda r: r.kernels),
+        Column("own_idle_ratio", "idle of its own span", "ratio", lambda r: r.own_idle_ratio),
+    )
+    note = "Whole recording, from the first operation of any device to the last. Why all idle at"
+    note += " once is in the parts of the step; its own span is from a device's first operation on."
+    return result_table("devices", "Devices", columns, rows, note)
+
+
+# ------------------------------------------------------------------------------------------------
 # The table of collectives: what one rank can tell of its communication.
 
 
@@ -210,6 +236,7 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
         source_lines(trace),
         module_table(trace),
         time_tables.transfer_table(trace),
+        device_table(trace),
         collective_table(trace),
         profiled_table(trace),
         time_tables.launch_table(trace),

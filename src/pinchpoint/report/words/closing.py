@@ -1,9 +1,12 @@
 """What it means that there are no findings, or no further ones."""
 
+from collections import Counter
+
 from pinchpoint.analysis.device.activity import TURNS_RATIO
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO
 from pinchpoint.analysis.steps.repetition import FEWEST_LAUNCHES
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.record import Need
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.report import PartOfStep, Report
 from pinchpoint.report.quantity import duration
@@ -14,6 +17,17 @@ _SILENT = (
     GapKind.UNRECORDED.id,
     GapKind.DEPENDENCY.id,
     GapKind.UNRECORDED.id.replace("idle-", "host-"),
+)
+# What an ordinary recording holds; counters, snapshots and other machines are other measurements.
+_RECORDABLE = frozenset(
+    {
+        Need.CPU_AND_DEVICE,
+        Need.DEVICE,
+        Need.RECORD_SHAPES,
+        Need.WITH_STACK,
+        Need.SHAPES,
+        Need.STACKS,
+    }
 )
 _NOT_THE_PROGRAM = (GapKind.PROFILER.id, GapKind.START_LATENCY.id)
 
@@ -32,12 +46,14 @@ def closing_sentence(report: Report) -> str | None:
         return f"No other cause that was checked{where} is {worth}."
     if now_and_then := unexplained_exceptions(report):
         return f"No cause that was checked{where} is {worth}, yet {now_and_then}."
-    if unexplained := _lost_without_a_cause(report):
+    if unexplained := _lost_without_a_cause(report) or _far_from_its_limit(report):
         return f"No cause that was checked{where} is {worth}, yet {unexplained}"
     if _in_turns(report):
         return f"No cause that was checked is {worth}, yet each device waits while another works."
     if far := _far_from_its_limit(report):
         return f"No cause that was checked{where} is {worth}, yet {far}"
+    if few := _mostly_unchecked(report):
+        return few
     return f"Nothing{where} is {worth}." if where else _nothing(report, worth)
 
 
@@ -46,6 +62,20 @@ def _nothing(report: Report, worth: str) -> str:
     if doubt := _not_judged(report):
         return f"No cause that was checked is {worth}.{doubt}"
     return f"Nothing worth fixing here: no cause is {worth}."
+
+
+def _mostly_unchecked(report: Report) -> str | None:
+    """Which causes were left out, where the same recorder could have recorded what most need."""
+    missing = Counter(item.needs for item in report.not_checked if item.needs in _RECORDABLE)
+    checked = len(report.clear) + len(report.not_shown)
+    if sum(missing.values()) <= checked:
+        return None
+    what = " and ".join(need.value for need, _ in missing.most_common(2))
+    return (
+        f"None of the {checked} causes that could be checked is worth"
+        f" {100 * MATERIAL_STEP_RATIO:.0f} % of the step; {sum(missing.values())} others could not,"
+        f" for want of {what}. To judge them: pinchpoint run train.py"
+    )
 
 
 def _not_judged(report: Report) -> str:
@@ -85,12 +115,13 @@ def _in_turns(report: Report) -> bool:
 
 
 def _lost_without_a_cause(report: Report) -> str | None:
-    """Time in which the device, or without one no operator, computes: if it is much."""
+    """Time in which the device, or without one no operator, computes, if it is much; else devices
+    that take turns."""
     step_ns = sum(_part_ns(part) for part in report.breakdown)
     lost = [part for part in report.breakdown if _is_lost(part, report)]
     lost_ns = sum(map(_part_ns, lost))
     if lost_ns < HELD_UP_RATIO * step_ns or not lost_ns:
-        return None
+        return "each device waits while another works." if _in_turns(report) else None
     most = max(lost, key=_part_ns)
     said = "No rule explains that." if most.part not in _SILENT else "Nothing recorded explains it."
     share = f"{100 * lost_ns / step_ns:.0f} % of it"

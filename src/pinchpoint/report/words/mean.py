@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
-from pinchpoint.report.documents.report import ExceptionalStepInfo, Report
-from pinchpoint.report.quantity import duration, in_unit, time_unit
+from pinchpoint.report.documents.report import ExceptionalStepInfo, Report, StepKindInfo
+from pinchpoint.report.quantity import duration, in_unit, span, time_unit
 
 _MOST_CAUSES = 3  # of exceptional steps, in one sentence
 
@@ -13,6 +13,7 @@ def mean_sentences(report: Report) -> Iterator[str]:
     """What a step costs on average, where the typical step does not tell it."""
     if kinds := _kinds(report):
         yield kinds
+        yield from map(_parts_of_kind, report.steps.kinds)
     if mean := _mean(report):
         yield mean
     if run := _run(report):
@@ -32,6 +33,20 @@ def _kinds(report: Report) -> str | None:
     return f"{_NUMBERS.get(len(kinds), str(len(kinds)))} kinds of steps: {', '.join(said)}"
 
 
+def _parts_of_kind(kind: StepKindInfo) -> str:
+    """``The 54.0 ms with a backward pass, as recorded: matrix products 41.2, the rest 12.8``."""
+    whole_ns = sum(part.ns_per_step for part in kind.breakdown)
+    unit = time_unit(whole_ns)
+    large = [p for p in kind.breakdown if p.ns_per_step >= SMALL_PART_RATIO * whole_ns]
+    said = [f"{p.label} {in_unit(p.ns_per_step, unit)}" for p in large[:_MOST_PARTS]]
+    rest_ns = whole_ns - sum(p.ns_per_step for p in large[:_MOST_PARTS])
+    said += [f"the rest {in_unit(rest_ns, unit)}"] if rest_ns >= REST_RATIO * whole_ns else []
+    which = f" {kind.label}" if kind.label else ""
+    return f"The {duration(whole_ns)}{which}, as recorded: {', '.join(said)}"
+
+
+_MOST_PARTS, SMALL_PART_RATIO = 4, 0.03  # named, of a kind of steps; less is not material
+REST_RATIO = 0.01  # less is within what three digits show
 _NUMBERS = {2: "Two", 3: "Three", 4: "Four"}
 
 
@@ -61,7 +76,9 @@ def _base(report: Report) -> str | None:
         return None
     known = report.steps.unprofiled_ns_predicted is not None
     without = " without the profiler" if known else ", the first steps left out"
-    return f"Gains count from a mean step of {duration(base_ns)}{without}"
+    between = report.steps.base_range_ns
+    limits = f" ({span(*between, time_unit(base_ns))})" if between else ""
+    return f"Gains count from a mean step of {duration(base_ns)}{limits}{without}"
 
 
 def _by_cause(report: Report) -> list[list[ExceptionalStepInfo]]:

@@ -103,3 +103,21 @@ def test_the_place_is_where_the_device_waits(outcome):
                     p.busy(HOST_US)
     (finding,) = outcome("launch-bound", p.trace()).findings
     assert finding.location.function == "update"
+
+
+@pytest.mark.parametrize(("iterations", "named"), [(20, True), (8, False)])
+def test_names_a_loop_where_the_device_waits(outcome, iterations, named):
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("model.py(9): returns"):
+            for _ in range(iterations):
+                for name in ("aten::mul", "aten::exp", "aten::add"):
+                    with p.row(name):
+                        p.busy(HOST_US)
+                        p.kernel("elementwise", 2)
+        p.sync()
+    (finding,) = outcome("launch-bound", p.trace()).findings
+    text = f"most of them in a Python loop of {iterations} iterations"
+    assert (text in finding.summary) == named
+    assert finding.fix.startswith("One call for all iterations") == named
+    assert finding.location.function == "returns"

@@ -6,12 +6,15 @@ from program import Program
 TURNS, HOST_US = 32, 60
 
 
-def recurrent(*, turns=TURNS, cells=1, kernel_us=3.0, beside=0):
+def recurrent(*, turns=TURNS, cells=1, kernel_us=3.0, beside=0, inside=None):
     """Each step calls a cell for each position: two operators of HOST_US, two kernels."""
     p = Program()
     for _ in p.steps(6):
         for i in range(turns):
             with p.row(f"nn.Module: LSTMCell_{i % cells}", kind=HostKind.MODULE):
+                if inside:
+                    with p.row(f"nn.Module: {inside.format(i)}", kind=HostKind.MODULE):
+                        p.busy(1)
                 for _ in range(2):
                     with p.row("aten::addmm"):
                         p.kernel("cell", kernel_us)
@@ -39,11 +42,22 @@ def test_takes_the_place_of_many_launches(ranked):
         recurrent(cells=TURNS),
         recurrent(kernel_us=60),
         recurrent(turns=16, beside=100),
+        recurrent(inside="ParametrizationList_{}"),
     ],
-    ids=["few turns", "layers, each its own module", "long kernels", "a small shared module"],
+    ids=[
+        "few turns",
+        "layers, each its own module",
+        "long kernels",
+        "a small shared module",
+        "layers of one name, as what is in them shows",
+    ],
 )
 def test_other_steps_are_not_meant(outcome, trace):
     assert outcome("python-timestep-loop", trace).answer == "clear"
+
+
+def test_one_cell_contains_the_same_at_each_turn(outcome):
+    assert outcome("python-timestep-loop", recurrent(inside="Linear_0")).answer == "found"
 
 
 def test_two_cells_that_take_turns_are_one_loop(outcome):

@@ -46,6 +46,19 @@ def test_stacking_large_samples_is_a_copy_that_workers_can_do(ranked, shape, cau
     assert ranked(trace) == [cause]
 
 
+@pytest.mark.parametrize(
+    ("operators", "cause"), [(3, "dataloader-starved"), (2_048, "collate-slow")]
+)
+def test_a_tensor_for_each_number_of_a_sample_is_no_copy(outcome, ranked, operators, cause):
+    shape = [32, 2_048]
+    trace = loading(
+        LATE, inside=[(COLLATE, 0.7)], batch=shape, size=4 * math.prod(shape), operators=operators
+    )
+    assert ranked(trace) == [cause]
+    for finding in outcome("collate-slow", trace).findings:
+        assert "not lists of numbers" in finding.fix
+
+
 @pytest.mark.parametrize("cause", INPUT_RULES)
 def test_what_workers_do_is_not_seen(outcome, cause):
     trace = loading(LATE, workers=8, batch=[32, 3, 224, 224], size=32 * 602_112)

@@ -2,6 +2,7 @@ import pytest
 
 from builders import TraceBuilder
 from device_steps import Work, device_bound
+from program import Program
 
 TO = "void cudnn::engines_precompiled::nchwToNhwcKernel<float>()"
 BACK = "void cudnn::engines_precompiled::nhwcToNchwKernel<float>()"
@@ -38,6 +39,17 @@ def test_normalisation_that_has_the_right_order_stays(outcome):
 def test_is_quiet_without_conversions(outcome):
     trace = device_bound(network(LAST, conversions=False))
     assert outcome("layout-nchw", trace).answer == "clear"
+
+
+@pytest.mark.parametrize(("operator", "answer"), [("conv1d", "clear"), ("conv2d", "found")])
+def test_over_one_dimension_there_is_no_order_to_keep(outcome, operator, answer):
+    p = Program()
+    for number in p.steps(4):
+        with p.row(f"aten::{operator}"), p.row("aten::cudnn_convolution", sequence=number):
+            for kernel, takes_us in ((TO, 60), (CONV, 100), (BACK, 60)):
+                p.kernel(kernel, takes_us)
+        p.sync()
+    assert outcome("layout-nchw", p.trace()).answer == answer
 
 
 def test_cannot_judge_without_a_device(outcome):

@@ -48,3 +48,62 @@ def test_copies_beside_the_computing_are_well_placed(outcome):
             p.kernel("gemm", 4_000)
         p.sync()
     assert outcome("offloaded-to-host", p.trace()).answer == "clear"
+
+
+NODE = "autograd::engine::evaluate_function: MulBackward0"
+
+
+def saving(*, layers=16, size=8 << 20, back=1.0, other_size=0, alone=False):
+    """Each layer's activations go to the host in forward, which waits, and back in backward."""
+    p = Program()
+    engine = p.builder.thread("autograd")
+    down, up = (MemoryKind.DEVICE, MemoryKind.PINNED), (MemoryKind.PINNED, MemoryKind.DEVICE)
+    for _ in p.steps(5):
+        for _ in range(layers):
+            with p.row("aten::mm"):
+                p.kernel("gemm", 200)
+            with p.frame("torch/autograd/graph.py(391): pack_to_cpu"):
+                p.host("aten::empty", 300, values=["[1]", "6", "0", "", "True", ""])
+                with p.row("aten::copy_"):
+                    p.copy(size, 400, *down)
+                    p.sync()
+        p.thread = 0 if alone else engine
+        for _ in range(round(back * layers)):
+            with p.row("aten::add" if alone else NODE):
+                with p.row("aten::to"), p.row("aten::copy_"):
+                    p.copy(other_size or size, 400, *up)
+                with p.row("aten::mm"):
+                    p.kernel("gemm", 200)
+        p.thread = 0
+        p.sync()
+    return p.trace()
+
+
+def test_what_goes_and_comes_back_is_one_cause(outcome, ranked):
+    (finding,) = outcome("offloaded-to-host", saving()).findings
+    assert finding.summary.startswith("Saved tensors go to the host and come back")
+    assert finding.evidence[0].value == 16 * (8 << 20)
+    assert finding.cost_ns_per_step == 2 * 16 * 400_000
+    assert ranked(saving())[0] == "offloaded-to-host"
+
+
+def test_without_it_the_products_are_left(predicted):
+    assert predicted(saving(), "offloaded-to-host") == pytest.approx(2 * 16 * 200_000, rel=0.1)
+
+
+def test_without_a_backward_pass_they_are_just_tensors(outcome):
+    (finding,) = outcome("offloaded-to-host", saving(alone=True)).findings
+    assert finding.summary.startswith("Tensors go to the host and come back")
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(saving(layers=5), id="a handful"),
+        pytest.param(saving(size=1 << 20), id="small"),
+        pytest.param(saving(back=0.5), id="half of it stays there"),
+        pytest.param(saving(other_size=6 << 20), id="something else comes"),
+    ],
+)
+def test_results_and_batches_are_not_meant(outcome, trace):
+    assert outcome("offloaded-to-host", trace).answer == "clear"

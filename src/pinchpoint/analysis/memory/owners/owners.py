@@ -5,6 +5,7 @@ the backward pass and outliving it), then what equal sizes prove (a gradient is 
 parameter). What nothing proves stays *unknown*: categories never have to add up to everything.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -27,6 +28,7 @@ from pinchpoint.analysis.memory.owners.lasting import (
 from pinchpoint.analysis.memory.owners.phases import Phase, Phases, Run
 from pinchpoint.analysis.memory.owners.stacks import Sign, StackSigns
 from pinchpoint.trace.arrays import Codes, Ints, Mask
+from pinchpoint.trace.snapshot import CATEGORY_FILE
 
 # ------------------------------------------------------------------------------------------------
 # Blocks that come and go with a pass: temporaries, inputs, activations.
@@ -189,4 +191,29 @@ def owners(replay: AllocatorReplay, found: Phases, signs: StackSigns) -> Owners:
     old = (rest & ~view.blocks.has_stack) | (view.born == Phase.BACKWARD)
     unclaimed = scratch_size & old & (category == MemoryCategory.UNKNOWN)
     set_(unclaimed, MemoryCategory.WORKSPACE, Confidence.LOW)
+    for what, rows in _told(view, signs):
+        set_(rows, what, Confidence.HIGH)
     return Owners(category, confidence, recomputed)
+
+
+# As PyTorch's profiler calls them; the rest is what it calls unknown.
+_AS_RECORDED = {
+    "parameter": MemoryCategory.PARAMETER,
+    "optimizer state": MemoryCategory.OPTIMIZER_STATE,
+    "input": MemoryCategory.INPUT,
+    "temporary": MemoryCategory.TEMPORARY,
+    "activation": MemoryCategory.ACTIVATION,
+    "gradient": MemoryCategory.GRADIENT,
+    "autograd detail": MemoryCategory.TEMPORARY,
+}
+
+
+def _told(view: BlockView, signs: StackSigns) -> Iterator[tuple[MemoryCategory, Mask]]:
+    """Blocks of which the recorder itself says what they are."""
+    if not any(frame.file == CATEGORY_FILE for frame in signs.stacks.frames):
+        return
+    stack = np.where(view.blocks.has_stack, view.blocks.stack, -1)
+    for position in range(len(signs.stacks)):
+        frame = signs.stacks[position][0]
+        if frame.file == CATEGORY_FILE:
+            yield _AS_RECORDED.get(frame.function, MemoryCategory.UNKNOWN), stack == position

@@ -29,6 +29,7 @@ from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.replay import Change, DropDeviceOps, LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.analysis.work.one_dimension import over_one_dimension
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.operators import Known, known
@@ -62,7 +63,7 @@ def check(trace: Trace) -> Iterator[Found]:
     told = 0
     for piece in sorted(found.of(Cut.OPERATOR), key=lambda piece: piece.step_at_limit_ns):
         mine = _rows(trace, piece)
-        entry = known(piece.name, _longest_kernel(trace, mine)) if mine.any() else None
+        entry = _known(trace, piece, mine) if mine.any() else None
         if mine.any() and _is_far(piece, entry):
             told += 1
             yield _finding(trace, piece, mine, entry)
@@ -78,6 +79,11 @@ def _rows(trace: Trace, piece: Piece) -> Mask:
     mine = pieces(trace, Cut.OPERATOR).device
     result: Mask = np.append(names, False)[mine] & device_ops_in_steps(trace)
     return result
+
+
+def _known(trace: Trace, piece: Piece, mine: Mask) -> Known | None:
+    flat = bool(over_one_dimension(trace)[mine].all())
+    return known(piece.name, _longest_kernel(trace, mine), over_one_dimension=flat)
 
 
 def _longest_kernel(trace: Trace, mine: Mask) -> str:

@@ -8,10 +8,9 @@ what eager operators cost.
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import parents
-from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.replay import Change, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, rows_in_steps
-from pinchpoint.analysis.time.stalls import Stalls
+from pinchpoint.analysis.time.stalls import Stalls, launching_threads
 from pinchpoint.diagnosis.host_spans import outermost
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Mask
@@ -23,7 +22,7 @@ EAGER_OPERATOR_NS = 10_000
 
 
 def undisturbed_operators(trace: Trace, held: Stalls) -> tuple[Change, ...]:
-    """Operators of the launching thread at their usual cost; to be applied after the stalls.
+    """Operators of the launching threads at their usual cost; to be applied after the stalls.
 
     Nothing where they already cost no more than that, or where the trace shows no launches.
     """
@@ -31,7 +30,7 @@ def undisturbed_operators(trace: Trace, held: Stalls) -> tuple[Change, ...]:
     launches = int(np.count_nonzero(device_ops_in_steps(trace)))
     if host is None or not launches:
         return ()
-    calls = _operator_calls(trace) & (host["thread"] == main_thread(trace))
+    calls = _operator_calls(trace) & np.isin(host["thread"], launching_threads(trace))
     rows = np.flatnonzero(outermost(trace, calls & rows_in_steps(trace, host)))
     inside = int(held.excess_ns[calls[held.rows]].sum())
     left = int(host["duration_ns"][rows].sum()) - inside

@@ -1,11 +1,12 @@
 """Another Python thread holds the interpreter lock while the launching thread wants it.
 
 ## What it looks for
-A second thread of the process that runs Python all the time, without waiting for anything, while
-the launching thread stands still again and again for about the interpreter's switch interval (5
-milliseconds unless changed) between two steps of its own work. In a recording without Python stacks
-such stalls are enough, if they fill most of the step. Stalls of other lengths are a lost core
-(`cpu-limited`); without stacks the other thread is inferred, and the confidence is medium.
+A second thread of the process that runs Python much of the time, while the launching thread stands
+still again and again in work of its own. Either each time until the other thread begins to sleep or
+to wait, or for about the interpreter's switch interval (5 milliseconds unless changed). In a
+recording without Python stacks stalls of that length are enough, if they fill most of the step.
+Stalls of other lengths are a lost core (`cpu-limited`); without stacks the other thread is
+inferred, and the confidence is medium.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
@@ -45,7 +46,9 @@ MOSTLY_RATIO = 0.5  # of the step: enough without stacks, which would show the o
 # fitted: recordings without Python stacks, beside a thread that holds the lock. Single long calls
 # do not make many stalls, nearly all of them a few switch intervals long.
 FEWEST_STALLS, FEW_TURNS, NEARLY_ALL = 20, 5.5, 0.9
-BUSY_RATIO = 0.5  # a thread in Python this much of the time competes
+# A thread in Python this much of the time competes: with less the stalls cannot be material, since
+# they lie in its runs.
+BUSY_RATIO = 0.2
 
 
 def check(trace: Trace) -> Iterator[Found]:

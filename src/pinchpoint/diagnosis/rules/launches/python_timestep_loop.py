@@ -33,6 +33,7 @@ from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.rules.launches._late_launches import late_launches
 from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
 from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.arrays import Rows
 
 RULE = Rule(
     needs=("host_ops", "api_calls", "device_ops"),
@@ -64,6 +65,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if _share_inside(trace, rows[looped[host["name"][rows]]], launches.rows) < LEAST_SHARE:
         return
     mine = rows[host["name"][rows] == top]
+    if _differ(trace, mine):
+        return
     first, shortest = int(mine[0]), int(host["duration_ns"][mine].min())
     yield Found(
         summary=f"{trace.names[top]} is called {turns:.0f} × a step, in a Python loop",
@@ -83,6 +86,25 @@ def check(trace: Trace) -> Iterator[Found]:
         location=launches.place,
         fix="Use one call for the whole sequence, or a CUDA graph of the loop",
     )
+
+
+def _differ(trace: Trace, calls: Rows) -> bool:
+    """Whether calls of modules with one name are of several modules: what they contain differs.
+
+    Classes that are made at run time number their instances each from 0.
+    """
+    host = trace.host_ops
+    assert host is not None
+    module = host["kind"] == HostKind.MODULE
+    mine = np.zeros(len(host), np.bool_)
+    mine[calls] = True
+    around = np.append(nearest(parents(host), mine), len(host))[parents(host)]
+    inner = np.flatnonzero(module & (around < len(host)))
+    if not len(inner):
+        return False
+    in_one = np.unique(np.stack((around[inner], host["name"][inner])), axis=1)[0]
+    most = int(np.bincount(in_one).max())
+    return len(np.unique(host["name"][inner])) > most
 
 
 def _share_inside(trace: Trace, modules: np.ndarray, launched: np.ndarray) -> float:

@@ -4,8 +4,9 @@
 A loader whose batches have thousands of rows of at most 2 KiB, at some microseconds of a worker's
 time (or the training thread's) for each: that is what fetching and stacking one row costs, and
 leaves no time for anything else. Or a loader without workers that is seen to collate most of the
-time, of samples that are small or of unknown size: stacking large ones is one copy of memory, which
-is no matter of how they are fetched (dataloader-starved).
+time, of samples that are small or of unknown size, or with a thousand operators and more for one
+batch: samples that are lists of numbers give one tensor for each position. Stacking large samples
+is one copy of memory, which is no matter of how they are fetched (dataloader-starved).
 
 ## Why it matters
 Fetching a row, wrapping it in a tensor and stacking it costs 5 to 20 µs of Python, as much for one
@@ -13,7 +14,8 @@ number as for a picture. Tables of small rows are therefore loaded at a few MB/s
 
 ## How to fix it
 Let the dataset fetch a whole batch by its list of indices (`__getitems__`), or keep the data in one
-tensor and index it; pass `collate_fn=lambda batch: batch`.
+tensor and index it; pass `collate_fn=lambda batch: batch`. Return arrays or tensors from
+`__getitem__`, not lists of numbers.
 
 ## When to ignore it
 Where the device is busy while the next batch is assembled.
@@ -21,12 +23,15 @@ Where the device is busy while the next batch is assembled.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.host.ancestry import InputWork
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import InputWork, nearest, parents
 from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.host_spans import HostSpans
 from pinchpoint.diagnosis.loading import Loads, loads, work_in_loader
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
-from pinchpoint.trace import Trace
+from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -51,24 +56,39 @@ def check(trace: Trace) -> Iterator[Found]:
     if _tiny_rows(found):
         yield from _row_by_row(found)
         return
-    seen = found.visible()
-    if found.sample_bytes is not None and found.sample_bytes > TINY_ROW_BYTES:
-        return  # stacking them is one copy of memory, which worker processes can do as well
-    collating = work_in_loader(trace, seen, InputWork.COLLATE)
+    collating = work_in_loader(trace, found.visible(), InputWork.COLLATE)
     if collating is None:
         return
+    pieces = _operators_inside(trace, collating) / max(len(found.spans.rows), 1)
+    large = found.sample_bytes is not None and found.sample_bytes > TINY_ROW_BYTES
+    if large and pieces < MANY_ROWS:
+        return  # stacking them is one copy of memory, which worker processes can do as well
     yield Found(
         summary=(
             f"The training thread collates its batches, {collating.ns_per_step / 1e6:.1f} of"
             f" {duration(found.waits_ns_per_step)} that each step spends on its batch"
         ),
-        evidence=(*collating.evidence, *found.spans.evidence[:1]),
+        evidence=(
+            *collating.evidence,
+            Evidence("operators of a batch", round(pieces, 1), "operators"),
+            *found.spans.evidence[:1],
+        ),
         cost_ns_per_step=collating.ns_per_step,
         changes=found.ready,
         location=collating.place,
-        fix=_FIX,
+        fix=_FIX_OF_LISTS if pieces >= MANY_ROWS else _FIX,
         hint=_HINT,
     )
+
+
+def _operators_inside(trace: Trace, spans: HostSpans) -> int:
+    """How many operators run in these spans."""
+    host = trace.host_ops
+    assert host is not None
+    mine = np.zeros(len(host), np.bool_)
+    mine[spans.rows] = True
+    inside = (host["kind"] == HostKind.OPERATOR) & (nearest(parents(host), mine) < len(host))
+    return int(inside.sum())
 
 
 def _tiny_rows(found: Loads) -> bool:
@@ -104,4 +124,5 @@ def _row_by_row(found: Loads) -> Iterator[Found]:
 
 
 _FIX = "Fetch a whole batch with one indexing call, and collate nothing"
+_FIX_OF_LISTS = "Return arrays or tensors from the dataset, not lists of numbers"
 _HINT = "def __getitems__(self, i): return self.x[i], self.y[i]  # with collate_fn=lambda b: b"

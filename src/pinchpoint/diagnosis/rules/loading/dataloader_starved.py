@@ -5,8 +5,10 @@ Time of the training thread in the loader's `next()`, and a device that idles me
 processes that is waiting; without (`num_workers=0`) the batch is prepared on the very thread that
 should launch kernels. Where Python frames are recorded inside `next()`, only time in which the
 thread blocks counts as waiting for workers: drawing the indices of a batch is its own work, which
-recording makes longer. Long waits in a few steps count for the mean step, once more batches were
-taken than the loader's queue may have held when the recording began.
+recording makes longer. Long waits in a few steps count for the mean step. Where fewer batches were
+taken than the loader's queue may have held when the recording began, only a wait counts that lasts
+longer than a whole queue would: a full one would not have hidden it. How often it comes does not
+show, and confidence is low.
 
 ## Why it matters
 Whatever the model does, it cannot run faster than its batches arrive.
@@ -76,6 +78,10 @@ def _now_and_then(trace: Trace, found: Loads) -> Iterator[Found]:
         yield _rare(trace, found, rare)
         return
     queue = queue_of(trace, found)
+    empty = rare_waits(trace, found, within_queue=True)
+    if empty is not None:
+        yield _rare(trace, found, empty, sure=False)
+        return
     if queue.tells or queue.depth is None or (trace.run and trace.run.data_wait_ns):
         return
     enough = queue.depth + ROUNDS_TO_TELL * (found.workers or 1)
@@ -87,7 +93,7 @@ def _now_and_then(trace: Trace, found: Loads) -> Iterator[Found]:
     )
 
 
-def _rare(trace: Trace, found: Loads, rare: RareWaits) -> Found:
+def _rare(trace: Trace, found: Loads, rare: RareWaits, *, sure: bool = True) -> Found:
     ns = at_the_rate_of_the_run(trace, rare.cause.ns_per_step)
     return Found(
         summary=sentence(rare.mean, rare.cause),
@@ -98,7 +104,7 @@ def _rare(trace: Trace, found: Loads, rare: RareWaits) -> Found:
         location=found.spans.place,
         fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
         hint="DataLoader(..., num_workers=8, persistent_workers=True)",
-        confidence="medium",
+        confidence="medium" if sure else "low",
     )
 
 

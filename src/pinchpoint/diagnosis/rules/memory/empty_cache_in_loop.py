@@ -3,8 +3,8 @@
 ## What it looks for
 Driver calls that free device memory outside of any allocation, step after step, with driver
 allocations that follow: what `torch.cuda.empty_cache()` in the loop does. Frees that happen inside
-an operator are another cause (driver-allocations), and one free without a new allocation after it
-cost a step nothing.
+an operator are another cause (driver-allocations), frees around the capture of a graph belong to
+graph-captured-in-loop, and one free without a new allocation after it cost a step nothing.
 
 ## Why it matters
 The driver's allocation calls cost tens to hundreds of microseconds each, and freeing synchronises
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.host.graph_captures import graph_captures
 from pinchpoint.analysis.replay import DropSyncs
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.diagnosis.device_work import busiest_place
@@ -29,6 +30,7 @@ from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import Framework, Rule
 from pinchpoint.diagnosis.rules.memory._driver_calls import called_by_operators
 from pinchpoint.trace import ApiKind, Trace
+from pinchpoint.trace.intervals import contains
 
 RULE = Rule(
     needs=("api_calls",),
@@ -45,7 +47,7 @@ def check(trace: Trace) -> Iterator[Found]:
     calls = trace.api_calls
     if calls is None:
         return
-    inside = rows_in_steps(trace, calls)
+    inside = rows_in_steps(trace, calls) & ~contains(graph_captures(trace), calls["start_ns"])
     frees = np.flatnonzero((calls["kind"] == ApiKind.FREE) & inside & ~called_by_operators(trace))
     mallocs = np.flatnonzero((calls["kind"] == ApiKind.MALLOC) & inside)
     steps = judged_steps(trace)

@@ -4,7 +4,9 @@
 Kernels that turn (batch, channel, height, width) into channels-last order and back, launched by
 convolutions, and batch normalisation in the slower order beside them. The conversions are the
 evidence: an order of dimensions by itself is no finding, since many convolutions are as fast in
-either. Copies that the program makes to change a layout are non-contiguous-access.
+either. Copies that the program makes to change a layout are non-contiguous-access. Convolutions
+over one dimension have no such order to keep, and are left out: turned into two-dimensional ones in
+channels-last order, two layers of 256 channels trained 14 % slower on an H200.
 
 ## Why it matters
 The tensor cores want channels last. Given the other order, the library converts each operand
@@ -26,6 +28,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.analysis.replay import Change, ScaleDeviceOps
+from pinchpoint.analysis.work.one_dimension import over_one_dimension
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.device_work import device_work
@@ -59,6 +62,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if ops is None:
         return
     converting = rows_named(trace, ops, lambda name: any(c in name for c in _CONVERSIONS))
+    converting &= ~over_one_dimension(trace)
     work = device_work(trace, converting, "layout conversions around convolutions")
     if work is None:
         return

@@ -6,14 +6,18 @@ activations or optimizer state that are kept on the host (CPU offload, weight st
 a step at least: batches come in a handful of tensors. What the copies hold is inferred, so the
 confidence is medium.
 
+Or a dozen and more copies to the host whose sizes all come back in the same step: what the step
+itself has made and needs again (saved tensors of `save_on_cpu`, activations between two parts of a
+model). Both directions, the waits for them and the page-locked memory for them are one cause.
+
 ## Why it matters
 The link to the host moves 25 to 60 GB/s, device memory 2 to 8 TB/s. A model that is copied in each
 step runs at the pace of the link, however fast the device is.
 
 ## How to fix it
-Keep it on the device: a smaller data type, fewer layers offloaded, the model split over more
-devices. Else copy the next layer on a stream of its own while this one computes, and use each copy
-for more work (a larger batch).
+Keep it on the device: drop the offloading while memory is free, a smaller data type, fewer layers
+offloaded, the model split over more devices, activation checkpointing. Else copy the next layer on
+a stream of its own while this one computes, and use each copy for more work (a larger batch).
 
 ## When to ignore it
 Where the model does not fit any other way, and the copies are already beside the computing.
@@ -28,8 +32,9 @@ from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.diagnosis.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
+from pinchpoint.diagnosis.round_trips import copies_between, round_trip
 from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule
-from pinchpoint.trace import DeviceKind, MemoryKind, Trace
+from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.intervals import covered_before, flatten
 
 RULE = Rule(
@@ -50,10 +55,11 @@ def check(trace: Trace) -> Iterator[Found]:
     ops = trace.device_ops
     if ops is None:
         return
-    from_host = (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.HOST)
-    large = np.isin(ops.filled("from_memory", 0), from_host)
-    large &= ops.filled("to_memory", 0) == MemoryKind.DEVICE
-    large &= ops.filled("bytes", 0) >= LARGE_COPY_BYTES
+    there_and_back = list(round_trip(trace))
+    if there_and_back:
+        yield from there_and_back
+        return
+    large = copies_between(trace, to_host=False) & (ops.filled("bytes", 0) >= LARGE_COPY_BYTES)
     copies = device_work(trace, large, "large copies to the device")
     if copies is None or copies.count < FEWEST_COPIES:
         return

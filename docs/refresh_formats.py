@@ -1,0 +1,34 @@
+"""Writes the table of docs/reference/formats.md from the importers; ``--check`` only compares."""
+
+import re
+import sys
+from pathlib import Path
+
+from pinchpoint.importers.open import files, reads
+
+PAGE = Path(__file__).parent / "reference/formats.md"
+TABLE = re.compile(r"(<!-- formats -->\n).*?(<!-- end of formats -->\n)", re.S)
+
+
+def text(page: str) -> str:
+    """The page with its table as it should be."""
+    lines = ["| format | files | written by | read | not read |\n|---|---|---|---|---|\n"]
+    told = reads()
+    for name, (names, writer) in files().items():
+        read, not_read = told[name]
+        shown = " ".join(f"`{one}`" for one in names.split()) if "folder" not in names else names
+        lines.append(f"| {name} | {shown} | {writer} | {', '.join(read)} | {not_read} |\n")
+    return TABLE.sub(lambda found: f"{found[1]}{''.join(lines)}{found[2]}", page)
+
+
+def main() -> int:
+    """Write or check the page; 1 if it is out of date."""
+    page = PAGE.read_text("utf-8")
+    if "--check" in sys.argv[1:]:
+        return int(page != text(page))
+    PAGE.write_text(text(page), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

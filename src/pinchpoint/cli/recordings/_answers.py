@@ -1,0 +1,197 @@
+"""What is said of the files that a command was given: a report each, and one for each job."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from pinchpoint.api import diagnose
+from pinchpoint.cli.output import note, reading
+from pinchpoint.cli.recordings._window import NO_WINDOW, Window
+from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
+from pinchpoint.importers import execution_trace, load
+from pinchpoint.importers._remote import is_url
+from pinchpoint.importers.open import as_folder, format_of
+from pinchpoint.importers.ranks.files import check_one_job, groups_in, several_ranks
+from pinchpoint.report import Report
+from pinchpoint.run_folder.layout import RUN_FILE
+from pinchpoint.trace import Trace
+from pinchpoint.trace.processes import processes
+
+if TYPE_CHECKING:  # what serves many files is imported when there are some
+    from pinchpoint.report.documents.ranks import RanksReport
+
+
+Document = TypeVar("Document", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What of each recording is looked at, and whether tables and rooflines are wanted."""
+
+    part: Window = NO_WINDOW
+    detailed: bool = True
+
+    def trace(self, file: Path) -> Trace:
+        """The recording, or the part of it."""
+        with reading(file) as progress:
+            trace = load(file, progress)
+        return self.part.cut(trace)
+
+    def report(self, trace: Trace) -> Report:
+        """What is said of it."""
+        return diagnose(trace, detailed=self.detailed)
+
+
+EVERYTHING = Asked()
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Reports of recordings and of jobs, and the exit code that says whether all could be read."""
+
+    reports: list[Report] = field(default_factory=list)
+    jobs: "list[RanksReport]" = field(default_factory=list)
+    code: int = 0
+    one_run: bool = False  # the report is of the run that the job is
+    trace: Trace | None = None  # of the one report, for its page
+    within: "Answers | None" = None  # of several processes in the one file that was given
+
+
+def answers_of(files: Sequence[Path], asked: Asked = EVERYTHING) -> Answers:
+    """Of one file, archive or folder all that is in it; of several files each, and their job.
+
+    The first problem with a file that stands alone raises; with one among others it is noted.
+    """
+    beside = [file for file in files if format_of(file) == execution_trace.FORMAT]
+    if len(files) == 2 and len(beside) == 1:
+        (file,) = (file for file in files if file not in beside)
+        trace = execution_trace.joined(replace(asked, part=NO_WINDOW).trace(file), beside[0])
+        part = asked.part.cut(trace)
+        return Answers([asked.report(part)], trace=part)
+    if len(files) > 1:
+        return _of_files(files, asked)
+    with as_folder(files[0]) as place:
+        found = _of_place(place, asked)
+        return found if place == files[0] else _said_of(found, place, files[0])
+
+
+def _of_place(place: Path, asked: Asked) -> Answers:
+    if several_ranks(place):
+        return _of_job(place, asked)
+    if place.is_dir() and format_of(place) is None and (groups := groups_in(place)):
+        return _of_groups(groups, asked)
+    try:
+        trace = asked.trace(place)
+    except UnreadableFile:
+        check_one_job(place)  # says more about a folder
+        raise
+    return Answers([asked.report(trace)], trace=trace, within=_within(trace, asked))
+
+
+def _within(trace: Trace, asked: Asked) -> "Answers | None":
+    """Of each process that one file holds its own report, and one of them as ranks of a job."""
+    found = processes(trace) if isinstance(trace, Trace) else ()
+    if not found:
+        return None
+    from pinchpoint.jobs.parts import job_of, record_from, without_guesses
+
+    ranks = [
+        replace(part.trace, rank=number, world_size=len(found)) for number, part in enumerate(found)
+    ]
+    reports = [asked.report(rank) for rank in ranks]
+    if any(report.device is None or not report.device.collectives for report in reports):
+        return Answers([asked.report(part.trace) for part in found])  # programs of their own
+    job = job_of([record_from(rank, said) for rank, said in zip(ranks, reports, strict=True)])
+    return Answers([without_guesses(report) for report in reports], [] if job is None else [job])
+
+
+def _of_job(folder: Path, asked: Asked) -> Answers:
+    """The job, and of a run its first rank, beside what else the run knows."""
+    from pinchpoint.jobs.parts import without_guesses
+
+    job = _job([str(folder)], asked)
+    if not (folder / RUN_FILE).is_file():
+        return Answers([], [job])
+    trace = asked.trace(folder)
+    return Answers([without_guesses(asked.report(trace))], [job], one_run=True, trace=trace)
+
+
+def _job(places: Sequence[str], asked: Asked) -> "RanksReport":
+    from pinchpoint.cli.recordings.ranks import must_be_usable
+    from pinchpoint.jobs import diagnose_ranks
+
+    if asked.part != NO_WINDOW:
+        raise UsageError("a window is one of one recording", hint="name the file of one rank")
+    job = diagnose_ranks(places)
+    must_be_usable(job)
+    return job
+
+
+def _of_groups(groups: Sequence[Sequence[str]], asked: Asked) -> Answers:
+    """What a folder holds; one bad file does not stop the rest."""
+    reports: list[Report] = []
+    jobs: list[RanksReport] = []
+    code = 0
+    for group in groups:
+        try:
+            if len(group) > 1:
+                jobs.append(_job(group, asked))
+            else:
+                reports.append(asked.report(asked.trace(Path(group[0]))))
+        except PinchpointError as error:
+            if len(groups) == 1:
+                raise
+            note(f"error: {error.message}")
+            code = error.exit_code
+    return Answers(reports, jobs, code)
+
+
+def _of_files(files: Sequence[Path], asked: Asked) -> Answers:
+    from pinchpoint.jobs.parts import is_rank_of_a_job, job_of, record_from, without_guesses
+
+    reports, records, code = [], [], 0
+    for file in files:
+        try:
+            trace = asked.trace(file)
+            reports.append(asked.report(trace))
+            if is_rank_of_a_job(reports[-1]):
+                records.append(record_from(trace, reports[-1]))
+        except PinchpointError as error:
+            note(f"error: {error.message}")
+            code = error.exit_code
+    job = job_of(records) if len(records) == len(reports) else None
+    if job is None:
+        return Answers(reports, [], code)
+    return Answers([without_guesses(report) for report in reports], [job], code)
+
+
+@contextmanager
+def archive_as_folder(place: str) -> Iterator[str]:
+    """A temporary folder in place of an archive of several recordings; else the place."""
+    if is_url(place) or not Path(place).is_file():
+        yield place
+        return
+    with as_folder(Path(place)) as copy:
+        yield str(copy)
+
+
+def _said_of(found: Answers, copy: Path, place: Path) -> Answers:
+    """The same, with the names of temporary copies as they are in the archive."""
+    return replace(
+        found,
+        reports=[renamed(report, str(copy), str(place)) for report in found.reports],
+        jobs=[renamed(job, str(copy), str(place)) for job in found.jobs],
+    )
+
+
+def renamed(document: Document, copy: str, place: str) -> Document:
+    """A document in which files of a temporary folder are called as they are in the archive."""
+    if copy == place:
+        return document
+    text = msgspec.json.encode(document)
+    inside, named = (msgspec.json.encode(path)[1:-1] for path in (copy, place))
+    return msgspec.json.decode(text.replace(inside, named), type=type(document))

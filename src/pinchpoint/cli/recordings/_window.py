@@ -1,0 +1,80 @@
+"""The options that look at a part of a recording."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from cyclopts import Parameter
+
+from pinchpoint.analysis.steps.steps import steps as steps_of
+from pinchpoint.errors import UsageError
+from pinchpoint.trace import Trace
+from pinchpoint.trace.window import window
+
+_UNITS = {"": 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "µs": 10**3, "ns": 1}
+_TIME = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s?(s|ms|us|µs|ns|)")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Window:
+    """Which part of the recording counts.
+
+    Parameters
+    ----------
+    begin
+        Only what happens from this time on, since the recording's first event: 1.5s, 200ms.
+    end
+        Only what happens before this time.
+    step
+        Only the step of this number, as its marker says or counted from 0.
+    """
+
+    begin: Annotated[str | None, Parameter(name="--from")] = None
+    end: Annotated[str | None, Parameter(name="--to")] = None
+    step: int | None = None
+
+    def cut(self, trace: Trace) -> Trace:
+        """The part of a trace that is asked for; UsageError where there is none."""
+        if self.step is not None:
+            if self.begin or self.end:
+                raise UsageError("--step is a window of its own", hint="without --from and --to")
+            return _of_step(trace, self.step)
+        if self.begin is None and self.end is None:
+            return trace
+        first, last = _span(trace)
+        from_ns = first + (0 if self.begin is None else _ns(self.begin, "--from"))
+        to_ns = last + 1 if self.end is None else first + _ns(self.end, "--to")
+        if from_ns >= min(to_ns, last):
+            raise UsageError(
+                "nothing lies between --from and --to",
+                hint=f"the recording lasts {(last - first) / 1e6:,.3f}ms",
+            )
+        return window(trace, from_ns, to_ns)
+
+
+NO_WINDOW = Window()
+
+
+def _ns(text: str, option: str) -> int:
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{option} {text}: not a time", hint=f"{option} 1.5s, or {option} 200ms")
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+def _span(trace: Trace) -> tuple[int, int]:
+    tables = [t for t in (trace.host_ops, trace.api_calls, trace.device_ops) if t and len(t)]
+    if not tables:
+        raise UsageError("the recording has no events in time", hint="without --from and --to")
+    return min(int(t["start_ns"][0]) for t in tables), max(int(t.end_ns.max()) for t in tables)
+
+
+def _of_step(trace: Trace, number: int) -> Trace:
+    steps = steps_of(trace)
+    at = np.flatnonzero(steps.number == number)
+    if steps.how == "none" or not len(at):
+        there = f"{steps.number[0]} to {steps.number[-1]}" if steps.how != "none" else "none"
+        raise UsageError(f"--step {number}: no such step", hint=f"steps of the recording: {there}")
+    return window(trace, int(steps.host_start_ns[at[0]]), int(steps.host_end_ns[at[0]]))

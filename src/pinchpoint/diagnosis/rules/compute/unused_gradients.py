@@ -1,0 +1,87 @@
+"""The backward pass computes gradients that nobody uses.
+
+## What it looks for
+Gradients that each step adds to, while an optimizer steps and the gradients of its own parameters
+are stored anew: `zero_grad` drops those of the optimizer's parameters, so what is added to in every
+step belongs to no optimizer. Its work is what runs after the last gradient that is used, the
+additions, and products whose result has the shape of unused gradients alone. The shapes of what the
+optimizer steps have to be recorded, hold all that is stored anew and nothing else; three steps are
+needed, of one process. Where all gradients are added to (several passes a step, gradients set to
+zero in place) this is not checked. Gradients that the model's own `zero_grad` drops do not show.
+
+## Why it matters
+The backward pass takes twice the time of the forward pass, and keeps its activations. Of a model
+that is frozen, none of it is needed; of one of which a part is trained, only the way to that part.
+
+## How to fix it
+Switch gradients off for what is not trained: `module.requires_grad_(False)`. A frozen part that
+nothing trained comes before can run under `torch.no_grad()`.
+
+## When to ignore it
+Where gradients are collected over more steps than were recorded, or read by code of your own.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.host.input_arguments import elements
+from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.replay.least_durations import done_elsewhere
+from pinchpoint.analysis.work.pointwise_chains import launched_calls
+from pinchpoint.analysis.work.unused_gradients import NotTold, unused_gradients
+from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import SHAPES
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Rows
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES, advice=NO_HINT)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Gradients that grow from step to step."""
+    found, ops = unused_gradients(trace), trace.device_ops
+    if isinstance(found, NotTold):
+        raise NotChecked(found.why)
+    if found is None or ops is None:
+        return
+    mine = np.zeros(len(ops), np.bool_)
+    mine[found.device_rows] = True
+    work = device_work(trace, mine, "device work for them alone")
+    if work is None:
+        return
+    adds = launched_calls(trace).where(lambda of: of.call.name == "aten::add_")
+    beside = device_work(trace, mine & ~adds, "other than additions")  # these have no line
+    all_of_them = found.per_step + found.used_per_step
+    yield Found(
+        summary=(
+            f"{found.per_step} of {all_of_them} gradients are added up step after step, and no"
+            f" optimizer uses or zeroes them: {duration(work.ns_per_step)} of each step"
+        ),
+        evidence=(
+            Evidence("gradients that nobody uses", found.per_step, "per step"),
+            Evidence("gradients that are used", found.used_per_step, "per step"),
+            Evidence(
+                "largest of the unused", max(map(elements, found.shapes), default=0), "elements"
+            ),
+            *work.evidence,
+        ),
+        cost_ns_per_step=work.ns_per_step,
+        changes=(*_gone(trace, work.rows), ScaleHostSpans(found.host_rows, 0.0)),
+        location=beside.place if beside else work.place,
+        fix="Switch gradients off for the parameters that no optimizer has",
+        hint="model.encoder.requires_grad_(False)  # before the optimizer is made",
+    )
+
+
+def _gone(trace: Trace, rows: Rows) -> Iterator[Change]:
+    """Without them; products, which nothing else does, as work of which nothing is left."""
+    dropped = np.zeros(len(trace.device_ops or ()), np.bool_)
+    dropped[rows] = True
+    elsewhere = done_elsewhere(trace, dropped)[rows]
+    yield DropDeviceOps(rows[elsewhere])
+    if not elsewhere.all():
+        yield ScaleDeviceOps(rows[~elsewhere], 0.0, flops_left=0.0, bytes_left=0.0)

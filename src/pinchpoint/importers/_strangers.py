@@ -1,0 +1,185 @@
+"""What a file is that is no recording, and the command that helps."""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+_LFS = re.compile(rb"^version https://(?:git-lfs|hawser)\.github\.com/spec/v1\b")
+_LFS_SIZE = re.compile(rb"^size (\d{1,15})$", re.MULTILINE)
+_UNFINISHED = (
+    ".part",
+    ".crdownload",
+    ".download",
+    ".partial",
+    ".opdownload",
+    ".aria2",
+    ".filepart",
+)
+_XPROF_PAGE = re.compile(
+    r"(overview_page|input_pipeline|op_profile|memory_viewer|pod_viewer|tensorflow_stats|kernel_stats"
+    r"|hlo_proto|hlo_stats|memory_profile)\b[^/]*\.(pb|json|csv)(\.gz)?$"
+)
+# Of vLLM's and SGLang's benchmarks, and of trtllm-bench.
+_LOAD_TEST = (b'"request_throughput"', b'"mean_ttft_ms"', b'"streaming_metrics"', b'"output_lens"')
+_LEAST_OF_TEXT = 9  # a tab; no text has bytes below it
+_LOST_RATIO = 0.1  # of the bytes: half of those of a packed number are no text
+_AGAIN = "fetch it again: curl -fLO URL (-f: no error page is kept as the file)"
+
+Answer = tuple[str, str]  # what it is, and the next step
+
+
+def unmistakable(path: Path, head: bytes) -> Answer | None:
+    """What surely is no recording, whatever it is called."""
+    return next((answer for look in _LOOKS if (answer := look(path, head.lstrip()))), None)
+
+
+def guess(head: bytes) -> Answer | None:
+    """What a file that no reader claims may be."""
+    for magic, what, hint in _MAGICS:
+        if head.startswith(magic):
+            return what, hint
+    if re.match(rb"\s*\[\s*\[\s*-?\d", head):
+        return (
+            "lists of numbers, as a memory timeline's sums are",
+            'export it raw: prof.export_memory_timeline("memory.raw.json.gz")',
+        )
+    first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].lower().replace(b'"', b"")
+    for columns, what, hint in _TABLES:
+        if all(column in first for column in columns):
+            return what, hint
+    return None
+
+
+def _pointer(path: Path, head: bytes) -> Answer | None:
+    if _LFS.match(head):
+        size = _LFS_SIZE.search(head)
+        of = f" to {int(size[1]) / 1e6:.3g} MB" if size else ""
+        pull = f"git lfs install && git lfs pull --include {shlex.quote(f'*{path.name}')}"
+        return f"a Git LFS pointer{of}, not the file itself", pull
+    if b"/annex/objects/" in head[:200] and len(head) < 1000:
+        return "a git-annex pointer, not the file itself", f"git annex get {shlex.quote(path.name)}"
+    if head.startswith(b"outs:\n- md5:"):
+        return "a DVC pointer, not the file itself", f"dvc pull {shlex.quote(path.name)}"
+    return None
+
+
+def _turned_into_text(path: Path, head: bytes) -> Answer | None:
+    """Bytes that were read as text: what is none becomes U+FFFD, and nothing brings it back."""
+    lost = head.count(b"\xef\xbf\xbd")
+    if 3 * lost < _LOST_RATIO * len(head) or not any(byte < _LEAST_OF_TEXT for byte in head):
+        return None
+    return (
+        "binary data that was handled as text, which destroyed it",
+        "copy it again as it is: git with *.pb binary in .gitattributes, or curl -LO URL",
+    )
+
+
+def _page(path: Path, head: bytes) -> Answer | None:
+    start = head[:1000].lower()
+    if not start.startswith((b"<!doctype html", b"<html", b"<head")):
+        return None
+    if b"pinchpoint" in head.lower():
+        return "a report of Pinchpoint, not a recording", "give the recording it was made of"
+    if b"data:image/png;base64" in head or b"memory timeline" in start:
+        return (
+            "a memory timeline as a picture, which holds no numbers",
+            'export it as data: prof.export_memory_timeline("memory.raw.json.gz")',
+        )
+    if b"github" in start:
+        return (
+            "the page about a file, not the file",
+            "fetch its raw form: curl -fLO https://github.com/OWNER/REPO/raw/BRANCH/PATH",
+        )
+    return "an HTML page (a download that failed, or a login page)", _AGAIN
+
+
+def _refusal(path: Path, head: bytes) -> Answer | None:
+    """What servers answer instead of a file."""
+    if len(head) > 3000:  # answers are short
+        return None
+    if head.startswith(b"<?xml") and b"<Error>" in head and b"<Code>" in head:
+        code = head.partition(b"<Code>")[2].partition(b"<")[0].decode("ascii", "replace")[:40]
+        return f"an object store's answer ({code}), not the file", _AGAIN
+    if re.match(rb"(404: Not Found|Not Found|Access denied|Forbidden)\s*$", head, re.IGNORECASE):
+        return "a server's answer, not the file", _AGAIN
+    asked = re.match(rb'\{\s*"(message|error|detail)"\s*:', head)
+    if asked and b"traceEvents" not in head and b'"ph"' not in head:
+        return "a server's answer, not the file", _AGAIN
+    return None
+
+
+def _of_another_tool(path: Path, head: bytes) -> Answer | None:
+    """Files that stand beside recordings, or are results of other kinds."""
+    events = b"traceEvents" in head or b'"ph"' in head
+    if _XPROF_PAGE.search(path.name.lower()) and not events:
+        return "a page of XProf, made from a recording", "give the .xplane.pb that it was made from"
+    if head[:1] not in b"{[":
+        return None
+    if b"speedscope.app/file-format-schema" in head:
+        return (
+            "a speedscope profile, which has samples of the host alone",
+            "record what the device does too: pinchpoint run python train.py",
+        )
+    if any(sign in head for sign in _LOAD_TEST):
+        return (
+            "results of a load test: latencies, and no timeline",
+            "record the server under this load: pinchpoint run; or measure: pinchpoint bench serve",
+        )
+    return None
+
+
+def _unfinished(path: Path, head: bytes) -> Answer | None:
+    if path.suffix.lower() in _UNFINISHED:
+        return (
+            "a download that has not ended",
+            "wait for it, or go on with it: curl -C - -Lo NAME URL",
+        )
+    return None
+
+
+_LOOKS: tuple[Callable[[Path, bytes], Answer | None], ...] = (
+    _pointer,
+    _turned_into_text,
+    _page,
+    _refusal,
+    _of_another_tool,
+    _unfinished,
+)
+_MAGICS = (
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it: 7z x FILE"),
+    (b"Rar!\x1a\x07", "a RAR archive", "unpack it: unrar x FILE"),
+    (b"\x04\x22\x4d\x18", "packed with LZ4", "unpack it: lz4 -d FILE"),
+    (b"\x1f\x9d", "packed with compress", "unpack it: gunzip --keep FILE"),
+    (b"PK\x05\x06", "an empty zip", "make it again, with the recording in it"),
+    (b"\x89PNG", "a picture", "give the recording that it shows"),
+    (b"%PDF", "a PDF", "give the recording that it shows"),
+    (b"PAR1", "Parquet", "give the recording, or the .sqlite export of nsys"),
+    (b"ARROW1", "Arrow", "give the recording, or the .sqlite export of nsys"),
+)
+# Tables beside recordings, by columns of theirs: sums without times.
+_TABLES = (
+    (
+        (b"correlation_id", b"counter_name", b"counter_value"),
+        "counters of rocprofv3 without times",
+        "give kernel_trace.csv beside it, or the folder of both",
+    ),
+    (
+        (b"name", b"totaldurationns", b"percentage"),
+        "sums of rocprof by name, without times",
+        "give the trace: rocprofv3 --kernel-trace --hip-trace --output-format json -- PROGRAM",
+    ),
+    (
+        (b"computing", b"communication(not overlapped)", b"free"),
+        "Ascend's sums a step, without what they are of",
+        "give trace_view.json beside it",
+    ),
+    (
+        (b"input shapes", b"host self duration(us)"),
+        "Ascend's sums by operator",
+        "give trace_view.json beside it",
+    ),
+)
+
+
+__all__ = ["guess", "unmistakable"]

@@ -1,0 +1,249 @@
+"""Ascend's ``trace_view.json``: which lane is a device, and what launched what.
+
+It has the form of PyTorch's traces, yet the rows of the device have no category: their process is
+called *Ascend Hardware*. Rows of *CANN* are calls of the host, of *Communication* collectives of
+the device; *Overlap Analysis* repeats all of it and is left out. Arrows lead from operators
+(``async_npu``) and calls (``HostToDevice``) to the row of the device that begins where they end.
+"""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from pinchpoint.importers._links import innermost_operator, innermost_rows, with_enclosing
+from pinchpoint.importers._soundness import clocks, orphans, stream_order
+from pinchpoint.importers.health import health_table
+from pinchpoint.importers.kineto.reading.rare import Rare
+from pinchpoint.trace import (
+    ApiKind,
+    Device,
+    DeviceKind,
+    FlowKind,
+    Names,
+    Table,
+    Trace,
+    empty_table,
+    table,
+)
+from pinchpoint.trace.arrays import Array, Mask
+from pinchpoint.trace.kinds import collective_verb
+from pinchpoint.trace.window import only
+
+DEVICE = "Ascend Hardware"
+_CALLS, _COLLECTIVES = "CANN", ("Communication", "HCCL")
+_DERIVED = ("Overlap Analysis", "AI Core Freq", "NPU MEM", "Overlap")
+_GROUP = re.compile(r"hcom|^(all|reduce|broadcast|send|recv)", re.IGNORECASE)
+# Tasks of a stream that wait for others or tell them something: no work.
+_NO_WORK = re.compile(r"(EVENT|NOTIFY|STREAM)_?(WAIT|RECORD)|^Notify|WAIT_VALUE", re.IGNORECASE)
+_COPY = re.compile(r"MEMCPY|SDMA|^Memcpy", re.IGNORECASE)
+_SYNC = (
+    (re.compile(r"SynchronizeDevice|DeviceSynchronize"), ApiKind.SYNC_DEVICE),
+    (re.compile(r"SynchronizeStream|StreamSynchronize"), ApiKind.SYNC_STREAM),
+    (re.compile(r"SynchronizeEvent|EventSynchronize"), ApiKind.SYNC_EVENT),
+    (re.compile(r"Memcpy", re.IGNORECASE), ApiKind.COPY),
+)
+_ANSWERED = ("device-unread", "cpu-only", "no-device-activity", "no-device-properties")
+
+
+def written_by_ascend(rare: Rare) -> bool:
+    """Whether a process is named as Ascend's profiler names what ran on the device."""
+    return DEVICE in rare.process_names.values()
+
+
+def as_ascend_says(trace: Trace, rare: Rare) -> Trace:
+    """The trace with the lanes of the device as operations of devices."""
+    if trace.host_ops is None or trace.flows is None:
+        return trace
+    lanes = np.array([rare.process_names.get(t.process) or "" for t in trace.threads])
+    lane = lanes[trace.host_ops["thread"]]
+    names = Names(trace.names)
+    on_device = _device_rows(trace, lane)
+    is_call = lane == _CALLS
+    left = only(
+        trace,
+        {"host_ops": ~on_device & ~is_call & ~np.isin(lane, (*_COLLECTIVES, *_DERIVED, DEVICE))},
+    )
+    assert left.host_ops is not None
+    calls = with_enclosing(_calls(trace, is_call, lanes, names), left.host_ops)
+    ops = _operations(trace, on_device, names)
+    ops = _launched(trace, ops, calls, left.host_ops)
+    found = Names(names.freeze())
+    health = _health(trace, calls, ops, found)
+    numbers = np.unique(ops["device"]).tolist()
+    flows = trace.flows.take(trace.flows["kind"] == FlowKind.FORWARD_BACKWARD)
+    return replace(
+        left,
+        devices=trace.devices or tuple(Device(n, "Ascend NPU", vendor="huawei") for n in numbers),
+        api_calls=calls,
+        device_ops=ops.take(np.arange(len(ops))),
+        device_annotations=empty_table("device_annotations"),
+        flows=flows,
+        health=health,
+        names=found.freeze(),
+    )
+
+
+def _device_rows(trace: Trace, lane: Array) -> Mask:
+    """Rows that are work of a device: tasks of its streams, and whole collectives."""
+    rows = trace.host_ops
+    assert rows is not None
+    name = np.array(trace.names, object)[rows["name"]]
+    works = np.array([not _NO_WORK.search(n) for n in name], np.bool_)
+    whole = np.array([bool(_GROUP.search(n)) for n in name], np.bool_)
+    mask: Mask = ((lane == DEVICE) & works) | (np.isin(lane, _COLLECTIVES) & whole)
+    return mask
+
+
+def _calls(trace: Trace, mine: Mask, lanes: Array, names: Names) -> Table:
+    """Calls that launch (an arrow begins in them), wait, or copy; on the thread of the program."""
+    assert trace.host_ops is not None
+    assert trace.flows is not None
+    rows = trace.host_ops.take(mine)
+    begins = trace.flows["start_ns"][lanes[trace.flows.filled("from_thread", 0)] == _CALLS]
+    inside = np.searchsorted(np.sort(begins), rows["start_ns"], "left")
+    after = np.searchsorted(np.sort(begins), rows.end_ns, "right")
+    spelt = [trace.names[n] for n in rows["name"].tolist()]
+    kind = np.array([_kind(n) for n in spelt], np.uint8)
+    leaf = _leaves(rows)
+    launches = leaf & (after > inside) & (kind == ApiKind.OTHER)
+    kind[launches] = ApiKind.LAUNCH
+    keep = np.flatnonzero(launches | (leaf & (kind != ApiKind.OTHER)))
+    home = {
+        t.thread: at
+        for at, t in reversed(list(enumerate(trace.threads)))
+        if lanes[at] not in (_CALLS, DEVICE)
+    }
+    thread = [home.get(trace.threads[t].thread, t) for t in rows["thread"][keep].tolist()]
+    bare = [spelt[row].rpartition("@")[2] for row in keep.tolist()]
+    if not len(keep):
+        return empty_table("api_calls")
+    return table(
+        "api_calls",
+        {
+            "start_ns": rows["start_ns"][keep],
+            "duration_ns": rows["duration_ns"][keep],
+            "name": np.array(names.ids_of(bare)),
+            "kind": kind[keep],
+            "thread": np.array(thread),
+            "event": rows["event"][keep],
+        },
+    )
+
+
+def _kind(name: str) -> ApiKind:
+    return next((kind for pattern, kind in _SYNC if pattern.search(name)), ApiKind.OTHER)
+
+
+def _leaves(rows: Table) -> Mask:
+    """Rows that enclose no other row of their thread."""
+    leaf = np.ones(len(rows), np.bool_)
+    order = np.lexsort((-rows["duration_ns"], rows["start_ns"], rows["thread"]))
+    following = order[1:]
+    encloses = (rows["thread"][order[:-1]] == rows["thread"][following]) & (
+        rows.end_ns[order[:-1]] >= rows.end_ns[following]
+    )
+    leaf[order[:-1][encloses]] = False
+    return leaf
+
+
+def _operations(trace: Trace, mine: Mask, names: Names) -> Table:
+    assert trace.host_ops is not None
+    rows = trace.host_ops.take(mine)
+    if not len(rows):
+        return empty_table("device_ops")
+    spelt = [trace.names[n] for n in rows["name"].tolist()]
+    threads = [trace.threads[t] for t in rows["thread"].tolist()]
+    hardware = sorted({t.process for t in threads}, key=lambda p: (len(p), p))
+    kinds = [_work(name) for name in spelt]
+    verbs = [
+        collective_verb(n) if k == DeviceKind.COLLECTIVE else None
+        for n, k in zip(spelt, kinds, strict=True)
+    ]
+    number = {process: at for at, process in enumerate(hardware)}
+    stream = [
+        int(t.thread) if t.thread.isdecimal() and len(t.thread) < 10 else None for t in threads
+    ]
+    return table(
+        "device_ops",
+        {
+            "start_ns": rows["start_ns"],
+            "duration_ns": rows["duration_ns"],
+            "name": rows["name"],
+            "kind": np.array(kinds, np.uint8),
+            "device": np.array([number[t.process] for t in threads]),
+            "stream": np.array([s or 0 for s in stream]),
+            "collective": np.array([0 if v is None else names.id_of(v) for v in verbs]),
+            "event": rows["event"],
+            "correlation": rows["thread"].astype(np.int64),  # replaced when links are known
+        },
+        {
+            "stream": np.array([s is None for s in stream]),
+            "collective": np.array([v is None for v in verbs]),
+        },
+    )
+
+
+def _work(name: str) -> DeviceKind:
+    if _GROUP.search(name) and not _COPY.search(name):
+        return DeviceKind.COLLECTIVE
+    return DeviceKind.COPY if _COPY.search(name) else DeviceKind.KERNEL
+
+
+def _launched(trace: Trace, ops: Table, calls: Table, host: Table) -> Table:
+    """The operations with the call and the operator that the arrows to them come from."""
+    flows = trace.flows
+    if not len(ops) or flows is None:
+        return ops
+    arrows = flows.take(flows.known("from_thread") & flows.known("to_thread"))
+    order = np.lexsort((arrows["end_ns"], arrows["to_thread"]))
+    call, operator = np.full(len(ops), -1, np.int64), np.full(len(ops), -1, np.int64)
+    thread = ops["correlation"]
+    ends = list(
+        zip(arrows["to_thread"][order].tolist(), arrows["end_ns"][order].tolist(), strict=True)
+    )
+    by_end: dict[tuple[int, int], list[int]] = {}
+    for at, key in zip(order.tolist(), ends, strict=True):
+        by_end.setdefault(key, []).append(at)
+    call_at = innermost_rows(calls, arrows["start_ns"], _home(trace, arrows["from_thread"]))
+    host_at = innermost_rows(host, arrows["start_ns"], arrows["from_thread"].astype(np.int64))
+    for row, key in enumerate(zip(thread.tolist(), ops["start_ns"].tolist(), strict=True)):
+        for at in by_end.get(key, ()):
+            call[row] = max(call[row], call_at[at])
+            operator[row] = max(operator[row], host_at[at])
+    from_call = (
+        np.where(call >= 0, calls.filled("host_op", -1)[np.maximum(call, 0)], -1)
+        if len(calls)
+        else call
+    )
+    operator = innermost_operator(np.where(operator >= 0, operator, from_call), host)
+    columns = {**ops.columns, "api_call": np.maximum(call, 0), "host_op": np.maximum(operator, 0)}
+    columns["correlation"] = np.maximum(call, 0) + 1
+    missing = {
+        **ops.missing,
+        "api_call": call < 0,
+        "host_op": operator < 0,
+        "correlation": call < 0,
+    }
+    return table("device_ops", columns, missing)
+
+
+def _home(trace: Trace, threads: Array) -> Array:
+    """The thread of the program that has the number of a thread of CANN."""
+    first: dict[str, int] = {}
+    for at, thread in enumerate(trace.threads):
+        first.setdefault(thread.thread, at)
+    return np.array([first[trace.threads[t].thread] for t in threads.tolist()], np.int64)
+
+
+def _health(trace: Trace, calls: Table, ops: Table, names: Names) -> Table:
+    """What was said of the file, without what is answered now."""
+    old = trace.health
+    fresh = health_table([*orphans(ops), *clocks(calls, ops), *stream_order(ops)], names)
+    if old is None or not len(old):
+        return fresh
+    kept = np.array([trace.names[n] not in _ANSWERED for n in old["fact"].tolist()], np.bool_)
+    left = old.take(kept)
+    columns = {c: np.concatenate((left[c], fresh[c])) for c in left.columns}
+    unknown = np.concatenate((~left.known("time_ns"), ~fresh.known("time_ns")))
+    return table("health", columns, {"time_ns": unknown})

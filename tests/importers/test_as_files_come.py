@@ -1,0 +1,253 @@
+"""Recordings as people have them: packed, in archives, behind URLs; and what is no recording."""
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+
+import pytest
+
+from kineto_documents import document, op
+from pinchpoint.cli import main
+from pinchpoint.errors import HostileFile, MissingExtra, UnreadableFile
+from pinchpoint.importers import _packed, load
+from pinchpoint.importers.kineto import read_arguments
+from pinchpoint.importers.open import as_folder, format_of
+
+TRACE = document(op("aten::mm", 0, 100, Input_Dims=[[2, 3]])).encode()
+
+
+def zstd(raw):
+    arrow = pytest.importorskip("pyarrow")
+    sink = arrow.BufferOutputStream()
+    with arrow.CompressedOutputStream(sink, "zstd") as packed:
+        packed.write(raw)
+    return sink.getvalue().to_pybytes()
+
+
+def tar(members, mode="w"):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:
+        for name, content in members.items():
+            info = content if isinstance(content, tarfile.TarInfo) else tarfile.TarInfo(name)
+            info.name = name
+            raw = b"" if content is info else content
+            info.size = len(raw)
+            archive.addfile(info, io.BytesIO(raw))
+    return buffer.getvalue()
+
+
+def link(kind, target):
+    info = tarfile.TarInfo()
+    info.type, info.linkname = kind, target
+    return info
+
+
+def file(folder, name, raw):
+    path = folder / name
+    path.write_bytes(raw)
+    return path
+
+
+PACKED = {
+    "t.json.zst": zstd,
+    "t.json.xz": lzma.compress,
+    "t.json.bz2": bz2.compress,
+    "twice.json.gz": lambda raw: gzip.compress(gzip.compress(raw)),
+    "no-suffix": lzma.compress,
+    "t.tar": lambda raw: tar({"t.json": raw}),
+    "t.tar.gz": lambda raw: gzip.compress(tar({"a/t.json": raw, "a/README": b"x"})),
+    "t.tgz": lambda raw: gzip.compress(tar({"t.json.gz": gzip.compress(raw)})),
+    "t.tar.xz": lambda raw: lzma.compress(tar({"t.json": raw})),
+    "t.tar.zst": lambda raw: zstd(tar({"t.json.xz": lzma.compress(raw)})),
+    "artifact.zip": lambda raw: _zip({"job.tar": tar({"t.json": raw})}),
+}
+
+
+def _zip(members):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, raw in members.items():
+            archive.writestr(name, raw)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_what_is_packed_is_read(tmp_path, name):
+    path = file(tmp_path, name, PACKED[name](TRACE))
+    trace = load(path)
+    assert trace.names[int(trace.host_ops["name"][0])] == "aten::mm"
+    assert trace.source.path == str(path)
+    assert read_arguments(trace, [0]) == [{"Input Dims": [[2, 3]]}]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_format_is_seen_through_a_packing(tmp_path):
+    assert format_of(file(tmp_path, "t.json.xz", lzma.compress(TRACE))) == "kineto"
+
+
+def test_without_a_package_zstandard_says_what_to_do(tmp_path, monkeypatch):
+    path = file(tmp_path, "t.json.zst", zstd(TRACE))
+    monkeypatch.setattr(_packed, "_ZSTD_READERS", ())
+    with pytest.raises(MissingExtra, match=r"t\.json\.zst") as caught:
+        load(path)
+    assert "zstd -d" in caught.value.hint
+
+
+@pytest.mark.parametrize("pack", [lzma.compress, bz2.compress], ids=["xz", "bzip2"])
+def test_of_half_a_download_the_beginning_is_read(tmp_path, pack):
+    many = document(*(op(f"aten::op{i}", i * 10, 5) for i in range(60_000))).encode()
+    raw = pack(many)
+    trace = load(file(tmp_path, "t.json.packed", raw[: len(raw) * 2 // 3]))
+    assert trace.source.truncated
+    assert 0 < len(trace.host_ops) < 60_000
+
+
+def test_half_a_tar_is_refused_with_the_command(tmp_path):
+    raw = gzip.compress(tar({f"rank{i}.json": TRACE * 99 for i in range(9)}))
+    with pytest.raises(UnreadableFile, match="cut-off") as caught:
+        load(file(tmp_path, "job.tar.gz", raw[: len(raw) // 2]))
+    assert "curl -C -" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(tar({"up/../../../t.json": TRACE}), id="a name that leads out"),
+        pytest.param(tar({"/etc/t.json": TRACE}), id="an absolute name"),
+        pytest.param(
+            tar({"l.json": link(tarfile.SYMTYPE, "/etc/passwd"), "t.json": TRACE}), id="a link"
+        ),
+        pytest.param(
+            tar({"d": link(tarfile.SYMTYPE, "/tmp"), "d/t.json": TRACE}), id="through a link"
+        ),
+        pytest.param(tar({"p": link(tarfile.FIFOTYPE, ""), "t.json": TRACE}), id="a pipe"),
+    ],
+)
+def test_no_name_or_link_leads_out(tmp_path, raw):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    assert len(load(file(inside, "t.tar", raw)).host_ops) == 1
+    assert [p.name for p in tmp_path.rglob("*")] == ["inside", "t.tar"]
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        pytest.param(lzma.compress, id="xz"),
+        pytest.param(lambda raw: gzip.compress(tar({"t.json": raw})), id="tar.gz"),
+    ],
+)
+def test_bombs_are_refused(tmp_path, monkeypatch, pack):
+    monkeypatch.setattr(_packed, "ALWAYS_ALLOWED_BYTES", 1 << 20)
+    with pytest.raises(HostileFile, match="unpacks to more than"):
+        load(file(tmp_path, "t.json.xz", lzma.compress(pack(TRACE + b" " * (20 << 20)))))
+
+
+def test_packed_without_end_is_refused(tmp_path):
+    raw = TRACE
+    for _ in range(9):
+        raw = lzma.compress(raw)
+    with pytest.raises(UnreadableFile, match="packed more than 4 times"):
+        load(file(tmp_path, "t.json", raw))
+
+
+def test_a_tar_of_very_many_files_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("pinchpoint.importers._archives.MOST_MEMBERS", 5)
+    with pytest.raises(HostileFile, match="far too many files"):
+        load(file(tmp_path, "t.tar", tar({f"{i}.txt": b"" for i in range(9)})))
+
+
+def test_several_recordings_become_a_folder(tmp_path):
+    raw = gzip.compress(tar({f"it0/rank{i}.json": TRACE for i in range(3)} | {"log.txt": b"x"}))
+    path = file(tmp_path, "job.tar.gz", raw)
+    with pytest.raises(UnreadableFile, match="3 recordings"):
+        load(path)
+    with as_folder(path) as folder:
+        found = sorted(p.name for p in folder.rglob("*.json"))
+    assert found == ["rank0.json", "rank1.json", "rank2.json"]
+    assert not folder.exists()
+
+
+STRANGERS = {
+    "pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345678\n",
+        "a Git LFS pointer to 12.3 MB",
+        "git lfs pull --include",
+    ),
+    "annex": (b"/annex/objects/SHA256E-s12--ab.json\n", "a git-annex pointer", "git annex get"),
+    "page": (b"<!DOCTYPE html><html><title>Sign in</title>", "an HTML page", "curl -fLO"),
+    "blob": (
+        b"<!DOCTYPE html>\n<html><title>GitHub: t.json</title>",
+        "the page about a file",
+        "/raw/",
+    ),
+    "picture": (
+        b"<!DOCTYPE html><html><head><title>Memory Timeline</title>",
+        "a memory timeline as a picture",
+        "raw.json.gz",
+    ),
+    "bucket": (
+        b'<?xml version="1.0"?><Error><Code>NoSuchKey</Code></Error>',
+        "an object store's answer (NoSuchKey)",
+        "curl -fLO",
+    ),
+    "api": (b'{"message": "Not Found", "status": "404"}', "a server's answer", "curl -fLO"),
+    "raw": (b"404: Not Found", "a server's answer", "curl -fLO"),
+    "text": (
+        b"\n\x90\x06\x12\n/device:TPU:0" + b"\x08\x90\x91\xfe\xff" * 50,
+        "binary data that was handled as text",
+        "binary in .gitattributes",
+    ),
+    "load": (
+        b'{"date": "20260101", "backend": "vllm", "duration": 9.1, "request_throughput": 3.2}',
+        "results of a load test",
+        "pinchpoint bench serve",
+    ),
+    "samples": (
+        b'{"$schema": "https://www.speedscope.app/file-format-schema.json", "profiles": []}',
+        "a speedscope profile",
+        "pinchpoint run",
+    ),
+    "7z": (b"7z\xbc\xaf\x27\x1c" + b"\0" * 99, "a 7z archive", "7z x"),
+    "lz4": (b"\x04\x22\x4d\x18" + b"\0" * 99, "packed with LZ4", "lz4 -d"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_what_is_no_recording_is_named_with_what_helps(tmp_path, capsys, name):
+    raw, what, helps = STRANGERS[name]
+    if name == "text":
+        raw = raw.decode("utf-8", "replace").encode()
+    path = file(tmp_path, "rank0.json.gz", raw)
+    assert main(["diagnose", str(path)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert what in said[0]
+    assert helps in said[1]
+
+
+@pytest.mark.parametrize("name", ["a.overview_page.json", "tensorflow_stats.pb", "x.hlo_proto.pb"])
+def test_pages_of_xprof_lead_to_the_recording(tmp_path, name):
+    with pytest.raises(UnreadableFile, match="a page of XProf") as caught:
+        load(file(tmp_path, name, b'{"cols": []}'))
+    assert ".xplane.pb" in caught.value.hint
+
+
+def test_half_a_download_is_named(tmp_path):
+    with pytest.raises(UnreadableFile, match="a download that has not ended"):
+        load(file(tmp_path, "t.json.crdownload", TRACE[:50]))
+
+
+def test_a_url_is_read_through_fsspec():
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    memory.pipe("/job/t.json", TRACE)
+    try:
+        trace = load("memory://job/t.json")
+        assert trace.source.path == "memory://job/t.json"
+        with pytest.raises(UnreadableFile, match="no such file"):
+            load("memory://job/other.json")
+    finally:
+        memory.rm("/job", recursive=True)
