@@ -1,12 +1,18 @@
 """Runs programs with known causes under ``pinchpoint run`` with default options; prints a table.
 
-    python benchmarks/live.py                                    five small programs on the CPU
-    python benchmarks/live.py FOLDER --device cuda --steps 160   a folder of other programs
+    python benchmarks/live.py                             five small programs on the CPU
+    python benchmarks/live.py FOLDER --device cuda        all programs of a folder
+    python benchmarks/live.py FOLDER --budget-seconds 540 --out OUT --variants slow fixed
 
 The small ones name the slow function in ``SLOW``; it counts as found where the verdict or the first
-finding names it. A folder has a ``truth.jsonl`` in or beside it, with ``case``, ``variant`` and
-``truth``: the id that the first finding should have. Its programs take ``--variant``, ``--device``
-and ``--steps``.
+finding names it. A folder has a ``truth.jsonl`` in or beside it, with ``case``, ``truth`` and
+``variant`` (or ``variant_with_cause``). A truth that is the id of a rule is judged by it, "healthy"
+by no finding; of one in words the row says what was found, for a person to judge. The programs take
+``--variant``, ``--device`` and ``--steps``.
+
+What no longer fits into the budget is left out and said. ``--out`` keeps ``table.md``,
+``results.jsonl`` and the run folders in archives of at most 15 MB, four at most; recordings that do
+not fit are left out of them. A folder is diagnosed while the next program runs.
 """
 
 import argparse
@@ -14,14 +20,20 @@ import ast
 import json
 import subprocess
 import sys
+import tarfile
 import tempfile
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import pinchpoint as pp
-
 SMALL = Path(__file__).parent / "live_programs"
-LONGEST_S = 600.0  # of one program; the machine is somebody's
+LONGEST_S = 150.0  # of one program; the machine is somebody's
+ARCHIVE_BYTES, ARCHIVES = 15_000_000, 4
+LONG_RUN_S = 600.0  # the run that the cost of recording is put to
+HEAD = "| program | truth | recorded | cost here | cost of ten minutes | first finding | right |"
+LINE = "|---|---|---|---|---|---|---|"
 
 
 @dataclass(frozen=True)
@@ -29,67 +41,114 @@ class Program:
     """What to run, and what should be found."""
 
     path: Path
+    variant: str
     arguments: tuple[str, ...]
     truth: str
     by_place: bool
 
+    @property
+    def name(self) -> str:
+        """Of its row and run folder."""
+        return f"{self.path.stem}-{self.variant}" if self.variant else self.path.stem
+
 
 @dataclass(frozen=True)
 class Result:
-    """What was recorded and said."""
+    """What was recorded and said. None: not known."""
 
+    name: str
+    truth: str
     windows: str
-    cost: str
-    first: str
-    three: tuple[str, ...]
+    exit_code: int | None
+    cost_ratio: float | None  # of this run: windows and samples
+    long_cost_ratio: float | None  # the same windows and samples in a run of ten minutes
+    findings: tuple[str, ...]  # first three: id and place
     said: str
+    seconds: float
+    right: str
 
 
-def small(steps: int) -> list[Program]:
+def small(steps: int) -> Iterator[Program]:
     """The programs that come with this benchmark."""
-    found = []
     for path in sorted(SMALL.glob("*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SLOW":
-                found.append(Program(path, (str(steps),), ast.literal_eval(node.value), True))
-    return found
+                yield Program(path, "", (str(steps),), ast.literal_eval(node.value), True)
 
 
-def of_folder(folder: Path, variant: str, device: str, steps: int) -> list[Program]:
-    """Programs of a folder whose truth is known."""
+def of_folder(folder: Path, variants: list[str], device: str, steps: int) -> Iterator[Program]:
+    """Programs of a folder whose truth is known; one without a cause has the variant "healthy".
+
+    A variant that has no row of its own, such as "fixed", is healthy.
+    """
     places = (folder / "truth.jsonl", folder.parent / "truth.jsonl")
     truth = next(place for place in places if place.exists())
-    rows = [json.loads(line) for line in truth.read_text().splitlines()]
-    options = ("--variant", variant, "--device", device, "--steps", str(steps))
-    known = {row["case"]: row["truth"] for row in rows if row["variant"] == variant}
-    return [
-        Program(folder / f"{case}.py", options, what, False)
-        for case, what in sorted(known.items())
-        if (folder / f"{case}.py").exists()
-    ]
+    rows = [json.loads(line) for line in truth.read_text().splitlines() if line.strip()]
+    known: dict[str, dict[str, str]] = {}
+    for one in rows:
+        of = one.get("variant") or one.get("variant_with_cause") or "healthy"
+        known.setdefault(one["case"], {})[of] = one["truth"]
+    for variant in (*variants, "healthy"):
+        options = ("--variant", variant, "--device", device, "--steps", str(steps))
+        for case, truths in sorted(known.items()):
+            has = variant in truths or (variant == "fixed" and "healthy" not in truths)
+            if has and (folder / f"{case}.py").exists():
+                what = truths.get(variant, "healthy")
+                what = "healthy" if what.startswith("healthy") else what
+                yield Program(folder / f"{case}.py", variant, options, what, False)
 
 
-def run(program: Program, home: Path) -> Result:
-    """Record one program as a user would, and read the folder."""
-    folder = home / program.path.stem
-    command = [sys.executable, "-m", "pinchpoint", "run", "-o", str(folder), "--no-diagnose"]
+def run(program: Program, home: Path) -> tuple[int | None, float]:
+    """Record one program as a user would; its exit code, None if it took too long, and seconds."""
+    command = [sys.executable, "-m", "pinchpoint", "run", "-o", str(home / program.name)]
+    began = time.monotonic()
     try:
-        subprocess.run(
-            [*command, "--no-diff", str(program.path), *program.arguments],
+        done = subprocess.run(
+            [*command, "--no-diff", "--no-diagnose", str(program.path), *program.arguments],
             capture_output=True,
             timeout=LONGEST_S,
             check=False,
         )
-        report = pp.diagnose(pp.load(folder))
-    except (pp.PinchpointError, subprocess.TimeoutExpired) as error:
-        return Result("none", "-", "-", (), str(error))
-    metrics = json.loads((folder / "metrics.json").read_text())
-    cost_ms = (metrics.get("steps") or {}).get("recording_cost_ms")
-    ids = tuple(finding.id for finding in report.findings[:3])
-    first = report.findings[0] if report.findings else None
-    said = report.verdict if first is None else f"{report.verdict} {first.summary} {first.location}"
-    share = "-" if cost_ms is None else f"{cost_ms / 10 / metrics['duration_s']:.1f} %"
-    return Result(_windows(folder), share, ids[0] if ids else "-", ids, said)
+        code: int | None = done.returncode
+    except subprocess.TimeoutExpired:
+        code = None
+    return code, time.monotonic() - began
+
+
+def read(program: Program, home: Path, code: int | None, seconds: float) -> Result:
+    """Diagnose the folder as a user would, and judge the answer."""
+    folder = home / program.name
+    command = [sys.executable, "-m", "pinchpoint", "diagnose", str(folder), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    try:
+        report = json.loads(done.stdout)
+    except ValueError:
+        report = {"findings": [], "verdict": done.stderr.strip().splitlines()[0:1] or "nothing"}
+    found = report["findings"][:3]
+    said = f"{report['verdict']} " + " ".join(f"{_place(f)} {f['summary']}" for f in found[:1])
+    windows = _windows(folder)
+    here, long = _costs(folder)
+    findings = tuple(f"{f['id']} {_place(f)}".strip() for f in found)
+    right = _right(program, [f["id"] for f in found], said, recorded=bool(windows))
+    result = Result(
+        program.name,
+        program.truth,
+        windows or "nothing",
+        code,
+        here,
+        long,
+        findings,
+        said,
+        round(seconds, 1),
+        right,
+    )
+    print(row(result), flush=True)
+    return result
+
+
+def _place(finding: dict) -> str:
+    at = finding.get("location") or {}
+    return f"{at.get('function') or ''} ({at['file']}:{at['line']})" if at.get("file") else ""
 
 
 def _windows(folder: Path) -> str:
@@ -97,41 +156,143 @@ def _windows(folder: Path) -> str:
     return "+".join(r["window"] for note in notes for r in note["recordings"] if r["file"])
 
 
-def right(program: Program, result: Result) -> str:
+def _costs(folder: Path) -> tuple[float | None, float | None]:
+    """Share of this run that recording and sampling took, and of one of ten minutes."""
+    try:
+        metrics = json.loads((folder / "metrics.json").read_text())
+    except (OSError, ValueError):
+        return None, None
+    windows = (metrics.get("steps") or {}).get("recording_cost_ms")
+    if windows is None or not metrics["duration_s"]:
+        return None, None
+    samples = (metrics.get("samples_cost_ms") or 0.0) / 1e3 / metrics["duration_s"]
+    return windows / 1e3 / metrics["duration_s"] + samples, windows / 1e3 / LONG_RUN_S + samples
+
+
+def _right(program: Program, ids: list[str], said: str, *, recorded: bool) -> str:
     """Whether the cause came first, among the first three, or not at all."""
     if program.by_place:
-        return "yes" if program.truth in result.said else "no"
+        return "yes" if program.truth in said else "no"
     if program.truth == "healthy":
-        return "no" if result.three else "yes"
-    if program.truth == result.first:
-        return "yes"
-    return "in three" if program.truth in result.three else "no"
+        return ("no" if ids else "yes") if recorded else "unrecorded"
+    if " " in program.truth:
+        return "read it"
+    if program.truth in ids:
+        return "yes" if ids[0] == program.truth else "in three"
+    return "no"
+
+
+def row(result: Result) -> str:
+    """One line of the table."""
+    cells = (
+        result.name,
+        result.truth[:60],
+        result.windows,
+        _percent(result.cost_ratio),
+        _percent(result.long_cost_ratio),
+        (result.findings or ("nothing",))[0],
+        result.right,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _percent(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{100 * ratio:.2f} %"
+
+
+def sums(results: list[Result], left_out: list[str]) -> str:
+    """What the table says in all."""
+    judged = [r for r in results if r.right != "read it"]
+    first = sum(r.right == "yes" for r in judged)
+    near = first + sum(r.right == "in three" for r in judged)
+    cost = [r.long_cost_ratio for r in results if r.long_cost_ratio is not None]
+    lines = [
+        f"first right: {first} of {len(judged)}; in the first three: {near}",
+        f"unrecorded: {sum(r.windows == 'nothing' for r in results)} of {len(results)}",
+        f"most that recording costs of ten minutes: {_percent(max(cost, default=None))}",
+    ]
+    if left_out:
+        lines.append(f"not run within the budget: {', '.join(left_out)}")
+    return "\n".join(lines)
+
+
+def archive(home: Path, out: Path) -> None:
+    """The run folders in archives of bounded size; what does not fit keeps its documents."""
+    waiting = sorted((p for p in home.iterdir() if p.is_dir()), key=_size)
+    for number in range(1, ARCHIVES + 1):
+        taken = 0
+        with tarfile.open(out / f"runs-{number}.tar", "w") as tar:
+            while waiting and taken + _size(waiting[0]) < ARCHIVE_BYTES:
+                folder = waiting.pop(0)
+                taken += _size(folder)
+                tar.add(folder, folder.name)
+            if number == ARCHIVES:
+                for folder in waiting:
+                    for path in folder.rglob("*.json"):
+                        tar.add(path, path.relative_to(home))
+
+
+def _size(folder: Path) -> int:
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
 
 
 def main() -> None:
-    """Run all, print a row each, then the sums."""
+    """Run what fits into the budget, print a row each, then the sums."""
+    asked = _asked()
+    programs = list(
+        of_folder(asked.folder, asked.variants, asked.device, asked.steps or 160)
+        if asked.folder
+        else small(asked.steps or 160)
+    )
+    programs = [p for p in programs if not asked.only or p.path.stem in asked.only]
+    end = time.monotonic() + asked.budget_seconds
+    left_out = []
+    print(f"{HEAD}\n{LINE}", flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="pinchpoint-live-") as home,
+        ThreadPoolExecutor(2) as by,
+    ):
+        reading = []
+        longest = 0.0
+        for program in programs:
+            if time.monotonic() + longest > end:
+                left_out.append(program.name)
+                continue
+            code, seconds = run(program, Path(home))
+            longest = max(longest, min(seconds, LONGEST_S / 2))
+            reading.append(by.submit(read, program, Path(home), code, seconds))
+        results = [done.result() for done in reading]
+        text = sums(results, left_out)
+        print(f"\n{text}")
+        if asked.out:
+            keep(asked.out, Path(home), results, text)
+
+
+def keep(out: Path, home: Path, results: list[Result], text: str) -> None:
+    """Write table, results and archives."""
+    out.mkdir(parents=True, exist_ok=True)
+    table = "\n".join([HEAD, LINE, *map(row, results), "", text, ""])
+    (out / "table.md").write_text(table)
+    rows = "\n".join(json.dumps(asdict(result)) for result in results)
+    (out / "results.jsonl").write_text(rows + "\n")
+    archive(home, out)
+    for path in out.glob("runs-*.tar"):
+        with tarfile.open(path) as tar:
+            empty = not tar.getnames()
+        if empty:
+            path.unlink()
+
+
+def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--variant", default="slow")
+    parser.add_argument("--variants", nargs="*", default=["slow"])
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=160)
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--only", nargs="*", help="names of programs")
-    asked = parser.parse_args()
-    programs = small(asked.steps)
-    if asked.folder:
-        programs = of_folder(asked.folder, asked.variant, asked.device, asked.steps)
-    programs = [p for p in programs if not asked.only or p.path.stem in asked.only]
-    answers = []
-    print("| program | cause | recorded | cost of the run | first finding | right |")
-    print("|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory(prefix="pinchpoint-live-") as home:
-        for program in programs:
-            result = run(program, Path(home))
-            answers.append(right(program, result))
-            cells = (program.path.stem, program.truth, result.windows, result.cost, result.first)
-            print(f"| {' | '.join(cells)} | {answers[-1]} |", flush=True)
-    first, near = answers.count("yes"), answers.count("in three")
-    print(f"\nfirst right: {first} of {len(answers)}; in the first three: {first + near}")
+    parser.add_argument("--budget-seconds", type=float, default=3600.0)
+    parser.add_argument("--out", type=Path, help="keep table, results and run folders here")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

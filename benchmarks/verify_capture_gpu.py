@@ -44,6 +44,7 @@ CASE_SECONDS = 24  # what one more case may take
 ALL_PARTS = ("programs", "workloads", "extras", "ranks", "overhead")
 PARTS = ("run.json", "metrics.json", "env.json", "telemetry.csv", "traces", "processes")
 EVERYTHING = ["--stacks", "--shapes", "--memory", "--modules", "--flops", "--snapshot", "--nvtx"]
+TIMES, NAMES = ("times", "early"), ("names", "rare")  # windows of a run, by what is read from them
 RIGHT_WORKLOADS, HIGHEST_OVERHEAD = 10, 1.01
 
 
@@ -212,7 +213,8 @@ def recorded(
         "missing": [p for p in PARTS if not (folder / p).exists()],
         "findings": [],
         "truth": truth,
-        "recordings": recordings_of(folder),
+        "recordings": recordings_of(folder, TIMES),
+        "named": recordings_of(folder, NAMES),
     }
     for document in ("run.json", "metrics.json"):
         if (folder / document).exists():
@@ -224,11 +226,12 @@ def recorded(
     return run.diagnosing.submit(diagnose)
 
 
-def recordings_of(folder: Path) -> list[dict]:
-    """File, kernels, operators and steps of every recording, by process."""
+def recordings_of(folder: Path, windows: tuple[str, ...] = TIMES) -> list[dict]:
+    """File, kernels, operators and steps of the recordings of these windows, by process."""
     found = []
     for path in sorted((folder / "processes").glob("rank*.json")):
-        found += json.loads(path.read_text())["recordings"]
+        noted = json.loads(path.read_text())["recordings"]
+        found += [note for note in noted if note.get("window", "times") in windows]
     return found
 
 
@@ -423,6 +426,9 @@ def judge_recorded(run: Run, name: str, found: dict) -> None:
     work = kernels if devices_here() else [r["operators"] for r in found["recordings"]]
     ok = found["exit_code"] == 0 and not found["missing"] and bool(work) and all(work)
     problems = found.get("run.json", {}).get("problems")
+    if any(r["window"] == "times" for r in found["recordings"]):
+        named = [r["operators"] for r in found["named"] if r["file"]]
+        run.check(f"{name}: a window with names", any(named), named)
     run.check(name, ok, f"kernels {kernels}, problems {problems}, findings {found['findings'][:3]}")
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pinchpoint.export.spans import log_spans as log_spans
     from pinchpoint.export.trackers import log_to as log_to
     from pinchpoint.importers import load as load
+    from pinchpoint.inside import step as step
     from pinchpoint.inside import step_done as step_done
     from pinchpoint.jobs import diagnose_ranks as diagnose_ranks
     from pinchpoint.report import Report as Report
@@ -46,6 +47,7 @@ _HOME = {
     "log_to": "pinchpoint.export.trackers",
     "memory": "pinchpoint.api",
     "report": "pinchpoint.api",
+    "step": "pinchpoint.inside",
     "step_done": "pinchpoint.inside",
     "time": "pinchpoint.bench.micro.time_function",
     "watch": "pinchpoint.capture.api",
@@ -67,6 +69,7 @@ __all__ = [
     "log_to",
     "memory",
     "report",
+    "step",
     "step_done",
     "time",
     "watch",
@@ -84,6 +87,11 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext pinchpoint`` in a notebook makes ``%%pinchpoint`` known."""
+    import_module("pinchpoint.cli.notebook").load(shell)
 
 
 def _version() -> str:

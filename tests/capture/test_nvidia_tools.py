@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -11,6 +12,7 @@ from pinchpoint.capture.launch.nvidia import (
     find,
     function_name,
     may_profile,
+    name_pattern,
     profile,
     refusal,
     require,
@@ -23,6 +25,7 @@ from pinchpoint.errors import MeasurementInvalid, UsageError
 
 NSYS = """#!/bin/sh
 [ "$1" = --version ] && echo "NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0" && exit
+case "$*" in *metrics-devices=help*) echo "   all: Select all supported GPUs"; exit;; esac
 for word; do case "$word" in --output=*) out="${word#--output=}";; esac; done
 while [ "${1#-}" != "$1" ] || [ "$1" = profile ]; do shift; done
 "$@"; code=$?
@@ -100,6 +103,18 @@ def test_only_the_steady_steps_are_captured(tmp_path):
     assert "--cuda-graph-trace=node" not in old
 
 
+def test_nsys_is_asked_for_memory_libraries_and_metrics(tools, tmp_path):
+    words = under_nsys(["python", "t.py"], find("nsys"), tmp_path)
+    assert "--trace=cuda,nvtx,osrt,cudnn,cublas" in words
+    assert "--cuda-memory-usage=true" in words
+    assert "--gpu-metrics-devices=all" in words
+
+
+def test_metrics_that_may_not_be_sampled_are_not_asked_for(tools, tmp_path):
+    (tools / "nsys").write_text(NSYS.replace("all: Select", "Insufficient privilege"))
+    assert "--gpu-metrics-devices=all" not in under_nsys(["python"], find("nsys"), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("kernel", "name"),
     [
@@ -129,9 +144,28 @@ def test_ncu_gets_the_kernels_and_the_range(tools, tmp_path):
     report = profile(["python", "t.py"], ["void gemm<float>(int)", "relu"], find("ncu"), settings)
     assert report == tmp_path / "ncu/kernels.ncu-rep"
     saw = (tmp_path / "saw").read_text()
-    assert "--kernel-name=regex:^(gemm|relu)$" in saw
+    name = next(word for word in saw.split("--") if word.startswith("kernel-name=regex:"))
+    pattern = re.compile(name.removeprefix("kernel-name=regex:").strip())
+    assert pattern.match("void gemm<float>(int)")
+    assert pattern.match("relu")
+    assert not pattern.match("void gemm<double>(int)")
     assert "--profile-from-start=off" in saw
-    assert "--launch-count=4" in saw
+    assert "--filter-mode=per-launch-config" in saw
+    assert "--launch-count=1" in saw
+
+
+@pytest.mark.parametrize(
+    "spelt",
+    [
+        "void (anonymous namespace)::softmax<float, (int)2>(float*)",
+        "void <unnamed>::softmax<float, 2>(float *)",
+        "softmax<float, (int)2>(float*)",
+    ],
+)
+def test_a_whole_name_is_found_however_a_tool_spells_it(spelt):
+    pattern = name_pattern("void (anonymous namespace)::softmax<float, 2>(float*)")
+    assert re.match(f"{nvidia._BEFORE}(?:{pattern})$", spelt)
+    assert not re.match(f"{nvidia._BEFORE}(?:{pattern})$", spelt.replace("float", "half"))
 
 
 def test_forbidden_counters_are_said_plainly(tools, tmp_path, monkeypatch):

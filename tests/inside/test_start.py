@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pinchpoint import inside
 from pinchpoint.capture.settings import Settings
 from pinchpoint.inside import SITE, path_with_hooks, recording_environment, step_done
 
@@ -86,6 +87,14 @@ print([len(event._listeners) for event in (hooks.BATCH_FETCHED, hooks.ITERATOR_B
 def test_the_hooks_come_first_on_the_path_and_the_programs_own_path_stays():
     assert path_with_hooks({}) == SITE
     assert path_with_hooks({"PYTHONPATH": "a:b"}) == os.pathsep.join([SITE, "a:b"])
+
+
+def test_who_listens_hears_of_the_steps_that_the_program_marks(monkeypatch):
+    heard = []
+    monkeypatch.setattr(inside, "marked", [lambda: heard.append("step")])
+    inside.step()
+    step_done()
+    assert heard == ["step", "step"]
 
 
 def test_a_step_that_nobody_records_does_nothing(monkeypatch):

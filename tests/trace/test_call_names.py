@@ -81,6 +81,10 @@ def test_versions_are_cut_off():
         ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(x)", "allreduce"),
         ("void at::native::reduce_kernel<512, 1>(x)", None),
         ("void gather_kernel(x)", None),
+        ("userbuffers_fp16_sum_inplace_gpu_mc_rs<8>", "reduce_scatter"),
+        ("userbuffers_fp16_sum_inplace_gpu_mc_ag<8>", "allgather"),
+        ("userbuffers_fp16_sum_inplace_gpu_rw<8>", "allreduce"),
+        ("kuserbuffers_pushsendrecv", "sendrecv"),
     ],
 )
 def test_collectives(kernel, kind):

@@ -25,6 +25,7 @@ from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.settings import FOLDER_VARIABLE, STEPS, Kind, Settings
 from pinchpoint.capture.windows import Window, new_window
+from pinchpoint.inside import step as mark_step
 from pinchpoint.inside.hooks import BATCH_FETCHED, ITERATOR_BUILT
 from pinchpoint.monitor.environment import environment
 from pinchpoint.monitor.telemetry import Rhythm, Telemetry
@@ -113,6 +114,8 @@ class Capture:
         """A step has ended. Costs some microseconds."""
         session = self._session
         if session is None:
+            if self.folder is None:
+                mark_step()  # ``pinchpoint run`` records, and hears where steps end
             return
         start_ns = time.perf_counter_ns()
         recording = session.window is not None

@@ -15,7 +15,9 @@ HOOKS_VARIABLE = "PINCHPOINT_HOOKS"  # the module that ``inside`` starts in each
 HOOKS = "pinchpoint.capture.process.program"
 
 STEPS = 6
-Kind = Literal["times", "names", "early"]  # of window: bare, with names, names from the start
+# Of window: bare, with names, names from the start, names of a step that is rare.
+Kind = Literal["times", "names", "early", "rare"]
+BESIDE = ("names", "rare")  # kinds of window that lie beside the one of times
 Tool = Literal["torch", "nsys", "none"]
 
 
@@ -33,10 +35,15 @@ class Settings:
     flops: bool = False
     snapshot: bool = False  # allocator history
     names: bool = False  # a second window with stacks, shapes, modules and FLOPs
+    samples: bool = False  # stacks of all threads over the whole run, and steps far from typical
     nvtx: bool = False
     ranks: str = "auto"  # auto, all, or numbers: 0,3,7
     after_steps: int | None = None  # open after so many steps instead of at steady state
     after_s: float | None = None  # for programs without steps: open after so many seconds
+    skip_first: int = 0  # cycles as of torch.profiler.schedule; they are off where repeat is 0
+    wait: int = 0
+    warmup: int = 1
+    repeat: int = 0
     seconds: float = 2.0  # for programs without steps: length of the recording
     max_bytes: int = 512 << 20  # growth of the process at which a recording ends early
     tool: Tool = "torch"

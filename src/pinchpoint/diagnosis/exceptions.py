@@ -4,6 +4,8 @@ from pinchpoint.analysis.mean.mean_step import ExceptionalCause, MeanStep, mean_
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Evidence, Location
+from pinchpoint.diagnosis.rare import material
+from pinchpoint.diagnosis.rare import sentence as sentence_of_rare
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
@@ -17,7 +19,7 @@ _ADVICE = {
     GapKind.WAIT: "Do not wait for the other thread or process on the thread that launches",
     GapKind.HOST_COLLECTIVE: "Let processes communicate less often, or beside the device's work",
 }
-_LESS_OFTEN = "Do this less often, in a thread of its own, or before the loop"
+LESS_OFTEN = "Do this less often, in a thread of its own, or before the loop"
 
 
 def how_often(mean: MeanStep, cause: ExceptionalCause) -> str:
@@ -52,6 +54,8 @@ def what_it_is(cause: ExceptionalCause) -> str:
 
 def on_the_mean(trace: Trace) -> str:
     """For the verdict: that the mean step is longer than the typical one, and why."""
+    if rare := material(trace):
+        return f" But that is the typical step of the run. {sentence_of_rare(trace, rare[0])}."
     mean = mean_step(trace)
     again = [] if mean is None else [cause for cause in mean.causes if not cause.starting]
     if mean is None or not again or not mean_differs(trace):
@@ -116,7 +120,7 @@ def advice(trace: Trace, cause: ExceptionalCause) -> tuple[str, str]:
         return f"What the host did then was not recorded: {_STACKS}", _RECORD
     if cause.kind == GapKind.UNRECORDED:
         return "Find out what held the thread up: another process on its core, a page fault", ""
-    return _ADVICE.get(cause.kind, _LESS_OFTEN), ""
+    return _ADVICE.get(cause.kind, LESS_OFTEN), ""
 
 
 _RECORD = "pinchpoint run --stacks python train.py"

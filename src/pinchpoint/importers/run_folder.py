@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._run_samples import run_samples
 from pinchpoint.importers.open import load
 from pinchpoint.importers.telemetry._samples import health_table
 from pinchpoint.importers.telemetry.log import collect
@@ -179,6 +180,8 @@ def read(path: Path) -> Trace:
         [worker.document for worker in found.workers],
         found.metrics.document,
     )
+    rare = None if own.rare is None else f"{NAMES}/{own.rare.file}"
+    facts = replace(facts, samples=run_samples(path, own), rare_recording=rare)
     return replace(
         trace,
         source=replace(trace.source, path=str(path), format=f"{FORMAT} ({trace.source.format})"),

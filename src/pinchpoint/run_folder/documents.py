@@ -157,7 +157,13 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def files(self) -> tuple[RecordingNote, ...]:
         """The recordings that came to be, those for names alone left out."""
-        return tuple(r for r in self.recordings if r.file and r.window != "names")
+        return tuple(r for r in self.recordings if r.file and r.window not in ("names", "rare"))
+
+    @property
+    def rare(self) -> RecordingNote | None:
+        """The newest recording of a step far from typical that was foreseen."""
+        found = [r for r in self.recordings if r.file and r.window == "rare"]
+        return found[-1] if found else None
 
     @property
     def named(self) -> RecordingNote | None:

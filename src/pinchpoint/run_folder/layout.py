@@ -14,6 +14,7 @@ from pinchpoint.replacing import replacing
 SCHEMA = "pinchpoint.run/1"
 PROCESS_SCHEMA = "pinchpoint.process/1"
 METRICS_SCHEMA = "pinchpoint.run-metrics/1"
+SAMPLES_SCHEMA = "pinchpoint.run-samples/1"
 
 RUN_FILE = "run.json"  # command, times, exit code, what was asked, what went wrong
 METRICS_FILE = "metrics.json"  # step times and data waits without the profiler, memory
@@ -23,7 +24,10 @@ DIFF_FILE = "git.diff"  # uncommitted changes of the code that ran
 TRACES = "traces"  # one recording a rank
 NAMES = "names"  # recordings with stacks, shapes and modules beside those, for names and places
 PROCESSES = "processes"  # what each process of the program saw: one JSON file each
+HOOKS_MARK = "hooks-loaded"  # an empty file there: Python has loaded the hooks
+FRAMEWORK_MARK = "framework-imported"  # the same: torch or jax is there
 LOADER = "loader"  # what each worker process of a data loader saw
+SAMPLES = "samples"  # stacks of all threads over the whole run, and steps far from typical
 MEMORY = "memory"  # allocator snapshots
 NSYS = "nsys"
 NCU = "ncu"

@@ -101,5 +101,6 @@ class MetricsDocument(msgspec.Struct, frozen=True, kw_only=True):
     gpu: tuple[dict[str, Any], ...] = ()  # a device: its name, and the spread of each metric
     host: dict[str, Any] = msgspec.field(default_factory=dict)
     others: Others = Others()
+    samples_cost_ms: float | None = None  # of looking at the first rank over the whole run
     profiled: bool = False
     artifacts: Artifacts = Artifacts()

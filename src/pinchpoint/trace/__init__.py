@@ -5,6 +5,7 @@ Read ``tables.py`` first: it is the data dictionary.
 
 from pinchpoint.trace.kinds import ApiKind, DeviceKind, FlowKind, HostKind, MemoryKind, Severity
 from pinchpoint.trace.names import Names
+from pinchpoint.trace.run_samples import RunSamples
 from pinchpoint.trace.snapshot import (
     AllocatorAction,
     BlockState,
@@ -49,6 +50,7 @@ __all__ = [
     "Names",
     "ProfiledLaunch",
     "RunFacts",
+    "RunSamples",
     "Severity",
     "Source",
     "Stacks",

@@ -149,6 +149,10 @@ _COLLECTIVES = (
     ("gather", "gather"),
     ("scatter", "scatter"),
     ("barrier", "barrier"),
+    ("mc_rs", "reduce_scatter"),  # Transformer Engine's userbuffers
+    ("mc_ag", "allgather"),
+    ("rr_ag", "allgather"),
+    ("sum_inplace", "allreduce"),
     ("dispatch", "dispatch"),  # DeepEP: tokens to their experts, and back
     ("combine", "combine"),
 )
@@ -156,7 +160,7 @@ _LIBRARY = re.compile(
     r"nccl(dev)?kernel|^ncclkernel|rccl|hccl|oneccl|^ccl_|msccl|nvshmem|deep_?ep"
     r"|cross_device_reduce_|multimem_(all|one)_|(one|two)_?shot_?all_?|custom_?all_?reduce"
     r"|all_?reduce_(fusion|kernel)|trtllm_allreduce|quick_?reduce|reduce_scatter_cross_device"
-    r"|allgather_lastdim"
+    r"|allgather_lastdim|userbuffers"
     r"|^(all-(reduce|gather|to-all)|reduce-scatter|collective-(permute|broadcast))\b",  # of XLA
     re.IGNORECASE,
 )

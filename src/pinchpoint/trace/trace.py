@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from pinchpoint.hardware.ceilings import Ceilings
+from pinchpoint.trace.run_samples import RunSamples
 from pinchpoint.trace.snapshot import MemorySnapshot
 from pinchpoint.trace.table import Table
 
@@ -55,6 +56,8 @@ class RunFacts:
     devices: int | None = None  # of the machine
     processes: int | None = None  # of the program, that recorded or timed steps
     named: "Trace | None" = None  # the window with stacks, shapes and modules, beside a bare one
+    samples: RunSamples | None = None  # of the same process over the whole run
+    rare_recording: str | None = None  # file with a far step that was foreseen, in the run folder
     memory: "Trace | None" = None  # the allocator's snapshot of the same process
     documents: Mapping[str, Any] = field(  # as they were read, for display alone
         default_factory=lambda: MappingProxyType({})

@@ -8,7 +8,8 @@ import pytest
 from pinchpoint.capture.process import policy, quiet_watch
 from pinchpoint.capture.process.quiet_watch import QuietWatch
 from pinchpoint.capture.process.ranks import Identity
-from pinchpoint.capture.process.session import CaptureSession, Stage
+from pinchpoint.capture.process.session import CaptureSession
+from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows.recording import Recording, TraceFile
 

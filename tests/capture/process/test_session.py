@@ -10,7 +10,8 @@ import pytest
 
 from pinchpoint.capture.process import facts, loaders
 from pinchpoint.capture.process.ranks import Identity
-from pinchpoint.capture.process.session import CaptureSession, Stage
+from pinchpoint.capture.process.session import CaptureSession
+from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows.recording import Recording, TraceFile
@@ -101,6 +102,48 @@ def test_names_follow_the_window_of_times_and_the_early_window_gives_way(tmp_pat
     assert session.stage is Stage.DONE
     after = [session.clock.interval_ns[i] for i in session.after]
     assert after == [10 * MS] * 20
+
+
+@pytest.mark.parametrize(("wait", "warmup"), [(0, 1), (3, 1), (3, 2)])
+def test_cycles_record_exactly_the_steps_that_were_asked_for(tmp_path, clock, wait, warmup):
+    (tmp_path / "processes").mkdir()
+    asked = {"skip_first": 5, "wait": wait, "warmup": warmup, "steps": 4, "repeat": 2}
+    session = make(tmp_path, clock, **asked)
+    recorded = []
+    for number in range(60):
+        run(session, clock, 10)
+        if session.window is not None and session.window.steps >= 0:
+            recorded.append(number + 1)  # the step that now begins is recorded
+    first = 5 + wait + warmup
+    cycle = wait + warmup + 4
+    wanted = [*range(first, first + 4), *range(first + cycle, first + cycle + 4)]
+    assert recorded == wanted
+    assert [r.steps for r in session.recordings] == [4, 4]
+    assert session.stage is Stage.DONE
+
+
+def test_a_rare_step_that_is_foreseen_is_recorded_with_names(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    asked = []
+    session._make_window = lambda kind: asked.append(kind) or CountingWindow(kind)
+    run(session, clock, *[10] * 70)
+    session.foreseen = lambda clock: len(clock.interval_ns) == 80
+    run(session, clock, *[10] * 30)
+    assert asked == ["early", "times", "names", "rare"]
+    assert [(r.window, r.steps) for r in session.recordings][-1] == ("rare", 3)
+    assert session.clock.disturbed >= {80, 81, 82, 83}  # one warms up, three are recorded
+    assert session.stage is Stage.DONE
+
+
+def test_marks_of_the_program_are_its_steps_whatever_else_marks_them(session, clock):
+    run(session, clock, 10)
+    for _ in range(3):
+        clock.now += 10 * MS
+        session.step("call")
+    run(session, clock, 10)
+    assert session.steps_by == "call"
+    assert session.clock.edges == 3
 
 
 @pytest.mark.parametrize(("steps", "recorded"), [(2, 1), (4, 3), (9, 3)])

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from shutil import copy
 
 import pytest
 
@@ -59,3 +60,40 @@ def test_a_recording_that_cannot_be_replayed_says_why():
     assert document.pieces == ()
     text = render(causal_page(document))
     assert "No causal profile: host and device together were not recorded" in text
+
+
+def test_the_path_of_a_step_and_its_ladder(capsys, tmp_path):
+    page = tmp_path / "causal.html"
+    code, out, _ = run(capsys, "causal", RECORDING, "--json", "--html", page)
+    path = json.loads(out)["critical_path"]
+    assert code == 0
+    assert sum(path["ns_per_step"].values()) == pytest.approx(json.loads(out)["base_ns"], rel=0.02)
+    starts = [stretch["start_ns"] for stretch in path["stretches"]]
+    assert starts == sorted(starts)
+    text = page.read_text("utf-8")
+    assert "The critical path of a step" in text
+    assert "aten::add" in text
+
+
+def test_pieces_in_another_order(capsys):
+    by = ("--by", "kernel", "--json")
+    _, out, _ = run(capsys, "causal", RECORDING, *by, "--sort", "calls")
+    calls = [piece["calls"] for piece in json.loads(out)["pieces"]]
+    assert calls == sorted(calls, reverse=True)
+    code, _, err = run(capsys, "causal", RECORDING, *by, "--sort", "weekday")
+    assert code == 2
+    assert "step_if_free_ns" in err
+
+
+def test_a_folder_of_ranks_is_one_job(capsys, tmp_path):
+    for path in (DATA / "ranks").glob("even.rank*.json.gz"):
+        copy(path, tmp_path)
+    code, out, _ = run(capsys, "causal", tmp_path, "--json")
+    document = json.loads(out)
+    assert (code, document["schema"], document["ranks"]) == (0, "pinchpoint.causal_job/1", [0, 1])
+    for piece in document["pieces"]:
+        assert piece["step_if_free_ns"] <= piece["step_if_free_there_ns"] <= document["base_ns"]
+        assert piece["least_own_ns"] <= piece["own_ns"]
+    code, out, _ = run(capsys, "causal", tmp_path)
+    assert code == 0
+    assert "on 2 ranks" in out

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.causal.pieces import Cut
-from pinchpoint.analysis.causal.profile import without_waiting
+from pinchpoint.analysis.causal.profile import LEAST_STEP_RATIO, without_waiting
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.what_if import JobReplay, as_recorded
 from pinchpoint.trace import Trace
@@ -71,7 +71,9 @@ def of_job(job: Job, ranks: Sequence[Gains]) -> OfJob:
     for gains in ranks:
         for key, ns in gains.items():
             largest[key] = max(largest.get(key, 0), ns)
-    chosen = sorted(largest, key=lambda key: (-largest[key], key[1]))[:MOST_PIECES]
+    least = LEAST_STEP_RATIO * replay.base_ns
+    chosen = [key for key, ns in largest.items() if ns >= least]
+    chosen = sorted(chosen, key=lambda key: (-largest[key], key[1]))[:MOST_PIECES]
     pieces = [_piece(replay, key, [gains.get(key, 0) for gains in ranks]) for key in chosen]
     pieces.sort(key=lambda one: (one.step_if_free_ns, one.step_if_free_there_ns, one.name))
     kinds = dict.fromkeys(np.unique(replay.marks.kind).tolist(), 0.0)

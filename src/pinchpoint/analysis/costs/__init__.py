@@ -8,7 +8,7 @@ and attention agree with ``torch.utils.flop_counter`` where that ignores no mask
 from collections.abc import Callable
 from dataclasses import replace
 
-from pinchpoint.analysis.costs import convolution, pointwise, products, recurrent
+from pinchpoint.analysis.costs import convolution, pointwise, products, recurrent, serving
 from pinchpoint.analysis.costs.call import Cost, OperatorCall
 
 __all__ = ["Cost", "OperatorCall", "cost_of"]
@@ -58,6 +58,9 @@ _MODELS |= dict.fromkeys(
     ),
     recurrent.cell,
 )
+_MODELS |= dict.fromkeys(serving.CACHE_WRITES, serving.cache_write)
+_MODELS |= dict.fromkeys(("_C::cutlass_scaled_mm",), serving.scaled_product)
+_MODELS |= dict.fromkeys(("aten::_grouped_mm", "aten::_scaled_grouped_mm"), serving.grouped_product)
 _MODELS |= dict.fromkeys(convolution.GRADIENTS, convolution.gradient)
 _MODELS |= dict.fromkeys(
     (
@@ -133,4 +136,4 @@ def _modelled(call: OperatorCall) -> Cost | None:
         pointwise.COMPILED_TEMPLATE
     ):
         return pointwise.compiled(call)
-    return None
+    return serving.streaming(call)

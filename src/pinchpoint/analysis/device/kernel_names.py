@@ -73,6 +73,7 @@ _KERNELS: tuple[tuple[Category, str], ...] = (
     (
         Category.COLLECTIVE,
         r"nccl(dev)?kernel|^nccl|rccl|msccl|nvshmem|deep_ep|oneccl|hccl|multimem_\w*(reduce|gather)"
+        r"|userbuffers"
         r"|(one|two)_?shot\w*reduce|cross_device_reduce|all_?reduce_?\w*(kernel|fusion)"
         r"|^(all-(reduce|gather|to-all)|reduce-scatter|collective-(permute|broadcast))",
     ),

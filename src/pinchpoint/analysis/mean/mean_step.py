@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.source_lines import Place
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
+from pinchpoint.analysis.mean.rare_steps import rare_causes, recurring_ns
 from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS, step_kinds
 from pinchpoint.analysis.replay.predict import corrected_made, corrected_step_ns
 from pinchpoint.analysis.replay.ranges import AS_IT_IS, Made, range_ns
@@ -118,12 +119,16 @@ def mean_differs(trace: Trace) -> bool:
 def mean_without_profiler_ns(trace: Trace) -> int | None:
     """The mean step without the profiler where it is not the typical one; None where it is.
 
-    The mean of the steps that the same run timed outranks the recorded window's. Otherwise what
-    recording costs a typical step is taken from the mean: an exception costs it no more events.
+    Where the whole run was sampled, what its far steps add that come again is added to the typical
+    one. Else the mean of the steps that the run timed outranks that of the recorded window. Else
+    what recording costs a typical step is taken from the mean: exceptions cost it no more events.
     """
     usual = corrected_step_ns(trace)
     if usual is None:
         return None
+    if rare_causes(trace):
+        more = recurring_ns(trace)
+        return usual + more if more > DIFFERENT_RATIO * usual else None
     timed = timed_steps_ns(trace)
     if len(timed):
         mean_ns = round(float(np.mean(timed)))
@@ -187,8 +192,11 @@ def at_the_rate_of_the_run(trace: Trace, ns: int) -> int:
 def unrecorded_excess_ns(trace: Trace) -> int | None:
     """What the run's mean step takes beyond that of the recorded window; None if it is not much.
 
-    The window's mean is put to the scale of the run: the same ratio to its typical step.
+    The window's mean is put to the scale of the run: the same ratio to its typical step. None also
+    where samples of the whole run say what it is.
     """
+    if rare_causes(trace):
+        return None
     timed, mean, typical = timed_steps_ns(trace), mean_step(trace), steps(trace).typical_ns
     if not len(timed) or mean is None or not typical:
         return None

@@ -298,7 +298,10 @@ def _before_and_after(
     mean, replayed = _mean_step_ns(trace, base, clean), float(periods.mean())
     timed = _timed(trace)
     if timed and not _in_bursts(timed):  # the recorded steps may have had the cause more often
-        return mean, min(usual * replayed / clean.mean_ns, mean)
+        taken = (
+            (clean.every_ns - replayed) * usual / clean.mean_ns
+        )  # of each recorded step, at most
+        return mean, min(max(usual * replayed / clean.mean_ns, mean - taken), mean)
     return mean, min(max(mean * min(replayed / clean.every_ns, 1.0), typical), mean)
 
 

@@ -245,11 +245,11 @@ def _shows_code(host: Table) -> bool:
 def _by_name(trace: Trace, name: NDArray[np.int32]) -> Codes:
     code = np.zeros(len(trace.names), np.uint8)
     for position in np.flatnonzero(np.bincount(name, minlength=1)).tolist():
-        code[position] = _meaning(trace.names[position])
+        code[position] = meaning_of(trace.names[position])
     return code[name]
 
 
-def _meaning(name: str) -> int:
+def meaning_of(name: str) -> int:
     """What a row of this name stands for with all that is inside it; 0 for nothing special."""
     if name.startswith(_BUILTIN):
         found = (kind for kind, pattern in _BUILTIN_PATTERNS if pattern.match(name, len(_BUILTIN)))

@@ -93,6 +93,13 @@ def lock_waits(trace: Trace) -> Stalls:
     return Stalls(row[held], end[held], length[held])
 
 
+def long_pieces(trace: Trace) -> Stalls:
+    """Pieces of the launching threads' own work that last a switch interval or longer."""
+    row, end, length = _own_work(trace, launching_threads(trace))
+    long = np.flatnonzero(length >= (1 - NEAR_RATIO) * SWITCH_INTERVAL_NS)
+    return Stalls(row[long], end[long], length[long])
+
+
 def launching_threads(trace: Trace) -> list[int]:
     """The thread of the steps, and those that launch beside it (backward passes)."""
     by = issued(trace)

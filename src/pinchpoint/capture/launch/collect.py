@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from pinchpoint.capture.launch.early import NO_HOOKS
 from pinchpoint.capture.launch.folder import remove_leftovers
 from pinchpoint.capture.launch.launcher import TEARDOWN, Ended
 from pinchpoint.capture.settings import Settings
@@ -26,7 +27,17 @@ from pinchpoint.run_folder.documents import (
     read,
     write,
 )
-from pinchpoint.run_folder.layout import LOADER, METRICS_FILE, NSYS, PROCESSES, RUN_FILE, TRACES
+from pinchpoint.run_folder.layout import (
+    FRAMEWORK_MARK,
+    HOOKS_MARK,
+    LOADER,
+    METRICS_FILE,
+    NSYS,
+    PROCESSES,
+    RUN_FILE,
+    SAMPLES,
+    TRACES,
+)
 from pinchpoint.run_folder.metrics import (
     DataWait,
     MetricsDocument,
@@ -37,6 +48,7 @@ from pinchpoint.run_folder.metrics import (
     UnprofiledSteps,
     WorkerMetrics,
 )
+from pinchpoint.run_folder.samples import SamplesDocument
 
 # ------------------------------------------------------------------------------------------------
 # What other programs did on the machine while this one was measured.
@@ -143,7 +155,9 @@ def finish(folder: Path, command: Sequence[str], settings: Settings, ended: Ende
         no_devices=ended.sampled.no_devices,
         not_sampled=ended.sampled.missing,
     )
-    write(folder / METRICS_FILE, metrics(processes, workers, ended))
+    sampled = notes(folder / SAMPLES, "rank*.json", SamplesDocument)
+    cost_ms = _ms(sampled[0].cost_ns) if sampled else None
+    write(folder / METRICS_FILE, metrics(processes, workers, ended, cost_ms))
     write(folder / RUN_FILE, run)
     return problems
 
@@ -160,7 +174,10 @@ def notes(folder: Path, pattern: str, kind: type[Document]) -> list[Document]:
 
 
 def metrics(
-    processes: Sequence[ProcessDocument], workers: Sequence[WorkerDocument], ended: Ended
+    processes: Sequence[ProcessDocument],
+    workers: Sequence[WorkerDocument],
+    ended: Ended,
+    samples_cost_ms: float | None = None,
 ) -> MetricsDocument:
     """``metrics.json``: figures of the run without the profiler; null where not known."""
     first = processes[0] if processes else None
@@ -179,6 +196,7 @@ def metrics(
         gpu=tuple(devices),
         host=host,
         others=msgspec.convert(other_programs(devices, host), Others),
+        samples_cost_ms=samples_cost_ms,
         profiled=any(p.files for p in processes),
     )
 
@@ -278,12 +296,18 @@ def problems_of(
     recordings = [r for p in processes for r in p.files]
     expected = settings.tool == "torch" and not settings.only_when_slower
     if expected and not recordings and not found:
-        found.append(_why_nothing(folder, processes, settings))
+        seconds = (ended.ended_unix_ns - ended.started_unix_ns) / 1e9
+        found.append(_why_nothing(folder, processes, settings, seconds))
     found += _without_kernels(processes, ended)
     return list(dict.fromkeys(found))
 
 
-def _why_nothing(folder: Path, processes: Sequence[ProcessDocument], settings: Settings) -> str:
+SHORT_S = 10.0  # of which starting Python and importing a framework takes most
+
+
+def _why_nothing(
+    folder: Path, processes: Sequence[ProcessDocument], settings: Settings, seconds: float
+) -> str:
     steps = max((p.steps.count for p in processes), default=0)
     if steps:
         return (
@@ -292,15 +316,22 @@ def _why_nothing(folder: Path, processes: Sequence[ProcessDocument], settings: S
         )
     if failures := sorted((folder / PROCESSES).glob("failed.*.txt")):
         return f"the hooks could not start: {failures[0].read_text(errors='replace').strip()[:300]}"
-    if not (folder / PROCESSES / "hooks-loaded").exists():
+    if not (folder / PROCESSES / HOOKS_MARK).exists():
+        return NO_HOOKS
+    if not (folder / PROCESSES / FRAMEWORK_MARK).exists():
         return (
-            "the hooks were never loaded: the program is not Python, or Python ran with -I, -E "
-            "or -S and ignored PYTHONPATH"
+            "the program imported neither torch nor jax, whose work is recorded; a profile of "
+            "plain Python: py-spy record -- python train.py"
+        )
+    if seconds < SHORT_S:
+        return (
+            f"the program ended {seconds:.1f} s after it was started, before there was work to "
+            "record; do the work in a loop, or mark its steps: pinchpoint.step() after each"
         )
     return (
         "no optimizer step, loader batch or other work to record was seen before the program "
         "ended; a loop without them is recorded after "
-        f"{settings.after_s or 5:g} s of work (--after-seconds changes that)"
+        f"{settings.after_s or 5:g} s of work: pinchpoint run --after-seconds 0.5 …"
     )
 
 

@@ -15,6 +15,7 @@ from pinchpoint.run_folder.layout import (
     NSYS,
     PROCESSES,
     RUN_FILE,
+    SAMPLES,
     TRACES,
 )
 
@@ -51,7 +52,7 @@ def new_run_folder(wanted: Path | None, label: str, *, shared: bool = False) -> 
                 f"{path}: the folder already holds {what}",
                 hint="name another folder, or remove this one",
             )
-        for part in (TRACES, NAMES, PROCESSES, LOADER, MEMORY, NSYS, NCU):
+        for part in (TRACES, NAMES, SAMPLES, PROCESSES, LOADER, MEMORY, NSYS, NCU):
             (path / part).mkdir(exist_ok=shared)
     except OSError as error:
         raise UsageError(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pinchpoint.capture.launch.early import EarlyWord, Say
 from pinchpoint.capture.launch.passing_on import held_back, run_to_its_end, start
 from pinchpoint.capture.settings import Settings
 from pinchpoint.errors import UsageError
@@ -18,7 +19,7 @@ from pinchpoint.run_folder.layout import TELEMETRY_FILE
 INTERVAL_S = 0.2  # driver values refresh every 40 to 200 ms; one look costs 1.5 ms a device
 CALM_AFTER_S = 600.0  # then once a second, so that the log of a day stays readable
 RHYTHM = Rhythm(INTERVAL_S, INTERVAL_S, calm_after_s=CALM_AFTER_S)
-_QUIET_KINETO = "6"  # above every message level: the program's output stays its own
+QUIET_KINETO = "6"  # above every message level: the program's output stays its own
 # With 1, kernels of CUDA graphs are missing from every recording but the first (seen with torch
 # 2.11 and CUDA 13.0).
 TEARDOWN = "TEARDOWN_CUPTI"
@@ -32,25 +33,37 @@ class Ended:
     started_unix_ns: int
     ended_unix_ns: int
     sampled: Sampled
+    said: tuple[str, ...] = ()  # problems that were said while it ran
 
 
-def launch(command: Sequence[str], settings: Settings) -> Ended:
-    """Run ``command`` to its end. Its output, input and exit code are its own."""
+def launch(command: Sequence[str], settings: Settings, say: Say | None = None) -> Ended:
+    """Run ``command`` to its end. Its output, input and exit code are its own.
+
+    ``say`` is told early what stands in the way of a recording.
+    """
+    early = EarlyWord(Path(settings.folder), say or _nowhere)
     with held_back():
         telemetry = Telemetry(Path(settings.folder, TELEMETRY_FILE), RHYTHM)
         started_ns = time.time_ns()
         try:
+            if settings.tool == "torch":
+                early.start()
             code = _run(command, settings, telemetry)
         finally:
+            early.end()
             sampled = telemetry.stop()
-    return Ended(code, started_ns, time.time_ns(), sampled)
+    return Ended(code, started_ns, time.time_ns(), sampled, tuple(early.said))
+
+
+def _nowhere(text: str) -> None:
+    pass
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
     """The program's environment: ours, the settings, and the hooks in front of its path."""
     environ = dict(os.environ) | settings.environment()
     environ["PYTHONPATH"] = path_with_hooks(environ)
-    environ.setdefault("KINETO_LOG_LEVEL", _QUIET_KINETO)
+    environ.setdefault("KINETO_LOG_LEVEL", QUIET_KINETO)
     environ.setdefault(TEARDOWN, "0")
     return environ
 

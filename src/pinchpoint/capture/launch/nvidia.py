@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,6 +103,7 @@ def refusal(output: str) -> str | None:
 
 
 OLDEST = (2022, 1)  # the first with --cuda-graph-trace
+METRICS_SINCE = (2024, 2)  # the first with --gpu-metrics-devices instead of --gpu-metrics-device
 
 
 def under_nsys(command: Sequence[str], tool: Tool, folder: Path) -> list[str]:
@@ -112,7 +113,8 @@ def under_nsys(command: Sequence[str], tool: Tool, folder: Path) -> list[str]:
     and warm-up are not in the report. Every kernel of a CUDA graph is.
     """
     options = [
-        "--trace=cuda,nvtx,osrt",
+        "--trace=cuda,nvtx,osrt,cudnn,cublas",
+        "--cuda-memory-usage=true",
         "--capture-range=cudaProfilerApi",
         "--capture-range-end=stop",
         "--sample=none",  # CPU sampling is forbidden in most containers
@@ -122,17 +124,50 @@ def under_nsys(command: Sequence[str], tool: Tool, folder: Path) -> list[str]:
     ]
     if tool.version is None or tool.version >= OLDEST:
         options.append("--cuda-graph-trace=node")
+    if _gives_metrics(tool):
+        options.append("--gpu-metrics-devices=all")
     return [str(tool.path), "profile", *options, *command]
+
+
+def _gives_metrics(tool: Tool) -> bool:
+    """Whether this user may sample the device's metrics; where not, nsys would refuse to start."""
+    if tool.version is not None and tool.version < METRICS_SINCE:
+        return False
+    try:
+        done = subprocess.run(
+            [str(tool.path), "profile", "--gpu-metrics-devices=help"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_SECONDS,
+            check=False,
+            cwd="/",
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    said = done.stdout + done.stderr
+    return re.search(r"^\s*all:", said, re.M) is not None and "privilege" not in said
 
 
 # ------------------------------------------------------------------------------------------------
 # Profiles chosen kernels of a command with Nsight Compute.
 #
 # The program's hooks open the range around its steady steps; outside of it the program runs at
-# full speed. Inside, each chosen kernel is replayed some forty times, so few launches are taken.
+# full speed. Inside, each chosen kernel is replayed some forty times, so one launch of each shape
+# (kernel, grid and block) is taken, wherever in the step it is.
 
 
-LAUNCHES_A_KERNEL = 2  # the second shows whether the first was odd; each costs 40 replays
+LAUNCHES_A_KERNEL = 2  # of tools that cannot count by shape
+BY_SHAPE_SINCE = (2023, 3)  # the first with --filter-mode per-launch-config
+_BEFORE = r"^(?:void )?\W*(?:unnamed|anonymous namespace)?\W*"
+MOST_WORDS = 40  # of a kernel's name that are matched; what follows are types of arguments
+_CAST = r"(?:unsigned )?(?:int|bool|long|char|short)\)"
+_SPELT_APART = re.compile(rf"\(anonymous namespace\)|<unnamed>|\({_CAST}")
+_BETWEEN = rf"\W+(?:(?:unnamed|anonymous namespace|{_CAST})\W*)?"
+_BEFORE = r"^(?:void )?\W*(?:unnamed|anonymous namespace)?\W*"
+MOST_WORDS = 40  # of a kernel's name that are matched; what follows are types of arguments
+# Tools spell these differently.
+_NAMELESS = re.compile(r"\(anonymous namespace\)|<unnamed>")
 _FUNCTION = re.compile(r"(?:[\w~]+(?:<.*>)?::)*([\w~]+)")
 _EXPORT_SECONDS = 300  # only a tool that hangs takes longer for some kernels
 # Kernels of collectives wait for other ranks: replaying one of them alone never ends.
@@ -157,6 +192,15 @@ def function_name(kernel: str) -> str:
     return match[1] if match else text
 
 
+def name_pattern(kernel: str) -> str:
+    """A regular expression for the whole name, template and all, however a tool spells it.
+
+    Tools differ in spaces, in casts of template arguments (``(int)2``) and in unnamed namespaces.
+    """
+    plain = _SPELT_APART.sub("", re.sub(r"^(?:static |inline )*void ", "", kernel.strip()))
+    return _BETWEEN.join(re.findall(r"\w+", plain)[:MOST_WORDS]) + ".*"
+
+
 def may_profile(kernel: str) -> bool:
     """Whether a kernel can be replayed by itself."""
     return _NEVER.search(kernel) is None
@@ -169,12 +213,41 @@ def profile(command: Sequence[str], kernels: Sequence[str], tool: Tool, settings
     """
     folder = Path(settings.folder) / NCU
     report = folder / "kernels.ncu-rep"
-    names = "|".join(dict.fromkeys(re.escape(function_name(k)) for k in kernels))
+    output, code = "", 0
+    for chosen in _choices(kernels, tool):
+        output, code = _profiled(command, chosen, tool, settings, report)
+        if report.exists():
+            return report
+        if _NOTHING not in output:
+            break
+    why = refusal(output) or f"ncu ended with code {code} and wrote no report"
+    last = [line for line in output.splitlines() if line.startswith("==ERROR==")]
+    raise MeasurementInvalid(why, hint=last[-1][:300] if last else "pinchpoint doctor")
+
+
+_NOTHING = "No kernels were profiled"
+
+
+def _choices(kernels: Sequence[str], tool: Tool) -> Iterator[list[str]]:
+    """Options that choose the launches: by whole names, and if none matches by their functions."""
+    by_shape = tool.version is None or tool.version >= BY_SHAPE_SINCE
+    count = ["--filter-mode=per-launch-config", "--launch-count=1"]
+    count = count if by_shape else [f"--launch-count={LAUNCHES_A_KERNEL * len(kernels)}"]
+    names = "|".join(dict.fromkeys(name_pattern(k) for k in kernels))
+    if by_shape:
+        yield ["--kernel-name-base=demangled", f"--kernel-name=regex:{_BEFORE}({names})$", *count]
+    functions = "|".join(dict.fromkeys(re.escape(function_name(k)) for k in kernels))
+    yield [f"--kernel-name=regex:^({functions})$", *count]
+
+
+def _profiled(
+    command: Sequence[str], chosen: Sequence[str], tool: Tool, settings: Settings, report: Path
+) -> tuple[str, int]:
+    """One run under ncu: what it said, and its exit code."""
     options = [
         "--target-processes=all",
         "--profile-from-start=off",
-        f"--kernel-name=regex:^({names})$",
-        f"--launch-count={LAUNCHES_A_KERNEL * len(kernels)}",
+        *chosen,
         "--set=full",
         "--clock-control=none",  # the clocks of the program, not the base clock
         "--force-overwrite",
@@ -189,12 +262,7 @@ def profile(command: Sequence[str], kernels: Sequence[str], tool: Tool, settings
             check=False,
         )
         said.seek(0)
-        output = said.read()
-    if report.exists():
-        return report
-    why = refusal(output) or f"ncu ended with code {done.returncode} and wrote no report"
-    last = [line for line in output.splitlines() if line.startswith("==ERROR==")]
-    raise MeasurementInvalid(why, hint=last[-1][:300] if last else "pinchpoint doctor")
+        return said.read(), done.returncode
 
 
 def as_csv(report: Path, tool: Tool) -> Path | None:

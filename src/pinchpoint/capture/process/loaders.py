@@ -7,31 +7,37 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.samples.worker import WorkerSamples
 from pinchpoint.run_folder.layout import LOADER, write_json
 
 WORKER_NOTE_NS = 500_000_000  # a worker writes its figures at most twice a second
 
 
-def watch_workers(module: Any, folder: Path) -> None:
-    """Time ``fetch`` in worker processes, and leave the figures in the run folder."""
+def watch_workers(module: Any, folder: Path, *, samples: bool = False) -> None:
+    """Time ``fetch`` in worker processes, and leave the figures in the run folder.
+
+    ``samples``: with the stacks that were seen while they made batches.
+    """
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         fetcher = getattr(module, name)
-        fetcher.fetch = _timed(fetcher.fetch, folder)
+        fetcher.fetch = _timed(fetcher.fetch, folder, samples=samples)
 
 
-def _timed(fetch: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+def _timed(fetch: Callable[..., Any], folder: Path, *, samples: bool = False) -> Callable[..., Any]:
     notes: dict[int, WorkerNotes] = {}
 
     def timed_fetch(self: Any, index: Any) -> Any:
         notes_here = notes.get(os.getpid())
         if notes_here is None:
-            notes_here = notes[os.getpid()] = WorkerNotes(folder)
+            notes_here = notes[os.getpid()] = WorkerNotes(folder, samples=samples)
         if notes_here.worker is None:
             return fetch(self, index)
         start_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+        notes_here.busy(True)
         try:
             return fetch(self, index)
         finally:
+            notes_here.busy(False)
             end_ns = time.perf_counter_ns()
             notes_here.fetched(start_ns, end_ns, time.thread_time_ns() - cpu_ns)
 
@@ -41,14 +47,22 @@ def _timed(fetch: Callable[..., Any], folder: Path) -> Callable[..., Any]:
 class WorkerNotes:
     """Figures of one worker process; does nothing in a process that is no worker."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, samples: bool = False) -> None:
         from torch.utils.data import get_worker_info
 
         self.worker = get_worker_info()
+        self._samples = None
+        if samples and self.worker is not None:
+            self._samples = WorkerSamples(folder, self.worker.id)
         self._path = folder / LOADER / f"worker.{os.getpid()}.json"
         self._first_ns = time.perf_counter_ns()
         self._written_ns = 0
         self._batches = self._busy_ns = self._longest_ns = self._cpu_ns = 0
+
+    def busy(self, now: bool) -> None:
+        """Whether a batch is being made from now on."""
+        if self._samples is not None:
+            self._samples.busy = now
 
     def fetched(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
         """One batch was prepared."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pinchpoint.capture.process.step_clock import StepClock, median
+from pinchpoint.capture.settings import Settings
 
 PATIENCE_STEPS = 200  # record at last although steps have not become steady
 PATIENCE_NS = 120_000_000_000  # the same for long steps: two minutes
@@ -24,7 +25,12 @@ class Policy(Protocol):
     """Decides at every edge."""
 
     steady: bool | None  # whether steps were steady when it said yes; None: does not look at that
-    repeats: bool  # whether another recording may follow
+    warm_up: int | None  # steps of the profiler's warming up; None: until a stall is not felt
+
+    @property
+    def repeats(self) -> bool:
+        """Whether another recording may follow."""
+        ...
 
     def ready(self, clock: StepClock) -> bool:
         """Whether to record now."""
@@ -38,6 +44,7 @@ class AtSteadyState:
     after_steps: int | None = None  # a fixed number of steps instead
     steady: bool | None = None
     repeats: bool = False
+    warm_up: int | None = None
     _compiles: int = 0
 
     def ready(self, clock: StepClock) -> bool:
@@ -63,6 +70,7 @@ class WhenSlower:
     slower_ratio: float = SLOWER_RATIO
     steady: bool | None = None
     repeats: bool = True
+    warm_up: int | None = None
     triggers: list[str] = field(default_factory=list)  # in words, why each recording was made
     _quiet_until: int = HISTORY_STEPS
     _usual_ns: int = 0
@@ -87,6 +95,50 @@ class WhenSlower:
             f"{recent / self._usual_ns:.2f} times as long as before"
         )
         return True
+
+
+@dataclass
+class Cycles:
+    """As ``torch.profiler.schedule``: skip, then so often wait, warm up and record."""
+
+    skip_first: int
+    wait: int
+    warm_up: int | None
+    active: int
+    repeat: int
+    steady: bool | None = None
+    _made: int = 0
+
+    @property
+    def repeats(self) -> bool:
+        """Whether another cycle follows."""
+        return self._made < self.repeat
+
+    def ready(self, clock: StepClock) -> bool:
+        """Whether the profiler should begin to warm up now."""
+        cycle = self.wait + (self.warm_up or 0) + self.active
+        if not self.repeats or clock.edges < self.skip_first + self._made * cycle + self.wait:
+            return False
+        self._made += 1
+        return True
+
+
+# A model may be called once, and a step be marked, before other work.
+EARLY_EDGES = {"optimizer": 1, "module": 2, "call": 2}
+
+
+def early_is_due(settings: Settings, edges: int, steps_by: str | None) -> bool:
+    """Whether the first step that is not cold begins, and may be all that there will be."""
+    wanted = settings.names and settings.after_steps is None
+    return wanted and edges == EARLY_EDGES.get(steps_by or "")
+
+
+def policy_of(settings: Settings) -> AtSteadyState | Cycles:
+    """What the settings ask for."""
+    if not settings.repeat:
+        return AtSteadyState(settings.after_steps)
+    asked = settings
+    return Cycles(asked.skip_first, asked.wait, asked.warmup, asked.steps, asked.repeat)
 
 
 def compile_count() -> int:

@@ -18,11 +18,13 @@ from pinchpoint.capture.process.memory import MemoryHistory
 from pinchpoint.capture.process.quiet_watch import QuietWatch
 from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
-from pinchpoint.capture.settings import Kind, Settings, from_environment, with_names
+from pinchpoint.capture.samples.whole_run import WholeRun
+from pinchpoint.capture.settings import BESIDE, Kind, Settings, from_environment, with_names
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.all_threads import watch_captures
 from pinchpoint.capture.windows.nsys import NvtxRanges
 from pinchpoint.capture.windows.torch import OWN, USED, TorchWindow
+from pinchpoint.inside import marked
 from pinchpoint.inside.after_import import Action, after_import
 from pinchpoint.inside.hooks import (
     BATCH_FETCHED,
@@ -32,7 +34,14 @@ from pinchpoint.inside.hooks import (
     STEP_ANNOTATED,
     Event,
 )
-from pinchpoint.run_folder.layout import MEMORY, NAMES, PROCESSES, TRACES
+from pinchpoint.run_folder.layout import (
+    FRAMEWORK_MARK,
+    HOOKS_MARK,
+    MEMORY,
+    NAMES,
+    PROCESSES,
+    TRACES,
+)
 
 GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124
 OWN_PROFILER = (
@@ -52,6 +61,7 @@ class Program:
         me = identity()
         self.session = CaptureSession(settings, me, self._window, self._save)
         self._nvtx = NvtxRanges() if settings.nvtx else None
+        self._whole_run = WholeRun(self.session) if settings.samples else None
         self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
         self._primed = False
         self._ignore_models: Callable[[], None] = _nothing
@@ -65,6 +75,8 @@ class Program:
         self._take_back.append(lambda: self._ignore_models())
         for module, action in self._actions().items():
             self._take_back.append(after_import(module, action, self._hook_failed))
+        marked.append(self._marked)
+        self._take_back.append(lambda: marked.remove(self._marked))
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._after_fork)
         if self.settings.tool != "none":
@@ -79,11 +91,10 @@ class Program:
         for take_back in self._take_back:
             take_back()
         if (missing := _missing_framework()) is not None:
-            self.session.problems.append(
-                f"{sys.executable} has no {missing}: run the program with the Python of its "
-                "environment: pinchpoint run --python ENV/bin/python …"
-            )
+            self.session.problems.append(_where_it_is(missing))
         self.session.finish()
+        if self._whole_run is not None:
+            self._whole_run.finish()
         if self._history is not None:
             with contextlib.suppress(OSError, RuntimeError):
                 self._history.write("end")
@@ -105,17 +116,32 @@ class Program:
             "torch.profiler.profiler": self._on_torch_profiler,
             "torch.cuda.graphs": self._on_cuda_graphs,
             "torch.cuda.memory": self._on_cuda_memory,
-        }
+        } | self._sampling()
+
+    def _sampling(self) -> dict[str, Action]:
+        watched: dict[str, Action] = {"torch": self._on_framework, "jax": self._on_framework}
+        if self._whole_run is not None:
+            watched["torch.serialization"] = self._whole_run.spans.watch_saves
+        return watched
+
+    def _on_framework(self, module: Any) -> None:
+        with contextlib.suppress(OSError):
+            (self.folder / PROCESSES / FRAMEWORK_MARK).touch()
+        if self._whole_run is not None:
+            self._whole_run.start()
 
     def _after_fork(self) -> None:
         self.session.forget_in_fork()
+        if self._whole_run is not None:
+            self._whole_run.forget_in_fork()
         if USED.is_set():
             leave_before_static_destructors()
 
     def _window(self, kind: Kind) -> Window | None:
         settings = self.settings if kind == "times" else with_names(self.settings)
-        part = self.folder / (NAMES if kind == "names" else TRACES)
-        return new_window(settings, part, self.session.identity.stem)
+        part = self.folder / (NAMES if kind in BESIDE else TRACES)
+        stem = self.session.identity.stem + (".rare" if kind == "rare" else "")
+        return new_window(settings, part, stem)
 
     def _save(self, session: CaptureSession) -> None:
         if os.getpid() != self.pid:
@@ -139,6 +165,10 @@ class Program:
         if self._nvtx:
             self._nvtx.step()
 
+    def _marked(self) -> None:
+        if os.getpid() == self.pid:
+            self.session.step("call")
+
     def _model_called(self, model: Any) -> None:
         if _graph_is_captured():
             return
@@ -160,7 +190,7 @@ class Program:
     # Actions on modules of the program
 
     def _on_fetch(self, module: Any) -> None:
-        loaders.watch_workers(module, self.folder)
+        loaders.watch_workers(module, self.folder, samples=self.settings.samples)
 
     def _on_autograd_profiler(self, module: Any) -> None:
         self._notice_construction(module.profile)
@@ -174,6 +204,7 @@ class Program:
         def __init__(made: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             if not OWN.building and os.getpid() == self.pid:
                 self.session.yield_to_other_profiler(OWN_PROFILER)
+                self.session.save()
             construct(made, *args, **kwargs)
 
         profiler.__init__ = __init__
@@ -219,6 +250,17 @@ def _missing_framework() -> str | None:
     return name if name in ("torch", "jax") else None
 
 
+def _where_it_is(framework: str) -> str:
+    from pinchpoint.capture.process.elsewhere import interpreters_with
+
+    others = interpreters_with(framework)
+    have = f"; {' and '.join(others)} would have it" if others else ""
+    return (
+        f"{sys.executable} has no {framework}{have}: run the program with the Python of its "
+        f"environment: pinchpoint run --python {next(iter(others), 'ENV/bin/python')} …"
+    )
+
+
 def _nothing() -> None:
     pass
 
@@ -229,5 +271,5 @@ def start() -> None:
     if settings is None:
         return
     with contextlib.suppress(OSError):
-        (Path(settings.folder) / PROCESSES / "hooks-loaded").touch()
+        (Path(settings.folder) / PROCESSES / HOOKS_MARK).touch()
     Program(settings).start()

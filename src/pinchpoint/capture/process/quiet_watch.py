@@ -19,7 +19,8 @@ from pathlib import Path
 from pinchpoint.capture.process.memory import resident_bytes
 from pinchpoint.capture.process.policy import CompileWatch, imports, optimizer_exists
 from pinchpoint.capture.process.ranks import begin_together
-from pinchpoint.capture.process.session import CaptureSession, Stage
+from pinchpoint.capture.process.session import CaptureSession
+from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock, median
 from pinchpoint.capture.settings import Kind, chosen, with_names
 from pinchpoint.capture.windows import new_window

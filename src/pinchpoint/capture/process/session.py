@@ -2,20 +2,20 @@
 
     WAITING -> DRAINING -> RECORDING -> RECOVERING -> TIMING -> DONE
 
-Where names are wanted, RECORDING comes up to three times: an *early* window from the first step
-that is not cold, which counts only if the program ends before its steps are steady; the bare window
-of *times*; right after it the window for *names*, with stacks, shapes and modules.
+Where names are wanted, RECORDING comes several times. The *early* window begins with the first step
+that is not cold, and counts only if the program ends before its steps are steady. The window of
+*times* is bare. The one for *names* follows at once, with stacks, shapes and modules; a *rare* one
+comes when a step far from typical is foreseen.
 
-Steps are timed with nothing but the hooks on before the recording (WAITING) and after it (TIMING).
-The profiler's first use and the export stall the program, and a loader fills its queue meanwhile:
-as many steps pass (DRAINING, RECOVERING) before what follows counts as ordinary again.
+First use of the profiler and the export stall the program, and a stall lets a data loader fill its
+queue; so as many steps pass (DRAINING, RECOVERING) as batches may have been made meanwhile before
+steps count as ordinary again, as those of WAITING and TIMING do, with nothing but the hooks on.
 """
 
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from pinchpoint.capture.process.end import OnTermination
 from pinchpoint.capture.process.loaders import LoaderRhythm
 from pinchpoint.capture.process.memory import resident_bytes
 from pinchpoint.capture.process.model_calls import ModelCalls
-from pinchpoint.capture.process.policy import AtSteadyState, Policy, compile_count
+from pinchpoint.capture.process.policy import Policy, compile_count, early_is_due, policy_of
 from pinchpoint.capture.process.ranks import AHEAD, Agreement, Identity, identity
+from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import (
     FIRST_STEPS,
     CompletionClock,
@@ -40,22 +41,9 @@ TIMED_NS = 30_000_000_000  # long enough for a figure when steps are slow
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
 LOADER_NS = 2_000_000_000  # and for so long: who accumulates gradients takes batches, too
 LOOK_EVERY_NS = 100_000_000  # reading how large the program is takes microseconds
-
 NAMED_STEPS = 3  # names repeat from step to step; a third tells a rule from an accident
-EARLY_EDGES = {"optimizer": 1, "module": 2}  # a model may be called once, before other work
 
 MakeWindow = Callable[[Kind], Window | None]
-
-
-class Stage(Enum):
-    """Where a session is."""
-
-    WAITING = auto()
-    DRAINING = auto()
-    RECORDING = auto()
-    RECOVERING = auto()
-    TIMING = auto()
-    DONE = auto()
 
 
 class CaptureSession:
@@ -69,7 +57,7 @@ class CaptureSession:
         save: Callable[["CaptureSession"], None],
         policy: Policy | None = None,
     ) -> None:
-        self.policy: Policy = policy or AtSteadyState(settings.after_steps)
+        self.policy: Policy = policy or policy_of(settings)
         self.settings, self.identity = settings, identity
         self._make_window, self._save = make_window, save
         self._agreement = Agreement(Path(settings.folder), identity)
@@ -84,7 +72,11 @@ class CaptureSession:
         self.problems: list[str] = []
         self.before, self.after = range(0), range(0)
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
-        self.end_quiet_watch: Callable[[], None] = _nothing
+        self.end_quiet_watch: Callable[[], None] = lambda: None
+        self.stepped: Callable[[], None] = lambda: (
+            None
+        )  # told after each step, before what we do at it
+        self.foreseen: Callable[[StepClock], bool] = lambda _: False
         self._kind: Kind = "times"
         self._countdown = 0
         self._optimizer, self._models = MarkingOptimizer(), ModelCalls()
@@ -145,7 +137,7 @@ class CaptureSession:
         try:
             thread = threading.get_ident()
             if self.steps_by not in (None, by):
-                provisional = self.steps_by in ("loader", "module")
+                provisional = by == "call" or self.steps_by in ("loader", "module")
                 if not provisional or self.stage is not Stage.WAITING:
                     return
                 self.clock.forget()  # a program that trains after all
@@ -228,6 +220,7 @@ class CaptureSession:
     def _edge(self) -> None:
         self._find_rank()
         intervals = self.clock.edge()
+        self.stepped()
         if self.quiet_busy:
             self.clock.disturb()
             return
@@ -245,23 +238,19 @@ class CaptureSession:
             case Stage.TIMING:
                 self._maybe_stop_timing(intervals)
             case Stage.DONE:
-                self._maybe_answer_request(intervals)
+                self._maybe_record_more(intervals)
         if self.stage in (Stage.DRAINING, Stage.RECORDING, Stage.RECOVERING):
             self.clock.disturb()
 
     def _maybe_prime(self, intervals: int) -> None:
         if self._agreement.due(self.clock.edges, self.policy.ready(self.clock)):
             self._prime(intervals)
-        elif self._early_is_due() and self._begin("early") is not None:
+            return
+        early = early_is_due(self.settings, self.clock.edges, self.steps_by)
+        if early and self.identity.world_size == 1 and self._begin("early") is not None:
             self._save(self)  # a program that is killed from now on has left its figures
             self._open()
             self._record_step()
-
-    def _early_is_due(self) -> bool:
-        """Whether the first step that is not cold begins; ranks of a job wait for each other."""
-        settings, alone = self.settings, self.identity.world_size == 1
-        wanted = settings.names and settings.after_steps is None and not self.policy.repeats
-        return wanted and alone and self.clock.edges == EARLY_EDGES.get(self.steps_by or "")
 
     def _begin(self, kind: Kind) -> Window | None:
         """The window of a kind, if there is one. Stacks of a program that compiles are too many."""
@@ -285,8 +274,11 @@ class CaptureSession:
             self._save(self)
             return
         self._save(self)  # a program that is killed from now on has left its figures
-        self._countdown = self._drain_steps(self.clock.now_ns() - began_ns)
-        self.stage = Stage.DRAINING
+        warm_up, self.stage = self.policy.warm_up, Stage.DRAINING
+        drain = self._drain_steps(self.clock.now_ns() - began_ns)
+        self._countdown = drain if warm_up is None else warm_up
+        if warm_up is not None:
+            self._count_down(self._open)  # the first of them is the next step
 
     def _count_down(self, then: Callable[[], None]) -> None:
         self._countdown -= 1
@@ -341,7 +333,11 @@ class CaptureSession:
             self.keep(replace(window.close(step_ended=step_ended), window=self._kind))
         self._on_termination.disarm()
         self._save(self)
-        self._recover(self.clock.now_ns() - began_ns)
+        if self.policy.warm_up is not None and self.policy.repeats:
+            self.stage = Stage.WAITING
+            self._maybe_prime(len(self.clock.interval_ns))  # it may be the next cycle's turn
+        else:
+            self._recover(self.clock.now_ns() - began_ns)
 
     def _recover(self, stalled_ns: int = 0) -> None:
         self._countdown = self._drain_steps(stalled_ns)
@@ -350,8 +346,8 @@ class CaptureSession:
     def _recovered(self) -> None:
         """What follows a window, once the program has come back to its pace."""
         whole = bool(self.recordings) and self.recordings[-1].file is not None
-        if self._kind == "early":
-            self.stage = Stage.WAITING
+        if self._kind in ("early", "rare"):
+            self.stage = Stage.WAITING if self._kind == "early" else Stage.DONE
         elif self._kind == "times" and self.settings.names and whole and self._begin("names"):
             self._open()
         else:
@@ -378,6 +374,14 @@ class CaptureSession:
             self.after = range(self.after.start, len(self.clock.interval_ns))
             self.stage = Stage.WAITING if self.policy.repeats else Stage.DONE
 
+    def _maybe_record_more(self, intervals: int) -> None:
+        """A step far from typical is foreseen, or somebody asks for one more recording."""
+        alone = self.settings.names and self.identity.world_size == 1
+        if alone and self.recordings and self.foreseen(self.clock) and self._begin("rare"):
+            self._open()
+        else:
+            self._maybe_answer_request(intervals)
+
     def _maybe_answer_request(self, intervals: int) -> None:
         """Somebody may ask for one more recording; the first rank hears it for all."""
         asked = False
@@ -394,7 +398,3 @@ class CaptureSession:
         self.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
         self.window = None
         self.stage = Stage.DONE
-
-
-def _nothing() -> None:
-    pass

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.capture.settings import Kind
+from pinchpoint.capture.settings import BESIDE, Kind
 from pinchpoint.run_folder.layout import NAMES, TRACES
 
 _CHUNK = 1 << 20
@@ -175,7 +175,7 @@ def keep_best(kept: list[Recording], new: Recording, *, whole: bool, folder: Pat
     A window of steady steps takes the place of an early one. Files that are not kept are removed.
     """
     early = [r for r in kept if r.window == "early" and r.file]
-    if not (whole and new.file) and (early or new.window == "names"):
+    if not (whole and new.file) and (early or new.window in BESIDE):
         _remove(new, folder)
         return False
     for one in early:
@@ -187,5 +187,5 @@ def keep_best(kept: list[Recording], new: Recording, *, whole: bool, folder: Pat
 
 def _remove(recording: Recording, folder: Path) -> None:
     if recording.file is not None:
-        part = NAMES if recording.window == "names" else TRACES
+        part = NAMES if recording.window in BESIDE else TRACES
         Path(folder, part, recording.file.name).unlink(missing_ok=True)

@@ -46,7 +46,9 @@ def command(
     top: int = 5,
     out: Annotated[Path | None, Parameter(alias="-o")] = None,
 ) -> int:
-    """Profile the kernels that took most device time in RECORDING, and diagnose them.
+    """Profile the kernels that decide in RECORDING, one launch of each shape, and diagnose them.
+
+    Those that the findings are about come first, then those with most device time.
 
     RECORDING is a run folder, whose command is run again, or any recording followed by the command
     that made it: pinchpoint ncu trace.json.gz python train.py
@@ -71,7 +73,7 @@ def command(
         raise UsageError("--top must be at least 1")
     tool = require("ncu")
     trace = load(recording)
-    kernels = _heaviest(trace, top)
+    kernels = deciding(trace, top)
     words = list(program) or list(trace.run.command if trace.run else ())
     if not words or WITHHELD in " ".join(words):
         raise UsageError(
@@ -89,14 +91,25 @@ def command(
     return _present(trace, report)
 
 
-def _heaviest(trace: "Trace", top: int) -> list[str]:
+def deciding(trace: "Trace", top: int) -> list[str]:
+    """Names of kernels: of each finding the heaviest one, then the heaviest of all.
+
+    Raises UsageError where the recording has none.
+    """
     from pinchpoint.analysis.tables.kernels import kernels
     from pinchpoint.capture.launch.nvidia import may_profile
+    from pinchpoint.report import diagnose
 
-    names = [row.name for row in kernels(trace).rows if may_profile(row.name)]
-    if not names:
+    heaviest = [row.name for row in kernels(trace).rows if may_profile(row.name)]
+    if not heaviest:
         raise UsageError("the recording has no kernels", hint="record on a machine with a GPU")
-    return names[:top]
+    ops = trace.device_ops
+    of_findings = []
+    for finding in diagnose(trace).findings:
+        rows = [row for item in finding.rows if item.table == "device_ops" for row in item.rows]
+        mine = {trace.text(ops, "name", row) for row in rows} if ops is not None else set()
+        of_findings += [name for name in heaviest if name in mine][:1]
+    return list(dict.fromkeys([*of_findings, *heaviest]))[:top]
 
 
 def _folder(recording: Path, out: Path | None) -> Path:

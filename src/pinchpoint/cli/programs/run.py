@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,10 +15,12 @@ from pinchpoint.errors import PinchpointError, UsageError
 
 if TYPE_CHECKING:
     from pinchpoint.capture.settings import Settings
+    from pinchpoint.run_folder.metrics import MetricsDocument
 
 Switch = Parameter(negative="")
 MEBIBYTE = 1 << 20
 BURST_RATIO = 1.5
+COUNTED_KERNELS = 3  # of run --ncu: each costs some forty replays of every shape
 # Options that are followed by a value; a test compares them with the signature below.
 WITH_VALUE = frozenset(
     {
@@ -30,8 +33,57 @@ WITH_VALUE = frozenset(
         "--seconds",
         "--max-size",
         "--python",
+        "--skip-first",
+        "--wait",
+        "--warmup",
+        "--active",
+        "--repeat",
     }
 )
+
+
+MOST_CYCLES = 100  # a disk is not for traces alone
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """Cycles of the profiler, as of ``torch.profiler.schedule``, with the options given beside.
+
+    Parameters
+    ----------
+    skip_first
+        Steps before the first cycle.
+    wait
+        Steps of a cycle in which nothing is done.
+    warmup
+        Steps of a cycle in which the profiler warms up (at least 1).
+    active
+        Steps of a cycle that are recorded (default: --steps).
+    repeat
+        Cycles (default: 1). Each is a file of its own; the newest is diagnosed.
+    """
+
+    skip_first: int | None = None
+    wait: int | None = None
+    warmup: int | None = None
+    active: int | None = None
+    repeat: int | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether any of them was given."""
+        return any(value is not None for value in astuple(self))
+
+    def check(self) -> None:
+        """Raise UsageError for what makes no sense."""
+        given = [value for value in astuple(self) if value is not None]
+        if any(value < 0 for value in given) or 0 in (self.active, self.repeat):
+            raise UsageError("--active and --repeat must be positive, the others not negative")
+        if (self.repeat or 0) > MOST_CYCLES:
+            raise UsageError(f"--repeat: at most {MOST_CYCLES}", hint="--wait 100 spreads them")
+
+
+NO_CYCLES = Cycles()
 
 
 def separate(words: Sequence[str]) -> list[str]:
@@ -59,12 +111,14 @@ def command(  # noqa: PLR0913 - one argument an option
     snapshot: Annotated[bool, Switch] = False,
     nvtx: Annotated[bool, Switch] = False,
     nsys: Annotated[bool, Switch] = False,
+    ncu: Annotated[bool, Switch] = False,
     hooks_only: Annotated[bool, Switch] = False,
     bare: Annotated[bool, Switch] = False,
     ranks: str = "auto",
     after_steps: int | None = None,
     after_seconds: float | None = None,
     seconds: float = 2.0,
+    cycles: Annotated[Cycles, Parameter(name="*")] = NO_CYCLES,
     max_size: int = 512,
     python: Path | None = None,
     no_diff: Annotated[bool, Switch] = False,
@@ -101,6 +155,8 @@ def command(  # noqa: PLR0913 - one argument an option
         Emit NVTX ranges for steps.
     nsys
         Record with Nsight Systems instead of torch.profiler.
+    ncu
+        Afterwards run it again under Nsight Compute, which counts in the three kernels that decide.
     hooks_only
         Time steps and data waits and sample the machine; record nothing.
     bare
@@ -111,6 +167,8 @@ def command(  # noqa: PLR0913 - one argument an option
         Record after so many steps instead of at steady state.
     after_seconds
         For programs without steps: record after so many seconds of work.
+    cycles
+        Cycles as of torch.profiler.schedule.
     seconds
         For programs without steps: how long to record.
     max_size
@@ -128,17 +186,24 @@ def command(  # noqa: PLR0913 - one argument an option
 
     if (steps is not None and steps < 1) or seconds <= 0 or max_size < 1:
         raise UsageError("--steps, --seconds and --max-size must be positive")
+    cycles.check()
+    steps = cycles.active or steps
     settings = Settings(
         folder="",
         steps=steps or STEPS,
-        whole_round=steps is None,
+        whole_round=steps is None and not cycles.asked,
+        skip_first=cycles.skip_first or 0,
+        wait=cycles.wait or 0,
+        warmup=cycles.warmup or 1,
+        repeat=(cycles.repeat or 1) if cycles.asked else 0,
         stacks=stacks,
         shapes=shapes,
         memory=memory,
         modules=modules,
         flops=flops,
         snapshot=snapshot,
-        names=not (bare or nsys or hooks_only),
+        names=not (bare or nsys or hooks_only or cycles.asked),
+        samples=not (nsys or hooks_only),
         nvtx=nvtx or nsys,
         ranks=ranks,
         after_steps=after_steps,
@@ -149,7 +214,7 @@ def command(  # noqa: PLR0913 - one argument an option
         launcher_pid=os.getpid(),
     )
     words = command_line(program, _interpreter(python))
-    return _run(program, words, out, settings, diff=not no_diff, diagnose=not no_diagnose)
+    return _run(program, words, out, settings, diff=not no_diff, diagnose=not no_diagnose, ncu=ncu)
 
 
 def _interpreter(python: Path | None) -> str:
@@ -171,6 +236,7 @@ def _run(
     *,
     diff: bool,
     diagnose: bool,
+    ncu: bool,
 ) -> int:
     from dataclasses import replace
 
@@ -181,8 +247,8 @@ def _run(
     from pinchpoint.monitor.environment import environment
     from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, write_json
 
-    if settings.tool == "nsys":
-        require("nsys")  # before a folder is made for nothing
+    for tool in ("nsys",) * (settings.tool == "nsys") + ("ncu",) * ncu:
+        require(tool)  # before a folder is made for nothing
     folder = new_run_folder(out, label(program))
     settings = replace(settings, folder=str(folder))
     try:
@@ -194,15 +260,29 @@ def _run(
         raise UsageError(
             f"{folder}: {error.strerror}", hint="free space, or name another"
         ) from None
-    ended = launch(_wrapped(words, settings, folder), settings)
+    ended = launch(
+        _wrapped(words, settings, folder), settings, lambda text: note(f"pinchpoint: {text}")
+    )
     try:
         problems = collect.finish(folder, words, settings, ended)
-        _say(folder, problems)
+        _say(folder, [problem for problem in problems if problem not in ended.said])
         if diagnose and settings.tool != "none":
             _diagnose(folder, problems)
+        if ncu:
+            _count(folder)
     except Exception as error:  # the exit code is the program's, whatever becomes of ours
         note(f"pinchpoint: {folder} is incomplete: {error}")
     return ended.exit_code
+
+
+def _count(folder: Path) -> None:
+    """Counters of the kernels that decide, and the diagnosis with them."""
+    from pinchpoint.cli.programs.ncu import command as count
+
+    try:
+        count(folder, top=COUNTED_KERNELS)
+    except PinchpointError as error:
+        note(f"pinchpoint: no kernel counters: {error.message}")
 
 
 def _wrapped(words: Sequence[str], settings: "Settings", folder: Path) -> Sequence[str]:
@@ -236,9 +316,16 @@ def _say(folder: Path, problems: Sequence[str]) -> None:
         cost_s = steps.recording_cost_ms / 1e3
         note(
             f"pinchpoint: recording took {cost_s:.2g} s of the {metrics.duration_s:.4g} s"
-            f" ({cost_s / metrics.duration_s:.1%})"
+            f" ({cost_s / metrics.duration_s:.1%}){_samples_cost(metrics)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
+
+
+def _samples_cost(metrics: "MetricsDocument") -> str:
+    """What looking at the stacks of all threads has cost, in the words after the recording's."""
+    if metrics.samples_cost_ms is None or not metrics.duration_s:
+        return ""
+    return f", samples of the whole run {metrics.samples_cost_ms / 1e3 / metrics.duration_s:.1%}"
 
 
 def _in_bursts(median: float, mean: float | None) -> str:

@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from pinchpoint.compare import compare_profiles
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
-from pinchpoint.compare.profiles import ProfileComparison, with_findings
+from pinchpoint.compare.profiles import ProfileComparison
+from pinchpoint.diagnosis.difference import explained
 from pinchpoint.diagnosis.fixed import predicted_without
 from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.report.documents.report import Report
@@ -15,8 +15,7 @@ from pinchpoint.trace import Trace
 def comparison(a: Trace, b: Trace) -> ProfileComparison:
     """From A, the one before, to B."""
     before, after = diagnose(a), diagnose(b)
-    sides = ({f.id: f for f in report.findings} for report in (before, after))
-    found = with_findings(compare_profiles(a, b), *sides)
+    found = explained(a, b)
     return replace(found, fix=_fix(a, before, after, found))
 
 

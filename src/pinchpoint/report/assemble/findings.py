@@ -43,6 +43,7 @@ class Answers(TypedDict):
     not_checked: tuple[Unanswered, ...]
     not_shown: tuple[NotShown, ...]
     clear: tuple[str, ...]
+    not_applicable: tuple[str, ...]
     crashed: tuple[Unanswered, ...]
 
 
@@ -60,6 +61,7 @@ def answers(diagnosis: Diagnosis, program: Program = NOT_KNOWN) -> Answers:
             if o.answer in ("smaller", "covered")
         ),
         clear=tuple(o.id for o in outcomes if o.answer == "clear"),
+        not_applicable=tuple(o.id for o in outcomes if o.answer == "not applicable"),
         crashed=unanswered(outcomes, "crashed"),
     )
 

@@ -54,11 +54,18 @@ def closing_sentence(report: Report) -> str | None:
         return f"No cause that was checked{where} is {worth}, yet {far}"
     if few := _mostly_unchecked(report):
         return few
-    return f"Nothing{where} is {worth}." if where else _nothing(report, worth)
+    return _nothing(report, where, worth)
 
 
-def _nothing(report: Report, worth: str) -> str:
-    """That nothing is worth fixing, unless what takes most cannot be judged."""
+def _nothing(report: Report, where: str, worth: str) -> str:
+    """Not even a doubt is left, unless what takes most cannot be judged."""
+    if where:
+        return f"Nothing{where} is {worth}."
+    if report.not_applicable:
+        return (
+            f"No cause of programs on CPUs that was checked is {worth}"
+            f" ({len(report.not_applicable)} others are causes on devices)."
+        )
     if doubt := _not_judged(report):
         return f"No cause that was checked is {worth}.{doubt}"
     return f"Nothing worth fixing here: no cause is {worth}."

@@ -3,8 +3,9 @@
 ## What it looks for
 `torch.save`, distributed checkpoint, safetensors and orbax calls inside the steps: copies of the
 state to the host, then file writes, on the thread that launches. Writing of other files is
-`heavy-logging`. Without Python stacks no save shows, and one that is rarer than the recorded steps
-shows in none of them: the mean step of the whole run tells.
+`heavy-logging`. Without Python stacks no save shows. One that is rarer than the recorded steps
+shows in none of them; the samples that `pinchpoint run` takes of the whole run tell how often, how
+long and where.
 
 ## Why it matters
 Nothing is launched until the last byte is written. The step that saves is many times longer than
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
+from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import STACKS_OVER_A_SAVE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
@@ -38,7 +40,11 @@ RULE = Rule(
 
 
 def check(trace: Trace) -> Iterator[Found]:
-    """Saves inside the steps."""
+    """Saves inside the steps; rare ones by the samples of the whole run."""
+    rare = tuple(rare_found(trace, (GapKind.CHECKPOINT,), fix=_FIX, hint=_HINT))
+    if rare:
+        yield from rare
+        return
     host = trace.host_ops
     if host is None:
         return
@@ -55,6 +61,10 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=spans.ns_per_step,
         changes=without(trace, spans.rows),
         location=spans.place,
-        fix="Save asynchronously, or less often",
-        hint="torch.distributed.checkpoint.async_save(state, checkpoint_id=path)",
+        fix=_FIX,
+        hint=_HINT,
     )
+
+
+_FIX = "Save asynchronously, or less often"
+_HINT = "torch.distributed.checkpoint.async_save(state, checkpoint_id=path)"

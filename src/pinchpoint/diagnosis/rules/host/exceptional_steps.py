@@ -5,7 +5,8 @@ Steps that are much longer than the usual ones of their kind, in a recording of 
 or more. What fills the difference comes from the same accounting as every step's: what the device
 waited for and what the host did meanwhile, or which device work grew, with its place. Only a part
 of the mean step that is worth fixing is told, and a single step only where it is twice as long as
-usual or loses more than the operating system takes now and then.
+usual or loses more than the operating system takes now and then. Where `pinchpoint run` sampled the
+whole run, its far steps are told from that: how often they come, and the line that was running.
 
 ## Why it matters
 Throughput is set by the mean step. One step of 300 ms among thirty of 27 costs a quarter of it,
@@ -29,13 +30,15 @@ from pinchpoint.analysis.mean.mean_step import (
     mean_step,
     unrecorded_excess_ns,
 )
+from pinchpoint.analysis.mean.rare_steps import rare_causes
 from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.steps.steps import IRREGULAR_RATIO
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.diagnosis.exceptions import advice, evidence, location, sentence
+from pinchpoint.diagnosis.exceptions import LESS_OFTEN, advice, evidence, location, sentence
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.loading import loads
+from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import MORE_STEPS, Record
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -58,14 +61,25 @@ _OTHER_RULES_REPORT = (
     GapKind.PROFILER,
 )
 
+_SAYS_NOTHING = (GapKind.PYTHON, GapKind.UNRECORDED, GapKind.DISPATCH)  # without a place
+_TOLD_HERE = tuple(
+    k for k in GapKind if k not in (*_OTHER_RULES_REPORT, GapKind.DATA, GapKind.UNRECORDED)
+)
+
 
 def check(trace: Trace) -> Iterator[Found]:
     """Causes of exceptional steps, most time first."""
+    rare = tuple(rare_found(trace, _TOLD_HERE, fix=LESS_OFTEN))
+    if rare:
+        yield from rare
+        return
     mean = mean_step(trace)
     if mean is None or mean.count < FEWEST_STEPS:
         raise NotChecked("with fewer than four complete steps no step is an exception")
     elsewhere = (*_OTHER_RULES_REPORT, *((GapKind.DATA,) if loads(trace) is not None else ()))
     again = [c for c in mean.causes if not c.starting and c.kind not in elsewhere]
+    if rare_causes(trace):  # the samples say what it was, and how often
+        again = [c for c in again if location(c) is not None or c.kind not in _SAYS_NOTHING]
     found = [cause for cause in again if _is_worth_telling(cause, mean)]
     yield from (_finding(trace, mean, cause) for cause in found)
     more = unrecorded_excess_ns(trace)

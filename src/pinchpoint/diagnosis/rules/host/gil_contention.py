@@ -6,7 +6,8 @@ still again and again in work of its own. Either each time until the other threa
 to wait, or for about the interpreter's switch interval (5 milliseconds unless changed). In a
 recording without Python stacks stalls of that length are enough, if they fill most of the step.
 Stalls of other lengths are a lost core (`cpu-limited`); without stacks the other thread is
-inferred, and the confidence is medium.
+inferred, and the confidence is medium. The samples that `pinchpoint run` takes of all threads name
+it: one in the program's own code that runs on a core, while the looks themselves wait for the lock.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
@@ -31,9 +32,12 @@ from pinchpoint.analysis.time.stalls import (
     Stalls,
     busy_python_threads,
     lock_waits,
+    long_pieces,
+    stalls,
 )
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
+from pinchpoint.diagnosis.rivals import sampled_rivals
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
 from pinchpoint.trace import Trace
@@ -57,14 +61,15 @@ def check(trace: Trace) -> Iterator[Found]:
     if not len(steps):
         return
     rivals = busy_python_threads(trace, BUSY_RATIO)
-    held = lock_waits(trace)
+    seen = sampled_rivals(trace)
+    held = _with_a_rival(trace) if seen else lock_waits(trace)
     length = float(np.mean(steps.end_ns - steps.start_ns))
     total = per_step(trace, int(held.excess_ns.sum()))
     unseen = not shows_python(trace) and _in_turns(held) and total >= MOSTLY_RATIO * length
-    if not (rivals or unseen) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
+    if not (rivals or seen or unseen) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
         return
     longest = int(np.argmax(held.excess_ns))
-    rival = _name(trace, rivals[0]) if rivals else None
+    rival = seen[0].said if seen else _name(trace, rivals[0]) if rivals else None
     host = trace.host_ops
     assert host is not None
     row = int(held.rows[longest])
@@ -84,6 +89,7 @@ def check(trace: Trace) -> Iterator[Found]:
                 int(host["start_ns"][row]),
                 trace.text(host, "name", row),
             ),
+            *(seen[0].evidence if seen else ()),
         ),
         cost_ns_per_step=round(total),
         changes=(
@@ -94,6 +100,12 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Move the other thread's work into a process of its own",
         hint="multiprocessing.Process(target=helper)  # instead of threading.Thread",
     )
+
+
+def _with_a_rival(trace: Trace) -> Stalls:
+    """Where a thread is seen that holds the lock: whole switch intervals, or its shorter turns."""
+    known = (lock_waits(trace), long_pieces(trace), stalls(trace))
+    return max(known, key=lambda found: int(found.excess_ns.sum()))
 
 
 def _in_turns(held: Stalls) -> bool:

@@ -19,8 +19,10 @@ Where logging happens at rare steps.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
+from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.writers import writing, writing_functions
@@ -31,7 +33,11 @@ RULE = Rule(needs=("host_ops",), record=STACKS, periodic=True)
 
 
 def check(trace: Trace) -> Iterator[Found]:
-    """Writers and the functions around them."""
+    """Writers and the functions around them; rare ones by the samples of the whole run."""
+    rare = tuple(rare_found(trace, (GapKind.LOGGING,), fix=_FIX, hint=_HINT))
+    if rare:
+        yield from rare
+        return
     host = trace.host_ops
     if host is None:
         return
@@ -48,6 +54,10 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=spans.ns_per_step,
         changes=without(trace, spans.rows),
         location=spans.place,
-        fix="Write every few hundred steps, or in another thread",
-        hint="if step % 500 == 0: log(...)",
+        fix=_FIX,
+        hint=_HINT,
     )
+
+
+_FIX = "Write every few hundred steps, or in another thread"
+_HINT = "if step % 500 == 0: log(...)"

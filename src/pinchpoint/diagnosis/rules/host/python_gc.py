@@ -2,8 +2,9 @@
 
 ## What it looks for
 Calls of `gc.collect()` inside the steps, and the collector's own ranges where a tracer records
-them. A collection that Python starts by itself leaves no event in a PyTorch trace. Without such
-events and without Python stacks nothing tells collecting from other Python.
+them. A collection that Python starts by itself leaves no event in a PyTorch trace; `pinchpoint run`
+times every collection of the whole run. Without any of these nothing tells collecting from other
+Python.
 
 ## Why it matters
 A full collection visits every live container object. With millions of them (datasets, caches,
@@ -20,8 +21,10 @@ Collections between epochs.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, named
+from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
@@ -39,7 +42,11 @@ _COLLECTOR = ("<built-in function collect>", "Python GC", "gc.collect")
 
 
 def check(trace: Trace) -> Iterator[Found]:
-    """Collections inside the steps."""
+    """Collections inside the steps; rare ones by the samples of the whole run."""
+    rare = tuple(rare_found(trace, (GapKind.GC,), fix=_FIX, hint=_HINT))
+    if rare:
+        yield from rare
+        return
     collects = named(trace, lambda name: name.startswith(_COLLECTOR))
     spans = host_spans(trace, collects, "garbage collection")
     if spans is None:
@@ -53,6 +60,10 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=spans.ns_per_step,
         changes=(ScaleHostSpans(spans.rows, 0.0),),
         location=spans.place,
-        fix="Freeze long-lived objects with gc.freeze() and collect at steps that you choose",
-        hint="gc.collect(); gc.freeze(); gc.disable()  # before the loop",
+        fix=_FIX,
+        hint=_HINT,
     )
+
+
+_FIX = "Freeze long-lived objects with gc.freeze() and collect at steps that you choose"
+_HINT = "gc.collect(); gc.freeze(); gc.disable()  # before the loop"

@@ -31,6 +31,7 @@ from pinchpoint.diagnosis.host_spans import HostSpans
 from pinchpoint.diagnosis.loading import Loads, loads, work_in_loader
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.workers import found_in_workers, workers_do
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
@@ -56,11 +57,14 @@ def check(trace: Trace) -> Iterator[Found]:
     if _tiny_rows(found):
         yield from _row_by_row(found)
         return
+    large = found.sample_bytes is not None and found.sample_bytes > TINY_ROW_BYTES
+    if found.in_workers and not large and (seen := workers_do(trace)) is not None:
+        yield from found_in_workers(found, seen, InputWork.COLLATE, "collating", _FIX, _HINT)
+        return
     collating = work_in_loader(trace, found.visible(), InputWork.COLLATE)
     if collating is None:
         return
     pieces = _operators_inside(trace, collating) / max(len(found.spans.rows), 1)
-    large = found.sample_bytes is not None and found.sample_bytes > TINY_ROW_BYTES
     if large and pieces < MANY_ROWS:
         return  # stacking them is one copy of memory, which worker processes can do as well
     yield Found(

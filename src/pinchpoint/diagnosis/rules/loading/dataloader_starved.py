@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.exceptions import evidence, sentence
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.loading import (
@@ -36,8 +37,10 @@ from pinchpoint.diagnosis.loading import (
     queue_of,
     rare_waits,
 )
+from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
+from pinchpoint.diagnosis.workers import WorkersDo, loader_does, workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -54,22 +57,31 @@ RULE = Rule(
 def check(trace: Trace) -> Iterator[Found]:
     """Waits for the loader inside the steps: in many of them, or long ones in a few."""
     found = loads(trace)
-    if found is None:
-        return
-    if not found.starving:
-        yield from _now_and_then(trace, found)
+    if found is None or not found.starving:
+        rare = tuple(rare_found(trace, (GapKind.DATA,), fix=_WITH_WORKERS, hint=_HINT))
+        yield from rare if rare or found is None else _now_and_then(trace, found)
         return
     pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
     doing = "waits for worker processes" if found.in_workers else "prepares the batch itself"
+    seen = workers_do(trace) if found.in_workers else loader_does(trace)
     yield Found(
-        summary=f"The training thread {doing}, {duration(found.waits_ns_per_step)} of each step",
-        evidence=found.spans.evidence,
+        summary=(
+            f"The training thread {doing}, {duration(found.waits_ns_per_step)} of each step"
+            + (f", mostly in {seen.said}" if seen and seen.said else "")
+        ),
+        evidence=(*found.spans.evidence, *(seen.evidence if seen else ())),
         cost_ns_per_step=found.waits_ns_per_step,
         changes=found.ready,
-        location=found.spans.place,
-        fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
+        location=(seen.location if seen else None) or found.spans.place,
+        fix=_fix(found, seen),
         hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",
     )
+
+
+def _fix(found: Loads, seen: WorkersDo | None) -> str:
+    if not found.in_workers:
+        return "Give the loader worker processes"
+    return _SEEN if seen else _WITH_WORKERS
 
 
 def _now_and_then(trace: Trace, found: Loads) -> Iterator[Found]:
@@ -103,12 +115,14 @@ def _rare(trace: Trace, found: Loads, rare: RareWaits, *, sure: bool = True) -> 
         saving_ns_per_step=(round(LEAST_RATIO * ns), ns),
         location=found.spans.place,
         fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
-        hint="DataLoader(..., num_workers=8, persistent_workers=True)",
+        hint=_HINT,
         confidence="medium" if sure else "low",
     )
 
 
+_HINT = "DataLoader(..., num_workers=8, persistent_workers=True)"
 LEAST_RATIO = 0.75  # of the waits: a fix leaves some of them
+_SEEN = "Make what the workers do there quicker, or give the loader more of them"
 _WITH_WORKERS = (
     "Look at what the workers do (py-spy dump on a worker shows it), and give the loader more"
 )

@@ -24,6 +24,7 @@ from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.loading import loads, work_in_loader
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.workers import found_in_workers, workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -43,6 +44,9 @@ def check(trace: Trace) -> Iterator[Found]:
     found = loads(trace)
     if found is None or not found.starving:
         return
+    if found.in_workers and (seen := workers_do(trace)) is not None:
+        yield from found_in_workers(found, seen, InputWork.DECODE, "decoding", _FIX, _HINT)
+        return
     decoding = work_in_loader(trace, found.visible(), InputWork.DECODE)
     if decoding is None:
         return
@@ -56,6 +60,10 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=decoding.ns_per_step,
         changes=found.ready,
         location=decoding.place,
-        fix="Store the data at the size that is used, and decode in workers or on the device",
-        hint="DataLoader(..., num_workers=8); img.draft('RGB', (256, 256))  # before it is decoded",
+        fix=_FIX,
+        hint=_HINT,
     )
+
+
+_FIX = "Store the data at the size that is used, and decode in workers or on the device"
+_HINT = "DataLoader(..., num_workers=8); img.draft('RGB', (256, 256))  # before it is decoded"

@@ -20,11 +20,13 @@ Where the data can be transformed once and stored.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.host.ancestry import InputWork
 from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.loading import loads
 from pinchpoint.diagnosis.record import Record
-from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
+from pinchpoint.diagnosis.workers import workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -40,6 +42,8 @@ RULE = Rule(
 ENOUGH_WORKERS = 4  # with fewer, the first thing to try is more of them
 SLOW_SAMPLE_NS = 3_000_000  # of a worker; array operations on a sample take tens of microseconds
 
+_OTHER_CAUSES = (InputWork.DECODE, InputWork.FILES, InputWork.COLLATE)
+
 _CHANNELS = (3, 4)  # of pictures: RGB, and RGB with transparency
 
 
@@ -48,8 +52,10 @@ def check(trace: Trace) -> Iterator[Found]:
     found = loads(trace)
     if found is None or not found.starving or not found.in_workers:
         return
-    per_sample = found.ns_per_sample
-    if per_sample is None or _pictures(found.sample):
+    per_sample, seen = found.ns_per_sample, workers_do(trace)
+    if seen is not None and any(seen.mostly(kind) for kind in _OTHER_CAUSES):
+        return
+    if per_sample is None or (seen is None and _pictures(found.sample)):
         found.visible()
     if per_sample is None or found.workers is None:
         raise NotChecked("the number of workers, or the size of a batch, is not recorded")
@@ -59,18 +65,21 @@ def check(trace: Trace) -> Iterator[Found]:
         summary=(
             f"{found.workers} workers take {duration(per_sample)} for each sample, and each"
             f" step waits {duration(found.waits_ns_per_step)} for its batch"
+            + (f": {seen.said}" if seen else "")
         ),
         evidence=(
             *found.spans.evidence,
             Evidence("worker processes", found.workers, ""),
             Evidence("samples in a batch", found.samples or 0, ""),
             Evidence("time of a worker", round(per_sample), "ns per sample"),
+            *(seen.evidence if seen else ()),
         ),
         cost_ns_per_step=found.waits_ns_per_step,
         changes=found.ready,
-        location=found.spans.place,
+        location=(seen.location if seen else None) or found.spans.place,
         fix="Write the transform with whole-array operations, or move it to the device",
-        confidence="medium",
+        confirm=ANY_PROGRAM if seen else "",
+        confidence="high" if seen else "medium",
     )
 
 

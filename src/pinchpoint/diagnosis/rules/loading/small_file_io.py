@@ -25,6 +25,7 @@ from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.loading import loads, work_in_loader
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.workers import found_in_workers, workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -42,6 +43,11 @@ def check(trace: Trace) -> Iterator[Found]:
     found = loads(trace)
     if found is None or not found.starving:
         return
+    if found.in_workers and (seen := workers_do(trace)) is not None:
+        yield from found_in_workers(
+            found, seen, InputWork.FILES, "opening and reading files", _FIX, _HINT
+        )
+        return
     reading = work_in_loader(trace, found.visible(), InputWork.FILES)
     if reading is None:
         return
@@ -55,6 +61,10 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=reading.ns_per_step,
         changes=found.ready,
         location=reading.place,
-        fix="Pack the samples into shards or one memory-mapped array",
-        hint='data = np.load("all.npy", mmap_mode="r")',
+        fix=_FIX,
+        hint=_HINT,
     )
+
+
+_FIX = "Pack the samples into shards or one memory-mapped array"
+_HINT = 'data = np.load("all.npy", mmap_mode="r")'

@@ -1,0 +1,262 @@
+"""Steps of the whole run that were far from typical, and why: from the samples of a run folder.
+
+What a far step waited for its batch, collected and saved is known exactly. The rest is told by the
+looks that fell into it: the place that holds more of them than it does of typical steps. A step in
+which the thread was ready to run for most of the rest, and got no core, is no doing of the program.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.statistics import rounded_mean
+from pinchpoint.analysis.time.host_activity import GapKind, meaning_of
+from pinchpoint.trace import RunSamples, Trace, once_per_trace
+from pinchpoint.trace.run_samples import FarStep
+
+FEWEST_STEPS = 10  # of a run; of fewer, half are its beginning
+FEWEST_TO_REPEAT = 3  # far steps: two have a distance, and no rhythm
+MOST_TRIED = 8  # distances, most frequent first
+REGULAR_RATIO = 0.8  # of the steps of a cause: the others are by chance
+SEEN_RATIO = 0.5  # of the steps of a rhythm that must be far: windows hide some, and noise
+FEWEST_LOOKS = 2  # of one step: a single one falls anywhere
+USUAL_RATIO = 0.05  # of typical steps: work that belongs to them
+EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
+# Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
+_WRAPPERS = ("wrapper", "inner", "decorate_context")  # decorators of frameworks say nothing
+_NAMELESS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>")
+_WEAK = (GapKind.AUTOGRAD, GapKind.WAIT, GapKind.PROFILER)
+
+
+@dataclass(frozen=True)
+class RarePlace:
+    """Where the thread was: the program's own function, and what it had called there."""
+
+    at: PythonFrame | None  # None: no look fell into it, or none at code of the program
+    inside: str | None  # "torch.save"; None where the time is the function's own
+
+
+@dataclass(frozen=True)
+class RareCause:
+    """Far steps with one cause."""
+
+    kind: GapKind
+    place: RarePlace
+    steps: tuple[FarStep, ...]  # those whose samples are kept, longest first
+    ns_per_step: int  # what it adds to the mean step of the whole run
+    longest_ns: int
+    usual_ns: int  # its median step
+    step_ns: int  # a typical step of the run
+    every: int | None  # steps from one to the next, where that is regular
+    recurs: bool  # also in the later half of the run
+    no_core: bool  # the thread was ready to run and got no core
+
+
+@once_per_trace
+def rare_causes(trace: Trace) -> tuple[RareCause, ...]:
+    """Causes of far steps, most time first; empty where the run was not sampled."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None or samples.count < FEWEST_STEPS or not samples.typical_ns:
+        return ()
+    alike: dict[tuple[GapKind, str, bool], list[tuple[FarStep, RarePlace, int]]] = {}
+    typical = _typical(samples)
+    for event in samples.events:
+        kind, place, ns, no_core = _cause(samples, event, typical)
+        at = "" if place.at is None else f"{place.at.file}:{place.at.function}"
+        alike.setdefault((kind, at, no_core), []).append((event, place, ns))
+    kept_ns = sum(e.excess_ns for e in samples.events)
+    step_ns = max(samples.typical_ns, _device_step_ns(trace))
+    lost_ns = min(samples.excess_ns, samples.total_ns - samples.count * step_ns)
+    if lost_ns <= 0 or kept_ns <= 0:
+        return ()
+    causes = [
+        _summed(samples, kind, no_core, found, (lost_ns / kept_ns, step_ns))
+        for (kind, _, no_core), found in alike.items()
+    ]
+    return tuple(sorted(causes, key=lambda cause: -cause.ns_per_step))
+
+
+def _device_step_ns(trace: Trace) -> int:
+    """What a typical step takes the device; 0 without one.
+
+    A host that runs ahead of its device has short steps, and a long one where the queue is full or
+    it asks for a result. Nothing is lost by that: the steps of the device are as long as the mean.
+    """
+    ops = trace.device_ops
+    return (corrected_step_ns(trace) or 0) if ops is not None and len(ops) else 0
+
+
+def recurring_ns(trace: Trace) -> int:
+    """What far steps that come again add to the mean step of the run."""
+    return sum(cause.ns_per_step for cause in rare_causes(trace) if cause.recurs)
+
+
+def _summed(
+    samples: RunSamples,
+    kind: GapKind,
+    no_core: bool,
+    found: list[tuple[FarStep, RarePlace, int]],
+    scale_and_step: tuple[float, int],
+) -> RareCause:
+    events = tuple(event for event, _, _ in found)
+    at = Counter(place for _, place, _ in found).most_common(1)[0][0]
+    scale, step_ns = scale_and_step
+    last = max(event.step for event in events)
+    return RareCause(
+        kind=kind,
+        place=at,
+        steps=events,
+        ns_per_step=rounded_mean(round(scale * sum(ns for _, _, ns in found)), samples.count),
+        longest_ns=max(event.ns for event in events),
+        usual_ns=round(median(event.ns for event in events)),
+        step_ns=step_ns,
+        every=_every(samples, events),
+        recurs=len(events) > 1 and 2 * last >= samples.count,
+        no_core=no_core,
+    )
+
+
+def _every(samples: RunSamples, events: tuple[FarStep, ...]) -> int | None:
+    """The distance of these far steps, if most are that far apart or a multiple of it.
+
+    Far steps of other causes lie between them; and some of theirs were not seen, in windows.
+    """
+    numbers = sorted(event.step for event in events)
+    if len(numbers) < FEWEST_TO_REPEAT:
+        return None
+    apart = Counter(b - a for of in (samples.far_steps, numbers) for a, b in pairwise(of))
+    regular = [d for d, _ in apart.most_common(MOST_TRIED) if d > 1 and _fits(samples, numbers, d)]
+    return max(regular, default=None)
+
+
+def _fits(samples: RunSamples, numbers: list[int], every: int) -> bool:
+    """Whether most of these are one after the other at this distance, and most such steps far."""
+    first, alike = Counter(number % every for number in numbers).most_common(1)[0]
+    far = sum(number % every == first for number in samples.far_steps)
+    last = samples.far_steps[-1] if samples.far_steps else 0
+    there = (last - samples.far_steps[0]) // every + 1 if samples.far_steps else 1
+    return alike >= REGULAR_RATIO * len(numbers) and far >= SEEN_RATIO * there
+
+
+def _cause(
+    samples: RunSamples, event: FarStep, typical: "_Shares"
+) -> tuple[GapKind, RarePlace, int, bool]:
+    """Kind, place and nanoseconds of what made a step long; whether it only lacked a core."""
+    assert samples.typical_ns is not None
+    excess = event.excess_ns
+    exact = {
+        GapKind.DATA: max(event.wait_ns - samples.typical_wait_ns, 0),
+        GapKind.GC: event.gc_ns,
+        GapKind.CHECKPOINT: event.save_ns,
+    }
+    most = max(exact, key=exact.__getitem__)
+    if exact[most] >= EXACT_RATIO * excess:
+        return most, _place_of_kind(samples, event, most), min(exact[most], excess), False
+    # On a machine that is always full every step is queued for its share of the time.
+    always = (samples.queued_ns or 0) / max(1e9 * samples.seconds, 1.0)
+    queued = max(round((event.queued_ns or 0) - always * event.ns), event.throttled_ns or 0)
+    if queued >= EXACT_RATIO * excess:
+        return GapKind.UNRECORDED, RarePlace(None, None), min(queued, excess), True
+    grown = _grown(samples, event, typical)
+    if event.looks < FEWEST_LOOKS:
+        return GapKind.UNRECORDED, RarePlace(None, None), excess, False
+    (kind, at), ns = max(grown.items(), key=lambda one: one[1])
+    if typical.get((kind, at), 0.0) >= USUAL_RATIO:  # the usual work took longer, and why is unseen
+        return GapKind.UNRECORDED, RarePlace(None, None), excess, False
+    return kind, _innermost(samples, event, kind, at), min(round(ns), excess), False
+
+
+_Shares = dict[tuple[GapKind, tuple[str, str] | None], float]
+
+
+def _typical(samples: RunSamples) -> _Shares:
+    """Share of typical steps at each place."""
+    return _shares(samples, samples.usual, sum(us for _, us in samples.usual))
+
+
+def _shares(samples: RunSamples, seen: tuple[tuple[int, int], ...], looks: int) -> _Shares:
+    out: _Shares = {}
+    for stack, count in seen:
+        frames = samples.spelt(stack)
+        own = own_frame(frames)
+        key = (kind_of(frames), None if own is None else (own.file, own.function))
+        out[key] = out.get(key, 0.0) + count / max(looks, 1)
+    return out
+
+
+def _grown(samples: RunSamples, event: FarStep, typical: _Shares) -> _Shares:
+    """Nanoseconds that each place takes beyond what it does of a typical step."""
+    here = _shares(samples, event.seen, sum(looks for _, looks in event.seen))
+    usual = samples.typical_ns or 0
+    return {at: share * event.ns - typical.get(at, 0.0) * usual for at, share in here.items()}
+
+
+def kind_of(frames: tuple[str, ...]) -> GapKind:
+    """What a thread with this stack does, innermost frames first."""
+    weak = GapKind.PYTHON
+    for name in frames:
+        meaning = meaning_of(name)
+        if not meaning:
+            continue
+        if GapKind(meaning) not in _WEAK:
+            return GapKind(meaning)
+        weak = GapKind(meaning) if weak is GapKind.PYTHON else weak
+    return weak
+
+
+def own_frame(frames: tuple[str, ...]) -> PythonFrame | None:
+    """The innermost frame of the program's own code; else of a library."""
+    spelt = [frame for name in frames if (frame := frame_of(name)) is not None]
+    own = [frame for frame in spelt if frame.owner is Owner.USER]
+    libraries = [frame for frame in spelt if frame.owner is Owner.LIBRARY]
+    found = own or libraries
+    return next((f for f in found if f.function not in _NAMELESS), next(iter(found), None))
+
+
+def _place_of_kind(samples: RunSamples, event: FarStep, kind: GapKind) -> RarePlace:
+    """The place of most looks at this kind of work; where none fell into it, of most looks."""
+    of_kind = [(s, n) for s, n in event.seen if kind_of(samples.spelt(s)) is kind]
+    seen = of_kind or ([] if kind is GapKind.GC else list(event.seen))
+    return _most_seen(samples, seen) if of_kind or kind is GapKind.GC else RarePlace(None, None)
+
+
+def _innermost(
+    samples: RunSamples, event: FarStep, kind: GapKind, at: tuple[str, str] | None
+) -> RarePlace:
+    """The line that most looks at a place saw."""
+    seen = []
+    for stack, looks in event.seen:
+        frames = samples.spelt(stack)
+        own = own_frame(frames)
+        if kind_of(frames) is kind and (None if own is None else (own.file, own.function)) == at:
+            seen.append((stack, looks))
+    return _most_seen(samples, seen)
+
+
+def _most_seen(samples: RunSamples, seen: list[tuple[int, int]]) -> RarePlace:
+    looks: Counter[RarePlace] = Counter()
+    for stack, count in seen:
+        frames = samples.spelt(stack)
+        looks[RarePlace(own_frame(frames), called(frames))] += count
+    return looks.most_common(1)[0][0] if looks else RarePlace(None, None)
+
+
+def called(frames: tuple[str, ...]) -> str | None:
+    """What the program's own function had called: ``torch.save``, ``json.dump``."""
+    inner: PythonFrame | None = None
+    for name in frames:
+        frame = frame_of(name)
+        if frame is None or "pinchpoint/" in frame.file:
+            continue
+        if frame.owner is not Owner.FRAMEWORK:
+            break
+        inner = frame
+    else:
+        return None
+    if inner is None or inner.function.startswith("_") or inner.function in _WRAPPERS:
+        return None
+    module = inner.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"{module}.{inner.function}".replace("torch.serialization.", "torch.")

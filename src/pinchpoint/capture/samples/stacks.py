@@ -1,0 +1,77 @@
+"""Stacks as small numbers: each different one is kept once."""
+
+import sys
+from collections.abc import Iterable
+from types import CodeType, FrameType
+
+MOST_FRAMES = 64  # of one stack, innermost first; deeper ones are recursion
+MOST_STACKS = 8192  # different ones of a process; about ten megabytes
+OTHER = -1  # the number of all that came later
+
+
+class StackTable:
+    """Numbers stacks. Keeps code objects alive, never frames, which would keep tensors alive."""
+
+    def __init__(self) -> None:
+        self._codes: dict[int, tuple[int, CodeType]] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+
+    def number(self, frame: FrameType | None) -> int:
+        """The number of the stack that ends in ``frame``."""
+        key: list[int] = []
+        codes = self._codes
+        while frame is not None and len(key) < 2 * MOST_FRAMES:
+            code = frame.f_code
+            known = codes.get(id(code))
+            if known is None:
+                known = codes[id(code)] = (len(codes), code)
+            key.append(known[0])
+            key.append(frame.f_lasti)
+            frame = frame.f_back
+        stack = tuple(key)
+        found = self._stacks.get(stack)
+        if found is None:
+            if len(self._stacks) >= MOST_STACKS:
+                return OTHER
+            found = self._stacks[stack] = len(self._stacks)
+        return found
+
+    def spelt(self, numbers: Iterable[int]) -> tuple[list[list[object]], dict[int, list[int]]]:
+        """Frames as ``[file, line, function]``, and for each stack the rows of its frames."""
+        codes = [code for _, code in sorted(self._codes.values(), key=lambda one: one[0])]
+        roots = _roots()
+        rows: dict[tuple[int, int], int] = {}
+        frames: list[list[object]] = []
+        wanted = set(numbers)
+        stacks: dict[int, list[int]] = {}
+        for key, number in list(self._stacks.items()):
+            if number not in wanted:
+                continue
+            stack = []
+            for code, at in zip(key[::2], key[1::2], strict=True):
+                line = line_of(codes[code], at)
+                row = rows.setdefault((code, line), len(frames))
+                if row == len(frames):
+                    file = relative(codes[code].co_filename, roots)
+                    frames.append([file, line, codes[code].co_name])
+                stack.append(row)
+            stacks[number] = stack
+        return frames, stacks
+
+
+def line_of(code: CodeType, at: int) -> int:
+    """The source line of an instruction, by its offset in bytes."""
+    for start, end, line in code.co_lines():
+        if start <= at < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def _roots() -> list[str]:
+    return sorted({p.rstrip("/") + "/" for p in sys.path if p.startswith("/")}, key=len)[::-1]
+
+
+def relative(file: str, roots: list[str]) -> str:
+    """A path as the profiler spells it: below the folder of the import path it was found on."""
+    root = next((r for r in roots if file.startswith(r)), None)
+    return file if root is None else file[len(root) :]

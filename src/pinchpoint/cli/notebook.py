@@ -1,0 +1,80 @@
+"""Notebooks: ``%load_ext pinchpoint`` once, then ``%%pinchpoint`` at the top of a cell.
+
+The cell runs as it is, with the hooks of ``pinchpoint run`` in the notebook's own process, and its
+diagnosis is shown below its output. A folder may follow: ``%%pinchpoint runs/cell``.
+"""
+
+import atexit
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pinchpoint.errors import PinchpointError
+
+if TYPE_CHECKING:
+    from pinchpoint.report import Report
+
+COMMAND = ("a", "notebook", "cell")
+
+
+def load(shell: Any) -> None:
+    """Make ``%%pinchpoint`` known to IPython."""
+    shell.register_magic_function(partial(_magic, shell), "cell", "pinchpoint")
+
+
+def _magic(shell: Any, line: str, cell: str) -> "Report | str":
+    """Record this cell, and say why its steps take so long."""
+    try:
+        return record_cell(
+            lambda: shell.run_cell(cell), Path(line.strip()) if line.strip() else None
+        )
+    except PinchpointError as error:
+        return f"{error.message}; {error.hint}" if error.hint else error.message
+
+
+def record_cell(run: Any, out: Path | None = None) -> "Report":
+    """Call ``run`` with hooks on, and diagnose what was recorded.
+
+    Raises PinchpointError where nothing was.
+    """
+    from pinchpoint.capture.api import CALM
+    from pinchpoint.capture.launch import collect
+    from pinchpoint.capture.launch.folder import new_run_folder
+    from pinchpoint.capture.launch.launcher import QUIET_KINETO, Ended
+    from pinchpoint.capture.process.program import Program
+    from pinchpoint.capture.settings import Settings
+    from pinchpoint.importers import load as load_recording
+    from pinchpoint.monitor.environment import environment
+    from pinchpoint.monitor.telemetry import Telemetry
+    from pinchpoint.report import diagnose
+    from pinchpoint.run_folder.layout import (
+        ENVIRONMENT_FILE,
+        FRAMEWORK_MARK,
+        HOOKS_MARK,
+        PROCESSES,
+        TELEMETRY_FILE,
+        write_json,
+    )
+
+    folder = new_run_folder(out, "cell").resolve()
+    settings = Settings(
+        str(folder), whole_round=True, names=True, samples=True, launcher_pid=os.getppid()
+    )
+    collect.begin(folder, COMMAND, settings)
+    write_json(folder / ENVIRONMENT_FILE, environment())
+    for mark in (HOOKS_MARK, FRAMEWORK_MARK):
+        (folder / PROCESSES / mark).touch()
+    os.environ.setdefault("KINETO_LOG_LEVEL", QUIET_KINETO)
+    telemetry = Telemetry(folder / TELEMETRY_FILE, CALM, root_pid=os.getpid())
+    program, started_ns = Program(settings), time.time_ns()
+    program.start()
+    try:
+        run()
+    finally:
+        program.finish()
+        atexit.unregister(program.finish)
+        ended = Ended(0, started_ns, time.time_ns(), telemetry.stop())
+        collect.finish(folder, COMMAND, settings, ended)
+    return diagnose(load_recording(folder))

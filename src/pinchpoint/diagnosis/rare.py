@@ -1,0 +1,114 @@
+"""Findings about steps of the whole run that were far from typical, as its samples tell them."""
+
+from collections.abc import Collection, Iterator
+
+from pinchpoint.analysis.mean.rare_steps import RareCause, rare_causes
+from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+LEAST_RATIO = 0.75  # of the excess: a fix leaves some of it
+FEW = 3  # far steps: fewer are an accident that the next run may not have
+
+_WHAT = {
+    GapKind.DATA: "it waits for its batch",
+    GapKind.GC: "garbage is collected",
+    GapKind.CHECKPOINT: "a checkpoint is saved or loaded",
+    GapKind.LOGGING: "logs, pictures or files are written",
+    GapKind.COMPILE: "something is compiled",
+    GapKind.WAIT: "it waits for another thread or process",
+    GapKind.AUTOGRAD: "the backward pass takes longer",
+}
+
+
+def rare_found(
+    trace: Trace, kinds: Collection[GapKind], *, fix: str, hint: str | None = None
+) -> Iterator[Found]:
+    """Findings about causes of these kinds that come again and are worth fixing."""
+    base = step_base_ns(trace)
+    for cause in material(trace) if base else ():
+        if cause.kind in kinds:
+            yield _found(trace, cause, fix, hint)
+
+
+def material(trace: Trace) -> list[RareCause]:
+    """Causes of far steps that come again and are worth fixing, most time first."""
+    base = step_base_ns(trace)
+    if base is None:
+        return []
+    least = MATERIAL_STEP_RATIO * base / LEAST_RATIO
+    known = [c for c in rare_causes(trace) if c.recurs and c.kind is not GapKind.UNRECORDED]
+    return [c for c in known if c.ns_per_step >= least]
+
+
+def _found(trace: Trace, cause: RareCause, fix: str, hint: str | None) -> Found:
+    low = round(LEAST_RATIO * cause.ns_per_step)
+    return Found(
+        summary=sentence(trace, cause),
+        evidence=tuple(evidence(trace, cause)),
+        cost_ns_per_step=cause.ns_per_step,
+        saving_ns_per_step=(low, cause.ns_per_step),
+        location=location(cause),
+        fix=fix,
+        hint=hint,
+        confidence="high" if cause.every is not None or len(cause.steps) >= FEW else "medium",
+    )
+
+
+def sentence(trace: Trace, cause: RareCause) -> str:
+    """``Every 5 steps one takes 504 ms instead of 27 ms: save (train.py:88), in torch.save``."""
+    assert trace.run is not None
+    assert trace.run.samples is not None
+    samples = trace.run.samples
+    often = (
+        f"Every {cause.every} steps one"
+        if cause.every is not None
+        else f"Of {samples.count:,} steps {len(cause.steps)}"
+    )
+    takes = "takes" if cause.every is not None else "take about"
+    at, inside = location(cause), cause.place.inside
+    where = f"{at}, in {inside}" if at and inside else str(at) if at else inside or ""
+    what = _WHAT.get(cause.kind, "")
+    said = ", ".join(
+        part for part in (where, what if not where or cause.kind in _SAID else "") if part
+    )
+    return (
+        f"{often} {takes} {duration(cause.usual_ns)} instead of"
+        f" {duration(cause.step_ns)}: {said or cause.kind.label}"
+    )
+
+
+_SAID = (GapKind.DATA, GapKind.GC, GapKind.WAIT)  # a place alone does not say these
+
+
+def evidence(trace: Trace, cause: RareCause) -> Iterator[Evidence]:
+    """What was seen of these steps."""
+    assert trace.run is not None
+    assert trace.run.samples is not None
+    samples, longest = trace.run.samples, cause.steps[0]
+    yield Evidence("typical step of the run", cause.step_ns, "ns")
+    yield Evidence("mean step of the run", samples.total_ns // max(samples.count, 1), "ns")
+    yield Evidence("far steps like these", len(cause.steps), f"of {samples.count}")
+    numbers = sorted(step.step for step in cause.steps)[:10]
+    yield Evidence("their numbers", ", ".join(map(str, numbers)), "")
+    yield Evidence("longest", cause.longest_ns, "ns")
+    for what, ns in (
+        ("waiting for its batch", longest.wait_ns),
+        ("in torch.save", longest.save_ns),
+        ("collecting garbage", longest.gc_ns),
+        ("ready to run without a core", longest.queued_ns or 0),
+    ):
+        if ns:
+            yield Evidence(f"longest: {what}", ns, "ns")
+    if trace.run.rare_recording is not None and cause.every is not None:
+        yield Evidence("one of them was recorded", trace.run.rare_recording, "")
+    yield Evidence("looks in the longest", longest.looks, "")
+
+
+def location(cause: RareCause) -> Location | None:
+    """The line of the program that was running."""
+    at = cause.place.at
+    return None if at is None else Location(file=at.file, line=at.line, function=at.function)

@@ -1,0 +1,101 @@
+"""From the samples of a run folder to what analyses read. Rows that lead nowhere are left out."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.run_folder.documents import ProcessDocument, read
+from pinchpoint.run_folder.layout import SAMPLES
+from pinchpoint.run_folder.samples import FarStepNote, SamplesDocument, Seen, ThreadNote
+from pinchpoint.trace.run_samples import FarStep, RunSamples, SampledThread, SampledWorker
+
+_MOST_WORKERS = 256  # of a loader; bounds what a hostile folder costs
+
+
+def run_samples(folder: Path, process: ProcessDocument) -> RunSamples | None:
+    """The samples of this process with those of its loader's workers; None without any."""
+    own = [
+        document
+        for path in sorted((folder / SAMPLES).glob(f"rank*.{process.pid}.json"))
+        if (document := _read(path)) is not None
+    ]
+    if not own:
+        return None
+    paths = sorted((folder / SAMPLES).glob("worker.*.json"))[:_MOST_WORKERS]
+    workers = [document for path in paths if (document := _read(path)) is not None]
+    return _of(own[0], [_worker(one) for one in workers])
+
+
+def _read(path: Path) -> SamplesDocument | None:
+    try:
+        return read(path, SamplesDocument).document
+    except UnreadableFile:  # the recordings stand without it
+        return None
+
+
+def _of(found: SamplesDocument, workers: Sequence[SampledWorker]) -> RunSamples:
+    sampled, steps, known = found.sampled, found.steps, len(found.stacks)
+    return RunSamples(
+        every_s=sampled.every_s,
+        seconds=sampled.seconds,
+        looks=sampled.looks,
+        late_median_ns=sampled.late_median_ns,
+        cost_ns=found.cost_ns,
+        frames=_frames(found),
+        stacks=_stacks(found),
+        threads=tuple(_thread(one, known) for one in sampled.threads),
+        typical_ns=steps.typical_ns,
+        typical_wait_ns=steps.typical_wait_ns,
+        count=steps.count,
+        total_ns=steps.total_ns,
+        far=steps.far,
+        excess_ns=steps.excess_ns,
+        far_steps=steps.far_steps,
+        far_excess_ns=steps.far_excess_ns,
+        usual=_seen(steps.usual, known),
+        queued_ns=steps.queued_ns,
+        events=tuple(_far(one, known) for one in steps.events),
+        workers=tuple(workers),
+    )
+
+
+def _frames(found: SamplesDocument) -> tuple[str, ...]:
+    return tuple(f"{file}({line}): {function}" for file, line, function in found.frames)
+
+
+def _stacks(found: SamplesDocument) -> tuple[tuple[int, ...], ...]:
+    known = len(found.frames)
+    return tuple(tuple(row for row in stack if row < known) for stack in found.stacks)
+
+
+def _seen(rows: Iterable[Seen], known: int) -> tuple[Seen, ...]:
+    return tuple((row, looks) for row, looks in rows if row < known)
+
+
+def _thread(note: ThreadNote, known: int) -> SampledThread:
+    stacks = _seen(note.stacks, known)
+    return SampledThread(note.name, note.main, note.looks, note.cpu_ns, stacks)
+
+
+def _far(note: FarStepNote, known: int) -> FarStep:
+    return FarStep(
+        note.step,
+        note.ns,
+        note.excess_ns,
+        note.wait_ns,
+        note.gc_ns,
+        note.save_ns,
+        note.queued_ns,
+        note.throttled_ns,
+        note.faults,
+        note.looks,
+        _seen(note.seen, known),
+    )
+
+
+def _worker(found: SamplesDocument) -> SampledWorker:
+    frames, stacks = _frames(found), _stacks(found)
+    main = next((t for t in found.sampled.threads if t.main), ThreadNote())
+    seen = _seen(main.stacks, len(stacks))
+    spelt = tuple((tuple(frames[row] for row in stacks[stack]), looks) for stack, looks in seen)
+    return SampledWorker(found.worker, main.looks, spelt)

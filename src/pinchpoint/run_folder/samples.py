@@ -1,0 +1,81 @@
+"""``samples/rank….json`` and ``samples/worker….json``: what was seen over the whole run."""
+
+from typing import Annotated
+
+import msgspec
+
+from pinchpoint.run_folder.documents import Count, Ns
+from pinchpoint.run_folder.layout import SAMPLES_SCHEMA
+
+Seen = tuple[Count, Count]  # a row of ``stacks``, and looks
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class ThreadNote(msgspec.Struct, frozen=True, kw_only=True):
+    """One Python thread."""
+
+    name: str = ""
+    main: bool = False
+    looks: Count = 0
+    cpu_ns: Ns | None = None
+    stacks: tuple[Seen, ...] = ()
+
+
+class SampledNote(msgspec.Struct, frozen=True, kw_only=True):
+    """The looks at all threads."""
+
+    every_s: Seconds = 0.0
+    seconds: Seconds = 0.0
+    looks: Count = 0
+    cost_ns: Ns = 0
+    late_median_ns: Ns | None = None
+    gaps: Count = 0  # looks that came later than three periods
+    gap_ns: Ns = 0
+    threads: tuple[ThreadNote, ...] = ()
+
+
+class FarStepNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A step far from typical."""
+
+    step: Count = 0
+    ns: Ns = 0
+    excess_ns: Ns = 0
+    wait_ns: Ns = 0
+    gc_ns: Ns = 0
+    save_ns: Ns = 0
+    queued_ns: Ns | None = None
+    throttled_ns: Ns | None = None
+    faults: Count | None = None
+    looks: Count = 0
+    seen: tuple[tuple[Count, Count], ...] = ()  # a row of ``stacks``, and microseconds
+
+
+class StepsNote(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of the process."""
+
+    typical_ns: Ns | None = None
+    typical_wait_ns: Ns = 0
+    count: Count = 0
+    total_ns: Ns = 0
+    far: Count = 0
+    excess_ns: Ns = 0
+    far_steps: tuple[Count, ...] = ()
+    far_excess_ns: tuple[Ns, ...] = ()
+    usual: tuple[tuple[Count, Ns], ...] = ()  # a row of ``stacks``, and microseconds
+    queued_ns: Ns | None = None
+    events: tuple[FarStepNote, ...] = ()
+    cost_ns: Ns = 0
+
+
+class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of one process."""
+
+    schema: str = SAMPLES_SCHEMA
+    rank: Count | None = None
+    pid: Count | None = None
+    worker: Count | None = None  # number of a loader's worker
+    cost_ns: Ns = 0
+    frames: tuple[tuple[str, Count, str], ...] = ()  # file, line, function
+    stacks: tuple[tuple[Count, ...], ...] = ()  # rows of ``frames``, innermost first
+    sampled: SampledNote = SampledNote()
+    steps: StepsNote = StepsNote()

@@ -1,0 +1,74 @@
+"""What was seen of a process over its whole run, beside the windows that were recorded."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SampledThread:
+    """One Python thread of the process. None: not known."""
+
+    name: str
+    main: bool
+    looks: int
+    cpu_ns: int | None  # that it ran on a core meanwhile
+    stacks: tuple[tuple[int, int], ...]  # row of ``RunSamples.stacks``, looks; most frequent first
+
+
+@dataclass(frozen=True)
+class FarStep:
+    """A step that took far longer than the typical one. None: not looked at."""
+
+    step: int  # its number in the run
+    ns: int
+    excess_ns: int  # beyond the steps before it
+    wait_ns: int  # for its batch
+    gc_ns: int  # in garbage collections
+    save_ns: int  # in torch.save
+    queued_ns: int | None  # its thread was ready to run, and no core was free
+    throttled_ns: int | None  # the control group had used up its quota
+    faults: int | None  # pages that had to come from a disk
+    looks: int  # that fell into it
+    seen: tuple[tuple[int, int], ...]  # row of ``RunSamples.stacks``, microseconds between looks
+
+
+@dataclass(frozen=True)
+class SampledWorker:
+    """What one worker process of a loader was doing while it made batches."""
+
+    worker: int | None
+    looks: int
+    stacks: tuple[tuple[tuple[str, ...], int], ...]  # frames, innermost first; looks
+
+
+@dataclass(frozen=True)
+class RunSamples:
+    """Samples of all Python threads, and the steps that were far from typical.
+
+    Frames are spelt ``file(line): function`` with the line that ran. Steps are those that nothing
+    of Pinchpoint touched, the first two left out.
+    """
+
+    every_s: float
+    seconds: float  # that the looks are spread over
+    looks: int
+    late_median_ns: int | None  # by which a look came late: the lock of the interpreter was held
+    cost_ns: int
+    frames: tuple[str, ...]
+    stacks: tuple[tuple[int, ...], ...]  # rows of ``frames``, innermost first
+    threads: tuple[SampledThread, ...]
+    typical_ns: int | None = None
+    typical_wait_ns: int = 0
+    count: int = 0  # steps
+    total_ns: int = 0  # of them
+    far: int = 0
+    excess_ns: int = 0  # of far steps beyond the typical one
+    far_steps: tuple[int, ...] = ()  # numbers, in order; the first few thousand
+    far_excess_ns: tuple[int, ...] = ()
+    usual: tuple[tuple[int, int], ...] = ()  # row of ``stacks``, microseconds in typical steps
+    queued_ns: int | None = None  # that the thread of the steps was ready and had no core, in all
+    events: tuple[FarStep, ...] = ()  # some of the far steps, all alike likely; longest first
+    workers: tuple[SampledWorker, ...] = ()
+
+    def spelt(self, stack: int) -> tuple[str, ...]:
+        """The frames of a stack, innermost first."""
+        return tuple(self.frames[row] for row in self.stacks[stack])

@@ -1,0 +1,36 @@
+"""Operators of serving engines."""
+
+import pytest
+
+from pinchpoint.analysis.costs import OperatorCall, cost_of
+
+BF16, FP8 = "c10::BFloat16", "c10::Float8_e4m3fn"
+CACHE = (4_000, 16, 8, 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "dtypes", "flops", "moved"),
+    [
+        ("_C::rms_norm", ((8, 64), (8, 64), (64,)), (BF16,) * 3, None, 2 * (2 * 512 + 64)),
+        ("_C::fused_add_rms_norm", ((8, 64), (8, 64), (64,)), (BF16,) * 3, None, 4 * (1024 + 64)),
+        ("_C::static_scaled_fp8_quant", ((8, 64), (8, 64)), (FP8, BF16), None, 512 + 1024),
+        (
+            "_C_cache_ops::reshape_and_cache_flash",
+            ((32, 8, 64), (32, 8, 64), CACHE, CACHE),
+            (BF16, BF16, FP8, FP8),
+            0,
+            2 * 32 * 8 * 64 * (2 + 1),
+        ),
+        ("aten::_grouped_mm", ((128, 64), (4, 64, 32)), (BF16, BF16), 2 * 128 * 64 * 32, None),
+        ("_C::cutlass_scaled_mm", ((8, 32), (8, 64), (64, 32)), (BF16, FP8, FP8), 32768, None),
+    ],
+)
+def test_costs(name, shapes, dtypes, flops, moved):
+    found = cost_of(OperatorCall(name, shapes, dtypes))
+    assert found.flops == flops
+    assert moved is None or found.bytes == moved
+
+
+@pytest.mark.parametrize("name", ["vllm::moe_forward", "_C::paged_attention_v1", "my::norm"])
+def test_what_is_not_known(name):
+    assert cost_of(OperatorCall(name, ((8, 64), (8, 64)), (BF16, BF16))) is None

@@ -1,0 +1,110 @@
+from dataclasses import replace
+
+import pytest
+
+from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns, unrecorded_excess_ns
+from pinchpoint.analysis.mean.rare_steps import rare_causes, recurring_ns
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.time.host_activity import GapKind
+from sampled_runs import EVALUATING, MS, SAVING, TRAINING, WAITING, sampled, samples
+
+
+def test_every_fifth_step_saves():
+    (cause,) = rare_causes(sampled(samples(SAVING)))
+    assert cause.kind is GapKind.CHECKPOINT
+    assert (cause.place.at.function, cause.place.at.line) == ("save", 88)
+    assert cause.place.inside == "torch.save"
+    assert cause.every == 5
+    assert cause.ns_per_step == pytest.approx(477 * MS / 5)  # 504 instead of 27, each fifth
+    assert cause.recurs
+
+
+def test_a_rhythm_shows_among_far_steps_of_other_causes_and_where_some_were_not_seen():
+    found = samples(SAVING)
+    others = (11, 12, 37, 58, 73)
+    seen = tuple(n for n in found.far_steps if n not in (29, 34, 39))  # these were recorded
+    numbers = tuple(sorted((*seen, *others)))
+    found = replace(
+        found,
+        events=tuple(e for e in found.events if e.step in seen),
+        far_steps=numbers,
+        far_excess_ns=(477 * MS,) * len(numbers),
+    )
+    assert rare_causes(sampled(found))[0].every == 5
+
+
+def test_steps_without_a_rhythm_have_none():
+    found = samples(SAVING)
+    moved = (4, 11, 13, 22, 27, 41, 48, 60, 71, 90)
+    events = tuple(replace(e, step=n) for e, n in zip(found.events, moved, strict=False))
+    found = replace(found, events=events, far_steps=moved, far_excess_ns=(477 * MS,) * 10, far=10)
+    assert rare_causes(sampled(found))[0].every is None
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "function"),
+    [
+        (samples(EVALUATING), GapKind.PYTHON, "evaluate"),
+        (samples(WAITING), GapKind.DATA, "<module>"),
+        (samples(SAVING, looks=0, save_ns=400 * MS), GapKind.CHECKPOINT, None),
+        (samples(TRAINING, gc_ns=450 * MS), GapKind.GC, None),
+        (samples(TRAINING, wait_ns=450 * MS), GapKind.DATA, None),
+    ],
+    ids=["evaluation", "loader by its frames", "timed save", "timed collection", "timed wait"],
+)
+def test_what_far_steps_do(found, kind, function):
+    (cause,) = rare_causes(sampled(found))
+    assert cause.kind is kind
+    assert (cause.place.at.function if cause.place.at else None) == function
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        samples(TRAINING),
+        samples(EVALUATING, looks=1),
+        samples(EVALUATING, queued_ratio=0.95),
+    ],
+    ids=["usual work that took longer", "a single look", "no core"],
+)
+def test_what_is_not_known_has_no_place(found):
+    (cause,) = rare_causes(sampled(found))
+    assert cause.kind is GapKind.UNRECORDED
+    assert cause.place.at is None
+
+
+def test_a_machine_that_is_always_full_is_no_reason():
+    full = samples(EVALUATING, queued_ratio=0.6)
+    full = replace(full, queued_ns=round(0.6e9 * full.seconds))
+    (cause,) = rare_causes(sampled(full))
+    assert cause.place.at.function == "evaluate"
+
+
+def test_the_beginning_of_a_run_does_not_count_for_its_mean():
+    first = samples(SAVING, every=5, count=100)
+    first = replace(first, events=first.events[:3], far_steps=first.far_steps[:3])
+    trace = sampled(first)
+    assert not rare_causes(trace)[0].recurs
+    assert recurring_ns(trace) == 0
+
+
+def test_the_mean_is_the_typical_step_and_what_comes_again():
+    trace = sampled(samples(SAVING, far_ms=127))
+    usual = corrected_step_ns(trace)
+    assert mean_without_profiler_ns(trace) == pytest.approx(usual + 20 * MS)
+    assert unrecorded_excess_ns(trace) is None  # it was seen
+
+
+def test_a_host_that_runs_ahead_of_its_device_loses_nothing():
+    """Nine steps of 1 ms and one of 91: as long as the ten of the device, of 10 ms each."""
+    assert rare_causes(sampled(samples(EVALUATING, every=10, usual_ms=1, far_ms=91))) == ()
+
+
+def test_only_what_the_mean_exceeds_the_devices_step_by_is_lost():
+    trace = sampled(samples(SAVING, every=10, usual_ms=1, far_ms=191))  # 20 ms in the mean
+    (cause,) = rare_causes(trace)
+    assert cause.ns_per_step == pytest.approx(20 * MS - corrected_step_ns(trace))
+
+
+def test_without_far_steps_nothing_is_said():
+    assert rare_causes(sampled(samples(SAVING, every=0))) == ()

@@ -1,0 +1,67 @@
+"""``%%pinchpoint``, with a shell that is played; recording itself in a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pinchpoint
+from pinchpoint.cli import notebook
+from pinchpoint.errors import UsageError
+
+
+class Shell:
+    """As much of IPython as the magic uses."""
+
+    def __init__(self):
+        self.magics, self.ran = {}, []
+
+    def register_magic_function(self, function, kind, name):
+        self.magics[kind, name] = function
+
+    def run_cell(self, cell):
+        self.ran.append(cell)
+
+
+def test_the_extension_makes_the_magic_known(monkeypatch):
+    shell = Shell()
+    pinchpoint.load_ipython_extension(shell)
+    asked = []
+    monkeypatch.setattr(notebook, "record_cell", lambda run, out: asked.append((run(), out)))
+    shell.magics["cell", "pinchpoint"]("runs/cell", "step()")
+    assert shell.ran == ["step()"]
+    assert asked == [(None, Path("runs/cell"))]
+
+
+def test_what_went_wrong_is_a_sentence_and_no_traceback(monkeypatch):
+    def refuse(run, out):
+        raise UsageError("nothing was recorded", hint="do more")
+
+    monkeypatch.setattr(notebook, "record_cell", refuse)
+    assert notebook._magic(Shell(), "", "pass") == "nothing was recorded; do more"
+
+
+CELL = """
+import torch
+from pathlib import Path
+from pinchpoint.cli.notebook import record_cell
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def cell():
+    for _ in range(40):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+
+for name in ("first", "second"):
+    report = record_cell(cell, Path(name))
+    print(report.steps.count, report.source.path.rpartition("/")[2])
+"""
+
+
+def test_cells_are_recorded_one_after_the_other(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CELL], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == ["6 first", "6 second"], done.stderr[-500:]

@@ -1,0 +1,128 @@
+"""What rules say because the whole run was sampled."""
+
+import pytest
+
+from loader_steps import loading
+from pinchpoint.trace import HostKind
+from pinchpoint.trace.run_samples import SampledWorker
+from program import Program
+from sampled_runs import (
+    COUNTING,
+    EVALUATING,
+    MS,
+    SAVING,
+    SLEEPING,
+    TRAINING,
+    sampled,
+    samples,
+)
+
+
+def test_a_save_between_the_windows_is_told_with_line_and_rhythm(outcome, ranked):
+    trace = sampled(samples(SAVING))
+    (finding,) = outcome("checkpoint-stall", trace).findings
+    assert finding.summary == (
+        "Every 5 steps one takes 504 ms instead of 27.0 ms: save (train.py:88), in torch.save"
+    )
+    assert finding.cost_ns_per_step == pytest.approx(477 * MS / 5)
+    assert finding.location.line == 88
+    assert finding.confidence == "high"
+    assert ranked(trace) == ["checkpoint-stall"]
+
+
+@pytest.mark.parametrize(
+    ("found", "id_", "says"),
+    [
+        (samples(EVALUATING), "exceptional-steps", "evaluate (train.py:40)"),
+        (samples(TRAINING, gc_ns=450 * MS), "python-gc", "garbage is collected"),
+        (samples(TRAINING, wait_ns=450 * MS), "dataloader-starved", "it waits for its batch"),
+    ],
+)
+def test_each_kind_is_told_by_its_rule(outcome, ranked, found, id_, says):
+    trace = sampled(found)
+    (finding,) = outcome(id_, trace).findings
+    assert says in finding.summary
+    assert ranked(trace) == [id_]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [samples(SAVING, every=50, far_ms=30), samples(EVALUATING, queued_ratio=0.95)],
+    ids=["too small", "no core"],
+)
+def test_what_is_not_worth_it_or_not_the_programs_is_not_told(ranked, found):
+    assert ranked(sampled(found)) == []
+
+
+def stalled(stalls=4, stall_us=5_100):
+    """Steps whose operators stand still now and then, without a thread to blame in the trace."""
+    p = Program()
+    for _ in p.steps(6):
+        for _ in range(stalls):
+            p.host("aten::add", stall_us, kind=HostKind.OPERATOR)
+            p.kernel("elementwise", 20_000)
+    return p.trace()
+
+
+HELD = 5 * MS  # by which a look comes late while a thread runs Python
+
+
+def test_turns_shorter_than_a_switch_interval_count_where_the_thread_is_seen(outcome):
+    """Eight operators of 2 ms among hundreds of 20 µs: that thread works 2 ms and sleeps."""
+    p = Program()
+    for _ in p.steps(6):
+        for number in range(200):
+            p.host("aten::add", 2_000 if number % 25 == 0 else 20, kind=HostKind.OPERATOR)
+        p.kernel("elementwise", 100)
+    found = samples(every=0, beside=COUNTING, late_ns=MS)
+    assert outcome("gil-contention", sampled(found, p.trace())).answer == "found"
+    assert outcome("gil-contention", p.trace()).answer == "clear"
+
+
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        (samples(every=0, beside=COUNTING, late_ns=HELD), True),
+        (samples(every=0, beside=SLEEPING, late_ns=HELD), False),
+        (samples(every=0, beside=COUNTING, late_ns=MS // 10), False),
+        (samples(every=0, beside=COUNTING, late_ns=HELD, beside_cpu_ratio=0.1), False),
+    ],
+    ids=["runs Python", "waits", "gives the lock away", "hardly runs"],
+)
+def test_the_thread_that_holds_the_lock_is_named(outcome, found, named):
+    answer = outcome("gil-contention", sampled(found, stalled()))
+    assert (answer.answer == "found") is named
+    if named:
+        assert "thread tokens in count_words (words.py:8)" in answer.findings[0].summary
+
+
+def worker(*frames, looks=40):
+    return SampledWorker(0, looks, ((frames, looks),))
+
+
+AUGMENT = ("data.py(40): augment", "torch/utils/data/_utils/fetch.py(54): fetch")
+DECODE = (
+    "PIL/ImageFile.py(300): load",
+    "data.py(20): __getitem__",
+    "torch/utils/data/_utils/fetch.py(54): fetch",
+)
+
+
+@pytest.mark.parametrize(
+    ("frames", "id_", "place"),
+    [(AUGMENT, "slow-transform", "augment"), (DECODE, "decode-bound", "__getitem__")],
+)
+def test_what_workers_do_names_the_cause_of_waiting(outcome, frames, id_, place):
+    trace = loading([30.0] * 8, workers=4, batch=[16, 3, 64, 64])
+    trace = sampled(samples(every=0, workers=(worker(*frames),)), trace)
+    (finding,) = outcome(id_, trace).findings
+    assert finding.location.function == place
+    (parent,) = outcome("dataloader-starved", trace).findings
+    assert f"mostly in {place}" in parent.summary
+
+
+def test_workers_that_were_seen_at_other_work_are_cleared(outcome):
+    trace = loading([30.0] * 8, workers=4, batch=[16, 3, 64, 64])
+    trace = sampled(samples(every=0, workers=(worker(*AUGMENT),)), trace)
+    assert outcome("decode-bound", trace).answer == "clear"
+    assert outcome("small-file-io", trace).answer == "clear"
