@@ -47,7 +47,7 @@ def test_a_worse_command_exits_with_1(capsys):
 
 def test_a_better_command_passes(capsys):
     assert _ab(b="5") == 0
-    assert "x better by 50.0%" in capsys.readouterr().out
+    assert "x improved 2.00 ×" in capsys.readouterr().out
 
 
 def test_json_is_one_document_and_the_folder_is_complete(capsys, tmp_path):

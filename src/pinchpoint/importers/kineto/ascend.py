@@ -242,7 +242,8 @@ def _health(trace: Trace, calls: Table, ops: Table, names: Names) -> Table:
     fresh = health_table([*orphans(ops), *clocks(calls, ops), *stream_order(ops)], names)
     if old is None or not len(old):
         return fresh
-    kept = np.array([trace.names[n] not in _ANSWERED for n in old["fact"].tolist()], np.bool_)
+    answered = _ANSWERED if len(ops) else ()
+    kept = np.array([trace.names[n] not in answered for n in old["fact"].tolist()], np.bool_)
     left = old.take(kept)
     columns = {c: np.concatenate((left[c], fresh[c])) for c in left.columns}
     unknown = np.concatenate((~left.known("time_ns"), ~fresh.known("time_ns")))
