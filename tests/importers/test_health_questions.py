@@ -66,7 +66,9 @@ STOPPED = ["CUPTI stopped early? = 1"]
 CHROME = {
     "phases-unread": chrome(*GOOD, {"ph": "b", "ts": 1, "name": "x"}),
     "device-unread": chrome(
-        *named("Ascend Hardware", op("aten::mm", 0, 9), event("EVENT_WAIT", "", 5, 2, place=(30, 2)))
+        *named(
+            "Ascend Hardware", op("aten::mm", 0, 9), event("EVENT_WAIT", "", 5, 2, place=(30, 2))
+        )
     ),
     "cpu-only": chrome(op("aten::mm", 0, 100)),
     "kernels-not-recorded": chrome(*GOOD[:2]),

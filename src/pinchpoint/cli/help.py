@@ -109,9 +109,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
         "pinchpoint bench ab --knob num_workers=0,4 -- python train.py",
     ),
-    "bench bisect": (
-        "pinchpoint bench bisect --good v1.2 --threshold 5% -- python train.py",
-    ),
+    "bench bisect": ("pinchpoint bench bisect --good v1.2 --threshold 5% -- python train.py",),
     "bench calibrate": ("pinchpoint bench calibrate -- python train.py",),
     "bench check": (
         "pinchpoint bench check --baseline base.json --update -- python train.py",
