@@ -8,7 +8,7 @@ in a second pass, where the processes are named as XLA names them, and then as X
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.importers.kineto.reading.scanner import ScannerName, read_arguments
@@ -103,16 +103,16 @@ def as_xla_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
     compiled: list[Row | None] = []
     for side in sides:
         for row, event in _events(trace, side, said):
-            start, lasted = row["start_ns"], row["duration_ns"]
-            number = None if side is trace.host_ops else row["device"]
+            start, lasted = row.start_ns, row.duration_ns
+            number = None if side is trace.host_ops else row.device
             op = ""
             if number is None:
-                host.add(event, start, lasted, row["thread"], row["event"])
+                host.add(event, start, lasted, row.thread, row.event)
             else:
-                op = event.name if lines.get((number, row["stream"])) == OF_A_TPU else ""
-                stream = -1 if row["stream"] is None else row["stream"]
+                op = event.name if lines.get((number, row.stream)) == OF_A_TPU else ""
+                stream = -1 if row.stream is None else row.stream
                 told = device_row(event, start, lasted, number, stream)
-                device.append(told | {"event": row["event"], "stream": row["stream"]})
+                device.append(told | {"event": row.event, "stream": row.stream})
             compiled.append(compiled_row(event.stats, start, lasted, number, op))
     host_ops, api_calls, device_ops = linked_tables(host, device, names)
     found = [row for row in compiled if row is not None]
@@ -129,19 +129,39 @@ def as_xla_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
     )
 
 
+class _Place(NamedTuple):
+    """Where and when an event ran, as the columns of its table have it."""
+
+    start_ns: Any
+    duration_ns: Any
+    name: Any
+    thread: Any
+    device: Any
+    stream: Any
+    event: Any
+
+
 def _events(
     trace: Trace, side: Table, said: dict[int, dict[str, Any]]
-) -> Iterator[tuple[Row, Event]]:
+) -> Iterator[tuple[_Place, Event]]:
     """Each row of the columns needed here, and its event as an XPlane file would have it."""
-    columns = {c: side[c].tolist() for c in _NEEDED if c in side.columns}
-    known = {c: side.known(c).tolist() for c in columns}
-    for i in range(len(side)):
-        row: Row = {c: values[i] if known[c][i] else None for c, values in columns.items()}
-        stats = {k: _value(v) for k, v in said.get(row["event"], {}).items()}
-        yield row, Event(trace.names[row["name"]], 0, 0, stats)
+    columns = (_values(side, column) for column in _Place._fields)
+    nothing: dict[str, Any] = {}
+    for row in map(_Place, *columns):
+        facts = said.get(row.event, nothing)
+        stats = {k: _value(v) for k, v in facts.items()} if facts else {}
+        yield row, Event(trace.names[row.name], 0, 0, stats)
 
 
-_NEEDED = ("start_ns", "duration_ns", "name", "thread", "device", "stream", "event")
+def _values(side: Table, column: str) -> list[Any]:
+    """The values of a column, None where it has none."""
+    if column not in side.columns:
+        return [None] * len(side)
+    values: list[Any] = side[column].tolist()
+    known = side.known(column)
+    if known.all():
+        return values
+    return [value if there else None for value, there in zip(values, known.tolist(), strict=True)]
 
 
 def _value(value: Any) -> Value:
