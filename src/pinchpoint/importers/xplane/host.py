@@ -55,9 +55,7 @@ class HostRows:
             row["kind"] = HostKind.OPERATOR
         self.ops.append(row)
         if "step_num" in event.stats:
-            self.steps.append(
-                row | {"name": event.name, "number": _number(event, "step_num")}
-            )
+            self.steps.append(row | {"name": event.name, "number": _number(event, "step_num")})
 
 
 def linked_tables(host: HostRows, device: list[Row], names: Names) -> tuple[Table, Table, Table]:
