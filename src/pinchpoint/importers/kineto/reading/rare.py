@@ -89,7 +89,7 @@ def _members(text: bytes) -> tuple[bytes, ...]:
     if b"\\" not in text:  # keys are compared as they are written, msgspec compares them decoded
         try:
             event = _STRICT.decode(text)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError, ValueError):
             pass
         else:
             arguments = bytes(event.args)

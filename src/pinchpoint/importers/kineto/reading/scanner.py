@@ -196,7 +196,7 @@ def _arguments(event: bytes | None) -> dict[str, Any]:
     if event is None:
         return {}
     if b"\\" not in event:  # keys are compared as they are written, msgspec compares them decoded
-        with suppress(msgspec.MsgspecError):
+        with suppress(msgspec.MsgspecError, RecursionError, ValueError):
             return _STRICT.decode(event).args
     members, _ = event_at(event, 0, len(event))
     arguments = value_of(members.get(ARGUMENTS, b"{}"))
