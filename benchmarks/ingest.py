@@ -3,6 +3,7 @@
 ./run bench ingest                       a made-up trace of 500 MB
 ./run bench ingest --size 60M            another size
 ./run bench ingest --file TRACE.json.gz  a trace of your own
+./run bench ingest --layouts               the same trace as other tools lay it out
 ./run bench ingest --hta PYTHON          an interpreter that has HolisticTraceAnalysis
 
 Each contender runs in a process of its own, with one thread for NumPy's BLAS as ``pinchpoint``
@@ -27,11 +28,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import synthetic_trace
+import trace_layouts
 
 MOST_TIME_RATIO = 1.2  # of unpacking alone
 MOST_MEMORY_RATIO = 0.6  # of the text
 LIMITS_FROM_BYTES = 400_000_000  # below, the interpreter itself is most of the memory
 MOST_DIAGNOSE_S = 1.5
+SLOWEST_LAYOUT = 2  # times as long a MB as the layout of torch.profiler
 LIMIT_HOLDS_UP_TO_BYTES = 60_000_000
 PATIENCE_S = 240
 
@@ -49,6 +52,11 @@ buffer = bytearray(4 << 20)
 with gzip.open(sys.argv[1]) as file:
     while file.readinto(buffer):
         pass"""
+CPU_OF_READING = """
+begin = time.process_time()
+kineto.read(Path(sys.argv[1]))
+print(time.process_time() - begin)
+"""
 HTA = """
 folder, name = os.path.split(sys.argv[1])
 trace = TraceAnalysis(trace_files={0: name}, trace_dir=folder)"""
@@ -177,6 +185,18 @@ def report_diagnose(path: Path, text_bytes: int, repeats: int) -> None:
         say("seconds, of diagnose", statistics.median(took[1:]), MOST_DIAGNOSE_S)
 
 
+def report_layouts(folder: Path, size: int, repeats: int) -> None:
+    """Print at what rate each layout is read, by the CPU time of both threads."""
+    usual = None
+    for name, path in trace_layouts.write(folder, size).items():
+        program = f"import sys, time\n{KINETO}\n{CPU_OF_READING}"
+        command = [sys.executable, "-c", program, str(path)]
+        runs = (subprocess.run(command, check=True, capture_output=True) for _ in range(repeats))
+        rate = unpacked_size(path) / 1e6 / min(float(run.stdout) for run in runs)
+        usual = usual or rate
+        say(f"{name}: {rate:.0f} MB a second of CPU; times as long", usual / rate, SLOWEST_LAYOUT)
+
+
 def say(what: str, ratio: float, limit: float) -> None:
     """Print whether a limit is kept."""
     print(f"{what}: {ratio:.2f}, limit {limit}: {'kept' if ratio <= limit else 'NOT kept'}")
@@ -222,9 +242,14 @@ def main() -> None:
     parser.add_argument("--size", type=bytes_in, default="500M", help="of the text, e.g. 60M, 2G")
     parser.add_argument("--file", type=Path, help="a gzipped trace, instead of a made-up one")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--layouts", action="store_true", help="only these; --size 20M will do")
     parser.add_argument("--hta", help="a Python that has HolisticTraceAnalysis")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if options.layouts:
+            print(machine())
+            report_layouts(Path(folder), options.size, options.repeats)
+            return
         path = options.file or Path(folder) / "synthetic.json.gz"
         if options.file is None:
             synthetic_trace.write(path, options.size)

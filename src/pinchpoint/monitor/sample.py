@@ -8,8 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-import psutil
-
 from pinchpoint.replacing import replacing
 
 
@@ -145,6 +143,8 @@ def others(
 
 def process_name(pid: int) -> str | None:
     """The program's name, None if the process is gone or hidden (another namespace or user)."""
+    import psutil  # takes a while to import, and reading a recording needs none of it
+
     try:
         return psutil.Process(pid).name()
     except psutil.Error:

@@ -46,11 +46,6 @@ _SYNC = (
 _ANSWERED = ("device-unread", "cpu-only", "no-device-activity", "no-device-properties")
 
 
-def written_by_ascend(rare: Rare) -> bool:
-    """Whether a process is named as Ascend's profiler names what ran on the device."""
-    return DEVICE in rare.process_names.values()
-
-
 def as_ascend_says(trace: Trace, rare: Rare) -> Trace:
     """The trace with the lanes of the device as operations of devices."""
     if trace.host_ops is None or trace.flows is None:

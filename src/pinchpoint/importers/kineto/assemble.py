@@ -6,25 +6,29 @@ import numpy as np
 
 from pinchpoint.importers.health import health_table
 from pinchpoint.importers.kineto import facts
-from pinchpoint.importers.kineto.ascend import as_ascend_says, written_by_ascend
 from pinchpoint.importers.kineto.clock import clock_of, origin_ns, time_order
 from pinchpoint.importers.kineto.columns import Columns, Interned, known, known_32
-from pinchpoint.importers.kineto.compiled import (
-    as_xla_says,
-    recorder_of,
-    version_of_torch,
-    written_by_xla,
-)
 from pinchpoint.importers.kineto.device import device_tables
 from pinchpoint.importers.kineto.health import ScannedRecording, recording_facts
 from pinchpoint.importers.kineto.host import Sources, host_tables
 from pinchpoint.importers.kineto.pairs import join_pairs
 from pinchpoint.importers.kineto.reading.document import DocumentFrame
 from pinchpoint.importers.kineto.reading.fields import ABSENT, NULL, PLACE, Lane
-from pinchpoint.importers.kineto.reading.rare import counter_table, kernel_counter_table, read_rare
+from pinchpoint.importers.kineto.reading.rare import (
+    Rare,
+    counter_table,
+    kernel_counter_table,
+    read_rare,
+)
 from pinchpoint.importers.kineto.reading.scan import Scanned
 from pinchpoint.importers.kineto.reading.scanner import ScannerName
 from pinchpoint.importers.kineto.reading.text import Text
+from pinchpoint.importers.kineto.recorder import (
+    recorder_of,
+    version_of_torch,
+    written_by_ascend,
+    written_by_xla,
+)
 from pinchpoint.importers.kineto.threads import Threads, move_streams
 from pinchpoint.trace import FlowKind, Names, Source, Table, Trace, table
 from pinchpoint.trace.arrays import Array
@@ -250,6 +254,17 @@ def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: Scanne
         health=health_table(recording_facts(found), names),
         names=names.freeze(),
     )
+    return _as_recorder_says(trace, rare, scanner)
+
+
+def _as_recorder_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
+    """The trace with what only the recorders of some devices say; PyTorch's needs none of it."""
     if written_by_ascend(rare):
+        from pinchpoint.importers.kineto.ascend import as_ascend_says
+
         return as_ascend_says(trace, rare)
-    return as_xla_says(trace, rare, scanner) if written_by_xla(rare) else trace
+    if written_by_xla(rare):
+        from pinchpoint.importers.kineto.compiled import as_xla_says
+
+        return as_xla_says(trace, rare, scanner)
+    return trace

@@ -5,91 +5,21 @@ but arguments. torch's traces tell them otherwise and must not pay for reading t
 in a second pass, where the processes are named as XLA names them, and then as XPlane files are.
 """
 
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.importers.kineto.reading.scanner import ScannerName, read_arguments
+from pinchpoint.importers.kineto.recorder import XLA
 from pinchpoint.importers.kineto.threads import OF_A_TPU, lines_of_devices
 from pinchpoint.importers.xplane.host import HostRows, linked_tables
 from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_rows
 from pinchpoint.importers.xplane.space import Event, Value, device_row
 from pinchpoint.trace import Names, Table, Trace
 
-# ------------------------------------------------------------------------------------------------
-# Who wrote a Chrome trace. Only positive signs count; a file without one has no known recorder.
-#
-# PyTorch's profiler (Kineto) is taken for the writer where
-#
-# - the frame has a member that only Kineto writes around events (``_HEADER``: all files since
-# 2021 that were not taken apart by another tool), or - an event has both a category of Kineto's
-# own and a name that PyTorch gives: an operator (``aten::mm``), a marker (``ProfilerStep#3``), a
-# Python frame (``train.py(7): step``) or a module. Files of 2021, and those whose frame was cut
-# away, show nothing else.
-#
-# A category or a name alone is no sign: other tools borrow ``kernel`` and ``cpu_op``. Two
-# recorders write PyTorch's or a similar layout and name their processes: XLA's (``/host:CPU``)
-# and Ascend's.
-
-
-TORCH = "torch.profiler"
-ASCEND = "torch_npu.profiler"
-XLA = "xprof"
-
-_OF_ASCEND = "Ascend Hardware"  # the process that holds what ran on the device
-DEVICE_PROCESSES = (_OF_ASCEND,)  # whose events have no category that says what they are
-_HEADER = frozenset(
-    {
-        *("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"),
-        *("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules"),
-    }
-)
-_NAMES = {
-    "cpu_op": re.compile(r"(?:aten|autograd|c10d?|inductor|prims?|torch)::|ProfilerStep#\d"),
-    "user_annotation": re.compile(r"ProfilerStep#\d|Optimizer\.\w+#"),
-    "python_function": re.compile(r"nn\.Module: |<built-in |.*\(\d+\): "),
-}
-_NAMES["Operator"] = _NAMES["cpu_op"]  # as it was called in 2021
-
-
-def sign_of_torch(category: str, name: str) -> bool:
-    """Whether an event shows that PyTorch's profiler wrote it."""
-    names = _NAMES.get(category)
-    return names is not None and names.match(name) is not None
-
-
-def recorder_of(
-    frame: Mapping[str, Any], processes: Collection[str | None], *, shows_torch: bool
-) -> str | None:
-    """What wrote a file with these members and processes; None where nothing shows it.
-
-    ``shows_torch``: an event is a ``sign_of_torch``.
-    """
-    if _OF_ASCEND in processes:
-        return ASCEND
-    return TORCH if shows_torch or not _HEADER.isdisjoint(frame) else None
-
-
-def version_of_torch(frame: dict[str, Any]) -> str | None:
-    """The version of PyTorch, where the frame has it."""
-    version = frame.get("torch_version") or frame.get("pytorch_version")
-    return version if isinstance(version, str) else None
-
-
-# ------------------------------------------------------------------------------------------------
-# JAX's and TensorFlow's Chrome traces: what the arguments of their events say.
-
-
 FORMAT = "xplane json"
-_HOST_PROCESS = "/host:CPU"
 _LONGEST_NUMBER = 18  # digits; more may not fit into 64 bits
-
-
-def written_by_xla(rare: Rare) -> bool:
-    """Whether the processes have the names of XLA's planes."""
-    return any(name == _HOST_PROCESS for name in rare.process_names.values())
 
 
 def as_xla_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
@@ -103,16 +33,16 @@ def as_xla_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
     compiled: list[Row | None] = []
     for side in sides:
         for row, event in _events(trace, side, said):
-            start, lasted = row["start_ns"], row["duration_ns"]
-            number = None if side is trace.host_ops else row["device"]
+            start, lasted = row.start_ns, row.duration_ns
+            number = None if side is trace.host_ops else row.device
             op = ""
             if number is None:
-                host.add(event, start, lasted, row["thread"], row["event"])
+                host.add(event, start, lasted, row.thread, row.event)
             else:
-                op = event.name if lines.get((number, row["stream"])) == OF_A_TPU else ""
-                stream = -1 if row["stream"] is None else row["stream"]
+                op = event.name if lines.get((number, row.stream)) == OF_A_TPU else ""
+                stream = -1 if row.stream is None else row.stream
                 told = device_row(event, start, lasted, number, stream)
-                device.append(told | {"event": row["event"], "stream": row["stream"]})
+                device.append(told | {"event": row.event, "stream": row.stream})
             compiled.append(compiled_row(event.stats, start, lasted, number, op))
     host_ops, api_calls, device_ops = linked_tables(host, device, names)
     found = [row for row in compiled if row is not None]
@@ -129,19 +59,39 @@ def as_xla_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
     )
 
 
+class _Place(NamedTuple):
+    """Where and when an event ran, as the columns of its table have it."""
+
+    start_ns: Any
+    duration_ns: Any
+    name: Any
+    thread: Any
+    device: Any
+    stream: Any
+    event: Any
+
+
 def _events(
     trace: Trace, side: Table, said: dict[int, dict[str, Any]]
-) -> Iterator[tuple[Row, Event]]:
+) -> Iterator[tuple[_Place, Event]]:
     """Each row of the columns needed here, and its event as an XPlane file would have it."""
-    columns = {c: side[c].tolist() for c in _NEEDED if c in side.columns}
-    known = {c: side.known(c).tolist() for c in columns}
-    for i in range(len(side)):
-        row: Row = {c: values[i] if known[c][i] else None for c, values in columns.items()}
-        stats = {k: _value(v) for k, v in said.get(row["event"], {}).items()}
-        yield row, Event(trace.names[row["name"]], 0, 0, stats)
+    columns = (_values(side, column) for column in _Place._fields)
+    nothing: dict[str, Any] = {}
+    for row in map(_Place, *columns):
+        facts = said.get(row.event, nothing)
+        stats = {k: _value(v) for k, v in facts.items()} if facts else {}
+        yield row, Event(trace.names[row.name], 0, 0, stats)
 
 
-_NEEDED = ("start_ns", "duration_ns", "name", "thread", "device", "stream", "event")
+def _values(side: Table, column: str) -> list[Any]:
+    """The values of a column, None where it has none."""
+    if column not in side.columns:
+        return [None] * len(side)
+    values: list[Any] = side[column].tolist()
+    known = side.known(column)
+    if known.all():
+        return values
+    return [value if there else None for value, there in zip(values, known.tolist(), strict=True)]
 
 
 def _value(value: Any) -> Value:

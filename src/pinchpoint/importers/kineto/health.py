@@ -20,10 +20,10 @@ from pinchpoint.importers._soundness import (
 from pinchpoint.importers.health import Fact
 from pinchpoint.importers.kineto.clock import Clock
 from pinchpoint.importers.kineto.columns import Columns
-from pinchpoint.importers.kineto.compiled import DEVICE_PROCESSES
 from pinchpoint.importers.kineto.reading.document import DocumentFrame
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.importers.kineto.reading.scan import Scanned
+from pinchpoint.importers.kineto.recorder import DEVICE_PROCESSES
 from pinchpoint.trace import Device, HostKind, Names, Table, Thread
 from pinchpoint.trace.arrays import Array
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from pinchpoint.importers.kineto.clock import Clock, Spans
 from pinchpoint.importers.kineto.columns import Columns, Interned, known
-from pinchpoint.importers.kineto.compiled import sign_of_torch
 from pinchpoint.importers.kineto.reading.fields import PLACE, Lane
 from pinchpoint.importers.kineto.reading.nesting import NONE, Rows
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.importers.kineto.reading.scanner import ScannerName, nest
+from pinchpoint.importers.kineto.recorder import sign_of_torch
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.trace import HostKind, Names, Table, empty_table, table
 from pinchpoint.trace.arrays import Array

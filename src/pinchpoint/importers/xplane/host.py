@@ -5,7 +5,8 @@ The same for both formats: JAX's Chrome trace writes the statistics of an event 
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,23 +37,25 @@ class HostRows:
         position: int | None = None,
     ) -> None:
         """Sort one event in; ``position`` is its place in a file whose arguments can be read."""
+        named = _named(event.name)
         row: Row = {
             "start_ns": start_ns,
             "duration_ns": duration_ns,
             "thread": thread,
-            "name": event.name,
+            "name": named.spelled,
             "event": position,
+            "kind": named.kind,
         }
-        call = _CALL.match(event.name)
-        if call and "correlation_id" in event.stats:
+        if named.call is not None and "correlation_id" in event.stats:
             number = _number(event, "correlation_id")
-            self.calls.append(
-                row | {"name": call[0], "kind": api_kind(call[0]), "correlation": number}
-            )
+            kind = api_kind(named.call)
+            self.calls.append(row | {"name": named.call, "kind": kind, "correlation": number})
             return
-        self.ops.append(row | {"name": _spelled(event.name), "kind": _kind(event)})
+        if named.kind != HostKind.PYTHON and "hlo_op" in event.stats:
+            row["kind"] = HostKind.OPERATOR
+        self.ops.append(row)
         if "step_num" in event.stats:
-            self.steps.append(row | {"number": _number(event, "step_num")})
+            self.steps.append(row | {"name": event.name, "number": _number(event, "step_num")})
 
 
 def linked_tables(host: HostRows, device: list[Row], names: Names) -> tuple[Table, Table, Table]:
@@ -62,12 +65,22 @@ def linked_tables(host: HostRows, device: list[Row], names: Names) -> tuple[Tabl
     return host_ops, api_calls, _launched(table_of_rows("device_ops", device, names), api_calls)
 
 
-def _kind(event: Event) -> HostKind:
-    if event.name.startswith("$"):
-        return HostKind.PYTHON
-    if "hlo_op" in event.stats:
-        return HostKind.OPERATOR
-    return HostKind.COMPILE if "Compile" in event.name else HostKind.ANNOTATION
+class _Named(NamedTuple):
+    """What the name of an event says."""
+
+    call: str | None  # of the driver or the runtime
+    spelled: str
+    kind: HostKind  # unless the event is of a compiled operation
+
+
+@lru_cache(1 << 14)  # a profile repeats some hundred names
+def _named(name: str) -> _Named:
+    call = _CALL.match(name)
+    if name.startswith("$"):
+        kind = HostKind.PYTHON
+    else:
+        kind = HostKind.COMPILE if "Compile" in name else HostKind.ANNOTATION
+    return _Named(call[0] if call else None, _spelled(name), kind)
 
 
 def _spelled(name: str) -> str:

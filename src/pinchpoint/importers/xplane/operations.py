@@ -25,12 +25,16 @@ def table_of_rows(name: str, rows: list[Row], names: Names) -> Table:
     columns, masks = {}, {}
     for column, spec in TABLES[name].items():
         values: Sequence[Any] = [row.get(column) for row in rows]
-        if spec.nullable and all(value is None for value in values):
+        holes = values.count(None)
+        if spec.nullable and holes == len(rows):
             continue
-        masks[column] = np.array([value is None for value in values])
+        if holes:
+            masks[column] = np.array([value is None for value in values])
         if spec.refers_to == "names":
             values = [None if v is None else names.id_of(v) for v in values]
-        columns[column] = np.array([0 if v is None else v for v in values], spec.dtype)
+        if holes:
+            values = [0 if v is None else v for v in values]
+        columns[column] = np.array(values, spec.dtype)
     return table(name, columns, masks)
 
 

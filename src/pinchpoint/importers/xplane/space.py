@@ -8,6 +8,7 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from pinchpoint.importers._wire import BYTES, FIXED64, VARINT, Field, MalformedMessage, fields
@@ -251,6 +252,7 @@ def _copy(event: Event) -> dict[str, Any]:
     }
 
 
+@lru_cache(1 << 12)  # a program launches few kernels in few ways
 def _launch(details: str) -> dict[str, Any]:
     pairs = dict(_PAIRS.findall(details))
     fixed = _decimal(pairs.get("static_shared"), _MOST // 2)

@@ -184,6 +184,8 @@ cdef class NativeScanner:
         cdef int64_t k
         cdef const char* raw
         cdef Py_ssize_t size
+        cdef bytes kept
+        cdef dict texts = {}  # the same labels of threads again and again: each is held once
         if at >= stop:
             return Status.MORE, at
         with nogil:
@@ -193,7 +195,8 @@ cdef class NativeScanner:
         for k in range(self.spans.count):
             raw = <const char*>begin + self.spans.span[k].begin
             size = self.spans.span[k].end - self.spans.span[k].begin
-            self.raw.append((self.spans.span[k].event, raw[:size]))
+            kept = raw[:size]
+            self.raw.append((self.spans.span[k].event, texts.setdefault(kept, kept)))
         self.spans.count = 0
         return Status(status), position
 

@@ -3,10 +3,13 @@
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal
+
+import msgspec
 
 from pinchpoint.errors import UsageError
 from pinchpoint.importers.kineto.reading import nesting
@@ -180,9 +183,21 @@ def read_arguments(
     return [_arguments(found.get(event)) for event in asked]
 
 
+class _Arguments(msgspec.Struct, gc=False):
+    """What is asked of an event whose text is strict JSON."""
+
+    args: dict[str, Any] = {}
+
+
+_STRICT = msgspec.json.Decoder(_Arguments)
+
+
 def _arguments(event: bytes | None) -> dict[str, Any]:
     if event is None:
         return {}
+    if b"\\" not in event:  # keys are compared as they are written, msgspec compares them decoded
+        with suppress(msgspec.MsgspecError, RecursionError, ValueError):
+            return _STRICT.decode(event).args
     members, _ = event_at(event, 0, len(event))
     arguments = value_of(members.get(ARGUMENTS, b"{}"))
     return arguments if isinstance(arguments, dict) else {}
