@@ -221,6 +221,7 @@ def _truth(fact: dict, fixed: dict[str, dict]) -> dict[str, Any]:
     }
 
 
+CALLED_HERE = {"ema-per-tensor": "per-tensor-updates"}  # words of a truth, and the rule
 _WASTE = re.compile(r"real waste of another kind .* see (\w+)")  # the case that is its truth
 
 
@@ -232,6 +233,7 @@ def _untuned_truth(fact: dict, after_ms: dict[str, list[float]]) -> dict[str, An
     """
     also, half = _accepted(fact.get("also_accepted", ""))
     truth = tuple(t.removeprefix("new:") for t in fact["truth"].split(" + "))
+    truth = tuple(CALLED_HERE.get(t, t) for t in truth)
     case, variant, waste = fact["case"], fact["variant"], _WASTE.search(fact.get("note", ""))
     if waste is not None:
         truth, variant = ("non-contiguous-access",), "slow"

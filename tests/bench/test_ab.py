@@ -5,10 +5,10 @@ import pytest
 
 from pinchpoint.bench import ab
 from pinchpoint.bench.ab import AbPlan, run_ab
-from pinchpoint.bench.ab.result import calibration, good_pairs, log_ratios
+from pinchpoint.bench.ab.result import calibration, good_pairs, improved, log_ratios
 from pinchpoint.bench.folders import start_session
 from pinchpoint.bench.measures import MEASURES, custom_measure
-from pinchpoint.bench.metrics import Gpu, RunMetrics
+from pinchpoint.bench.metrics import Gpu, RunMetrics, Summary, TimedSteps
 from pinchpoint.bench.run import Arm, RunOptions
 from pinchpoint.errors import MeasurementInvalid, UsageError
 
@@ -205,3 +205,59 @@ def test_calibration(tmp_path, machine):
     assert noise.visible_ratio["20"] < noise.visible_ratio["10"] < noise.visible_ratio["5"]
     assert noise.pairs_needed["10%"] == 3
     assert noise.verdict == "pass"
+
+
+def _steps(wall_ms, cpu_ms, clock="host"):
+    return TimedSteps(
+        count=50,
+        unit="ms",
+        clock=clock,
+        source="mark",
+        cpu_ms=cpu_ms,
+        step_time_ms=Summary(count=50, median=wall_ms),
+    )
+
+
+_BUSY = (1.0, 1.6, 0.7, 1.3, 2.1, 0.8, 1.1)  # what neighbours make of the wall time
+
+
+def _on_a_busy_machine(machine, cpu_ratio, clock="host"):
+    machine(
+        lambda arm, i: 10.0,
+        steps=lambda arm, i: _steps(
+            20 * _BUSY[i * 3 % 7], 10 * _jitter(i) * (cpu_ratio if arm == "B" else 1.0), clock
+        ),
+    )
+
+
+def test_cpu_time_sees_what_wall_time_on_a_busy_machine_cannot(tmp_path, machine):
+    _on_a_busy_machine(machine, 1.1)
+    result = _ab(tmp_path, thresholds={"step_time_ms": 0.1})
+    assert result.verdict == "regressed"
+    assert result.why.startswith("CPU time of a step worse by 10.1%, which wall time")
+    assert result.pairs_measured == 5  # it does not go on once that is known
+
+
+def test_cpu_time_passes_nothing_by_itself(tmp_path, machine):
+    """Time spent waiting is no CPU time."""
+    _on_a_busy_machine(machine, 1.0)
+    result = _ab(tmp_path, thresholds={"step_time_ms": 0.1})
+    assert result.verdict == "inconclusive"
+    assert "its CPU time did not get worse by 10%" in result.why
+
+
+def test_where_a_device_works_cpu_time_decides_nothing(tmp_path, machine):
+    _on_a_busy_machine(machine, 1.5, clock="cuda_event")
+    assert _ab(tmp_path, thresholds={"step_time_ms": 0.1}).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("worsening", "better", "said"),
+    [
+        (-0.5, "lower", "improved 2.00 ×"),
+        (-0.2, "lower", "better by 20.0%"),
+        (-0.2, "higher", "better by 25.0%"),
+    ],
+)
+def test_an_improvement_is_said_as_one(worsening, better, said):
+    assert improved(worsening, better) == said

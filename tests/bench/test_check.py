@@ -14,7 +14,7 @@ from pinchpoint.bench.baselines import (
 )
 from pinchpoint.bench.baselines.check import check, confirmed, levels, screen, suspects
 from pinchpoint.bench.measures import Threshold
-from pinchpoint.bench.metrics import Memory, RunMetrics
+from pinchpoint.bench.metrics import Memory, RunMetrics, Summary, TimedSteps
 from pinchpoint.bench.result import BenchResult
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UnreadableFile, UsageError
 
@@ -85,7 +85,7 @@ def test_the_bound_is_a_prediction_interval_of_the_window():
     past = np.exp(rng.normal(np.log(10), 0.02, 20))
     found = screen(10.0, _entry(past.tolist()))
     spread = np.log(past).std(ddof=1) * np.sqrt(1 + 1 / 20)
-    assert np.log1p(found.bound_ratio) == pytest.approx(stats.t.ppf(0.99, 19) * spread)
+    assert np.log1p(found.bound_ratio) == pytest.approx(stats.t.ppf(0.995, 19) * spread)
 
 
 def test_noise_that_hides_the_threshold_is_no_silent_pass():
@@ -223,3 +223,53 @@ def test_the_same_session_counts_once():
 def test_a_missing_baseline(tmp_path):
     with pytest.raises(UnreadableFile, match=r"none\.json"):
         read_baseline(tmp_path / "none.json")
+
+
+def _stepping(wall_ms, cpu_ms, session="new", load=0.1):
+    host = {"cpu_model": "EPYC", "load_1min": load, "cpus_logical": 2}
+    result = _result(1.0, session, environment=ENV | {"host": host})
+    runs = tuple(
+        msgspec.structs.replace(
+            run,
+            steps=TimedSteps(
+                count=50,
+                unit="ms",
+                clock="host",
+                source="mark",
+                cpu_ms=cpu_ms,
+                step_time_ms=Summary(count=50, median=wall_ms * (1 + 0.001 * i)),
+            ),
+        )
+        for i, run in enumerate(result.runs)
+    )
+    return msgspec.structs.replace(result, runs=runs)
+
+
+def _history(sessions):
+    baseline, gates = None, {"step_time_ms": FIVE_PERCENT}
+    for i in range(sessions):
+        value = 10 * (1 + 0.002 * (i % 3))
+        baseline = with_session(baseline, _stepping(value, 9.0, str(i)), gates=gates)
+    return baseline
+
+
+@pytest.mark.parametrize(
+    ("sessions", "load", "wall_ms", "cpu_ms", "verdict"),
+    [
+        pytest.param(8, 0.1, 12.0, 9.0, "regressed", id="a quiet machine with a history"),
+        pytest.param(8, 4.0, 12.0, 9.0, "inconclusive", id="a busy machine"),
+        pytest.param(8, 4.0, 16.0, 12.0, "inconclusive", id="whatever its CPU time says"),
+        pytest.param(
+            8, 0.1, 12.0, 10.8, "regressed", id="quiet, and its CPU time is worse as well"
+        ),
+        pytest.param(2, 0.1, 12.0, 9.0, "inconclusive", id="few sessions"),
+        pytest.param(2, 0.1, 16.0, 9.0, "regressed", id="few sessions, and far worse"),
+        pytest.param(8, 4.0, 10.0, 9.0, "pass", id="as before, on a busy machine"),
+    ],
+)
+def test_wall_time_where_it_cannot_be_compared(sessions, load, wall_ms, cpu_ms, verdict):
+    found = check(_stepping(wall_ms, cpu_ms, load=load), _history(sessions))
+    assert found.verdict == verdict
+    if verdict == "inconclusive":
+        assert "give --base to measure side by side" in found.why
+        assert suspects(found) == {"step_time_ms": 0.05}

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pinchpoint import __version__
-from pinchpoint.compare import compare_profiles
-from pinchpoint.compare.profiles import with_findings
+from pinchpoint.diagnosis.difference import explained
 from pinchpoint.diagnosis.registry import headline, page, rule_ids
 from pinchpoint.errors import MissingExtra, PinchpointError, UsageError, install_hint
 from pinchpoint.export.database import Limits, tables_of
@@ -82,9 +81,8 @@ class Questions:
 
     def compare(self, a: str, b: str, max_chars: int = DEFAULT_CHARS) -> str:
         """What changed from recording a to recording b; the changes add up to the step's."""
-        (first, before), (second, after) = self._read(a), self._read(b)
-        sides = [{f.id: f for f in report.findings} for report in (before, after)]
-        found = with_findings(compare_profiles(first, second), *sides)
+        (first, _), (second, _) = self._read(a), self._read(b)
+        found = explained(first, second)
         return _lines(
             terminal.render(blocks(compare_page.profiles_page(found))).splitlines(), max_chars
         )

@@ -86,6 +86,12 @@ class BenchSession:
         """Say how it ended."""
         self._write(status, ended_utc=utc_now(), **facts)
 
+    def below(self, name: str) -> "BenchSession":
+        """A part of this session with a folder and runs of its own."""
+        folder = self.folder / name
+        (folder / "runs").mkdir(parents=True)
+        return BenchSession(folder, self.session_id, self.about)
+
     def _write(self, status: str, **facts: Any) -> None:
         write_json(self.folder / SESSION_FILE, dict(self.about) | {"status": status} | facts)
 

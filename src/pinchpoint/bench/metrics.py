@@ -28,7 +28,11 @@ class WarmUpInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Order statistics of durations; a percentile without an interval is null."""
+    """Order statistics of durations.
+
+    ``…_bounds`` are the 95 % interval of a percentile, or where there are too few values for one,
+    the side that is known: ``(38.5, null)`` is *at least 38.5*.
+    """
 
     count: int
     median: float | None = None
@@ -42,6 +46,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     median_ci95: tuple[float, float] | None = None
     p95_ci95: tuple[float, float] | None = None
     p99_ci95: tuple[float, float] | None = None
+    p90_bounds: tuple[float | None, float | None] | None = None
+    p95_bounds: tuple[float | None, float | None] | None = None
+    p99_bounds: tuple[float | None, float | None] | None = None
 
 
 class TimedSteps(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +66,7 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True):
     lag1_autocorr: float | None = None
     effective_n: float | None = None
     spikes: int = 0
+    cpu_ms: float | None = None  # CPU time of the process in a step, median
     data_wait_ratio: float | None = None  # share of the timed window spent waiting for data
 
 

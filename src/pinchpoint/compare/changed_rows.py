@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
 
 import msgspec
 import numpy as np
 
 from pinchpoint.analysis.host.source_lines import Place
-from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.compare.alignment import NO_NAME, NO_PARTNER, Sequence, align
+from pinchpoint.compare.noise import noise
 from pinchpoint.compare.step_groups import (
     NO_OP,
     NOBODY,
@@ -26,32 +25,6 @@ from pinchpoint.compare.step_groups import (
 )
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints
-
-# ------------------------------------------------------------------------------------------------
-# Whether a change is more than steps differ by themselves.
-
-
-FEWEST_STEPS = 3  # below it a spread is a guess
-
-
-def noise_ns(a: Ints, b: Ints) -> int | None:
-    """Half width of the 95 % interval of a difference of means (Welch); None with few steps.
-
-    It knows only what varies from step to step inside each recording.
-    """
-    if len(a) < FEWEST_STEPS or len(b) < FEWEST_STEPS:
-        return None
-    errors = [float(x.var(ddof=1)) / len(x) for x in (a, b)]
-    total = sum(errors)
-    if total == 0:
-        return 0
-    df = total**2 / sum(e**2 / (len(x) - 1) for e, x in zip(errors, (a, b), strict=True))
-    return round(t_quantile(0.975, df) * sqrt(total))
-
-
-# ------------------------------------------------------------------------------------------------
-# Operation by operation and cause by cause: what appeared, what went, what got slower.
-
 
 KERNELS_SHOWN = 3  # of a row, those with most time: they say which implementation ran
 UNSURE_WEIGHT = 0.5  # in the order of rows: what may be noise does not lead over what is not
@@ -86,8 +59,8 @@ class ChangedRow(msgspec.Struct, frozen=True, kw_only=True):
     moved_ns: int
     a_count: float  # a typical step
     b_count: float
-    noise_ns: int | None
-    sure: bool | None
+    noise_ns: int | None  # half width of the 95 % interval, from step to step
+    sure: bool | None  # it is more than noise; null: too few steps to tell
     a_kernels: tuple[str, ...] = ()
     b_kernels: tuple[str, ...] = ()
     file: str | None = None
@@ -122,11 +95,11 @@ def changed_rows(a: Trace, b: Trace) -> tuple[tuple[ChangedRow, ...], Matched | 
 
 @dataclass(frozen=True, eq=False)
 class _One:
-    """A group of one side; ``complete_ns`` has one element a complete step."""
+    """A group of one side; ``counted_ns`` has one element a step that counts."""
 
     mean_ns: int
     count: float
-    complete_ns: Ints
+    counted_ns: Ints
     kernels: tuple[str, ...]
     place: Place | None
 
@@ -139,7 +112,7 @@ def _by_key(side: StepGroups, renamed: Mapping[Key, Key]) -> dict[Key, _One]:
         one = _One(
             mean,
             float(group.count_by_step[side.typical].mean()),
-            group.by_step_ns[side.complete],
+            group.by_step_ns[side.counted],
             tuple(group.kernels),
             group.place,
         )
@@ -152,21 +125,21 @@ def _together(a: _One, b: _One) -> _One:
     return _One(
         a.mean_ns + b.mean_ns,
         a.count + b.count,
-        a.complete_ns + b.complete_ns,
+        a.counted_ns + b.counted_ns,
         (*a.kernels, *b.kernels),
         a.place or b.place,
     )
 
 
 def _nothing(side: StepGroups) -> _One:
-    return _One(0, 0.0, np.zeros(int(side.complete.sum()), np.int64), (), None)
+    return _One(0, 0.0, np.zeros(int(side.counted.sum()), np.int64), (), None)
 
 
 def _row(key: Key, a: _One, b: _One, went_ns: int, appeared_ns: int) -> ChangedRow:
     change = b.mean_ns - a.mean_ns
     # What went was there and what appeared is: no more than all of it.
     went, appeared = min(went_ns, a.mean_ns), min(appeared_ns, b.mean_ns)
-    noise = noise_ns(a.complete_ns, b.complete_ns)
+    spread = noise(a.counted_ns, b.counted_ns)
     place = b.place or a.place
     return ChangedRow(
         group=key.group,
@@ -180,8 +153,8 @@ def _row(key: Key, a: _One, b: _One, went_ns: int, appeared_ns: int) -> ChangedR
         moved_ns=change - appeared + went,
         a_count=a.count,
         b_count=b.count,
-        noise_ns=noise,
-        sure=None if noise is None else abs(change) > noise,
+        noise_ns=spread.half_ns,
+        sure=spread.sure,
         a_kernels=a.kernels[:KERNELS_SHOWN],
         b_kernels=b.kernels[:KERNELS_SHOWN],
         file=place.file if place else None,

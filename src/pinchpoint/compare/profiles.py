@@ -4,7 +4,6 @@
 nanoseconds. Positive means that B takes longer.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,9 +14,12 @@ from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps.in_steps import sum_per_window
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
-from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows, noise_ns
+from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows
+from pinchpoint.compare.noise import noise
+from pinchpoint.compare.step_groups import counted_steps
 from pinchpoint.compare.worth import ChangedWorth, changed_worth
 from pinchpoint.trace import ApiKind, Trace
+from pinchpoint.trace.arrays import Ints
 
 SCHEMA = "pinchpoint.compare/1"
 ONE_PROGRAM_RATIO = 0.5  # of the longer step's operations; fixes that fuse many fall below it too
@@ -50,7 +52,7 @@ class ChangedPart(msgspec.Struct, frozen=True, kw_only=True):
     b_ns: int
     change_ns: int
     noise_ns: int | None  # half width of the 95 % interval, from step to step
-    sure: bool | None  # the change is larger; null: too few steps to tell
+    sure: bool | None  # it is more than noise; null: too few steps to tell
 
 
 class FindingChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,20 @@ class FindingChange(msgspec.Struct, frozen=True, kw_only=True):
     b_cost_ns: int | None
 
 
+class CauseOfChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What explains the difference, or a part of it. Positive times: B takes longer by it."""
+
+    id: str  # of a rule, of a contrast, or "piece": a piece of the causal profile
+    summary: str  # one sentence
+    rests_on: str  # finding, contrast, piece
+    change_ns: int | None = None  # of the step, that it explains; null: its cost is not time
+    a_saving_ns: int | None = None  # what fixing it would give in A; null: it is not there
+    b_saving_ns: int | None = None
+    saving_bytes: int | None = None
+    where: str | None = None  # in the program
+    possible: tuple[str, ...] = ()  # rules that may lie behind a contrast
+
+
 class ProfileComparison(msgspec.Struct, frozen=True, kw_only=True):
     """All of it, largest changes first."""
 
@@ -73,11 +89,13 @@ class ProfileComparison(msgspec.Struct, frozen=True, kw_only=True):
     b_step_ns: int | None
     change_ns: int | None
     change_ratio: float | None
-    noise_ns: int | None
-    sure: bool | None
+    noise_ns: int | None  # half width of the 95 % interval, from step to step
+    change_range_ns: tuple[int, int] | None = None  # that interval; null: too few steps for one
+    sure: bool | None  # it is more than noise; null: too few steps to tell
     parts: tuple[ChangedPart, ...]
     rows: tuple[ChangedRow, ...]
     matched: Matched | None
+    causes: tuple[CauseOfChange, ...] = ()  # most telling first
     findings: tuple[FindingChange, ...] = ()
     worth: tuple[ChangedWorth, ...] = ()  # pieces that became worth more or less, largest first
     warnings: tuple[str, ...] = ()
@@ -88,13 +106,13 @@ def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
     """Compare two recordings of the same program, or of one model on two machines."""
     first, second = steps(a), steps(b)
     rows, matched = changed_rows(a, b)
-    step_noise = noise_ns(_complete(first), _complete(second))
+    spread = noise(_lasting(a), _lasting(b))
     change = None
     if first.typical_ns is not None and second.typical_ns is not None:
         change = second.typical_ns - first.typical_ns
     unknown = {}
-    if step_noise is None:
-        unknown["noise_ns"] = "needs three complete steps on each side"
+    if spread.interval_ns is None:
+        unknown["noise_ns"] = "an interval needs four complete steps on each side, or so"
     if change is None:
         unknown["change_ns"] = "a side has no step"
     if matched is None:
@@ -106,8 +124,9 @@ def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
         b_step_ns=second.typical_ns,
         change_ns=change,
         change_ratio=change / first.typical_ns if change is not None and first.typical_ns else None,
-        noise_ns=step_noise,
-        sure=None if change is None or step_noise is None else abs(change) > step_noise,
+        noise_ns=spread.half_ns,
+        change_range_ns=spread.interval_ns,
+        sure=None if change is None else spread.sure,
         parts=_parts(a, b),
         rows=rows,
         matched=matched,
@@ -117,23 +136,10 @@ def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
     )
 
 
-def with_findings(
-    found: ProfileComparison, a: Mapping[str, Any], b: Mapping[str, Any]
-) -> ProfileComparison:
-    """Add the findings of both sides: by id, objects with ``summary`` and ``cost_ns_per_step``."""
-    changes = []
-    for id_ in dict.fromkeys((*b, *a)):
-        change = "stayed" if id_ in a and id_ in b else "appeared" if id_ in b else "went"
-        changes.append(
-            FindingChange(
-                id=id_,
-                summary=(b.get(id_) or a[id_]).summary,
-                change=change,
-                a_cost_ns=a[id_].cost_ns_per_step if id_ in a else None,
-                b_cost_ns=b[id_].cost_ns_per_step if id_ in b else None,
-            )
-        )
-    return msgspec.structs.replace(found, findings=tuple(changes))
+def _lasting(trace: Trace) -> Ints:
+    found = steps(trace)
+    lasting: Ints = (found.end_ns - found.start_ns)[counted_steps(trace)]
+    return lasting
 
 
 def _side(trace: Trace, windows: Steps) -> Side:
@@ -160,10 +166,6 @@ def _launches(trace: Trace, windows: Steps) -> float | None:
     return float(count[windows.typical].mean())
 
 
-def _complete(windows: Steps) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    return windows.durations_ns
-
-
 def _parts(a: Trace, b: Trace) -> tuple[ChangedPart, ...]:
     left, right = breakdown(a), breakdown(b)
     parts = {p.id: p for side in (left, right) for p in side.parts}
@@ -171,7 +173,7 @@ def _parts(a: Trace, b: Trace) -> tuple[ChangedPart, ...]:
     found = []
     for id_, part in parts.items():
         a_ns, b_ns = left.of_part(id_), right.of_part(id_)
-        noise = noise_ns(columns[id_][0][steps(a).complete], columns[id_][1][steps(b).complete])
+        spread = noise(columns[id_][0][counted_steps(a)], columns[id_][1][counted_steps(b)])
         found.append(
             ChangedPart(
                 part=id_,
@@ -180,8 +182,8 @@ def _parts(a: Trace, b: Trace) -> tuple[ChangedPart, ...]:
                 a_ns=a_ns,
                 b_ns=b_ns,
                 change_ns=b_ns - a_ns,
-                noise_ns=noise,
-                sure=None if noise is None else abs(b_ns - a_ns) > noise,
+                noise_ns=spread.half_ns,
+                sure=spread.sure,
             )
         )
     return tuple(sorted(found, key=lambda p: -abs(p.change_ns)))

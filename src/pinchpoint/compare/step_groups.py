@@ -15,6 +15,7 @@ from pinchpoint.analysis.statistics import share_out
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import gaps
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.compare.noise import FEWEST_STEPS
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Ints, Mask
@@ -42,6 +43,17 @@ class StepPieces:
     ns: Ints
     op: Ints
     gap: Ints
+
+
+def counted_steps(trace: Trace) -> Mask:
+    """Complete steps from the first typical one on: before it the recording has just begun.
+
+    All complete ones where that leaves too few to see a spread.
+    """
+    found = steps(trace)
+    begun = np.maximum.accumulate(found.typical) if len(found) else found.typical
+    counted: Mask = found.complete & begun
+    return counted if int(counted.sum()) >= FEWEST_STEPS else found.complete
 
 
 @once_per_trace
@@ -134,7 +146,7 @@ class StepGroups:
     groups: tuple[Group, ...]
     mean_ns: Ints
     typical: Mask
-    complete: Mask
+    counted: Mask  # of ``counted_steps``
     typical_ns: int
 
 
@@ -184,10 +196,12 @@ def step_groups(trace: Trace) -> StepGroups:
     idle = np.flatnonzero(pieces.op == NO_OP)
     groups = [*_device_groups(trace, device, n), *_idle_groups(trace, idle, n)]
     if not groups:
-        return StepGroups((), np.zeros(0, np.int64), windows.typical, windows.complete, typical_ns)
+        return StepGroups(
+            (), np.zeros(0, np.int64), windows.typical, counted_steps(trace), typical_ns
+        )
     sums = np.array([int(g.by_step_ns[windows.typical].sum()) for g in groups], np.int64)
     mean = share_out(sums, int(windows.typical.sum()), typical_ns)
-    return StepGroups(tuple(groups), mean, windows.typical, windows.complete, typical_ns)
+    return StepGroups(tuple(groups), mean, windows.typical, counted_steps(trace), typical_ns)
 
 
 def _device_groups(trace: Trace, pieces: Ints, n: int) -> list[Group]:

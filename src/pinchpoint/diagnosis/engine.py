@@ -57,7 +57,7 @@ def diagnose(trace: Trace) -> Diagnosis:
     on top of those before it. What only pays after others are fixed is kept with their ids.
     """
     outcomes = run_rules(trace)
-    ranked = [_predict(trace, o.id, f) for o in outcomes for f in o.findings]
+    ranked = [predicted(trace, o.id, f) for o in outcomes for f in o.findings]
     special = _most_winning_children(ranked)
     covered: dict[str, tuple[str, ...]] = {
         r.id: (special[r.id].id,) for r in ranked if _yields(r, special)
@@ -181,15 +181,16 @@ def _covering(trace: Trace, kept: list[Ranked], candidate: Ranked) -> tuple[str,
     return tuple(dict.fromkeys(r.id for r in timed))
 
 
-def _predict(trace: Trace, id_: str, finding: Found) -> Ranked:
+def predicted(trace: Trace, id_: str, finding: Found) -> Ranked:
+    """The finding with the step after its fix, alone."""
     if finding.saving_ns_per_step is not None:
         after = saved_mean(trace, finding.saving_ns_per_step, finding.leaves_ns_per_step)
         middle = sum(finding.saving_ns_per_step) // 2
         return Ranked(id_, finding, after, middle if after is None else after.saving_ns)
-    predicted = None
+    replayed = None
     if finding.changes:
-        predicted = what_if_mean(trace, finding.changes, every_step=rules()[id_].rule.periodic)
-    return Ranked(id_, finding, predicted, predicted.saving_ns if predicted else 0)
+        replayed = what_if_mean(trace, finding.changes, every_step=rules()[id_].rule.periodic)
+    return Ranked(id_, finding, replayed, replayed.saving_ns if replayed else 0)
 
 
 def _most_winning_children(ranked: list[Ranked]) -> dict[str, Ranked]:

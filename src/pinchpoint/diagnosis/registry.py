@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import pinchpoint.diagnosis.rules as home
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, ON_NVIDIA, Record
 from pinchpoint.diagnosis.rule import Framework, NotChecked, Outcome, Rule, framework_of, in_program
@@ -93,6 +94,7 @@ def headline(rule_id: str) -> str:
 
 
 # What to record for a table that is missing, whatever the rule.
+_ON_A_DEVICE = {"device_ops", "api_calls", "kernel_counters"}
 RECORD_FOR = dict.fromkeys(("device_ops", "api_calls", "host_ops"), CPU_AND_DEVICE)
 
 
@@ -100,6 +102,8 @@ def ask(known: Known, trace: Trace) -> Outcome:
     """One rule's answer; a rule that breaks costs only its own answer."""
     framework = framework_of(trace)
     lacking = _missing(trace, known)
+    if lacking is not None and _ON_A_DEVICE & set(known.rule.needs) and computes_on_cpu(trace):
+        return Outcome(known.id, "not applicable", why="the program runs on the CPU alone")
     if lacking is not None:
         return _not_checked(known, lacking, framework)
     said = answer(known, lambda: known.check(trace), framework)

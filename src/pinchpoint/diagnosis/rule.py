@@ -98,13 +98,16 @@ class NotChecked(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one rule said about one trace: exactly one of six answers.
+    """What one rule said about one trace: exactly one of seven answers.
 
-    A rule itself never says *smaller* or *covered*: the engine does, of what it drops.
+    A rule itself never says *smaller* or *covered*: the engine does, of what it drops. *Not
+    applicable* is a cause on a device of a program that has none.
     """
 
     id: str
-    answer: Literal["found", "clear", "smaller", "covered", "not checked", "crashed"]
+    answer: Literal[
+        "found", "clear", "smaller", "covered", "not checked", "not applicable", "crashed"
+    ]
     findings: tuple[Found, ...] = ()
     why: str = ""
     record: str = ""

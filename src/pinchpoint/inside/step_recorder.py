@@ -28,6 +28,7 @@ class _Series:
 
     def __init__(self) -> None:
         self.host_ns: list[int] = []
+        self.cpu_ns: list[int] = []  # of all threads of the process
         self.events: list[Any] = []
         self.work: list[float | None] = []
         self.data_wait_ns: list[int] = []
@@ -52,6 +53,7 @@ class _Recorder:
             return
         series.events.append(_cuda_event())
         series.host_ns.append(time.perf_counter_ns())
+        series.cpu_ns.append(time.process_time_ns())
         series.work.append(work)
         series.data_wait_ns.append(self.wait_ns)
         series.batches.append(self.batches)
@@ -96,6 +98,7 @@ class _Recorder:
     def _series(self, series: _Series) -> dict[str, Any]:
         return {
             "host_ns": series.host_ns,
+            "cpu_ns": series.cpu_ns,
             "device_ms": self._try(_between_events, series.events),
             "work": series.work,
             "data_wait_ns": series.data_wait_ns,

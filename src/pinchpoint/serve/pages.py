@@ -13,8 +13,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from pinchpoint.compare import compare_profiles
-from pinchpoint.compare.profiles import with_findings
+from pinchpoint.diagnosis.difference import explained
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
@@ -152,10 +151,7 @@ def report_page(place: Place) -> str:
 
 def compare_pages(a: Place, b: Place, base: str) -> str:
     """What changed from A to B, as ``pinchpoint compare`` says it."""
-    traces = [load(place.path) for place in (a, b)]
-    sides = [{f.id: f for f in diagnose(trace).findings} for trace in traces]
-    found = with_findings(compare_profiles(*traces), *sides)
-    shown = compare_page.profiles_page(found)
+    shown = compare_page.profiles_page(explained(*(load(place.path) for place in (a, b))))
     body = fragment(blocks(shown).blocks)
     return _page("compare.html", plain(shown.title, _NAME_LIMIT), home=base, body=body)
 

@@ -256,3 +256,17 @@ def test_device_work_shows_who_is_late_through_what_recording_does_to_hosts():
     assert over.mean_ns.tolist() == [0, 42 * MS]
     (straggler,) = lateness(facts, over).stragglers
     assert straggler.rank == 1
+
+
+@pytest.mark.parametrize(("longest", "cost_ms"), [(1.3, 0.0), (27.0, 3.0)])  # of 9 whole steps
+def test_ranks_that_differ_by_chance_cost_nothing(longest, cost_ms):
+    """What each step loses to the noise between ranks no fix of a rank gives back."""
+    extra = (1.0, 1.2, 0.9, 1.1, 1.3, 0.8, 1.0, 1.2, 1.1, longest)
+    noisy = Job(
+        ranks=2,
+        steps=10,
+        work_ms=lambda rank, step: 10.0 + extra[step] * (rank == step % 2),
+    )
+    job = job_of(noisy)
+    assert job.late.stragglers == ()
+    assert job.late.cost_ns == pytest.approx(cost_ms * 1e6, rel=0.05)

@@ -131,10 +131,11 @@ def test_latencies_count_from_the_intended_send():
     assert found.window_s == pytest.approx(0.19)
 
 
-def test_percentiles_need_enough_requests():
-    few = served([_request(i, i + 10, i + 50, 4) for i in range(20)], {})
-    assert few.latency_ms["ttft"].p95 is None
-    assert "n=20 < 72" in few.unknown["latency_ms.ttft.p95"]
+def test_percentiles_of_few_requests_have_an_open_side():
+    few = served([_request(i, i + 10 + i, i + 50 + i, 4) for i in range(20)], {})
+    assert few.latency_ms["ttft"].p95_ci95 is None
+    assert few.latency_ms["ttft"].p95_bounds == (26.0, None)  # 17th: P(Bin(20, .95) <= 16) = 1.6 %
+    assert "n=20 < 72" in few.unknown["latency_ms.ttft.p95_ci95"]
     many = served([_request(i, i + 10 + i % 7, i + 50, 4) for i in range(400)], {})
     assert many.latency_ms["ttft"].p99 is not None
     low, high = many.latency_ms["ttft"].p95_ci95

@@ -31,7 +31,7 @@ def beyond_ns(trace: Trace, found: Pieces) -> Floats:
         name = found.host[did.row]
         mine = name != NOBODYS
         took = (did.end_ns - did.start_ns)[mine].astype(np.float64)
-        of_one = np.bincount(name[mine], took, len(total))
+        of_one = np.bincount(name[mine], took, len(total)).astype(np.float64)  # of none: int
         if ops is not None and one.kind is None:  # device work grew
             inside = covered_before(spans, ops.end_ns) - covered_before(spans, ops["start_ns"])
             mine = (found.device != NOBODYS) & (inside > 0)

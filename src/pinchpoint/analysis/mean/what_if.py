@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
 from pinchpoint.analysis.mean.mean_step import (
     mean_differs,
@@ -18,6 +19,7 @@ from pinchpoint.analysis.mean.mean_step import (
     mean_without_profiler_ns,
     timed_steps_ns,
 )
+from pinchpoint.analysis.mean.on_cpu import what_if_on_cpu
 from pinchpoint.analysis.replay.changes import (
     Change,
     DropDeviceOps,
@@ -47,6 +49,8 @@ def step_base_ns(trace: Trace) -> int | None:
     """The step that gains are counted from, without the profiler: the mean one where it differs
     from the typical one, else that."""
     usual, mean = corrected_step_ns(trace), mean_step(trace)
+    if usual is None and computes_on_cpu(trace) and not mean_differs(trace):
+        return steps(trace).typical_ns
     if usual is None:
         return mean.steady_ns if mean is not None and mean_differs(trace) else None
     different = mean_without_profiler_ns(trace)
@@ -62,6 +66,8 @@ def what_if_mean(
     trace: Trace, changes: Sequence[Change], *, every_step: bool = False
 ) -> Prediction | None:
     """As ``replay.what_if``, counted from the mean step where that is not the typical one."""
+    if computes_on_cpu(trace):
+        return what_if_on_cpu(trace, _touched(trace, changes))
     base, again = step_base_ns(trace), _recurring(trace)
     timed = len(timed_steps_ns(trace)) > 0  # then replay goes by what is usual in the run
     replays_all = every_step and (timed or _are_replayed(trace, again))

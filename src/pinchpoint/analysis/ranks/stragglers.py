@@ -17,6 +17,7 @@ from pinchpoint.analysis.ranks.communication import Communication
 from pinchpoint.analysis.ranks.own_time import RECORDED_PARTS, JobFacts
 from pinchpoint.analysis.statistics import mean as mean_of_all
 from pinchpoint.analysis.statistics import mean_of_steps, median_of_ranks
+from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 SMALL_GROUP = 16  # up to here a rank is compared with the others only, without itself
@@ -25,12 +26,15 @@ SMALL_GROUP = 16  # up to here a rank is compared with the others only, without 
 RECORDING_DOUBT = 0.5
 DOUBT_OF_ONE_STEP = 2.0  # times the usual doubt
 LATE_RATIO = 0.5  # of a straggler's usual excess: in such a step it was late
-SURE_ERRORS = 2.0  # standard errors above nothing: ranks that share cores take turns by chance
+# That no rank without a cause is blamed, of all ranks together: ranks that share cores take turns
+# by chance, and of many ranks in few steps one is always the latest.
+SURE_CONFIDENCE = 0.99
 OFTEN_RATIO = 0.5  # of the steps; a rank that is late in fewer is not one that always is
 MOST_NAMED = 16  # more ranks than a reader looks at one by one
 MOST_INCIDENTS = 64  # the longest ones: the document stays bounded in jobs of any length
 LEAST_EXCESS_RATIO = 0.03  # of the step: smaller differences between ranks are no subject
 SPREAD_DEVIATIONS = 4.0  # robust deviations of all ranks; below it a rank is one of many
+FEWEST_CELLS = 8  # ranks times steps; the median of fewer deviations is that of a few steps
 MAD_TO_SIGMA = 1.4826  # of a normal distribution
 
 
@@ -132,8 +136,11 @@ def lateness(facts: JobFacts, over: Excess) -> Lateness:
     by_step = sure.max(axis=0)
     cost = float(by_step.mean())
     mean = over.mean_ns
-    often = _often(sure, mean, np.maximum(over.ns, over.more_work_ns[:, None]))
     step_ns = mean_of_all(median_of_ranks(facts.window_ns))
+    # Device work beyond that of the peers makes each step late; a little of it is chance as well.
+    more_work = np.where(over.more_work_ns >= LEAST_EXCESS_RATIO * step_ns, over.more_work_ns, 0.0)
+    at_least = np.where(more_work > 0, more_work, -np.inf)[:, None]
+    often = _often(sure, mean, np.maximum(over.ns, at_least))
     enough = max(LEAST_EXCESS_RATIO * step_ns, _usual(mean, over.peer_of))
     top = float(mean[often].max()) if often.any() else 0.0
     named = np.flatnonzero(often & (mean >= max(enough, LATE_RATIO * top)))
@@ -142,10 +149,23 @@ def lateness(facts: JobFacts, over: Excess) -> Lateness:
     explained = float(by_step[np.isin(worst, named)].sum() / max(by_step.sum(), 1))
     if explained < OFTEN_RATIO:
         sure = np.nan_to_num(over.beyond_doubt_ns(DOUBT_OF_ONE_STEP))
-        cost = float(sure.max(axis=0).mean())
+        beyond = np.where(sure > _by_chance(over.ns), sure, 0.0)
+        cost = float(beyond.max(axis=0).mean())
         return Lateness(round(cost), (), _incidents(sure))
     found = tuple(_straggler(int(r), sure[r]) for r in named[:MOST_NAMED].tolist())
-    return Lateness(round(cost), found, _incidents(sure))
+    # Without them somebody else is the latest of each step, by chance.
+    others = np.delete(sure, named, axis=0)
+    left = float(others.max(axis=0).mean()) if len(others) else 0.0
+    return Lateness(round(max(cost - left, 0.0)), found, _incidents(sure))
+
+
+def _by_chance(signed: Floats) -> float:
+    """Up to what ranks are late of each other in most steps: the noise between them; 0 where too
+    few cells are known to say."""
+    known = signed[~np.isnan(signed)]
+    if len(known) < FEWEST_CELLS:
+        return 0.0
+    return SPREAD_DEVIATIONS * MAD_TO_SIGMA * float(np.median(np.abs(known - np.median(known))))
 
 
 def _usual(mean: Floats, peer_of: Ints) -> float:
@@ -172,7 +192,12 @@ def _often(sure: Floats, mean: Floats, signed: Floats) -> Mask:
 
 
 def _more_than_chance(signed: Floats, first: Ints) -> Mask:
-    """Whether the mean from the first late step on stands out of its standard error."""
+    """Whether the mean from the first late step on stands out of its noise from step to step.
+
+    A t test a rank, paid for by the number of ranks: what varies between ranks by chance is
+    measured on the steps themselves before anybody is blamed. With one step nothing is known of
+    it, and the excess decides.
+    """
     since = np.arange(signed.shape[1]) >= first[:, None]
     known = since & ~np.isnan(signed)
     count = np.maximum(known.sum(axis=1), 1)
@@ -180,7 +205,9 @@ def _more_than_chance(signed: Floats, first: Ints) -> Mask:
     mean = values.sum(axis=1) / count
     away = np.where(known, values - mean[:, None], 0.0)
     error = np.sqrt((away**2).sum(axis=1) / np.maximum(count - 1, 1) / count)
-    sure: Mask = mean > SURE_ERRORS * error
+    tail = (1 - SURE_CONFIDENCE) / max(len(signed), 1)
+    errors = [t_quantile(1 - tail, n - 1) if n > 1 else 0.0 for n in count.tolist()]
+    sure: Mask = mean > np.array(errors) * error
     return sure
 
 

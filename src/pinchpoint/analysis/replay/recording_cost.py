@@ -131,8 +131,8 @@ def _lines(trace: Trace) -> dict[int, _Line]:
     """The line of each thread that has events."""
     host, calls, parts = trace.host_ops, trace.api_calls, []
     if host is not None and len(host):
-        for code, kinds in ((_OPERATOR, _NAMED), (_FRAME, _FRAMES)):
-            parts.append((code, host, np.isin(host["kind"], kinds)))
+        for what, kinds in ((_OPERATOR, _NAMED), (_FRAME, _FRAMES)):
+            parts.append((what, host, np.isin(host["kind"], kinds)))
     if calls is not None and len(calls):
         parts.append((_CALL, calls, np.ones(len(calls), np.bool_)))
     if not parts:

@@ -124,7 +124,8 @@ def _released(trace: Trace, row: Rows, end: Ints, length: Ints) -> Mask:
         late = end - runs.end[at]
         covered = np.minimum(runs.end[at], end) - np.maximum(runs.start[at], end - length)
         held |= (np.abs(late) <= RELEASED_NS) & (covered >= HELD_RATIO * length)
-    return held & ~waiting
+    released: Mask = held & ~waiting
+    return released
 
 
 def _own_work(trace: Trace, threads: Iterable[int]) -> tuple[Rows, Ints, Ints]:

@@ -9,12 +9,13 @@ from pinchpoint.bench.ab.result import (
     EXCLUDED_LIMIT,
     AbResult,
     Pair,
+    cpu_time_decision,
     good_pairs,
     log_ratios,
     result_of,
 )
 from pinchpoint.bench.folders import BenchSession
-from pinchpoint.bench.measures import MEASURES, Measure, default_gates
+from pinchpoint.bench.measures import MEASURES, TIMES, Measure, default_gates
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, with_seed_of
 from pinchpoint.bench.run.process import tail
@@ -83,7 +84,7 @@ def run_ab(
             pairs.append(_measure_pair(len(pairs), plan, session, notice))
         decisions = _look(plan, pairs, looks, decisions)
         notice(f"after {len(good_pairs(pairs))} pairs: {_open_or_decided(decisions)}")
-        if _disturbed(pairs, look) or all(d.verdict != "inconclusive" for d in decisions.values()):
+        if _disturbed(pairs, look) or _decided(plan, pairs, decisions, looks):
             break
     return result_of(
         arms=(plan.a, plan.b),
@@ -113,6 +114,19 @@ def _look(
     now = decide_all(ratios, gates, looks=reached)
     kept = {n: d for n, d in before.items() if d.verdict != "inconclusive"}
     return now | kept
+
+
+def _decided(
+    plan: AbPlan, pairs: Sequence[Pair], decisions: Mapping[str, Decision], looks: Sequence[int]
+) -> bool:
+    """Whether another pair would change nothing: all gates are decided, or CPU time says more."""
+    if all(d.verdict != "inconclusive" for d in decisions.values()):
+        return True
+    worst = max((d.threshold_ratio for n, d in decisions.items() if n in TIMES), default=None)
+    if worst is None:
+        return False
+    found = cpu_time_decision(good_pairs(pairs), worst, plan.measures(), looks)
+    return found is not None and found.verdict == "regressed"
 
 
 def _open_or_decided(decisions: Mapping[str, Decision]) -> str:

@@ -3,7 +3,7 @@
 import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pinchpoint.bench.run import Arm
@@ -68,22 +68,54 @@ def branch_arms(
 
     The checkouts are git worktrees below ``trees`` and are removed at the end.
     """
-    made: list[Path] = []
-    try:
-        arms = []
-        for name, branch in zip("AB", branches, strict=True):
-            tree = (trees / name).resolve()
-            _git("worktree", "add", "--detach", "--force", str(tree), branch)
-            made.append(tree)
-            if setup:
-                _prepare(setup, tree)
-            commit = _git("-C", str(tree), "rev-parse", "HEAD")
-            params = {"branch": branch, "commit": commit}
-            arms.append(Arm(name, tuple(command), cwd=tree, params=params))
+    with ExitStack() as made:
+        arms = [
+            made.enter_context(branch_arm(name, command, branch, trees, setup))
+            for name, branch in zip("AB", branches, strict=True)
+        ]
         yield arms[0], arms[1]
+
+
+@contextmanager
+def branch_arm(
+    name: str, command: Sequence[str], branch: str, trees: Path, setup: str | None = None
+) -> Iterator[Arm]:
+    """The command in a checkout of one branch or commit, which is removed at the end."""
+    tree = (trees / name).resolve()
+    _git("worktree", "add", "--detach", "--force", str(tree), branch)
+    try:
+        if setup:
+            _prepare(setup, tree)
+        commit = _git("-C", str(tree), "rev-parse", "HEAD")
+        # In the folder of the checkout that this one is in its own.
+        below = _git("rev-parse", "--show-prefix")
+        params = {"branch": branch, "commit": commit}
+        yield Arm(name, tuple(command), cwd=tree / below, params=params)
     finally:
-        for tree in made:
-            _git("worktree", "remove", "--force", str(tree))
+        _git("worktree", "remove", "--force", str(tree))
+
+
+def commits_between(good: str, bad: str) -> tuple[str, ...]:
+    """The commits after ``good`` up to ``bad``, oldest first, along first parents.
+
+    UsageError if ``bad`` does not follow ``good``.
+    """
+    found = _git("rev-list", "--reverse", "--first-parent", f"{good}..{bad}").split()
+    if not found or _git("merge-base", good, bad) != _git("rev-parse", f"{good}^{{commit}}"):
+        raise UsageError(f"{bad} does not follow {good}", hint="--good OLDER --bad NEWER")
+    return tuple(found)
+
+
+def earlier_commit(commit: str | None) -> str | None:
+    """``commit`` if this is a checkout that has it, and its files are not what lies here."""
+    if commit is None:
+        return None
+    try:
+        known = _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+        same = not _git("diff", "--name-only", commit)
+    except UsageError:  # no repository, or one without it
+        return None
+    return None if same else known
 
 
 def _prepare(setup: str, tree: Path) -> None:

@@ -1,15 +1,15 @@
 """``result.json`` of a comparison (schema ``bench.ab/1``), and how it follows from the pairs."""
 
 from collections.abc import Mapping, Sequence
-from math import expm1, log, log1p
+from math import exp, expm1, log, log1p
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.ab.decision import ALPHA, LOOKS, Decision, sequential_p
-from pinchpoint.bench.measures import Measure
+from pinchpoint.bench.ab.decision import ALPHA, LOOKS, Decision, decide, sequential_p
+from pinchpoint.bench.measures import CPU_TIME, TIMES, Measure
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, RunOptions
 from pinchpoint.bench.statistics.distributions import pairs_needed, smallest_visible
@@ -100,6 +100,8 @@ def result_of(
     ]
     undoubted = [m for m in gated if _every_pair_agrees(m, pairs, measures[m.name])]
     verdict, why = _verdict(gated, excluded, len(pairs), undoubted)
+    if verdict == "inconclusive":
+        verdict, why = _by_cpu_time(good, gated, measures, looks, why)
     return AbResult(
         session_id=options.session_id,
         bench_id=options.bench_id,
@@ -178,14 +180,61 @@ def _verdict(
         return "inconclusive", "; ".join(_why_open(m) for m in still_open)
     better = [m for m in gated if m.improved]
     if better:
-        return "pass", ", ".join(f"{m.label} better by {_gain(m):.1%}" for m in better)
+        return "pass", ", ".join(
+            f"{m.label} {improved(m.estimate_ratio, m.better)}" for m in better
+        )
     return "pass", "no change as large as the threshold"
 
 
-def _gain(measure: MeasureResult) -> float:
-    """How much better, as a share of A: 50 ms instead of 100 ms is 50 %, 2/s for 1/s is 100 %."""
-    change = log1p(measure.estimate_ratio)
-    return -expm1(change) if measure.better == "lower" else expm1(-change)
+def cpu_time_decision(
+    pairs: Sequence[Pair], threshold: float, measures: Mapping[str, Measure], looks: Sequence[int]
+) -> Decision | None:
+    """What the CPU time of a step says; None where a device works, or it was not recorded.
+
+    Neighbours on a busy machine take a program's cores, and so its wall time; of the CPU time
+    that it uses they change little.
+    """
+    if CPU_TIME not in measures or any(
+        run.steps is None or run.steps.clock != "host" for pair in pairs for run in pair
+    ):
+        return None
+    ratios = log_ratios(pairs, measures[CPU_TIME])
+    return decide(ratios, threshold, looks=looks) if len(ratios) >= 2 else None
+
+
+def _by_cpu_time(
+    pairs: Sequence[Pair],
+    gated: Sequence[MeasureResult],
+    measures: Mapping[str, Measure],
+    looks: Sequence[int],
+    why: str,
+) -> tuple[str, str]:
+    """A regression that wall time cannot tell and CPU time can. It never passes a change by
+    itself: time spent waiting is no CPU time."""
+    thresholds = [m.threshold_ratio for m in gated if m.name in TIMES and m.threshold_ratio]
+    if not thresholds:
+        return "inconclusive", why
+    found = cpu_time_decision(pairs, max(thresholds), measures, looks)
+    if found is None:
+        return "inconclusive", why
+    label = measures[CPU_TIME].label
+    if found.verdict == "regressed":
+        said = f"{label} worse by {found.estimate_ratio:.1%}, which wall time here cannot tell"
+        return "regressed", f"{said} ({why})"
+    if found.verdict == "pass":
+        why += f"; its CPU time did not get worse by {found.threshold_ratio:.0%}"
+    return "inconclusive", why
+
+
+def improved(worsening_ratio: float, better: str) -> str:
+    """``better by 12.0%``; from twice on ``improved 2.14 ×``.
+
+    The share is of A: 50 ms instead of 100 ms is 50 %, 2/s for 1/s is 100 %.
+    """
+    change = log1p(worsening_ratio)
+    if change <= -log(2):
+        return f"improved {exp(-change):.2f} ×"
+    return f"better by {-expm1(change) if better == 'lower' else expm1(-change):.1%}"
 
 
 def _why_open(measure: MeasureResult) -> str:

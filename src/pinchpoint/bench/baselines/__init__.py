@@ -15,6 +15,7 @@ from pinchpoint.bench.folders import utc_now, write_atomic
 from pinchpoint.bench.measures import MEASURES, Measure, Threshold
 from pinchpoint.bench.metrics import encode, read_document
 from pinchpoint.bench.result import BenchResult, across_runs
+from pinchpoint.bench.run import params_digest
 from pinchpoint.monitor.environment import fingerprint
 
 SCHEMA = "bench.baseline/1"
@@ -80,8 +81,24 @@ class Gate:
 
 def entry_key(result: BenchResult) -> str:
     """Which benchmark with which parameters."""
-    digest = result.runs[0].params_sha256 if result.runs else ""
-    return f"{result.bench_id}|{digest[:16]}"
+    return f"{result.bench_id}|{result.runs[0].params_sha256[:16] if result.runs else ''}"
+
+
+def key_of(bench_id: str, params: Mapping[str, Any]) -> str:
+    """The same, of a benchmark that was not measured yet."""
+    return f"{bench_id}|{params_digest(params)[:16]}"
+
+
+def last_commit(baseline: Baseline, bench_id: str) -> str | None:
+    """The commit of the newest session of a benchmark; None where it is not known."""
+    known = (
+        entry.session_medians[-1]
+        for key, entries in baseline.entries.items()
+        for entry in entries.values()
+        if key.partition("|")[0] == bench_id and entry.session_medians
+    )
+    newest = max(known, key=lambda median: median.utc, default=None)
+    return newest.commit if newest else None
 
 
 def read_baseline(path: Path) -> Baseline:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pinchpoint.bench.ab.result import AbResult
 from pinchpoint.bench.baselines import Baseline, Entry, entry_key
-from pinchpoint.bench.measures import MEASURES, Better, Measure
+from pinchpoint.bench.measures import CPU_TIME, MEASURES, TIMES, Better, Measure
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
 from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.bench.statistics.series import ChangePoint, change_points
@@ -28,10 +28,15 @@ from pinchpoint.monitor.environment import differences, refusals
 # history alone fails a job from 10 % only.
 
 
-CONFIDENCE = 0.99  # one unchanged session in a hundred is outside, before the least change
+CONFIDENCE = 0.995  # two gated measures then alarm in one of a hundred unchanged checks
 LEAST_CHANGE = 0.02  # below, machines differ from day to day by themselves
 FAILS_ALONE = 0.10  # found in all sessions of the simulation named above
+FAILS_OF_FEW = 0.5  # sessions of small programs on quiet machines differ by up to a third
+FAILS_CPU = 0.05  # of the CPU time of a step, where sessions differ by less
 FEW_SESSIONS = 5  # fewer do not show the spread between sessions
+# Of the range of a session's three runs, which is 1.7 of their sd on average: the medians of two
+# sessions differ by 2.5 of that sd in one of a hundred pairs, and sessions by more than runs do.
+FEW_SPREADS = 3.0
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,14 @@ class Screen:
     sessions: int
 
 
-def screen(value: float, entry: Entry, *, fails_alone: float = FAILS_ALONE) -> Screen:
-    """Judge a session's median against the present level of the entry."""
+def screen(
+    value: float, entry: Entry, *, fails_alone: float = FAILS_ALONE, runs: Sequence[float] = ()
+) -> Screen:
+    """Judge a session's median against the present level of the entry.
+
+    ``runs`` are the values of this session's runs: while the baseline has too few sessions to show
+    how they differ, their spread is the only sign of how noisy the benchmark is.
+    """
     past = [m.value for m in entry.present_level() if m.value > 0]
     if not past or value <= 0:
         return Screen("inconclusive", "no past session to compare with", None, None, None, 0)
@@ -58,7 +69,7 @@ def screen(value: float, entry: Entry, *, fails_alone: float = FAILS_ALONE) -> S
     threshold = entry.threshold.as_ratio(center) if entry.threshold else None
     if entry.test == "exact":
         return _exact(change, threshold or LEAST_CHANGE, center, len(past))
-    bound = _bound(logs, threshold)
+    bound = _bound(logs, threshold, runs)
     verdict, why = _judge(change, bound, threshold, len(past), fails_alone)
     return Screen(verdict, why, center, change, bound, len(past))
 
@@ -70,11 +81,16 @@ def _exact(change: float, threshold: float, center: float, sessions: int) -> Scr
     )
 
 
-def _bound(logs: "np.ndarray[tuple[int], np.dtype[np.float64]]", threshold: float | None) -> float:
+def _bound(
+    logs: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+    threshold: float | None,
+    runs: Sequence[float],
+) -> float:
     least = max(LEAST_CHANGE, (threshold or 0) / 2)
     k = len(logs)
     if k < FEW_SESSIONS:
-        return least
+        positive = np.log([v for v in runs if v > 0] or [1.0])
+        return max(least, exp(FEW_SPREADS * float(np.ptp(positive))) - 1)
     spread = float(logs.std(ddof=1)) * sqrt(1 + 1 / k)
     return max(least, exp(t_quantile(CONFIDENCE, k - 1) * spread) - 1)
 
@@ -181,6 +197,7 @@ def check(
         )
         for name, entry in entries.items()
     )
+    items = _doubted(items, result)
     verdict, why = overall(items)
     return CheckResult(
         session_id=result.session_id,
@@ -191,6 +208,55 @@ def check(
         warnings=(*result.warnings, *warnings),
         forced=force,
     )
+
+
+# Load a CPU above which other programs take this one's cores: its wall time is then theirs as well.
+# On such a machine (load 7 to 10 on 2 CPUs) 42 of 62 unchanged sessions of a small program were
+# over 10 % slower than their history. CPU time is no better: at load 12 to 15 that of a step was up
+# to half above the history, as neighbours share caches and hardware threads.
+BUSY_LOAD_RATIO = 0.5
+
+
+def _doubted(items: tuple[CheckItem, ...], result: BenchResult) -> tuple[CheckItem, ...]:
+    """Wall time against a history fails nothing where it cannot be compared: on a busy machine; or
+    with too few sessions to know how they differ, unless the CPU time of a step is worse as well.
+    Pairs with the base decide there.
+    """
+    cpu = next((item for item in items if item.name == CPU_TIME), None)
+    on_host = all(run.steps is None or run.steps.clock == "host" for run in result.runs)
+    busy = _is_busy(result.environment)
+    if not on_host or (not busy and cpu is not None and _is_worse(cpu)):
+        return items
+    return tuple(
+        msgspec.structs.replace(item, verdict="suspect", why=f"{item.why}; {_why(item, busy, cpu)}")
+        if item.name in TIMES
+        and item.verdict == "regressed"
+        and (busy or (item.sessions < FEW_SESSIONS and (item.change_ratio or 0) < FAILS_OF_FEW))
+        else item
+        for item in items
+    )
+
+
+def _is_worse(cpu: CheckItem) -> bool:
+    """Beyond what sessions of this benchmark differ by, as far as there are enough to know."""
+    if cpu.change_ratio is None:
+        return False
+    known = cpu.sessions >= FEW_SESSIONS
+    return cpu.change_ratio > (max(cpu.bound_ratio or 0, FAILS_CPU) if known else FAILS_OF_FEW)
+
+
+def _is_busy(environment: Mapping[str, Any]) -> bool:
+    host = environment.get("host") or {}
+    load, cpus = host.get("load_1min"), host.get("cpus_logical")
+    return bool(load and cpus and load > BUSY_LOAD_RATIO * cpus)
+
+
+def _why(item: CheckItem, busy: bool, cpu: CheckItem | None) -> str:
+    where = "the machine is busy" if busy else f"after {item.sessions} sessions"
+    said = f"{where}, wall time against a history decides nothing"
+    if cpu is not None and cpu.change_ratio is not None:
+        said += f", and the CPU time of a step changed by {cpu.change_ratio:+.1%}"
+    return f"{said}: give --base to measure side by side"
 
 
 def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
@@ -267,7 +333,8 @@ def _item(
     too_few = measure.too_few(result.runs[0]) if entry.gate != "show" else None
     if too_few:
         return msgspec.structs.replace(item, why=too_few)
-    found = screen(value, entry, fails_alone=fails_alone)
+    runs = found_here.values if found_here else ()
+    found = screen(value, entry, fails_alone=fails_alone, runs=runs)
     threshold = entry.threshold if found.center else None
     return msgspec.structs.replace(
         item,

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.bench.ab import AbPlan, Notice, run_ab
-from pinchpoint.bench.ab.result import AbResult
+from pinchpoint.bench.ab.result import AbResult, improved
 from pinchpoint.bench.experiments.knobs import Setting, with_settings
 from pinchpoint.bench.folders import new_id, utc_now
 from pinchpoint.bench.measurement import Measurement
@@ -189,7 +189,8 @@ def _judged(
         slower = 1 / (1 + best.estimate_ratio) - 1
         outcome, why = "loss", f"with the change it takes {slower:.1%} longer"
     elif outcome == "gain":
-        why = f"{best.label}: without the change {best.estimate_ratio:.1%} worse"
+        # Arm A has the change and B is the program as it is: what B is worse by, A gains.
+        why = f"{best.label} {improved(1 / (1 + best.estimate_ratio) - 1, best.better)}"
     return replace_struct(
         about,
         outcome=outcome,

@@ -23,6 +23,7 @@ class StepSeries:
     clock: str  # cuda_event, host
     step_ms: NDArray[np.float64]
     end_host_ns: NDArray[np.int64]  # end of each step on the program's monotonic clock
+    cpu_ms: NDArray[np.float64] | None  # CPU time of the process within each step
     data_wait_ns: NDArray[np.int64]  # waited for data within each step
     batches: NDArray[np.int64]
     work: NDArray[np.float64] | None  # as marked by the program
@@ -40,6 +41,7 @@ class _Series(msgspec.Struct):
     batches: list[int]
     frames: list[int | None]
     device_ms: list[float | None] | None = None
+    cpu_ns: list[int] = []
 
 
 class _Document(msgspec.Struct):
@@ -101,6 +103,7 @@ def _series(document: _Document) -> StepSeries:
         clock=clock,
         step_ms=step_ms,
         end_host_ns=host_ns[1:],
+        cpu_ms=_differences(raw.cpu_ns) / 1e6 if len(raw.cpu_ns) == len(host_ns) else None,
         data_wait_ns=_differences(raw.data_wait_ns),
         batches=_differences(raw.batches),
         work=None if any(w is None for w in work) else np.array(work, np.float64),

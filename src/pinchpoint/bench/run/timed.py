@@ -13,6 +13,7 @@ from pinchpoint.bench.run.telemetry import Window
 from pinchpoint.bench.statistics.intervals import (
     BATCH_METHOD,
     batch_median_interval,
+    quantile_bounds,
     quantile_interval,
 )
 from pinchpoint.bench.statistics.series import (
@@ -67,11 +68,14 @@ def timed_part(series: StepSeries, rules: TimingRules) -> TimedPart | None:
         lag1_autocorr=lag1_autocorrelation(kept),
         effective_n=effective_count(kept) if len(kept) >= 10 else None,
         spikes=spikes(kept),
+        cpu_ms=None if series.cpu_ms is None else float(np.median(series.cpu_ms[skip:])),
         data_wait_ratio=_data_wait(series, skip, window_s),
     )
     unknown = {f"steps.step_time_ms.{k}": v for k, v in reasons.items()}
     if steps.data_wait_ratio is None:
         unknown["steps.data_wait_ratio"] = "no torch DataLoader was seen"
+    if steps.cpu_ms is None:
+        unknown["steps.cpu_ms"] = "not recorded"
     if len(kept) < 10:
         unknown |= dict.fromkeys(("steps.lag1_autocorr", "steps.effective_n"), "needs 10 steps")
     if not summary.median_ci95:
@@ -149,16 +153,13 @@ def _summarize(
     if n == 0:
         return Summary(count=0), {"": "no values"}
     unknown = {} if median_ci else {"median_ci95": why_no_median_ci}
-    percentiles: dict[str, float | None] = {}
-    intervals = {}
-    for name, q in PERCENTILES.items():
-        intervals[name] = quantile_interval(values, q)
-        percentiles[name] = float(np.quantile(values, q)) if intervals[name] else None
-        if intervals[name] is None:
-            unknown[name] = f"n={n} < {_LEAST[name]}: no 95 % interval exists"
+    percentiles = {name: float(np.quantile(values, q)) for name, q in PERCENTILES.items()}
+    intervals = {name: quantile_interval(values, q) for name, q in PERCENTILES.items()}
+    bounds = {name: quantile_bounds(values, q) for name, q in PERCENTILES.items()}
     for name in ("p95", "p99"):
         if intervals[name] is None:
-            unknown[f"{name}_ci95"] = unknown[name]
+            why = f"n={n} < {_LEAST[name]}: one side is open, see {name}_bounds"
+            unknown[f"{name}_ci95"] = why
     return (
         Summary(
             count=n,
@@ -170,6 +171,9 @@ def _summarize(
             median_ci95=median_ci,
             p95_ci95=intervals["p95"],
             p99_ci95=intervals["p99"],
+            p90_bounds=bounds["p90"],
+            p95_bounds=bounds["p95"],
+            p99_bounds=bounds["p99"],
             **percentiles,
         ),
         unknown,

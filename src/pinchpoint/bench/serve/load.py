@@ -106,9 +106,16 @@ def random_prompts(count: int, words: int, seed: int) -> list[Prompt]:
 
 
 def prompts_from(path: Path) -> list[Prompt]:
-    """JSON lines with ``prompt`` and perhaps ``max_tokens``."""
+    """JSON lines with ``prompt`` and perhaps ``max_tokens``, or a file in ShareGPT's form.
+
+    That is one JSON list of ``{"conversations": [{"from": "human", "value": ...}, ...]}``: the
+    first turn is the prompt, and the answer beside it bounds the output by its length.
+    """
+    text = read_bounded(path)
+    if text.lstrip().startswith(b"["):
+        return _conversations(path, text)
     found = []
-    for number, line in enumerate(read_bounded(path).splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -120,6 +127,42 @@ def prompts_from(path: Path) -> list[Prompt]:
     if not found:
         raise UnreadableFile(f"{path}: no prompts", hint='one {"prompt": "..."} a line')
     return found
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    value: str
+    speaker: str = msgspec.field(name="from", default="")
+
+
+class _Conversation(msgspec.Struct, frozen=True):
+    conversations: list[_Turn] = []
+
+
+TOKENS_PER_WORD = 4 / 3  # of English text, by OpenAI's rule of thumb; it bounds, and counts nothing
+
+
+def _conversations(path: Path, text: bytes) -> list[Prompt]:
+    """Conversations of a question and an answer at least; others are left out."""
+    try:
+        found = msgspec.json.decode(text, type=list[_Conversation])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        hint = '[{"conversations": [{"from": "human", "value": "..."}, ...]}, ...]'
+        raise UnreadableFile(f"{path}: {error}", hint=hint) from None
+    turns = [one.conversations for one in found if len(one.conversations) > 1]
+    if not turns:
+        raise UnreadableFile(f"{path}: no conversation of two turns", hint="is it ShareGPT's form?")
+    return [
+        Prompt(first.value, max(round(TOKENS_PER_WORD * len(answer.value.split())), 1))
+        for first, answer, *_ in turns
+    ]
+
+
+def with_prefix(prompts: Sequence[Prompt], words: int, seed: int) -> list[Prompt]:
+    """The prompts behind one shared prefix, as a system prompt is: servers may keep its cache."""
+    if not words:
+        return list(prompts)
+    prefix = random_prompts(1, words, seed)[0].prompt
+    return [Prompt(f"{prefix} {one.prompt}", one.max_tokens) for one in prompts]
 
 
 def body(

@@ -141,6 +141,7 @@ class ServePlan:
     load: Load
     max_tokens: int = 128
     chat: bool = False
+    shared_prefix: int = 0  # words
     extra: Mapping[str, Any] = field(default_factory=dict)
     objectives_ms: Mapping[str, float] = field(default_factory=dict)
     warmup_requests: int = 5
@@ -157,6 +158,7 @@ class ServePlan:
             "concurrency": self.load.concurrency,
             "requests": self.load.requests,
             "max_tokens": self.max_tokens,
+            **({"shared_prefix": self.shared_prefix} if self.shared_prefix else {}),
             "chat": self.chat,
         }
 

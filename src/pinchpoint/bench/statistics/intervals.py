@@ -85,6 +85,25 @@ def quantile_interval(values: Values, q: float, confidence: float = 0.95) -> Int
     return float(ordered[ranks[0] - 1]), float(ordered[ranks[1] - 1])
 
 
+def quantile_bounds(
+    values: Values, q: float, confidence: float = 0.95
+) -> tuple[float | None, float | None]:
+    """Between what a quantile is, at any count: the two-sided interval where there is one.
+
+    Of fewer values one side is open: *at least* (or, of a low quantile, *at most*) so much, at the
+    same confidence on that side alone. Both are None without values, or if even that is open.
+    """
+    both = quantile_interval(values, q, confidence)
+    if both is not None or not len(values):
+        return both or (None, None)
+    n, tail, ordered = len(values), 1.0 - confidence, np.sort(values)
+    low = _last(lambda rank: binomial_cdf(rank - 1, n, q) <= tail, n)
+    if q >= 0.5:
+        return (float(ordered[low - 1]) if low else None), None
+    back = _last(lambda count: 1.0 - binomial_cdf(n - count, n, q) <= tail, n)
+    return None, (float(ordered[n - back]) if back else None)
+
+
 def quantile_ranks(n: int, q: float, confidence: float = 0.95) -> tuple[int, int] | None:
     """The ranks (1 to n) of ``quantile_interval``; None if no such interval exists."""
     tail = (1.0 - confidence) / 2

@@ -43,6 +43,6 @@ def _prefixes() -> Iterator[Path]:
     home = Path.home()
     for place in HOMES:
         yield from sorted((home / place).glob("*"))
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        if (Path(folder) / "python3").exists():
-            yield Path(folder).parent
+    for commands in os.environ.get("PATH", "").split(os.pathsep):
+        if (Path(commands) / "python3").exists():
+            yield Path(commands).parent

@@ -25,8 +25,12 @@ class Policy(Protocol):
     """Decides at every edge."""
 
     steady: bool | None  # whether steps were steady when it said yes; None: does not look at that
-    repeats: bool  # whether another recording may follow
     warm_up: int | None  # steps of the profiler's warming up; None: until a stall is not felt
+
+    @property
+    def repeats(self) -> bool:
+        """Whether another recording may follow."""
+        ...
 
     def ready(self, clock: StepClock) -> bool:
         """Whether to record now."""

@@ -67,17 +67,13 @@ def _compare_results(a: Path, b: Path, force: bool, showing: Showing) -> None:
 
 
 def _compare_profiles(a: Path, b: Path, showing: Showing) -> None:
-    from pinchpoint.compare import compare_profiles
-    from pinchpoint.compare.profiles import with_findings
+    from pinchpoint.diagnosis.difference import explained
     from pinchpoint.importers import load
-    from pinchpoint.report import diagnose
     from pinchpoint.report.pages import compare as compare_page
 
     traces = []
     for path in (a, b):
         with reading(path):
             traces.append(load(path))
-    found = compare_profiles(*traces)
-    sides = [{f.id: f for f in diagnose(trace).findings} for trace in traces]
-    found = with_findings(found, *sides)
+    found = explained(*traces)
     present(found, compare_page.profiles_page(found), showing)

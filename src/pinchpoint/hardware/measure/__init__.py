@@ -20,10 +20,14 @@ from pinchpoint.hardware.measure.timing import ClockRates, Machine
 from pinchpoint.hardware.specs import DeviceSpec, derived_spec, find_spec, flop_per_cycle
 
 # ------------------------------------------------------------------------------------------------
-# What cannot be true: figures above the data sheet at the clocks that the device may run at.
+# What cannot be true: figures above the data sheet at the clocks that the device may run at, and
+# figures whose samples do not agree.
 
 
 TOLERANCE_RATIO = 1.02  # of timers and of rounded data sheets
+# Of the median, from the 10th to the 90th percentile: a machine to itself stays below a tenth; at
+# half, something else ran or the first calls were counted, and the figure is nobody's limit.
+MOST_SPREAD_RATIO = 0.5
 
 
 def sift(
@@ -33,8 +37,8 @@ def sift(
     kept, refused = [], []
     for measured in measurements:
         sheet, most = _limits(measured, spec, max_clock_hz)
-        if most is not None and measured.value > most * TOLERANCE_RATIO:
-            why = f"more than the device can do ({most:.4g} {measured.unit}): timed wrongly"
+        why = _why_not(measured, most)
+        if why is not None:
             refused.append(
                 Refused(
                     what=measured.what,
@@ -50,6 +54,18 @@ def sift(
         else:
             kept.append(measured)
     return tuple(kept), tuple(refused)
+
+
+def _why_not(measured: Measurement, most: float | None) -> str | None:
+    if most is not None and measured.value > most * TOLERANCE_RATIO:
+        return f"more than the device can do ({most:.4g} {measured.unit}): timed wrongly"
+    spread = measured.spread_ratio
+    if spread is not None and not spread <= MOST_SPREAD_RATIO:
+        return (
+            f"its samples differ by {100 * spread:.0f} % of their median: measure again with"
+            " nothing else on the machine"
+        )
+    return None
 
 
 def _limits(

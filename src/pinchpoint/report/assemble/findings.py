@@ -39,6 +39,7 @@ class Answers(TypedDict):
     not_checked: tuple[Unanswered, ...]
     not_shown: tuple[NotShown, ...]
     clear: tuple[str, ...]
+    not_applicable: tuple[str, ...]
     crashed: tuple[Unanswered, ...]
 
 
@@ -56,6 +57,7 @@ def answers(diagnosis: Diagnosis) -> Answers:
             if o.answer in ("smaller", "covered")
         ),
         clear=tuple(o.id for o in outcomes if o.answer == "clear"),
+        not_applicable=tuple(o.id for o in outcomes if o.answer == "not applicable"),
         crashed=unanswered(outcomes, "crashed"),
     )
 

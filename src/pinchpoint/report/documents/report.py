@@ -210,6 +210,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     not_checked: tuple[Unanswered, ...] = ()  # causes that this recording cannot show
     not_shown: tuple[NotShown, ...] = ()  # causes that were found and are small, or covered
     clear: tuple[str, ...] = ()  # ids of rules that looked and found nothing
+    not_applicable: tuple[str, ...] = ()  # ids of causes on a device, where there is none
     crashed: tuple[Unanswered, ...] = ()  # rules that failed: please report them
     tables: dict[str, ResultTable] = {}  # by id
     roofline: RooflineDocument | None = None  # null: no work that could be placed on it

@@ -4,7 +4,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from pinchpoint.bench.ab.result import AbResult, Calibration, MeasureResult
+from pinchpoint.bench.ab.bisect import Bisection
+from pinchpoint.bench.ab.result import AbResult, Calibration, MeasureResult, improved
 from pinchpoint.report.blocks import Table
 from pinchpoint.report.pages.result import (
     Case,
@@ -99,6 +100,27 @@ def page(result: AbResult) -> ResultPage:
     )
 
 
+def bisect_page(found: Bisection) -> ResultPage:
+    """Which commit, and what was compared on the way."""
+    rows = tuple(
+        (t.commit[:10], t.verdict, change(t.change_ratio), t.why) for t in reversed(found.tried)
+    )
+    if found.verdict == "found":
+        headline = f"the first commit that is worse than {found.good}: {found.first_bad}"
+    elif found.verdict == "not worse":
+        headline = f"{found.bad[:10]} is not worse than {found.good}: nothing to search"
+    else:
+        headline = f"not decided: one of {len(found.left)} commits, from {found.left[0][:10]} to"
+        headline += f" {found.left[-1][:10]}; more --pairs, or a quieter machine, tell which"
+    return ResultPage(
+        title=f"bisect: {found.good} to {found.bad[:10]}, {len(found.tried)} comparisons",
+        verdict=found.verdict,
+        headline=headline,
+        tables=(table("commit", ("", "verdict", "worse by", "why"), rows),),
+        next_command=f"git show {found.first_bad[:10]}" if found.first_bad else None,
+    )
+
+
 def pairs(result: AbResult) -> str:
     """How many pairs, and how many were left out."""
     left = f", {result.pairs_excluded} left out" if result.pairs_excluded else ""
@@ -128,6 +150,8 @@ def _message(m: MeasureResult) -> str:
     a, b = figure(m.a_median, m.unit), figure(m.b_median, m.unit)
     interval = change_range(m.ci95_ratio)
     limit = change(m.threshold_ratio)
+    if m.improved:
+        return f"{m.label}: {a} to {b}, {improved(m.estimate_ratio, m.better)}"
     return f"{m.label}: {a} to {b}, worse by {change(m.estimate_ratio)} ({interval}), limit {limit}"
 
 

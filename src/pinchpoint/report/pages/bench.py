@@ -1,9 +1,11 @@
 """What ``bench run`` and ``bench serve`` measured: runs of a command, latency of a server."""
 
 import shlex
+from collections.abc import Iterable
 
 from pinchpoint.bench.metrics import RunMetrics, Summary
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
+from pinchpoint.bench.serve.sweep import Sweep, SweepPoint
 from pinchpoint.monitor.environment import redacted_command
 from pinchpoint.report.blocks import Table
 from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
@@ -19,10 +21,18 @@ def run_page(result: BenchResult) -> ResultPage:
     return ResultPage(
         title=f"{result.bench_id}: {len(valid)} of {len(result.runs)} runs valid",
         headline=shlex.join(redacted_command(result.command)),
-        tables=(_measures(found), _runs(result.runs)),
+        tables=(_measures(found), *_percentiles(valid), _runs(result.runs)),
         warnings=(*result.warnings, *_modes(found), *_invalid(result.runs)),
-        notes=_units(valid),
+        notes=(*_units(valid), *_open_sides(r.steps.step_time_ms for r in valid if r.steps)),
     )
+
+
+def _percentiles(valid: list[RunMetrics]) -> list[Table]:
+    """Steps of each run, as measured: a run is the sample, and its steps are not pooled."""
+    rows = tuple(
+        _row(f"run {run.order_index + 1}", run.steps.step_time_ms) for run in valid if run.steps
+    )
+    return [table("step time, ms", ("", "steps", "median", "p95", "p99"), rows)] if rows else []
 
 
 def _measures(found: dict[str, AcrossRuns]) -> Table:
@@ -45,14 +55,13 @@ def _measures(found: dict[str, AcrossRuns]) -> Table:
 def _runs(runs: tuple[RunMetrics, ...]) -> Table:
     return table(
         "run",
-        ("", "status", "wall", "warm-up", "steps", "median step", "p95", "lag-1", "worth"),
+        ("", "status", "wall", "warm-up", "steps", "lag-1", "worth"),
         tuple(_run_row(run) for run in runs),
     )
 
 
 def _run_row(run: RunMetrics) -> tuple[str, ...]:
     steps, warm = run.steps, run.warmup
-    summary = steps.step_time_ms if steps else None
     rho = steps.lag1_autocorr if steps else None
     worth = steps.effective_n if steps else None
     return (
@@ -61,8 +70,6 @@ def _run_row(run: RunMetrics) -> tuple[str, ...]:
         figure(run.duration_s, "s"),
         f"{warm.steps} steps" if warm else "-",
         str(steps.count) if steps else "-",
-        figure(summary.median if summary else None, "ms"),
-        figure(summary.p95 if summary else None, "ms"),
         "-" if rho is None else f"{rho:.2f}",
         "-" if worth is None else f"{worth:.0f}",
     )
@@ -89,6 +96,13 @@ def _units(valid: list[RunMetrics]) -> tuple[str, ...]:
     elif valid:
         notes.append(f"no steps: {valid[0].unknown.get('steps', 'not recorded')}")
     return tuple(notes)
+
+
+def _open_sides(summaries: Iterable[Summary]) -> list[str]:
+    """What *at least* means, where it is said."""
+    if any(s.p99_bounds is not None and s.p99_ci95 is None and s.count for s in summaries):
+        return ["at least: the other side is open; it closes with 72 values (p95), 368 (p99)"]
+    return []
 
 
 _KINDS = {
@@ -118,6 +132,47 @@ def serve_page(result: BenchResult) -> ResultPage:
     )
 
 
+def sweep_page(found: Sweep) -> ResultPage:
+    """One row a rate, and the knee."""
+    said = "even the lowest rate is beyond the knee"
+    if found.knee_per_s is not None:
+        said = f"keeps up to {found.knee_per_s:g} requests a second"
+        if not found.saturates:
+            said += ", the highest rate tried: the knee is higher"
+    objectives = ", ".join(f"{k} {v:g} ms" for k, v in found.objectives_ms.items())
+    return ResultPage(
+        title=f"{found.bench_id}: {len(found.points)} rates",
+        headline=f"{found.model}: {said}",
+        tables=(
+            table(
+                "requests/s",
+                ("", "answered/s", "goodput/s", "TTFT p95, ms", "e2e median", "p95", "p99"),
+                tuple(_sweep_row(p) for p in found.points),
+            ),
+        ),
+        warnings=found.warnings,
+        notes=(
+            *(f"{p.rate_per_s:g}/s: {p.why}" for p in found.points if p.why),
+            f"objectives: {objectives}"
+            if objectives
+            else "no --goodput: a p95 of twice that of the lowest rate counts as beyond the knee",
+        ),
+    )
+
+
+def _sweep_row(p: SweepPoint) -> tuple[str, ...]:
+    ttft, e2e = p.ttft_ms, p.e2e_ms
+    return (
+        f"{p.rate_per_s:g}{'' if p.below_knee else ' (beyond)'}",
+        figure(p.answered_per_s, ""),
+        figure(p.goodput_per_s, ""),
+        _with_bounds(ttft.p95, ttft.p95_bounds) if ttft else "-",
+        figure(e2e.median, "") if e2e else "-",
+        _with_bounds(e2e.p95, e2e.p95_bounds) if e2e else "-",
+        _with_bounds(e2e.p99, e2e.p99_bounds) if e2e else "-",
+    )
+
+
 def _latency(run: RunMetrics) -> Table:
     return table(
         f"load {run.order_index + 1}, ms",
@@ -131,8 +186,8 @@ def _row(label: str, s: Summary) -> tuple[str, ...]:
         label,
         str(s.count),
         _with_interval(s.median, s.median_ci95),
-        _with_interval(s.p95, s.p95_ci95),
-        _with_interval(s.p99, s.p99_ci95),
+        _with_bounds(s.p95, s.p95_bounds or s.p95_ci95),
+        _with_bounds(s.p99, s.p99_bounds or s.p99_ci95),
     )
 
 
@@ -142,6 +197,17 @@ def _with_interval(value: float | None, interval: tuple[float, float] | None) ->
     if interval is None:
         return said
     return f"{said} ({'–'.join(figure(end, '') for end in interval)})"
+
+
+def _with_bounds(value: float | None, bounds: tuple[float | None, float | None] | None) -> str:
+    """``38.5 (37.8–39.4)``, ``38.5 (at least 37.8)``."""
+    if bounds is None or bounds == (None, None):
+        return figure(value, "")
+    low, high = bounds
+    if low is not None and high is not None:
+        return _with_interval(value, (low, high))
+    side = f"at most {figure(high, '')}" if low is None else f"at least {figure(low, '')}"
+    return f"{figure(value, '')} ({side})"
 
 
 def _rates(result: BenchResult) -> Table:
@@ -180,8 +246,7 @@ def _notes(runs: tuple[RunMetrics, ...]) -> tuple[str, ...]:
     notes = ["in brackets: 95 % intervals, from order statistics"]
     if any(not run.counters.get("tokens_counted_by_server") for run in runs):
         notes.append("the server gives no token counts: a chunk counts as a token")
-    if any(s.p99 is None for run in runs for s in (run.latency_ms or {}).values()):
-        notes.append("a percentile without an interval is not shown: p99 needs 368 requests")
+    notes += _open_sides(s for run in runs for s in (run.latency_ms or {}).values())
     if len(runs) > 1:
         notes.append("the server was one process: loads share what it keeps between them")
     return tuple(notes)

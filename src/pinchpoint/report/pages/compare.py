@@ -3,12 +3,12 @@
 from pathlib import PurePath
 
 from pinchpoint.compare.changed_rows import ChangedRow
-from pinchpoint.compare.profiles import ChangedPart, ProfileComparison
+from pinchpoint.compare.profiles import CauseOfChange, ChangedPart, ProfileComparison
 from pinchpoint.compare.results import ResultComparison
-from pinchpoint.report.blocks import Table
+from pinchpoint.report.blocks import Table, Text
 from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
 from pinchpoint.report.pages.result import change as percent_change
-from pinchpoint.report.quantity import duration
+from pinchpoint.report.quantity import duration, number
 
 ROWS = 15  # changes on a screen; the document has all
 LEAST_SHARE = 0.001  # of the step: smaller changes are left to the JSON
@@ -19,6 +19,7 @@ def profiles_page(found: ProfileComparison) -> ResultPage:
     return ResultPage(
         title=f"{_name(found.a.path)} (A) against {_name(found.b.path)} (B)",
         headline=_headline(found),
+        reasons=_causes(found),
         tables=(_parts(found), *_rows(found), *_worth(found), *_findings(found)),
         warnings=found.warnings,
         notes=_notes(found),
@@ -36,15 +37,29 @@ def _headline(found: ProfileComparison) -> str:
     text = f"as recorded, a step takes {duration(found.a_step_ns)} in A"
     text += f" and {duration(found.b_step_ns)} in B"
     if found.change_ratio is not None:
-        text += f" ({100 * found.change_ratio:+.1f} %)"
-    if found.sure is False:
-        text += ", which is within what steps differ by themselves"
-    text += _unprofiled(found)
-    if found.rows and found.rows[0].change_ns:
+        text += f" ({_compared(found.a_step_ns, found.b_step_ns)})"
+    text += _sureness(found) + _unprofiled(found)
+    if found.causes:
+        first = found.causes[0]
+        text += f"; first cause: {first.id if first.rests_on != 'piece' else first.summary}"
+    elif found.rows and found.rows[0].change_ns:
         text += f"; most of it: {_what(found, found.rows[0])} {_signed(found.rows[0].change_ns)}"
     elif found.parts and found.parts[0].change_ns:
         text += f"; most of it: {found.parts[0].label} {_signed(found.parts[0].change_ns)}"
     return text
+
+
+def _compared(a_ns: int, b_ns: int) -> str:
+    """``+12.3 %``; from twice as long on, how many times."""
+    if max(a_ns, b_ns) < 2 * min(a_ns, b_ns) or not min(a_ns, b_ns):
+        return f"{100 * (b_ns / a_ns - 1):+.1f} %"
+    return f"B {number(b_ns / a_ns)} ×" if b_ns > a_ns else f"A {number(a_ns / b_ns)} ×"
+
+
+def _sureness(found: ProfileComparison) -> str:
+    if found.sure is False:
+        return ", which is within what steps differ by themselves"
+    return ", from too few steps to tell from chance" if found.sure is None else ""
 
 
 def _unprofiled(found: ProfileComparison) -> str:
@@ -60,7 +75,7 @@ def _unprofiled(found: ProfileComparison) -> str:
 
 
 def _both(a_ns: int, b_ns: int) -> str:
-    return f"{duration(a_ns)} and {duration(b_ns)} ({100 * (b_ns / a_ns - 1):+.1f} %)"
+    return f"{duration(a_ns)} and {duration(b_ns)} ({_compared(a_ns, b_ns)})"
 
 
 def _signed(ns: int) -> str:
@@ -136,6 +151,29 @@ def _what(found: ProfileComparison, r: ChangedRow) -> str:
     return text
 
 
+def _causes(found: ProfileComparison) -> tuple[Text, ...]:
+    return tuple(
+        Text(_cause(c), label=c.id if c.rests_on != "piece" else "unnamed") for c in found.causes
+    )
+
+
+def _cause(c: CauseOfChange) -> str:
+    text = c.summary
+    if c.possible:
+        text += f": {' or '.join(c.possible)}"
+    if c.where and c.where not in c.summary:
+        text += f", at {c.where}"
+    if c.change_ns is not None:
+        text += f" ({_signed(c.change_ns)} of the step"
+        gains = [
+            f"a fix gains {duration(ns)} in {side}"
+            for side, ns in (("A", c.a_saving_ns), ("B", c.b_saving_ns))
+            if ns
+        ]
+        text += "".join(f"; {gain}" for gain in gains) + ")"
+    return text
+
+
 def _worth(found: ProfileComparison) -> list[Table]:
     if not found.worth:
         return []
@@ -149,11 +187,15 @@ def _worth(found: ProfileComparison) -> list[Table]:
 def _findings(found: ProfileComparison) -> list[Table]:
     if not found.findings:
         return []
+    told = {c.id for c in found.causes}
     rows = tuple(
         (f"{f.id}: {f.summary}", f.change, _time(f.a_cost_ns), _time(f.b_cost_ns))
         for f in found.findings
+        if f.id not in told
     )
-    return [table("finding", ("", "in B it", "cost in A", "cost in B"), rows)]
+    return (
+        [table("other findings", ("", "in B it", "cost in A", "cost in B"), rows)] if rows else []
+    )
 
 
 def _notes(found: ProfileComparison) -> tuple[str, ...]:

@@ -34,7 +34,11 @@ def _headline(experiments: Sequence[Experiment], gains: Sequence[Experiment]) ->
         rest = f"; of the others no verdict: {_counted(experiments)}"
         return "nothing tried so far makes it faster" + rest * (len(measured) < len(experiments))
     best = max(gains, key=lambda e: e.measured_gain or 0.0)
-    return f"best: {_name(best)}, {1 + (best.measured_gain or 0.0):.2f} times as fast"
+    said = f"best: {_name(best)}, {1 + (best.measured_gain or 0.0):.2f} times as fast"
+    judged = [e.as_predicted() for e in measured if e.as_predicted() is not None]
+    if judged:
+        said += f"; as predicted in {sum(map(bool, judged))} of {len(judged)}"
+    return said
 
 
 _MEASURED = ("gain", "no gain", "loss")

@@ -25,6 +25,7 @@ class ResultPage:
     title: str
     headline: str
     verdict: str | None = None
+    reasons: tuple[Text, ...] = ()  # said before the figures
     tables: tuple[Table, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -41,6 +42,8 @@ def blocks(result: ResultPage) -> Page:
     """The same as blocks."""
     role: Role = "strong" if result.verdict else "plain"
     said: list[Block] = [Title(result.title), Text(result.headline, role, result.verdict or "")]
+    if result.reasons:
+        said += [Gap(), *result.reasons]
     for shown in result.tables:
         said += [Gap(), shown]
     if result.warnings or result.notes:

@@ -50,8 +50,18 @@ def closing_sentence(report: Report) -> str | None:
         return f"No cause that was checked{where} is {worth}, yet {unexplained}"
     if few := _mostly_unchecked(report):
         return few
+    return _nothing(report, where, worth)
+
+
+def _nothing(report: Report, where: str, worth: str) -> str:
+    """Not even a doubt is left."""
     if where:
         return f"Nothing{where} is {worth}."
+    if report.not_applicable:
+        return (
+            f"No cause of programs on CPUs that was checked is {worth}"
+            f" ({len(report.not_applicable)} others are causes on devices)."
+        )
     return f"Nothing worth fixing here: no cause is {worth}.{_not_judged(report)}"
 
 

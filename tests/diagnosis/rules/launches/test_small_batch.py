@@ -54,7 +54,7 @@ def test_kernels_that_fill_the_device_have_work(outcome):
 
 
 def test_a_busy_device_has_work(outcome):
-    assert outcome("small-batch", training(kernel_us=18, kernels=60)).answer == "found"
+    assert outcome("small-batch", training(kernel_us=14, kernels=60)).answer == "found"
     assert outcome("small-batch", training(kernel_us=40)).answer == "clear"
 
 

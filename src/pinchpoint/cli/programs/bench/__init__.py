@@ -1,6 +1,6 @@
 """Time commands and operations, compare A with B, gate regressions."""
 
-from pinchpoint.cli.programs.bench import ab, check, op, run, serve
+from pinchpoint.cli.programs.bench import ab, bisect, check, op, run, serve
 
 SUBCOMMANDS = {
     "op": op.op,
@@ -9,5 +9,6 @@ SUBCOMMANDS = {
     "ab": ab.ab,
     "check": check.check,
     "history": check.history,
+    "bisect": bisect.bisect,
     "calibrate": ab.calibrate,
 }

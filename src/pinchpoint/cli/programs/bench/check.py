@@ -1,5 +1,6 @@
 """``pinchpoint bench check`` and ``bench history``."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,30 +82,33 @@ def check(
         Judge this result (file or folder of bench run) instead of measuring.
     base
         The command before the change, quoted; suspect changes are confirmed against it, here.
+        Default: the same command in a checkout of the last commit in the baseline.
     processes
         Fresh processes to measure.
     """
     gating = gating or Gating()
     measuring, showing = measuring or Measuring(), showing or Showing()
-    from pinchpoint.bench.baselines import with_gates
+    from pinchpoint.bench.baselines import entry_key, with_gates
     from pinchpoint.bench.baselines.check import check as judge
     from pinchpoint.bench.measures import MEASURES, parse_percent
     from pinchpoint.bench.result import read_result
     from pinchpoint.report.pages import check as check_page
 
     past = _past(baseline, gating)
+    if command and result is None:
+        _say_at_once(past, baseline, command, gating, measuring)
     new = read_result(result) if result else measure(command, processes, measuring)
     measures = MEASURES | measuring.custom()
     gates = _gates(gating, measures)
     update = _Update(baseline, new, gates, measures)
-    if past is None:
-        update.write(None, accept=False)
+    if past is None or (gating.update and entry_key(new) not in past.entries):
+        update.write(past, accept=False)
         return 0
     known = with_gates(past, new, gates)
     alone = parse_percent(gating.fails_alone)
     found = judge(new, known, measures=measures, fails_alone=alone, force=gating.force)
-    if base and command:
-        found = _confirm(found, base, command, measuring)
+    if command:
+        found = _confirm(found, known, base, command, measuring)
     page = check_page.page(found)
     if gating.profile_on_fail and found.verdict == "regressed" and command:
         page = _explained(page, base, command, measuring)
@@ -131,6 +135,31 @@ def _past(path: Path, gating: Gating) -> "Baseline | None":
             f"{path}: no such baseline", hint="make it from a good state: add --update"
         )
     return None
+
+
+def _say_at_once(
+    past: "Baseline | None",
+    path: Path,
+    command: tuple[str, ...],
+    gating: Gating,
+    measuring: Measuring,
+) -> None:
+    """What would otherwise be said after minutes of measuring: another command than in the
+    baseline (UsageError), or that nothing will ever fail."""
+    from pinchpoint.bench.baselines import key_of
+    from pinchpoint.cli.programs.bench.run import parameters
+
+    key = key_of(measuring.run_options(command).bench_id, parameters(command))
+    entries = {} if past is None else past.entries.get(key)
+    if entries is None and not gating.update:
+        raise UsageError(
+            f"{path}: no session of this command; a command with other arguments is another"
+            " benchmark",
+            hint="give the arguments of the baseline, or add this one from a good state: --update",
+        )
+    gated = any(entry.gate != "show" for entry in (entries or {}).values())
+    if not (gated or gating.fail or gating.warn):
+        note("no measure of this command has a gate: nothing will fail; --fail step_time_ms:5%")
 
 
 def _gated(past: "Baseline") -> bool:
@@ -189,23 +218,38 @@ def _gates(gating: Gating, measures: "dict[str, Measure]") -> "dict[str, Gate]":
 
 
 def _confirm(
-    found: "CheckResult", base: str, command: tuple[str, ...], measuring: Measuring
+    found: "CheckResult",
+    past: "Baseline",
+    base: str | None,
+    command: tuple[str, ...],
+    measuring: Measuring,
 ) -> "CheckResult":
-    """Measure what is suspect against the command before the change."""
-    from pinchpoint.bench.ab.arms import split_command
+    """Measure what is suspect against the command before the change.
+
+    Without ``--base`` that is the same command in a checkout of the last commit that passed, where
+    this is a repository that has it and whose files have changed since.
+    """
+    from pinchpoint.bench.ab.arms import branch_arm, earlier_commit, split_command
+    from pinchpoint.bench.baselines import last_commit
     from pinchpoint.bench.baselines.check import confirmed, suspects
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.run import Arm
 
     doubtful = suspects(found)
-    if not doubtful:
+    commit = None if base or not doubtful else earlier_commit(last_commit(past, found.bench_id))
+    if not doubtful or not (base or commit):
         return found
     note(f"suspect: {', '.join(doubtful)}; measuring against the base")
-    arms = (Arm("A", split_command(base)), Arm("B", command))
     deciding = Deciding(gate=[f"{name}:{100 * ratio:.4f}%" for name, ratio in doubtful.items()])
     folder = measuring.output.with_name(measuring.output.name + "-ab") if measuring.output else None
-    asked = {"base": base, "command": list(command)}
-    with measurement("ab", asked, folder, keep_diff=measuring.keep_diff) as session:
+    asked = {"base": base or commit, "command": list(command)}
+    with (
+        measurement("ab", asked, folder, keep_diff=measuring.keep_diff) as session,
+        nullcontext(Arm("A", split_command(base)))
+        if base
+        else branch_arm("A", command, commit or "", session.session.folder / "trees") as before,
+    ):
+        arms = (before, Arm("B", command))
         result = measure_arms(session, arms, deciding, measuring)
         wrote(session.finish(result, verdict=result.verdict))
     return confirmed(found, result)

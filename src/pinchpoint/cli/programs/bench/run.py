@@ -50,6 +50,13 @@ def run(
     return 0
 
 
+def parameters(command: tuple[str, ...]) -> dict[str, list[str]]:
+    """What identifies the benchmark beside its name."""
+    from pinchpoint.monitor.environment import redacted_command
+
+    return {"arguments": redacted_command(arguments_of(command))}
+
+
 def measure(
     command: tuple[str, ...], processes: int, measuring: Measuring, *, profile: bool = False
 ) -> "BenchResult":
@@ -68,7 +75,7 @@ def measure(
     asked = {"command": redacted_command(command), "processes": processes} | _plain(measuring)
     with measurement("run", asked, measuring.output, keep_diff=measuring.keep_diff) as session:
         options = session.options(measuring.run_options(command))
-        params = {"arguments": redacted_command(arguments_of(command))}
+        params = parameters(command)
         runs = []
         for i in range(processes):
             note(f"run {i + 1} of {processes}")
@@ -146,11 +153,10 @@ def explain_regression(arms: "tuple[Arm, Arm]", folder: Path) -> "ResultPage | N
     """
     from pinchpoint.bench.folders import write_atomic
     from pinchpoint.bench.metrics import encode
-    from pinchpoint.compare import compare_profiles
-    from pinchpoint.compare.profiles import with_findings
+    from pinchpoint.diagnosis.difference import explained
     from pinchpoint.errors import PinchpointError
     from pinchpoint.importers import load
-    from pinchpoint.report import diagnose, markdown
+    from pinchpoint.report import markdown
     from pinchpoint.report.pages import compare as compare_page
     from pinchpoint.report.pages.result import blocks
 
@@ -160,13 +166,10 @@ def explain_regression(arms: "tuple[Arm, Arm]", folder: Path) -> "ResultPage | N
     if found[0] is None or found[1] is None:
         return None
     try:
-        traces = [load(path) for path in found if path]
-        compared = compare_profiles(*traces)
-        sides = [{f.id: f for f in diagnose(trace).findings} for trace in traces]
+        compared = explained(*(load(path) for path in found if path))
     except PinchpointError as error:
         note(f"the profiles cannot be compared: {error.message}")
         return None
-    compared = with_findings(compared, *sides)
     page = compare_page.profiles_page(compared)
     write_atomic(folder / "change.json", encode(compared))
     write_atomic(folder / "change.md", markdown.render(blocks(page)).encode())

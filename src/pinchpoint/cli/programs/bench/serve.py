@@ -1,7 +1,7 @@
 """``pinchpoint bench serve``."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pinchpoint.bench.result import BenchResult
     from pinchpoint.bench.serve.load import Prompt
     from pinchpoint.bench.serve.run import ServePlan
+    from pinchpoint.bench.serve.sweep import Sweep
 
 
 @Parameter(name="*")
@@ -28,9 +29,12 @@ class Asking:
     model
         The model's name at the server.
     prompts
-        JSON lines with "prompt" and perhaps "max_tokens"; default: words at random.
+        JSON lines with "prompt" and perhaps "max_tokens", or conversations in ShareGPT's form
+        (their answers bound the output); default: words at random.
     input_words
         Words of a random prompt.
+    shared_prefix
+        Words before every prompt, the same in all, as a system prompt is.
     output_tokens
         Most tokens of an answer.
     chat
@@ -44,6 +48,7 @@ class Asking:
     model: str = "default"
     prompts: Path | None = None
     input_words: int = 256
+    shared_prefix: int = 0
     output_tokens: int = 128
     chat: Annotated[bool, Switch] = False
     body: str = "{}"
@@ -61,6 +66,8 @@ class Loading:
         Requests of a run, after the warm-up.
     request_rate
         Open loop: arrivals a second (Poisson). Default: closed loop.
+    sweep
+        Open loop at several rates, as 1,2,4,8, one load each: where does the server saturate?
     max_concurrency
         Closed loop: clients that each wait for their answer.
     num_warmups
@@ -75,6 +82,7 @@ class Loading:
 
     requests: Annotated[int, Parameter(name=["--requests", "-n"])] = 200
     request_rate: float | None = None
+    sweep: str | None = None
     max_concurrency: int = 8
     num_warmups: int = 5
     goodput: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
@@ -108,8 +116,12 @@ def serve(
     output
         Folder for the results; default: a new one below pinchpoint-bench/.
     """
-    from pinchpoint.report.pages.bench import serve_page
+    from pinchpoint.report.pages.bench import serve_page, sweep_page
 
+    if loading is not None and loading.sweep is not None:
+        found = _swept(url, name, output, asking or Asking(), loading)
+        present(found, sweep_page(found), showing or Showing())
+        return 0
     result = _measured(url, runs, name, output, asking or Asking(), loading or Loading())
     present(result, serve_page(result), showing or Showing())
     return 0
@@ -156,11 +168,64 @@ def _measured(
     return result
 
 
+def _swept(url: str, name: str, output: Path | None, asking: Asking, loading: Loading) -> "Sweep":
+    """One load at each rate, lowest first; it ends at the first rate that the server falls behind
+    at, as every higher one would only queue."""
+    from pinchpoint.bench.measurement import measurement
+    from pinchpoint.bench.run import Place
+    from pinchpoint.bench.serve.client import require_http
+    from pinchpoint.bench.serve.run import serve_run
+    from pinchpoint.bench.serve.sweep import Sweep, judged, knee, point
+    from pinchpoint.monitor.environment import redacted_command
+
+    rates = _rates(loading.sweep or "")
+    _check(1, asking, loading)
+    require_http()
+    asked = {"url": redacted_command(["bench", "serve", url])[-1], "rates": list(rates)}
+    with measurement("sweep", asked, output, keep_diff=False) as session:
+        points, plan = [], None
+        for i, rate in enumerate(rates):
+            note(f"{rate:g} requests a second")
+            at_rate = replace(loading, request_rate=rate)
+            plan = _plan(url, name, asking, at_rate, i, session.session.session_id)
+            run = serve_run(plan, Place(session.session.folder / f"runs/{i:03d}", i))
+            points.append(point(run, plan.load))
+            if "falls behind" in judged(points)[-1].why:
+                break
+        found = judged(points)
+        result = Sweep(
+            session_id=session.session.session_id,
+            bench_id=name,
+            model=asking.model,
+            objectives_ms=dict(plan.objectives_ms) if plan else {},
+            points=found,
+            knee_per_s=knee(found),
+            saturates=not all(p.below_knee for p in found),
+            warnings=session.warnings,
+        )
+        wrote(session.finish(result))
+    return result
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    try:
+        rates = sorted({float(part) for part in text.split(",")})
+    except ValueError:
+        rates = []
+    if len(rates) < 2 or not all(0 < rate < inf for rate in rates):
+        raise UsageError(f"--sweep {text!r}: rates above 0, two at least", hint="--sweep 1,2,4,8")
+    return tuple(rates)
+
+
 def _check(runs: int, asking: Asking, loading: Loading) -> None:
     if min(runs, loading.requests, loading.max_concurrency, asking.output_tokens) < 1:
         raise UsageError("runs, requests, concurrency and tokens start at 1", hint="such as 8")
-    if loading.num_warmups < 0 or loading.seed < 0:
-        raise UsageError("--num-warmups and --seed start at 0", hint="leave them out")
+    if min(loading.num_warmups, loading.seed, asking.shared_prefix) < 0:
+        raise UsageError(
+            "--num-warmups, --seed and --shared-prefix start at 0", hint="leave them out"
+        )
+    if loading.sweep is not None and loading.request_rate is not None:
+        raise UsageError("--sweep or --request-rate, not both", hint="--sweep 1,2,4,8")
     for option, value in (("request-rate", loading.request_rate), ("timeout", loading.timeout)):
         if value is not None and not 0 < value < inf:  # also refuses NaN
             raise UsageError(f"--{option} {value:g}: must be above 0", hint=f"--{option} 4")
@@ -183,6 +248,7 @@ def _plan(
         load=Load(loading.requests, loading.request_rate, loading.max_concurrency, seed),
         max_tokens=asking.output_tokens,
         chat=asking.chat,
+        shared_prefix=asking.shared_prefix,
         extra=_extra(asking.body),
         objectives_ms=dict(_objective(text) for text in loading.goodput),
         warmup_requests=loading.num_warmups,
@@ -192,11 +258,13 @@ def _plan(
 
 
 def _prompts(asking: Asking, loading: Loading, seed: int) -> "list[Prompt]":
-    from pinchpoint.bench.serve.load import prompts_from, random_prompts
+    from pinchpoint.bench.serve.load import prompts_from, random_prompts, with_prefix
 
     if asking.prompts:
-        return prompts_from(asking.prompts)
-    return random_prompts(loading.requests + loading.num_warmups, asking.input_words, seed)
+        found = prompts_from(asking.prompts)
+    else:
+        found = random_prompts(loading.requests + loading.num_warmups, asking.input_words, seed)
+    return with_prefix(found, asking.shared_prefix, loading.seed)
 
 
 def _extra(text: str) -> dict[str, Any]:

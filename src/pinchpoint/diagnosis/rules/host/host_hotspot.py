@@ -25,6 +25,7 @@ import numpy as np
 
 from pinchpoint.analysis.causal.computing import HostComputing, host_computing
 from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.mean.what_if import step_base_ns
@@ -70,7 +71,9 @@ def check(trace: Trace) -> Iterator[Found]:
     found = host_computing(trace)
     spots = [_spot(trace, found, at) for at in _by_place(trace, found)]
     least = max(LEAST_GAIN_RATIO * base, LEAST_NS)
-    worth = [spot for spot in spots if spot.ns_per_step >= least]
+    # Without a device operators are the work itself; rules about programs on CPUs judge them.
+    cpu_alone = computes_on_cpu(trace)
+    worth = [s for s in spots if s.ns_per_step >= least and not (cpu_alone and s.on_cpu)]
     worth.sort(key=lambda spot: -spot.ns_per_step)
     yield from (_finding(trace, found, spot) for spot in worth[:MOST_TOLD])
 

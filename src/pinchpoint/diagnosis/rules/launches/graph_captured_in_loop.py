@@ -49,8 +49,8 @@ def check(trace: Trace) -> Iterator[Found]:
     calls, steps = trace.api_calls, judged_steps(trace)
     if calls is None:
         return
-    begun = rows_named(trace, calls, lambda name: "BeginCapture" in name)
-    begun = np.flatnonzero(begun & rows_in_steps(trace, calls))
+    named = rows_named(trace, calls, lambda name: "BeginCapture" in name)
+    begun = np.flatnonzero(named & rows_in_steps(trace, calls))
     capturing = np.unique(steps.step_of(calls["start_ns"][begun]))
     if len(capturing) < max(FEWEST_STEPS, MOST_STEPS_RATIO * len(steps)):
         return

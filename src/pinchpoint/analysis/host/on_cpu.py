@@ -1,0 +1,58 @@
+"""Programs that compute on the CPU alone: an operator's time there is the work itself."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import parents
+from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Mask
+
+
+@once_per_trace
+def computes_on_cpu(trace: Trace) -> bool:
+    """Whether the recording is of operators and of nothing that starts or is a device.
+
+    A file from a machine with a device lists it, also where its activity was not recorded: then
+    an operator's time may be that of its launch alone.
+    """
+    tables = (trace.device_ops, trace.api_calls, trace.compiled_ops)
+    if trace.devices or trace.snapshot is not None:
+        return False
+    if any(table is not None and len(table) for table in tables):
+        return False
+    host = trace.host_ops
+    return host is not None and bool((host["kind"] == HostKind.OPERATOR).any())
+
+
+@dataclass(frozen=True, eq=False)
+class CpuOperators:
+    """Of all rows of ``host_ops``: which are operators, and what each takes by itself."""
+
+    operator: Mask
+    called: Mask  # operators that Python or the backward pass called, not another operator
+    own_ns: Ints  # without the operators inside it; 0 for other rows
+    parent: Ints
+
+
+@once_per_trace
+def cpu_operators(trace: Trace) -> CpuOperators:
+    """Operators and their own time; the trace must have host rows."""
+    host = trace.host_ops
+    assert host is not None
+    parent = parents(host)
+    operator = host["kind"] == HostKind.OPERATOR
+    node = _names_with(trace, "autograd::")
+    inside = np.append(operator & ~node, False)[parent]
+    own = np.where(operator, host["duration_ns"], 0).astype(np.int64)
+    held = np.zeros(len(host) + 1, np.int64)
+    np.add.at(held, parent[operator], host["duration_ns"][operator])
+    own = np.maximum(own - np.where(operator, held[:-1], 0), 0)
+    return CpuOperators(operator, operator & ~node & ~inside, own, parent)
+
+
+def _names_with(trace: Trace, prefix: str) -> Mask:
+    assert trace.host_ops is not None
+    starts = np.array([name.startswith(prefix) for name in trace.names], np.bool_)
+    found: Mask = starts[trace.host_ops["name"]]
+    return found

@@ -1,0 +1,48 @@
+"""What the step of a program without a device would be after a change.
+
+One thread calls one operator after another and waits for each, so that a change takes away what
+it takes away of the time of that thread: the accounting is the replay.
+"""
+
+from collections.abc import Iterable
+
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.trace import Trace
+from pinchpoint.trace import intervals as iv
+from pinchpoint.trace.arrays import Ints
+
+# Of the time taken away, either way: an operator of another type or size on the same CPU was up to
+# so far from what its bytes and FLOPs say (docs/accuracy.md, programs on CPUs).
+UNCERTAIN_RATIO = 0.3
+
+
+def what_if_on_cpu(
+    trace: Trace, touched: Iterable[tuple[float, iv.Intervals]]
+) -> Prediction | None:
+    """The typical step less the shares of stretches of time; None with a device or without steps.
+
+    A moment that several changes take is taken once, by the one that takes most of it.
+    """
+    base, found = steps(trace).typical_ns, steps(trace)
+    if base is None or not computes_on_cpu(trace):
+        return None
+    start, end = found.start_ns[found.typical], found.end_ns[found.typical]
+    count = max(int(found.typical.sum()), 1)
+    taken, covered = 0.0, iv.NONE
+    for ratio, stretches in sorted(touched, key=lambda one: -one[0]):
+        new = iv.subtract(stretches, covered)
+        covered = iv.union(covered, new)
+        taken += ratio * _inside(new, start, end)
+    saving = min(taken / count, float(base))
+    bound = max(round(base - _inside(covered, start, end) / count), 0)  # what no change touches
+    off = UNCERTAIN_RATIO * saving
+    low, middle, high = (round(base - saving + by) for by in (-off, 0.0, off))
+    middle = max(middle, bound)
+    return Prediction(middle, (max(low, bound), min(high, base)), base, middle, bound)
+
+
+def _inside(stretches: iv.Intervals, start: Ints, end: Ints) -> float:
+    covered = iv.covered_before(stretches, end) - iv.covered_before(stretches, start)
+    return float(covered.sum())

@@ -1,0 +1,1 @@
+"""Causes in what a program without a device computes."""

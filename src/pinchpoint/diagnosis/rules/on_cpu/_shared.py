@@ -1,0 +1,99 @@
+"""What the rules about programs on CPUs share: the rows that they judge, and what is told."""
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.input_arguments import elements, input_dtypes, input_shapes
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.diagnosis.host_spans import HostSpans
+from pinchpoint.diagnosis.rule import NotChecked
+from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Mask
+
+# at::internal::GRAIN_SIZE: elements that one thread computes; on fewer, calling an operator takes
+# longer than what it does.
+GRAIN_ELEMENTS = 32768
+# Of the step. Causes on a CPU are told from one recording with the profiler in it, which slows
+# each operator by some microseconds.
+LEAST_RATIO = 0.05
+
+
+def judged(trace: Trace) -> Mask | None:
+    """Rows of ``host_ops`` in judged steps; None for a program that has a device.
+
+    Raises NotChecked where no step is known.
+    """
+    if not computes_on_cpu(trace) or trace.host_ops is None:
+        return None
+    if not len(judged_steps(trace)) or steps(trace).typical_ns is None:
+        raise NotChecked("no step is known")
+    return rows_in_steps(trace, trace.host_ops)
+
+
+def is_material(trace: Trace, spans: HostSpans) -> bool:
+    """Whether so much of the step may be told: in most steps, not by one call that was held up."""
+    host, windows = trace.host_ops, judged_steps(trace)
+    assert host is not None
+    step = windows.step_of(host["start_ns"][spans.rows])
+    took = np.zeros(len(windows), np.int64)
+    np.add.at(took, step, host["duration_ns"][spans.rows])
+    return float(np.median(took)) >= LEAST_RATIO * (steps(trace).typical_ns or 0)
+
+
+def inside(trace: Trace, *prefixes: str) -> Mask:
+    """Rows in annotations whose names begin so: an optimizer's step, a loader's next batch."""
+    host = trace.host_ops
+    assert host is not None
+    named = np.array([name.startswith(prefixes) for name in trace.names], np.bool_)
+    ranges = named[host["name"]] & (host["kind"] == HostKind.ANNOTATION)
+    found: Mask = nearest(parents(host), ranges) < len(host)
+    return found
+
+
+def named(trace: Trace, *names: str) -> Mask:
+    """Rows of ``host_ops`` with one of these names."""
+    host = trace.host_ops
+    assert host is not None
+    wanted = np.array([name in names for name in trace.names], np.bool_)
+    found: Mask = wanted[host["name"]]
+    return found
+
+
+@once_per_trace
+def first_elements(trace: Trace) -> Ints:
+    """Elements of the first tensor that each row of ``host_ops`` got; -1 where not recorded."""
+    host = trace.host_ops
+    assert host is not None
+    shapes = host.filled("shapes", -1)
+    sizes = {-1: -1}
+    for text in np.unique(shapes[shapes >= 0]).tolist():
+        first = next((s for s in input_shapes(trace.names[text]) or () if s), None)
+        whole = first is not None and not isinstance(first[0], tuple)
+        sizes[text] = elements(first) if whole else -1  # type: ignore[arg-type]
+    distinct, which = np.unique(shapes, return_inverse=True)
+    found: Ints = np.array([sizes[text] for text in distinct.tolist()], np.int64)[which]
+    return found
+
+
+@once_per_trace
+def doubles(trace: Trace) -> Mask | None:
+    """Rows that got a float64 tensor with elements; None where types were not recorded."""
+    host = trace.host_ops
+    assert host is not None
+    shapes, dtypes = host.filled("shapes", -1), host.filled("dtypes", -1)
+    if not (dtypes >= 0).any():
+        return None
+    pairs, which = np.unique(np.stack((shapes, dtypes), axis=1), axis=0, return_inverse=True)
+    is_double = [_has_double(trace, *pair) for pair in pairs.tolist()]
+    found: Mask = np.array(is_double, np.bool_)[which.ravel()]
+    return found
+
+
+def _has_double(trace: Trace, shapes: int, dtypes: int) -> bool:
+    if shapes < 0 or dtypes < 0:
+        return False
+    sizes = input_shapes(trace.names[shapes]) or ()
+    types = input_dtypes(trace.names[dtypes]) or ()
+    return any(size and kind == "double" for size, kind in zip(sizes, types, strict=False))

@@ -1,0 +1,77 @@
+"""A program on the CPU copies large tensors within its steps.
+
+## What it looks for
+Copies, casts and changes of layout (`contiguous`, `clone`, `to`, `copy_`) of tensors too large for
+the work of calling an operator to matter, outside the optimizer and the loader, in a program
+without a device.
+
+## Why it matters
+A copy reads and writes every byte and computes nothing. Done once before the loop, or avoided by
+another order of dimensions, it costs nothing in the step.
+
+## How to fix it
+Bring the tensor into the layout and type in which it is used once, where it is made; slice before
+copying; use `out=` or in-place operators instead of clones.
+
+## When to ignore it
+Where each step needs new values in another layout.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import subtree_sums
+from pinchpoint.analysis.host.on_cpu import cpu_operators
+from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.host_spans import host_spans
+from pinchpoint.diagnosis.record import SHAPES
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
+from pinchpoint.diagnosis.rules.on_cpu._shared import (
+    GRAIN_ELEMENTS,
+    first_elements,
+    inside,
+    is_material,
+    judged,
+    named,
+)
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=SHAPES)
+
+# Called by the program or the backward pass: what other operators copy inside is their own work.
+_COPIES = (
+    "aten::contiguous", "aten::clone", "aten::to", "aten::_to_copy", "aten::copy_", "aten::reshape",
+)  # fmt: skip
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Copies of large tensors."""
+    mine = judged(trace)
+    if mine is None:
+        return
+    size = first_elements(trace)
+    if (size < 0).all():
+        raise NotChecked("the shapes of the inputs are not recorded")
+    elsewhere = inside(trace, "Optimizer.", "enumerate(DataLoader)")
+    calls = cpu_operators(trace)
+    copied = subtree_sums(calls.parent, named(trace, "aten::copy_").astype(np.int64)) > 0
+    wanted = mine & calls.called & copied & named(trace, *_COPIES) & ~elsewhere
+    wanted &= size >= GRAIN_ELEMENTS
+    spans = host_spans(trace, wanted, "copies of large tensors")
+    if spans is None or not is_material(trace, spans):
+        return
+    yield Found(
+        summary=(
+            f"{spans.count:.0f} copies of large tensors a step take"
+            f" {duration(spans.ns_per_step)}{spans.where}"
+        ),
+        evidence=spans.evidence,
+        cost_ns_per_step=spans.ns_per_step,
+        changes=(ScaleHostSpans(spans.rows, 0.0),),
+        location=spans.place,
+        fix="Make the tensor in the layout and type of its use, or copy once before the loop",
+        confirm=ANY_PROGRAM,
+    )

@@ -1,0 +1,61 @@
+"""A program on the CPU computes in double precision.
+
+## What it looks for
+Operators of a program without a device that get float64 tensors, by the types of their inputs.
+Scalars are no tensors. Programs on a device are judged by `fp64-by-accident`.
+
+## Why it matters
+A vector register holds half as many doubles, and memory moves twice the bytes: products and
+elementwise work take twice as long. NumPy makes float64 unless told otherwise, and one such array
+turns a whole model into double.
+
+## How to fix it
+Make the data float32 where it is created (`np.float32`, `torch.from_numpy(x).float()`), and the
+model with it.
+
+## When to ignore it
+Where the result needs more than seven digits.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.host_spans import host_spans
+from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rules.on_cpu._shared import doubles, is_material, judged
+from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=SHAPES_AND_TYPES, advice=NO_HINT)
+
+HALF = 0.5  # of the lanes of a register, and of the bytes
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Operators on float64 tensors."""
+    mine = judged(trace)
+    if mine is None:
+        return
+    double = doubles(trace)
+    if double is None:
+        raise NotChecked("the types of the inputs are not recorded")
+    assert trace.host_ops is not None
+    operator = trace.host_ops["kind"] == HostKind.OPERATOR
+    spans = host_spans(trace, mine & double & operator, "operators on float64 tensors")
+    if spans is None or not is_material(trace, spans):
+        return
+    yield Found(
+        summary=(
+            f"{spans.count:.0f} operators a step compute on float64 tensors,"
+            f" {duration(spans.ns_per_step)} of it{spans.where}"
+        ),
+        evidence=(*spans.evidence, Evidence("time that float32 takes of it", HALF, "ratio")),
+        cost_ns_per_step=spans.ns_per_step,
+        changes=(ScaleHostSpans(spans.rows, HALF),),
+        location=spans.place,
+        fix="Make the data float32 where it is created, and the model with it",
+        hint="x = np.asarray(x, np.float32); model = model.float()",
+        confirm='pinchpoint bench ab -- "python train.py" "python train_float32.py"',
+    )

@@ -1,0 +1,172 @@
+"""A Python loop calls operators on small tensors, one element or sample at a time.
+
+## What it looks for
+In a program without a device: one function (or one module) that calls the same function, module or
+operator on the same shapes many times within a step, on tensors so small that calling takes longer
+than computing; with what the backward pass does for these calls. Layers that are many instances are
+no loop. Loaders and optimizers have rules of their own.
+
+## Why it matters
+A call of an operator takes microseconds whatever it computes, and a product of one row reads the
+whole weight. One call for all rows pays both once.
+
+## How to fix it
+Work on whole tensors: a batch instead of samples, reductions with `dim=`, `torch.vmap`, one call
+for the sequence. A chain of elementwise operators fuses under `torch.compile`.
+
+## When to ignore it
+Where each turn needs the result of the one before it and cannot be written otherwise.
+"""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import nearest
+from pinchpoint.analysis.host.attribution import forward_rows
+from pinchpoint.analysis.host.on_cpu import cpu_operators
+from pinchpoint.analysis.replay import RemoveHostTime, ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.host_spans import host_spans
+from pinchpoint.diagnosis.record import STACKS
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
+from pinchpoint.diagnosis.rules.on_cpu._shared import (
+    GRAIN_ELEMENTS,
+    first_elements,
+    inside,
+    is_material,
+    judged,
+)
+from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.durations import duration
+from pinchpoint.trace.intervals import flatten, subtract
+
+RULE = Rule(needs=("host_ops",), record=STACKS)
+
+FEWEST_TURNS = 16  # deeper nets of one function calling one layer type are rare
+# What is left at best: a product of all rows costs more than one of one row.
+LEAST_LEFT_RATIO = 0.1
+_MACHINERY = re.compile(r"(_wrapped_call_impl|_call_impl)$|^<built-in ")
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Loops over small tensors."""
+    mine = judged(trace)
+    if mine is None or trace.host_ops is None:
+        return
+    if not np.isin(trace.host_ops["kind"], (HostKind.PYTHON, HostKind.MODULE)).any():
+        raise NotChecked("Python functions are not recorded")
+    mine &= ~inside(trace, "Optimizer.", "enumerate(DataLoader)")
+    turns = _turns(trace, mine)
+    small = _small(trace, turns > 0)
+    looped = (turns > 0) & small
+    spans = host_spans(trace, looped | _backward_of(trace, looped), "calls in the loop")
+    forward = host_spans(trace, looped, "calls in the loop, forward")
+    if spans is None or forward is None or not is_material(trace, spans):
+        return
+    count = float(np.median(turns[forward.rows]))
+    left = max(1 / count, LEAST_LEFT_RATIO)
+    yield Found(
+        summary=(
+            f"A Python loop calls operators on small tensors {count:.0f} × a turn of"
+            f" {_name(trace, forward.rows)}, {duration(spans.ns_per_step)} of the step"
+            f"{forward.where}"
+        ),
+        evidence=(
+            *spans.evidence,
+            Evidence("turns of the loop", round(count), "count"),
+            Evidence("calls", round(len(spans.rows) / len(judged_steps(trace))), "per step"),
+        ),
+        cost_ns_per_step=spans.ns_per_step,
+        changes=(
+            ScaleHostSpans(spans.rows, left),
+            *_between(trace, forward.rows),
+        ),
+        location=forward.place,
+        fix="Work on whole tensors: a batch, a reduction with dim=, one call for the sequence",
+        hint="loss = criterion(model(batch), targets)  # not one sample after another",
+        confirm=ANY_PROGRAM,
+    )
+
+
+def _turns(trace: Trace, mine: Mask) -> Ints:
+    """How often each row's like was called by the same caller in the same call of it; 0 below
+    FEWEST_TURNS."""
+    host = trace.host_ops
+    assert host is not None
+    machinery, caller = _machinery(trace), _callers(trace)
+    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE))
+    candidates = (python & ~machinery) | cpu_operators(trace).called
+    rows = np.flatnonzero(mine & candidates & (caller < len(host)))
+    key = np.stack((caller[rows], host["name"][rows], host.filled("shapes", -1)[rows]), axis=1)
+    _, which, count = np.unique(key, axis=0, return_inverse=True, return_counts=True)
+    turns = np.zeros(len(host), np.int64)
+    turns[rows] = np.where(count >= FEWEST_TURNS, count, 0)[which.ravel()]
+    return turns
+
+
+def _small(trace: Trace, looped: Mask) -> Mask:
+    """Rows in which all operators get small tensors."""
+    size, calls = first_elements(trace), cpu_operators(trace)
+    large = calls.called & (size > GRAIN_ELEMENTS)
+    around = np.append(nearest(calls.parent, looped), len(size))
+    spoilt = np.zeros(len(size) + 1, np.bool_)
+    spoilt[around[np.flatnonzero(large)]] = True
+    small: Mask = ~spoilt[:-1]
+    return small
+
+
+def _backward_of(trace: Trace, looped: Mask) -> Mask:
+    """Nodes of the backward pass whose forward operator was called in the loop."""
+    host = trace.host_ops
+    assert host is not None
+    parent = cpu_operators(trace).parent
+    within = np.append(nearest(parent, looped) < len(host), False)
+    forward = np.minimum(forward_rows(trace)[: len(host)], len(host))
+    own = forward != np.arange(len(host))
+    found: Mask = within[forward] & own & cpu_operators(trace).operator
+    return found
+
+
+def _between(trace: Trace, looped: Ints) -> Iterator[RemoveHostTime]:
+    """Python between the turns of a loop: from call to call of one caller, without operators."""
+    host, calls = trace.host_ops, cpu_operators(trace)
+    assert host is not None
+    caller = _callers(trace)[looped]
+    order = np.lexsort((host["start_ns"][looped], caller))
+    rows, caller = looped[order], caller[order]
+    follows = np.flatnonzero(caller[1:] == caller[:-1])
+    gaps = flatten(host.end_ns[rows[follows]], host["start_ns"][rows[follows + 1]])
+    computing = np.flatnonzero(calls.called)
+    gaps = subtract(gaps, flatten(host["start_ns"][computing], host.end_ns[computing]))
+    if len(gaps.start):
+        yield RemoveHostTime(gaps.start, gaps.end)
+
+
+def _callers(trace: Trace) -> Ints:
+    """The row that called each row, without what PyTorch and Python put between the two."""
+    host = trace.host_ops
+    assert host is not None
+    found: Ints = np.append(nearest(cpu_operators(trace).parent, ~_machinery(trace)), len(host))[
+        cpu_operators(trace).parent
+    ]
+    return found
+
+
+def _machinery(trace: Trace) -> Mask:
+    host = trace.host_ops
+    assert host is not None
+    spelt = np.array([bool(_MACHINERY.search(name)) for name in trace.names], np.bool_)
+    found: Mask = spelt[host["name"]]
+    return found
+
+
+def _name(trace: Trace, rows: Ints) -> str:
+    host = trace.host_ops
+    assert host is not None
+    names = host["name"][rows]
+    took = np.bincount(names, host["duration_ns"][rows])
+    return trace.names[int(took.argmax())].removeprefix("nn.Module: ")

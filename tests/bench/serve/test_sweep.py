@@ -1,0 +1,69 @@
+import json
+
+import pytest
+
+from pinchpoint.bench.metrics import Summary
+from pinchpoint.bench.serve.load import Prompt, prompts_from, random_prompts, with_prefix
+from pinchpoint.bench.serve.sweep import SweepPoint, judged, knee
+from pinchpoint.errors import UnreadableFile
+
+
+def _point(rate, *, keeps=1.0, p95=50.0, met=None):
+    return SweepPoint(
+        offered_per_s=rate,
+        rate_per_s=rate,
+        answered_per_s=rate * keeps,
+        keeps_up_ratio=keeps,
+        met_ratio=met,
+        e2e_ms=Summary(count=100, median=20.0, p95=p95),
+    )
+
+
+def test_the_knee_is_the_last_rate_that_is_kept_up_with():
+    points = judged([_point(8, keeps=0.6, p95=900), _point(1), _point(2), _point(4)])
+    assert [p.rate_per_s for p in points] == [1, 2, 4, 8]
+    assert knee(points) == 4
+    assert points[-1].why == "it falls behind: 4.8 of 8 a second"
+
+
+def test_without_objectives_twice_the_latency_is_beyond():
+    points = judged([_point(1, p95=50), _point(2, p95=99), _point(4, p95=101)])
+    assert knee(points) == 2
+    assert points[-1].why == "p95 is 2.0 × that of the lowest rate"
+
+
+def test_objectives_decide_where_they_are_given():
+    points = judged([_point(1, met=1.0), _point(2, p95=500, met=0.95), _point(4, met=0.8)])
+    assert knee(points) == 2
+    assert points[-1].why == "80% of the requests meet the objectives"
+
+
+def test_what_is_above_a_rate_beyond_the_knee_is_beyond_too():
+    points = judged([_point(1), _point(2, met=0.1), _point(4, met=1.0)])
+    assert [p.below_knee for p in points] == [True, False, False]
+
+
+def test_no_rate_is_kept_up_with():
+    points = judged([_point(1, keeps=0.5), _point(2, keeps=0.2)])
+    assert knee(points) is None
+
+
+def test_sharegpt_conversations(tmp_path):
+    path = tmp_path / "data.json"
+    turns = [{"from": "human", "value": "why?"}, {"from": "gpt", "value": "for the sake of it"}]
+    path.write_text(json.dumps([{"id": "a", "conversations": turns}, {"conversations": []}]))
+    assert prompts_from(path) == [Prompt("why?", 7)]  # 5 words, 4 tokens for 3 words
+
+
+@pytest.mark.parametrize("text", ['[{"conversations": []}]', "[1]", '[{"conversations": ['])
+def test_no_conversation_is_said(text, tmp_path):
+    path = tmp_path / "data.json"
+    path.write_text(text)
+    with pytest.raises(UnreadableFile):
+        prompts_from(path)
+
+
+def test_a_shared_prefix_is_the_same_before_every_prompt():
+    found = with_prefix([Prompt("a", 3), Prompt("b")], 4, 0)
+    prefix = random_prompts(1, 4, 0)[0].prompt
+    assert found == [Prompt(f"{prefix} a", 3), Prompt(f"{prefix} b")]

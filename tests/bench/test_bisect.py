@@ -1,0 +1,75 @@
+import subprocess
+
+import pytest
+
+from pinchpoint.bench.ab.arms import commits_between, earlier_commit
+from pinchpoint.bench.ab.bisect import Tried, bisect
+from pinchpoint.errors import UsageError
+
+COMMITS = tuple("abcdefgh")
+
+
+def _judge(first_bad, *, open_at=()):
+    asked = []
+
+    def judge(commit):
+        asked.append(commit)
+        verdict = "regressed" if commit >= first_bad else "pass"
+        verdict = "inconclusive" if commit in open_at else verdict
+        return Tried(commit=commit, verdict=verdict, why="")
+
+    return judge, asked
+
+
+@pytest.mark.parametrize("first_bad", COMMITS)
+def test_every_first_bad_commit_is_found_in_few_comparisons(first_bad):
+    judge, asked = _judge(first_bad)
+    found = bisect("good", COMMITS, judge)
+    assert (found.verdict, found.first_bad, found.exit_code) == ("found", first_bad, 0)
+    assert len(asked) <= 4  # the last one, and three halves of eight
+
+
+def test_without_a_difference_there_is_nothing_to_search():
+    judge, asked = _judge("z")
+    found = bisect("good", COMMITS, judge)
+    assert (found.verdict, found.left, asked) == ("not worse", (), ["h"])
+    assert found.exit_code == 4
+
+
+def test_what_pairs_do_not_decide_leaves_a_range():
+    judge, _ = _judge("d", open_at=("d",))
+    found = bisect("good", COMMITS, judge)
+    assert (found.verdict, found.first_bad) == ("inconclusive", None)
+    assert found.left == tuple("abcdefgh")
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def git(*words):
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(("git", *who, *words), check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    made = []
+    for text in ("one", "two", "three"):
+        (tmp_path / "a.py").write_text(text)
+        git("add", "a.py")
+        git("commit", "-q", "-m", text)
+        made.append(git("rev-parse", "HEAD"))
+    return made
+
+
+def test_commits_between_two(repository):
+    assert commits_between(repository[0], "HEAD") == tuple(repository[1:])
+    with pytest.raises(UsageError, match="does not follow"):
+        commits_between("HEAD", repository[0])
+
+
+def test_a_commit_before_the_change_is_at_hand(repository):
+    assert earlier_commit(repository[1]) == repository[1]
+    assert earlier_commit(repository[2]) is None  # the files are the same
+    assert earlier_commit("0" * 40) is None
+    assert earlier_commit(None) is None

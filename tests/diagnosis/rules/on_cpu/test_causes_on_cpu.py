@@ -1,0 +1,146 @@
+"""Causes of programs without a device: they fire, name their gain, and pass over look-alikes."""
+
+from dataclasses import replace
+
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.mean.what_if import what_if_mean
+from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.trace import HostKind, RunFacts
+
+MS, US = 1_000_000, 1_000
+LARGE, ROW = "[[256, 1024], [1024, 1024]]", "[[1, 512], [512, 512]]"
+
+
+def _trace(work, steps=5, length=10 * MS):
+    """Steps of 10 ms without a device, filled by ``work(builder, at)``."""
+    builder = TraceBuilder()
+    builder.devices = []
+    for step in range(steps):
+        builder.step(step, step * length, length)
+        builder.python("train.py(5): train", step * length + 1, length - 10)
+        work(builder, step * length + 10 * US)
+    return builder.trace()
+
+
+def _found(trace):
+    return {r.id: r for r in diagnose(trace).found if r.id.startswith("cpu-")}
+
+
+def _op(builder, name, at, takes, shapes=LARGE, dtype="float"):
+    builder.op(name, at, takes, shapes=shapes, dtypes=f'["{dtype}", "{dtype}"]')
+
+
+@pytest.mark.parametrize(("dtype", "found"), [("double", True), ("float", False)])
+def test_float64_takes_twice_as_long(dtype, found):
+    trace = _trace(lambda b, at: _op(b, "aten::mm", at, 8 * MS, dtype=dtype))
+    said = _found(trace)
+    assert ("cpu-float64" in said) == found
+    if found:
+        assert said["cpu-float64"].predicted.step_ns == 6 * MS
+        assert said["cpu-float64"].predicted.base_ns == 10 * MS
+
+
+def test_one_slow_call_is_no_cause():
+    """A call that the machine held up in one step of five is not what the program does."""
+    taken = iter((8 * MS, 10 * US, 10 * US, 10 * US, 10 * US))
+    trace = _trace(lambda b, at: _op(b, "aten::copy_", at, next(taken)))
+    assert "cpu-copies" not in _found(trace)
+
+
+def test_large_copies_go():
+    def work(builder, at):
+        _op(builder, "aten::contiguous", at, 4 * MS)
+        _op(builder, "aten::copy_", at + US, 4 * MS - 2 * US)
+
+    trace = _trace(work)
+    assert _found(trace)["cpu-copies"].predicted.step_ns == 6 * MS
+
+
+def test_what_an_operator_copies_inside_is_its_own_work():
+    def work(builder, at):
+        _op(builder, "aten::addmm", at, 8 * MS)
+        _op(builder, "aten::copy_", at + US, 4 * MS)
+
+    assert "cpu-copies" not in _found(_trace(work))
+
+
+def test_copies_of_the_optimizer_are_not_told():
+    def work(builder, at):
+        builder.annotation("Optimizer.step#SGD.step", at, 5 * MS)
+        _op(builder, "aten::copy_", at + US, 4 * MS)
+
+    assert "cpu-copies" not in _found(_trace(work))
+
+
+def _loop(turns, shapes):
+    def work(builder, at):
+        for turn in range(turns):
+            _op(builder, "aten::linear", at + turn * 100 * US, 80 * US, shapes)
+
+    return _trace(work)
+
+
+def test_a_loop_over_rows_becomes_one_call():
+    said = _found(_loop(80, ROW))["cpu-operator-loop"]
+    assert said.finding.cost_ns_per_step == 80 * 80 * US
+    # A tenth of the calls stays, and nothing of Python between them.
+    assert said.predicted.step_ns == pytest.approx(10 * MS - 0.9 * 6.4 * MS - 79 * 20 * US, abs=US)
+
+
+@pytest.mark.parametrize(
+    ("turns", "shapes"),
+    [pytest.param(8, ROW, id="few turns"), pytest.param(80, LARGE, id="work enough a turn")],
+)
+def test_no_loop_worth_batching(turns, shapes):
+    assert "cpu-operator-loop" not in _found(_loop(turns, shapes))
+
+
+def test_layers_are_no_loop():
+    def work(builder, at):
+        for layer in range(80):
+            begin = at + layer * 100 * US
+            builder.op(f"nn.Module: Linear_{layer}", begin, 90 * US, kind=HostKind.MODULE)
+            _op(builder, "aten::linear", begin + US, 80 * US, ROW)
+
+    assert "cpu-operator-loop" not in _found(_trace(work))
+
+
+@pytest.mark.parametrize(("name", "found"), [("aten::mul_", True), ("aten::_fused_adamw_", False)])
+def test_an_optimizer_operator_by_operator(name, found):
+    def work(builder, at):
+        builder.annotation("Optimizer.step#AdamW.step", at, 8 * MS)
+        for call in range(80):
+            _op(builder, name, at + call * 100 * US + US, 90 * US)
+
+    said = _found(_trace(work))
+    assert list(said) == (["cpu-unfused-optimizer"] if found else [])
+    if found:
+        assert said["cpu-unfused-optimizer"].predicted.step_ns == pytest.approx(4.4 * MS, abs=US)
+
+
+@pytest.mark.parametrize(("threads", "found"), [(1, True), (8, False)])
+def test_threads_against_cores(threads, found):
+    trace = _trace(lambda b, at: _op(b, "aten::mm", at, 8 * MS))
+    trace = replace(trace, run=RunFacts(torch_threads=threads, cores_allowed=8.0, processes=1))
+    said = _found(trace)
+    assert ("cpu-few-threads" in said) == found
+    if found:
+        assert said["cpu-few-threads"].predicted.step_ns == round(10 * MS - 8 * MS * 0.5 * 7 / 8)
+
+
+def test_a_listed_device_means_that_operators_only_launch():
+    trace = _trace(lambda b, at: _op(b, "aten::mm", at, 8 * MS, dtype="double"))
+    with_device = replace(trace, devices=TraceBuilder().trace().devices)
+    assert not _found(with_device)
+    assert what_if_mean(with_device, ()) is None
+
+
+def test_causes_on_devices_do_not_apply():
+    def untyped(builder, at):
+        builder.op("aten::mm", at, MS)
+
+    answers = {o.id: o.answer for o in diagnose(_trace(untyped)).outcomes}
+    assert answers["launch-bound"] == "not applicable"
+    assert answers["cpu-float64"] == "not checked"  # types were not recorded
