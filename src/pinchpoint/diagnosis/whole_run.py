@@ -1,8 +1,10 @@
-"""Where the time of a whole run went that no recorded step shows, by the looks at its main thread."""
+"""Where the time of a whole run went that no recorded step shows, by looks at its main thread."""
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import msgspec
 
 from pinchpoint.analysis.mean.rare_steps import (
     FEWEST_STEPS,
@@ -75,6 +77,24 @@ def compiles_first(trace: Trace) -> Looks | None:
     if samples is None:
         return None
     return _looks(_start(samples), lambda stack: kind_of(stack) is GapKind.COMPILE)
+
+
+def waits_at(trace: Trace, place: Location | None) -> Location | None:
+    """The same function with the line that most looks at a wait in it saw: a recording has only the
+    line at which the function begins."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None or place is None:
+        return place
+    lines: Counter[int] = Counter()
+    for thread in samples.threads:
+        for stack, looks in thread.stacks:
+            spelt = samples.spelt(stack)
+            own = own_frame(spelt) if kind_of(spelt) is GapKind.WAIT else None
+            if own is not None and (own.file, own.function) == (place.file, place.function):
+                lines[own.line] += looks
+    if not lines:
+        return place
+    return msgspec.structs.replace(place, line=lines.most_common(1)[0][0])
 
 
 def _main(samples: RunSamples) -> Seen:

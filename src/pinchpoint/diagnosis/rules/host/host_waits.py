@@ -37,6 +37,7 @@ from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.whole_run import waits_at
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints
 from pinchpoint.trace.durations import duration
@@ -98,7 +99,7 @@ def _longest(trace: Trace) -> _Waits | None:
         np.searchsorted(windows.start_ns, start, "right") - 1,
         round(float((end - start).sum()) / len(windows)),
         trace.names[host_rows(trace).name[longest]],
-        location_of(trace, longest),
+        waits_at(trace, location_of(trace, longest)),
     )
 
 
@@ -118,7 +119,8 @@ def _finding(waits: _Waits) -> Found:
     return Found(
         summary=(
             f"The thread that launches waits {duration(waits.ns_per_step)} of each step{where} for"
-            f" {what.waits_for}" + (", about as long each time, as a timeout would" if alike else "")
+            f" {what.waits_for}"
+            + (", about as long each time, as a timeout would" if alike else "")
         ),
         evidence=(
             Evidence("waiting there", waits.ns_per_step, "ns per step"),
@@ -142,7 +144,7 @@ class _What:
 _SLEEP = _What("a sleep to end", "Wait for the event itself instead of sleeping")
 _OUTSIDE = _What(
     "another process or a request",
-    "Ask for it earlier, or make the other side quicker; while there is no request, nothing is lost",
+    "Ask for it earlier, or make the other side quicker; without a request nothing is lost",
 )
 _THREAD = _What(
     "another thread, or a timeout",

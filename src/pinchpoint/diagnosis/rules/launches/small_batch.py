@@ -5,8 +5,8 @@ Training steps of many short kernels, launched one by one, whose inputs have a f
 few items, and whose kernels have far fewer blocks than the device has multiprocessors. Small
 batches of large items fill the device, and are not meant; a device that is busy for half of the
 step neither. Where gradients are accumulated (they are added to those of the step before, and no
-optimizer steps), filling it does not matter: each micro-step pays all launches, and larger ones pay them less often.
-Without shapes and grid sizes this is not checked.
+optimizer steps), filling it does not matter: each micro-step pays all launches, and larger ones pay
+them less often. Without shapes and grid sizes this is not checked.
 
 ## Why it matters
 Such a kernel takes as long as one with many times the items: most of the device has nothing to do,

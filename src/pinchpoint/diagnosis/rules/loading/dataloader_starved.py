@@ -42,8 +42,8 @@ from pinchpoint.diagnosis.loading import (
 from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
-from pinchpoint.diagnosis.workers import WorkersDo, loader_does, workers_do
 from pinchpoint.diagnosis.whole_run import LEAST_RUN_RATIO, waits_for_loader
+from pinchpoint.diagnosis.workers import WorkersDo, loader_does, workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 

@@ -3,9 +3,9 @@
 ## What it looks for
 Worker processes that a loader starts inside the steps (`multiprocessing` start and fork under
 `DataLoader.__iter__`), and the wait for the first batch that follows. Twice at least: the start of
-the first epoch is none. Without Python stacks no start of a process shows. In a run folder of a run
+the first epoch is none. Without Python stacks no start of a process shows. In the folder of a run
 that has ended, the time that it took to make the loaders' iterators is known exactly, and told from
-a third of the run on, even if it was made once: where processes are spawned, each imports everything
+a third of the run on, even if it came once: where processes are spawned, each imports everything
 anew and is sent the dataset, one after the other.
 
 ## Why it matters
