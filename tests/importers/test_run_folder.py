@@ -150,7 +150,8 @@ START_NS = 1_700_000_000_000_000_000
 
 
 @pytest.mark.parametrize(
-    ("warm", "early", "before_s"), [(24, None, 24), (None, 22, 22), (24, 22, 24), (None, None, None)]
+    ("warm", "early", "before_s"),
+    [(24, None, 24), (None, 22, 22), (24, 22, 24), (None, None, None)],
 )
 def test_how_a_run_that_has_ended_passed(tmp_path, warm, early, before_s):
     folder = run_folder(tmp_path / "run")

@@ -315,4 +315,3 @@ def test_a_window_without_frames_waits_where_the_one_with_names_does(frames, kin
     of_the_run = replace(served(), run=RunFacts(named=served(frames)))
     idle = {k: ns for k, ns, _ in causes(of_the_run) if ns > 50}
     assert list(idle) == [kind]
-
