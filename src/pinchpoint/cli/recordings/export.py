@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from pinchpoint import __version__
+from pinchpoint.api import diagnose
 from pinchpoint.cli.output import may_write, reading, write_file, wrote
 from pinchpoint.cli.page import Force
 from pinchpoint.errors import UsageError
@@ -16,7 +17,6 @@ from pinchpoint.export.excerpt import WHOLE, excerpt, parse_steps
 from pinchpoint.export.trackers import log_to
 from pinchpoint.importers import load
 from pinchpoint.replacing import check_free_folder
-from pinchpoint.report import diagnose
 from pinchpoint.trace import Trace
 
 Format = Literal[
