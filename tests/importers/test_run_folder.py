@@ -146,6 +146,39 @@ def test_without_a_readable_recording_the_damage_is_the_reason(tmp_path):
         load(folder)
 
 
+START_NS = 1_700_000_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("warm", "early", "before_s"),
+    [(24, None, 24), (None, 22, 22), (24, 22, 24), (None, None, None)],
+)
+def test_how_a_run_that_has_ended_passed(tmp_path, warm, early, before_s):
+    folder = run_folder(tmp_path / "run")
+    times = {"started_unix_ns": START_NS, "ended_unix_ns": START_NS + 28 * 10**9}
+    (folder / "run.json").write_text(json.dumps({"schema": SCHEMA} | times))
+    process = json.loads((folder / "processes/rank0.json").read_text())
+    if warm is not None:
+        process["steps"] = {"warm_unix_ns": START_NS + warm * 10**9}
+    if early is not None:
+        note = {"window": "early", "steps": 3, "start_unix_ns": START_NS + early * 10**9}
+        process["recordings"][0] |= note
+    process["loaders"] = [
+        {"num_workers": 8, "iterators": 3, "start_ns": 7},
+        {"num_workers": 0, "iterators": 2, "start_ns": 5},
+        {"num_workers": "many", "iterators": 2, "start_ns": 5},
+    ]
+    (folder / "processes/rank0.json").write_text(json.dumps(process))
+    course = load(folder).run.course
+    assert course.total_ns == 28 * 10**9
+    assert course.before_ns == (None if before_s is None else before_s * 10**9)
+    assert (course.loader_starts, course.loader_workers, course.loader_start_ns) == (3, 8, 7)
+
+
+def test_a_run_that_goes_on_has_no_course(tmp_path):
+    assert load(run_folder(tmp_path / "run")).run.course is None
+
+
 def test_what_the_analyses_ask_is_typed(tmp_path):
     folder = run_folder(tmp_path / "run", device={"uuid": "GPU-b", "number": 0})
     process = json.loads((folder / "processes/rank0.json").read_text())

@@ -73,12 +73,17 @@ def diagnose(trace: Trace) -> Diagnosis:
         elif _material(trace, candidate):
             covered[candidate.id] = _covering(trace, kept, candidate)
     kept.sort(key=lambda r: (-r.saving_ns, r.id))
-    kept = sorted(_specific_first(trace, _causes_first(kept)), key=lambda r: len(r.given))
+    kept = sorted(_specific_first(trace, _causes_first(kept)), key=_of_the_run_first)
     timed = [r for r in kept if r.finding.changes]
     together = what_if_mean(trace, _changes(timed)) if len(timed) > 1 else None
     shown = {r.id for r in kept}
     said = tuple(o if o.id in shown else _dropped(o, covered.get(o.id, ())) for o in outcomes)
     return Diagnosis(tuple(kept), together, said)
+
+
+def _of_the_run_first(ranked: Ranked) -> tuple[float, int]:
+    """What takes most of the run and shows in no step goes before what steps show."""
+    return -(ranked.finding.run_ratio or 0.0), len(ranked.given)
 
 
 def _stays(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | None:

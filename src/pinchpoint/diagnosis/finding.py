@@ -98,6 +98,7 @@ class Found(Finding, frozen=True, kw_only=True):
 
     changes: tuple[Change, ...] = ()
     saving_ns_per_step: tuple[int, int] | None = None  # least and most, where replay does not apply
+    run_ratio: float | None = None  # of the whole run, where no step that was recorded shows it
     leaves_ns_per_step: int | None = None  # device work beyond that saving, if the fix takes some
 
     def shown(self, **known: Any) -> Finding:

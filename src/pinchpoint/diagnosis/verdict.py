@@ -20,6 +20,7 @@ from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
 MOST_PHASES = 4  # in a sentence
+MOST_OF_RUN_RATIO = 0.5  # before its steps: then they are not what the run spends its time on
 LEAST_PLACE_RATIO = 0.2  # stacks lengthen what calls much; a place below is not the main one
 
 
@@ -35,8 +36,19 @@ def verdict(trace: Trace) -> str:
         said = _held_up(facts, parts, *held(facts))
     else:
         said = _SENTENCES[facts.by](facts, parts)
-    said += on_the_mean(trace)
+    said += on_the_mean(trace) + _before_the_steps(trace)
     return said + _quicker_than_most(trace, parts) + _between_ranks(trace, parts)
+
+
+def _before_the_steps(trace: Trace) -> str:
+    """How much of a run that has ended passed before its third step, where that is most of it."""
+    course = trace.run.course if trace.run else None
+    if course is None or (course.before_ns or 0) < MOST_OF_RUN_RATIO * course.total_ns:
+        return ""
+    return (
+        f" But {duration(course.before_ns or 0)} of the {duration(course.total_ns)} of the run"
+        " passed before its third step."
+    )
 
 
 def _quicker_than_most(trace: Trace, parts: Breakdown) -> str:

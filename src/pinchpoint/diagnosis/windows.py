@@ -188,7 +188,10 @@ def _in_order(found: list[Ranked]) -> list[Ranked]:
     def late(one: Ranked) -> bool:
         return bool(generic) and (rules()[one.id].rule.generic or one.saving_ns < least)
 
-    return sorted(found, key=lambda r: (len(r.given), late(r), -r.saving_ns, r.id))
+    def place(one: Ranked) -> tuple[float, int, bool, int, str]:
+        return -(one.finding.run_ratio or 0.0), len(one.given), late(one), -one.saving_ns, one.id
+
+    return sorted(found, key=place)
 
 
 def _outcomes(

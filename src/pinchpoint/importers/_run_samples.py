@@ -52,6 +52,7 @@ def _of(found: SamplesDocument, workers: Sequence[SampledWorker]) -> RunSamples:
         excess_ns=steps.excess_ns,
         far_steps=steps.far_steps,
         far_excess_ns=steps.far_excess_ns,
+        start=_seen(sampled.start, known),
         usual=_seen(steps.usual, known),
         queued_ns=steps.queued_ns,
         events=tuple(_far(one, known) for one in steps.events),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._run_course import run_course
 from pinchpoint.importers._run_samples import run_samples
 from pinchpoint.importers.open import load
 from pinchpoint.importers.telemetry._samples import health_table
@@ -72,6 +73,7 @@ def run_facts(
         loader_workers=tuple(
             LoaderWorker(w.workers, w.busy_ns, w.alive_ns, w.torch_threads) for w in workers
         ),
+        course=run_course(run, process),
         device=_setting(device_record(process, environment)),
         devices=environment.gpu.count,
         processes=len(metrics.ranks) or None,

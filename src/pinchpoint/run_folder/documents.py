@@ -85,6 +85,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: tuple[Ns, ...] = ()
     wait_ns: tuple[Ns, ...] = ()  # for the batch of the same steps
     batches_per_step: float | None = None
+    warm_unix_ns: Ns | None = None  # when the third step began; null: it never did
     cost_ns: Ns | None = None  # by which recording made the run longer; None: no other steps
     run: RunSteps = RunSteps()
 

@@ -32,6 +32,7 @@ class SampledNote(msgspec.Struct, frozen=True, kw_only=True):
     gaps: Count = 0  # looks that came later than three periods
     gap_ns: Ns = 0
     threads: tuple[ThreadNote, ...] = ()
+    start: tuple[Seen, ...] = ()  # of the main thread, before the third step; left out above
 
 
 class FarStepNote(msgspec.Struct, frozen=True, kw_only=True):

@@ -64,6 +64,7 @@ class RunSamples:
     excess_ns: int = 0  # of far steps beyond the typical one
     far_steps: tuple[int, ...] = ()  # numbers, in order; the first few thousand
     far_excess_ns: tuple[int, ...] = ()
+    start: tuple[tuple[int, int], ...] = ()  # row of ``stacks``, looks: main thread, cold steps
     usual: tuple[tuple[int, int], ...] = ()  # row of ``stacks``, microseconds in typical steps
     queued_ns: int | None = None  # that the thread of the steps was ready and had no core, in all
     events: tuple[FarStep, ...] = ()  # some of the far steps, all alike likely; longest first

@@ -39,6 +39,17 @@ class DeviceSetting:
 
 
 @dataclass(frozen=True)
+class RunCourse:
+    """How the time of a run that has ended passed, as far as its process noted. None: not known."""
+
+    total_ns: int  # from the start of the program to its end
+    before_ns: int | None = None  # of it until the third step began; the first two are cold
+    loader_starts: int = 0  # iterators of loaders with worker processes that were made
+    loader_workers: int = 0  # of the largest of these loaders
+    loader_start_ns: int = 0  # in making them
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """What a run folder knows besides the trace. None: not recorded."""
 
@@ -56,6 +67,7 @@ class RunFacts:
     devices: int | None = None  # of the machine
     processes: int | None = None  # of the program, that recorded or timed steps
     named: "Trace | None" = None  # the window with stacks, shapes and modules, beside a bare one
+    course: RunCourse | None = None
     samples: RunSamples | None = None  # of the same process over the whole run
     rare_recording: str | None = None  # file with a far step that was foreseen, in the run folder
     memory: "Trace | None" = None  # the allocator's snapshot of the same process

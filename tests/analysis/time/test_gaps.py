@@ -1,4 +1,7 @@
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +11,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.gaps import gaps
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind, RunFacts
 from pinchpoint.trace import intervals as iv
 
 US = 1000
@@ -284,3 +287,31 @@ def test_pieces_fill_the_idle_time_of_the_windows_exactly(rows, lengths):
     assert iv.flatten(found.start_ns, found.end_ns).total == idle.total
     assert np.all(found.start_ns >= windows.start_ns[found.step])
     assert np.all(found.end_ns <= windows.end_ns[found.step])
+
+
+def served(frames=()):
+    """A step that launches twice, with 80 µs between; what the host did there has these frames."""
+    r = Recording()
+    r.row("ProfilerStep#1", 0, 100, kind=HostKind.ANNOTATION)
+    r.row("aten::mm", 1, 3)
+    r.kernel(2, 1, 5, 5)
+    for name, at, takes in frames:
+        r.row(name, at, takes, kind=HostKind.PYTHON)
+    r.kernel(90, 2, 95, 5)
+    return r.done(100)
+
+
+@pytest.mark.parametrize(
+    ("frames", "kind"),
+    [
+        ((("queue.py(154): get", 10, 75),), GapKind.WAIT),
+        ((("pad.py(3): pad", 10, 75),), GapKind.PYTHON),
+        ((("queue.py(154): get", 10, 35), ("pad.py(3): pad", 46, 40)), GapKind.PYTHON),
+        ((), GapKind.PYTHON),
+    ],
+    ids=["waits", "computes", "both", "no names"],
+)
+def test_a_window_without_frames_waits_where_the_one_with_names_does(frames, kind):
+    of_the_run = replace(served(), run=RunFacts(named=served(frames)))
+    idle = {k: ns for k, ns, _ in causes(of_the_run) if ns > 50}
+    assert list(idle) == [kind]

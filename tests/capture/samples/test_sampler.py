@@ -139,3 +139,13 @@ def test_what_is_written_can_be_read(tmp_path, waiting):
     feeder = next(thread for thread in found.threads if thread.name == "feeder")
     assert any("wait_for_work" in name for name in found.spelt(feeder.stacks[0][0]))
     assert run_samples(tmp_path, ProcessDocument(pid=43)) is None
+
+
+def test_looks_at_the_cold_steps_of_the_main_thread_are_set_aside():
+    sampler = Sampler(lambda: False)
+    for _ in range(2):
+        sampler._look(0, 20_000_000, regular=True)
+    sampler.begin_anew()
+    found = sampler.document()
+    assert sum(looks for _, looks in found["start"]) == 2
+    assert found["threads"] == []

@@ -267,8 +267,27 @@ def gaps(trace: Trace) -> Gaps:
     ended_by = _ending(own, start, end, idle.end)
     pieces = _explained(trace, idle, ended_by)
     pieces = _overlaid(trace, pieces)
+    if _outside_operators_it_waits(trace):
+        waiting = np.where(pieces.kind == GapKind.PYTHON, GapKind.WAIT, pieces.kind)
+        pieces = replace(pieces, kind=waiting.astype(np.uint8))
     pieces = after_syncs(pieces, waits(trace))
     return _by_step(pieces, ended_by, windows.start_ns, windows.end_ns)
+
+
+# Of idle time outside operators, from which on it is said to be a wait as a whole.
+MOSTLY_WAITS_RATIO = 0.8
+
+
+@once_per_trace
+def _outside_operators_it_waits(trace: Trace) -> bool:
+    """Whether the window with stacks of the same run shows waits where this one shows no frames."""
+    named, host = trace.run.named if trace.run else None, trace.host_ops
+    if named is None or host is None or (host["kind"] == HostKind.PYTHON).any():
+        return False
+    there = gaps(named)
+    sums = np.bincount(there.kind, there.duration_ns, max(GapKind) + 1)
+    waits_ns, python_ns = sums[GapKind.WAIT], sums[GapKind.PYTHON]
+    return bool(waits_ns > 0 and waits_ns >= MOSTLY_WAITS_RATIO * (waits_ns + python_ns))
 
 
 def _ending(ops: Rows, start: Ints, end: Ints, gap_end: Ints) -> Rows:

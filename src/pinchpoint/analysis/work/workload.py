@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.input_arguments import Shape, input_shapes
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.trace import HostKind, Trace, once_per_trace
@@ -13,6 +14,7 @@ from pinchpoint.trace.names import rows_named
 
 _BACKWARD = ("autograd::engine::evaluate_function", "torch::autograd::AccumulateGrad")
 _OPTIMIZER = "Optimizer.step"
+_UPDATES = ("aten::_foreach_add", "aten::_fused_", "aten::_foreach_lerp", "aten::_foreach_sub")
 _ATTENTION = ("scaled_dot_product", "flash_attn", "paged_attention", "unified_attention")
 _PRODUCTS = ("aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::matmul")
 
@@ -22,6 +24,7 @@ class Workload:
     """Facts about the work of a step; None where the trace has no shapes to tell."""
 
     trains: bool
+    accumulates: bool  # gradients are added to those of the step before, and no optimizer steps
     query_lengths: tuple[int, ...]  # of attention, the commonest of each step, in order
     key_lengths: tuple[int, ...]
     leading_dims: tuple[int, ...]  # first dimension of the inputs of products, commonest first
@@ -38,7 +41,7 @@ def workload(trace: Trace) -> Workload:
     """What the judged steps do."""
     host = trace.host_ops
     if host is None or not len(host):
-        return Workload(False, (), (), (), 0.0)
+        return Workload(False, False, (), (), (), 0.0)
     inside = rows_in_steps(trace, host)
     backward = _starting(trace, _BACKWARD)
     optimizer = _starting(trace, (_OPTIMIZER,)) & (host["kind"] == HostKind.ANNOTATION)
@@ -49,11 +52,21 @@ def workload(trace: Trace) -> Workload:
     steps = max(len(judged_steps(trace)), 1)
     return Workload(
         trains=bool((backward | optimizer).any()),
+        accumulates=_adds_to_gradients(trace, grads)
+        and not ((optimizer | _starting(trace, _UPDATES)) & inside).any(),
         query_lengths=query,
         key_lengths=key,
         leading_dims=_leading(trace, np.flatnonzero(products & inside)),
         parameters=int(grads.sum()) / steps,
     )
+
+
+def _adds_to_gradients(trace: Trace, grads: Mask) -> bool:
+    """Whether gradients were there before: a first one is kept as it is, a later one is added."""
+    host = trace.host_ops
+    assert host is not None
+    adds = rows_named(trace, host, "aten::add_".__eq__)
+    return bool((adds & np.append(grads, False)[parents(host)]).any())
 
 
 def _starting(trace: Trace, prefixes: tuple[str, ...]) -> Mask:

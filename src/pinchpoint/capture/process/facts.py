@@ -74,6 +74,7 @@ def _steps(session: CaptureSession) -> dict[str, Any]:
         "after_ns": after,
         "wait_ns": [clock.wait_ns[i] for i in timed],
         "batches_per_step": _ratio(session.fetches, clock.edges),
+        "warm_unix_ns": clock.warm_unix_ns,
         "cost_ns": clock.cost_ns(),
         "run": summary(clock),
     }

@@ -27,6 +27,7 @@ class StepClock:
         self._disturbed_now = False
         self.edges = 0
         self.first_ns: int | None = None
+        self.warm_unix_ns: int | None = None  # when the first two steps were over
         self.interval_ns, self.wait_ns = array("q"), array("q")
         self.disturbed: set[int] = set()
 
@@ -52,6 +53,8 @@ class StepClock:
                 self.disturbed.add(len(self.interval_ns))
             self.interval_ns.append(now_ns - self._last_ns)
             self.wait_ns.append(self._waited_ns)
+            if len(self.interval_ns) == FIRST_STEPS:
+                self.warm_unix_ns = time.time_ns()
         self._last_ns, self._waited_ns, self._disturbed_now = now_ns, 0, False
         self.edges += 1
         return len(self.interval_ns)

@@ -54,6 +54,7 @@ class Sampler:
         self.threads: dict[int, Thread] = {}
         self.recent: dict[tuple[int, int], int] = {}  # microseconds by thread and stack
         self.recent_looks = 0
+        self.start_looks: dict[int, int] = {}  # by stack, of the main thread in its cold steps
         self.looks = self.gaps = self.gap_ns = self.cost_ns = self._all_looks = 0
         self.began_ns = self._started_ns = self._judged_ns = time.perf_counter_ns()
         self.late_ns: list[int] = []
@@ -78,7 +79,9 @@ class Sampler:
         self._facts = HostFacts(thread)
 
     def begin_anew(self) -> None:
-        """Forget what was seen: the program's work begins now."""
+        """The program's work begins now: of what was seen, the main thread's part is set aside."""
+        main = next((t for t in list(self.threads.values()) if t.main), None)
+        self.start_looks = {} if main is None else dict(main.stacks)
         self.threads, self.recent = {}, {}
         self.looks = self.gaps = self.gap_ns = self.recent_looks = 0
         self.late_ns = []
@@ -169,6 +172,7 @@ class Sampler:
             "late_median_ns": lateness[len(lateness) // 2] if lateness else None,
             "gaps": self.gaps,
             "gap_ns": self.gap_ns,
+            "start": _most(self.start_looks),
             "threads": [
                 {
                     "name": t.name,

@@ -95,12 +95,13 @@ class WholeRun:
         sampled, steps = self.sampler.document(), self.far.document(self._session.clock)
         numbers = [number for thread in sampled["threads"] for number, _ in thread["stacks"]]
         numbers += [number for event in steps["events"] for (_, number), _ in event["seen"]]
-        numbers += [number for number, _ in steps["usual"]]
+        numbers += [number for number, _ in (*steps["usual"], *sampled["start"])]
         frames, stacks = self.sampler.table.spelt(numbers)
         rows = {number: row for row, number in enumerate(stacks)}
         main = self.spans.thread
         for thread in sampled["threads"]:
             thread["stacks"] = [[rows[n], looks] for n, looks in thread["stacks"] if n in rows]
+        sampled["start"] = [[rows[n], looks] for n, looks in sampled["start"] if n in rows]
         steps["usual"] = [[rows[n], us] for n, us in steps["usual"] if n in rows]
         return {
             "schema": SAMPLES_SCHEMA,

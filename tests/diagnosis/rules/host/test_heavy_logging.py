@@ -75,3 +75,15 @@ def test_a_batch_that_goes_to_the_device_is_no_copy_of_a_log(outcome):
 
 def test_what_is_only_printed_is_a_metric(ranked):
     assert ranked(histogram("<built-in function print>"))[0] == "metric-on-cpu"
+
+
+def test_a_thread_that_writes_for_the_steps_is_the_remedy(outcome):
+    p = Program()
+    writer = p.builder.thread("writer")
+    for _ in p.steps(6):
+        p.kernel("work", 2_000)
+        p.thread = writer
+        p.host("<built-in method write of _io.TextIOWrapper object at 0x7f00>", 4_000)
+        p.thread = 0
+        p.sync()
+    assert outcome("heavy-logging", p.trace()).answer == "clear"

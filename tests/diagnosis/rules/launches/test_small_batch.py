@@ -8,7 +8,9 @@ US = 1_000
 MULTIPROCESSORS = 132
 
 
-def training(*, items=2, blocks=33, kernel_us=2, backward=True, kernels=40, steps=5):
+def training(
+    *, items=2, blocks=33, kernel_us=2, backward=True, kernels=40, steps=5, gradients=None
+):
     """Steps of short kernels that the host launches every 50 µs."""
     b = TraceBuilder()
     period = (kernels + 1) * 50 * US
@@ -24,6 +26,10 @@ def training(*, items=2, blocks=33, kernel_us=2, backward=True, kernels=40, step
         if backward:
             name = "autograd::engine::evaluate_function: ConvolutionBackward0"
             b.op(name, i * period, 10 * US, thread=engine)
+        if gradients:
+            at = i * period + 20 * US
+            b.op("torch::autograd::AccumulateGrad", at, 10 * US, thread=engine)
+            b.op(gradients, at + US, 5 * US, thread=engine)
     return b.trace()
 
 
@@ -51,6 +57,17 @@ def test_inference_of_one_item_is_another_cause(outcome):
 
 def test_kernels_that_fill_the_device_have_work(outcome):
     assert outcome("small-batch", training(blocks=500)).answer == "clear"
+
+
+def test_micro_steps_pay_all_launches_however_full_the_device_is(outcome, ranked):
+    trace = training(blocks=84, gradients="aten::add_")  # 64 % of the multiprocessors
+    (finding,) = outcome("small-batch", trace).findings
+    assert "accumulated over micro-steps of 2 items and 40 launches" in finding.summary
+    assert ranked(trace) == ["small-batch"]
+
+
+def test_gradients_of_one_step_are_not_accumulated(outcome):
+    assert outcome("small-batch", training(blocks=84, gradients="aten::detach")).answer == "clear"
 
 
 def test_a_busy_device_has_work(outcome):

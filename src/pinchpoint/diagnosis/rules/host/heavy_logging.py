@@ -19,6 +19,7 @@ Where logging happens at rare steps.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
@@ -42,6 +43,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if host is None:
         return
     wanted = writing(trace) | writing_functions(trace)
+    wanted &= host["thread"] == steps(trace).thread  # a thread that writes for it is the remedy
     spans = host_spans(trace, wanted, "logging and writing")
     if spans is None:
         return

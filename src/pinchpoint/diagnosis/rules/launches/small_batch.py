@@ -4,7 +4,9 @@
 Training steps of many short kernels, launched one by one, whose inputs have a first dimension of a
 few items, and whose kernels have far fewer blocks than the device has multiprocessors. Small
 batches of large items fill the device, and are not meant; a device that is busy for half of the
-step neither. Without shapes and grid sizes this is not checked.
+step neither. Where gradients are accumulated (they are added to those of the step before, and no
+optimizer steps), filling it does not matter: each micro-step pays all launches, and larger ones pay
+them less often. Without shapes and grid sizes this is not checked.
 
 ## Why it matters
 Such a kernel takes as long as one with many times the items: most of the device has nothing to do,
@@ -13,7 +15,8 @@ take as part of a batch that fills the device; a step of such a batch takes abou
 does now.
 
 ## How to fix it
-A larger batch, with the learning rate adjusted to it. If memory forbids that, replay the step as a
+A larger batch, with the learning rate adjusted to it. With accumulation, larger micro-batches and
+fewer of them: the optimizer sees the same gradients. If memory forbids that, replay the step as a
 CUDA graph; if the optimisation does, pack several runs into one process.
 
 ## When to ignore it
@@ -66,15 +69,20 @@ def check(trace: Trace) -> Iterator[Found]:
     ops = trace.device_ops
     assert ops is not None
     device = per_step(trace, int(ops["duration_ns"][launches.rows].sum()))
-    if filled > FILLED_RATIO or device > BUSY_RATIO * step:
+    if (filled > FILLED_RATIO and not work.accumulates) or device > BUSY_RATIO * step:
         return
     full = device * filled  # what these items take of a device that is filled
     took = ops["duration_ns"][launches.rows] * grows_ratio(trace)[launches.rows]
     yield Found(
         summary=(
-            f"A step trains on {items} items: kernels use {100 * filled:.0f} % of the"
-            f" multiprocessors, and the same items take {full / 1e6:.2g} ms as part of a"
-            " batch that fills the device"
+            (
+                f"Gradients are accumulated over micro-steps of {_items(items)} and"
+                f" {launches.count:.0f} launches"
+                if work.accumulates
+                else f"A step trains on {_items(items)}"
+            )
+            + f": kernels use {100 * filled:.0f} % of the multiprocessors, and the same work takes"
+            f" {full / 1e6:.2g} ms as part of a batch that fills the device"
         ),
         evidence=(
             Evidence("items", items, "per step"),
@@ -89,10 +97,18 @@ def check(trace: Trace) -> Iterator[Found]:
         leaves_ns_per_step=round((1 - UNSURE_RATIO) * per_step(trace, float(took.sum()))),
         consequence="the gain is per item: a step keeps its length and does more",
         location=launches.place,
-        fix="Train on larger batches, until a step begins to take longer",
+        fix=(
+            "Make micro-batches larger and accumulate fewer of them"
+            if work.accumulates
+            else "Train on larger batches, until a step begins to take longer"
+        ),
         hint=f"DataLoader(..., batch_size={max(64, 16 * items)})",
         confidence="medium",
     )
+
+
+def _items(count: int) -> str:
+    return f"{count} item" if count == 1 else f"{count} items"
 
 
 def _filled_ratio(trace: Trace, launches: ManyLaunches) -> float | None:

@@ -8,7 +8,9 @@ thread blocks counts as waiting for workers: drawing the indices of a batch is i
 recording makes longer. Long waits in a few steps count for the mean step. Where fewer batches were
 taken than the loader's queue may have held when the recording began, only a wait counts that lasts
 longer than a whole queue would: a full one would not have hidden it. How often it comes does not
-show, and confidence is low.
+show, and confidence is low. A run too short to time its steps is judged by the looks at its main
+thread: where most of them found it in the loader's `next()`, the recorded steps lived on a full
+queue.
 
 ## Why it matters
 Whatever the model does, it cannot run faster than its batches arrive.
@@ -27,7 +29,7 @@ from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.exceptions import evidence, sentence
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.loading import (
     READY_BATCH_RATIO,
     ROUNDS_TO_TELL,
@@ -40,6 +42,7 @@ from pinchpoint.diagnosis.loading import (
 from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
+from pinchpoint.diagnosis.whole_run import LEAST_RUN_RATIO, waits_for_loader
 from pinchpoint.diagnosis.workers import WorkersDo, loader_does, workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
@@ -58,6 +61,10 @@ def check(trace: Trace) -> Iterator[Found]:
     """Waits for the loader inside the steps: in many of them, or long ones in a few."""
     found = loads(trace)
     if found is None or not found.starving:
+        whole = tuple(_of_the_run(trace))
+        if whole:
+            yield from whole
+            return
         rare = tuple(rare_found(trace, (GapKind.DATA,), fix=_WITH_WORKERS, hint=_HINT))
         yield from rare if rare or found is None else _now_and_then(trace, found)
         return
@@ -75,6 +82,34 @@ def check(trace: Trace) -> Iterator[Found]:
         location=(seen.location if seen else None) or found.spans.place,
         fix=_fix(found, seen),
         hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",
+    )
+
+
+def _of_the_run(trace: Trace) -> Iterator[Found]:
+    """Waits between the steps of a run that recorded steps do not show."""
+    waits = waits_for_loader(trace)
+    if waits is None or waits.ratio < LEAST_RUN_RATIO:
+        return
+    done = workers_do(trace)
+    said = f", mostly in {done.said}" if done and done.said else ""
+    percent = f"{100 * waits.ratio:.0f} %"
+    yield Found(
+        summary=(
+            f"Of the time between the steps of the run, the main thread spends {percent} waiting"
+            f" for its next batch; the recorded steps do not show it. Workers make them{said}"
+            if done
+            else f"Of the time between the steps of the run, the main thread spends {percent} in"
+            " the loader's next(); the recorded steps do not show it"
+        ),
+        evidence=(
+            Evidence("looks at the main thread in next()", waits.looks, f"of {waits.of}"),
+            *(done.evidence if done else ()),
+        ),
+        location=(done.location if done else None) or waits.location,
+        fix=_SEEN if done else _WITH_WORKERS,
+        hint=_HINT,
+        consequence=f"{percent} of the run's time between its first steps and its end",
+        run_ratio=waits.ratio,
     )
 
 

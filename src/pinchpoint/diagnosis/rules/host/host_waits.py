@@ -1,0 +1,164 @@
+"""The thread of the steps waits for another thread, a process, a timer or requests.
+
+## What it looks for
+Time on the thread that launches in a call that only waits: a lock, `queue.get`, `Event.wait`,
+`Condition.wait`, a future's `result`, `select` and `poll`, `recv`, `sleep`. Waits for the device,
+for a loader, for the backward pass and for a program that was started have names of their own and
+are left out. Told is the function of the program that the step would get at least 10 % shorter
+without, unless other findings explain it. Without Python stacks no wait shows.
+
+## Why it matters
+A thread that waits launches nothing. A batcher that waits 30 ms for requests to fill a batch which
+they never fill, a `sleep` between two polls, a lock that a slow thread holds: the device idles.
+
+## How to fix it
+A timeout: as short as the work of one batch, and a batch no larger than what comes in meanwhile. A
+sleep: wait for the event itself. Another thread or process: make it quicker, or ask it earlier.
+
+## When to ignore it
+Where there is nothing to do: a server that waits for requests which have not come loses nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
+from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.replay import RemoveHostTime
+from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.gaps import host_did
+from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.record import STACKS
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.whole_run import waits_at
+from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
+
+# Host time varies by a tenth between runs of one program.
+LEAST_GAIN_RATIO = 0.10
+LEAST_NS = 500_000  # a lock that another thread holds for a moment takes less
+# The interpreter's timers are late by 50 to 100 µs, and a wait begins when the thread before it is
+# done: waits for one timer differ by that, waits for work of others by more.
+ALIKE_RATIO = 0.15
+
+
+@dataclass(frozen=True, eq=False)
+class _Waits:
+    """Stretches of waiting in one function of the program."""
+
+    start_ns: Ints
+    end_ns: Ints
+    step: Ints  # of each stretch
+    ns_per_step: int
+    call: str  # what waits, of the longest stretch
+    location: Location | None
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """The place at which the thread of the steps waits longest."""
+    base, windows = step_base_ns(trace), judged_steps(trace)
+    if base is None or not len(windows):
+        raise NotChecked("no step is known")
+    if not _has_stacks(trace):
+        raise NotChecked("without Python stacks a wait looks like any Python")
+    waits = _longest(trace)
+    if waits is not None and waits.ns_per_step >= max(LEAST_GAIN_RATIO * base, LEAST_NS):
+        yield _finding(waits)
+
+
+def _has_stacks(trace: Trace) -> bool:
+    return trace.host_ops is not None and bool((trace.host_ops["kind"] == HostKind.PYTHON).any())
+
+
+def _longest(trace: Trace) -> _Waits | None:
+    """The waits in one function, most time together."""
+    windows = judged_steps(trace)
+    thread = np.full(len(windows), steps(trace).thread, np.int64)
+    did = host_did(trace, thread, windows.start_ns, windows.end_ns)
+    at = np.flatnonzero(activity(trace)[did.row] == GapKind.WAIT)
+    if not len(at):
+        return None
+    start, end, row = did.start_ns[at], did.end_ns[at], did.row[at]
+    frame = places(trace).frame[row]
+    busiest = frame == frame[_most(frame, end - start)]
+    start, end, row = start[busiest], end[busiest], row[busiest]
+    longest = int(row[np.argmax(end - start)])
+    return _Waits(
+        start,
+        end,
+        np.searchsorted(windows.start_ns, start, "right") - 1,
+        round(float((end - start).sum()) / len(windows)),
+        trace.names[host_rows(trace).name[longest]],
+        waits_at(trace, location_of(trace, longest)),
+    )
+
+
+def _most(group: Ints, took: Ints) -> int:
+    """Position of a member of the group with the largest sum."""
+    numbers, inverse = np.unique(group - NO_ROW, return_inverse=True)
+    busiest = int(np.bincount(inverse, took, len(numbers)).argmax())
+    return int(np.flatnonzero(inverse == busiest)[0])
+
+
+def _finding(waits: _Waits) -> Found:
+    what = _what(waits.call)
+    where = f" in {waits.location}" if waits.location else ""
+    of_steps = np.bincount(waits.step, waits.end_ns - waits.start_ns)
+    least, most = int(of_steps.min()), int(of_steps.max())
+    alike = len(of_steps) > 2 and most - least <= ALIKE_RATIO * most
+    return Found(
+        summary=(
+            f"The thread that launches waits {duration(waits.ns_per_step)} of each step{where} for"
+            f" {what.waits_for}"
+            + (", about as long each time, as a timeout would" if alike else "")
+        ),
+        evidence=(
+            Evidence("waiting there", waits.ns_per_step, "ns per step"),
+            Evidence("shortest in a step", least, "ns"),
+            Evidence("longest in a step", most, "ns", name=waits.call),
+        ),
+        cost_ns_per_step=waits.ns_per_step,
+        changes=(RemoveHostTime(waits.start_ns, waits.end_ns),),
+        location=waits.location,
+        fix=what.fix,
+        confidence="high" if what is _SLEEP else "medium",
+    )
+
+
+@dataclass(frozen=True)
+class _What:
+    waits_for: str
+    fix: str
+
+
+_SLEEP = _What("a sleep to end", "Wait for the event itself instead of sleeping")
+_OUTSIDE = _What(
+    "another process or a request",
+    "Ask for it earlier, or make the other side quicker; without a request nothing is lost",
+)
+_THREAD = _What(
+    "another thread, or a timeout",
+    "If it is a timeout to fill a batch, shorten it or make the batch smaller; if another thread"
+    " is late, make that quicker. While there is nothing to do, nothing is lost",
+)
+_OUTSIDE_CALLS = ("select", "poll", "recv")
+
+
+def _what(call: str) -> _What:
+    """By the name of the call: ``<built-in function sleep>``, ``queue.py(154): get``."""
+    frame = frame_of(call)
+    name = frame.function if frame else call
+    if name.startswith("<built-in function sleep"):
+        return _SLEEP
+    outside = name in _OUTSIDE_CALLS or any(f"method {one}" in name for one in _OUTSIDE_CALLS)
+    return _OUTSIDE if outside else _THREAD

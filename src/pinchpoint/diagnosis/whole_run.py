@@ -1,0 +1,128 @@
+"""Where the time of a whole run went that no recorded step shows, by looks at its main thread."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from pinchpoint.analysis.mean.rare_steps import (
+    FEWEST_STEPS,
+    RarePlace,
+    called,
+    kind_of,
+    own_frame,
+)
+from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.finding import Location
+from pinchpoint.trace import RunSamples, Trace, once_per_trace
+
+# A part of the run that is told although no step shows it: below it, the steps are the run.
+LEAST_RUN_RATIO = 0.3
+FEWEST_LOOKS = 10  # fewer name a place by accident
+_LOADER = "torch/utils/data/dataloader.py"
+_STARTING = ("multiprocessing/process.py", ": start")
+_STOPPING = (": _shutdown_workers", ": __del__")
+
+Stack = tuple[str, ...]  # frames, innermost first
+Seen = list[tuple[Stack, int]]  # with looks
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Looks at the main thread that have something in common, and at how many there were."""
+
+    looks: int
+    of: int
+    place: RarePlace  # of most of them
+
+    @property
+    def ratio(self) -> float:
+        """Their share of all."""
+        return self.looks / max(self.of, 1)
+
+    @property
+    def location(self) -> Location | None:
+        """The line of the program."""
+        at = self.place.at
+        return None if at is None else Location(file=at.file, line=at.line, function=at.function)
+
+
+@once_per_trace
+def waits_for_loader(trace: Trace) -> Looks | None:
+    """Looks at which the main thread was in a loader's ``next``, of those between its steps.
+
+    None where the steps of the run were timed, which says it exactly, or where there are too few.
+    """
+    samples = trace.run.samples if trace.run else None
+    if samples is None or samples.count >= FEWEST_STEPS:
+        return None
+    running = [(s, n) for s, n in _main(samples) if not _in_loader(s, _STOPPING)]
+    return _looks(running, lambda stack: _in_loader(stack, (": __next__",)))
+
+
+@once_per_trace
+def starts_workers(trace: Trace) -> Looks | None:
+    """Looks at which the main thread was starting worker processes of a loader."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None:
+        return None
+    return _looks([*_start(samples), *_main(samples)], _starts)
+
+
+@once_per_trace
+def compiles_first(trace: Trace) -> Looks | None:
+    """Looks before the third step at which the main thread was compiling."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None:
+        return None
+    return _looks(_start(samples), lambda stack: kind_of(stack) is GapKind.COMPILE)
+
+
+def waits_at(trace: Trace, place: Location | None) -> Location | None:
+    """The same function with the line that most looks at a wait in it saw: a recording has only the
+    line at which the function begins."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None or place is None:
+        return place
+    lines: Counter[int] = Counter()
+    for thread in samples.threads:
+        for stack, looks in thread.stacks:
+            spelt = samples.spelt(stack)
+            own = own_frame(spelt) if kind_of(spelt) is GapKind.WAIT else None
+            if own is not None and (own.file, own.function) == (place.file, place.function):
+                lines[own.line] += looks
+    if not lines:
+        return place
+    return msgspec.structs.replace(place, line=lines.most_common(1)[0][0])
+
+
+def _main(samples: RunSamples) -> Seen:
+    main = next((t for t in samples.threads if t.main), None)
+    return [] if main is None else [(samples.spelt(stack), n) for stack, n in main.stacks]
+
+
+def _start(samples: RunSamples) -> Seen:
+    return [(samples.spelt(stack), n) for stack, n in samples.start]
+
+
+def _in_loader(stack: Stack, functions: tuple[str, ...]) -> bool:
+    return any(_LOADER in frame and frame.endswith(functions) for frame in stack)
+
+
+def _starts(stack: Stack) -> bool:
+    file, function = _STARTING
+    begun = any(file in frame and frame.endswith(function) for frame in stack)
+    return begun and any(_LOADER in frame for frame in stack)
+
+
+def _looks(seen: Seen, wanted: Callable[[Stack], bool]) -> Looks | None:
+    of = sum(looks for _, looks in seen)
+    found = [(stack, looks) for stack, looks in seen if wanted(stack)]
+    count = sum(looks for _, looks in found)
+    if count < FEWEST_LOOKS:
+        return None
+    places: Counter[RarePlace] = Counter()
+    for stack, looks in found:
+        places[RarePlace(own_frame(stack), called(stack))] += looks
+    return Looks(count, of, places.most_common(1)[0][0])

@@ -1,0 +1,116 @@
+from dataclasses import replace
+
+import pytest
+
+from pinchpoint.trace import RunFacts, RunSamples
+from pinchpoint.trace.run_samples import SampledThread
+from program import Program
+
+GET, WAIT = "queue.py(154): get", "threading.py(323): wait"
+ACQUIRE = "<built-in method acquire of _thread.lock object at 0x7f00>"
+
+
+def batching(names=(GET, WAIT, ACQUIRE), wait_us=(30_000,), kernel_us=5_000):
+    """A server that waits in each step before it launches."""
+    p = Program()
+    for i in p.steps(7):
+        with p.frame("server.py(60): collect"):
+            nested(p, names, wait_us[i % len(wait_us)])
+        p.kernel("work", kernel_us)
+        p.sync()
+    return p.trace()
+
+
+def nested(p, names, us):
+    first, *rest = names
+    if not rest:
+        p.host(first, us)
+        return
+    with p.frame(first):
+        nested(p, rest, us)
+
+
+def test_names_the_function_that_waits_and_for_how_long(outcome):
+    (finding,) = outcome("host-waits", batching()).findings
+    assert finding.cost_ns_per_step == pytest.approx(30e6, rel=0.01)
+    assert (finding.location.function, finding.location.line) == ("collect", 60)
+    assert "another thread, or a timeout" in finding.summary
+    assert finding.confidence == "medium"
+
+
+def test_what_is_left_is_the_work_of_the_device(predicted):
+    assert predicted(batching(), "host-waits") == pytest.approx(5e6, rel=0.1)
+
+
+@pytest.mark.parametrize(("waits", "said"), [((30_000, 30_400), True), ((8_000, 52_000), False)])
+def test_waits_that_are_alike_look_like_a_timeout(outcome, waits, said):
+    (finding,) = outcome("host-waits", batching(wait_us=waits)).findings
+    assert ("as a timeout would" in finding.summary) is said
+
+
+@pytest.mark.parametrize(
+    ("names", "said", "confidence"),
+    [
+        (("<built-in function sleep>",), "a sleep to end", "high"),
+        (("selectors.py(402): select", "<built-in method poll of select.epoll object>"),
+         "another process or a request", "medium"),
+        (("<built-in method recv of _socket.socket object>",),
+         "another process or a request", "medium"),
+        (("concurrent/futures/_base.py(428): result",), "another thread", "medium"),
+    ],
+)  # fmt: skip
+def test_says_what_it_waits_for(outcome, names, said, confidence):
+    (finding,) = outcome("host-waits", batching(names)).findings
+    assert said in finding.summary
+    assert finding.confidence == confidence
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("batch.py(3): pad",),  # Python that runs
+        ("torch/utils/data/dataloader.py(700): __next__", GET, ACQUIRE),  # a loader
+        ("torch/serialization.py(967): save", ACQUIRE),
+    ],
+    ids=["python", "loader", "checkpoint"],
+)
+def test_other_host_time_is_no_wait(outcome, names):
+    assert outcome("host-waits", batching(names)).answer == "clear"
+
+
+def test_a_wait_that_the_device_hides_costs_nothing(ranked):
+    p = Program()
+    for _ in p.steps(7):
+        p.kernel("work", 40_000)
+        with p.frame("server.py(60): collect"):
+            p.host(ACQUIRE, 5_000)
+        p.sync()
+    assert ranked(p.trace()) == []
+
+
+def test_without_stacks_no_wait_shows(outcome):
+    p = Program()
+    for _ in range(7):
+        p.kernel("work", 5_000)
+        p.sync()
+        p.busy(30_000)
+    assert outcome("host-waits", p.trace()).answer == "not checked"
+
+
+def test_the_line_is_that_of_most_looks(outcome):
+    stack = ("threading.py(359): wait", "queue.py(180): get", "server.py(71): collect")
+    other = ("threading.py(355): wait", "queue.py(171): get", "server.py(62): collect")
+    frames = (*stack, *other)
+    looked = RunSamples(
+        every_s=0.1,
+        seconds=5.0,
+        looks=50,
+        late_median_ns=0,
+        cost_ns=0,
+        frames=frames,
+        stacks=((0, 1, 2), (3, 4, 5)),
+        threads=(SampledThread("server", False, 50, 0, ((0, 40), (1, 10))),),
+    )
+    trace = replace(batching(), run=RunFacts(samples=looked))
+    (finding,) = outcome("host-waits", trace).findings
+    assert finding.location.line == 71

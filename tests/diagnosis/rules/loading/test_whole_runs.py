@@ -1,0 +1,106 @@
+"""Loaders that take most of a run and show in none of the recorded steps."""
+
+from dataclasses import replace
+
+import pytest
+
+from pinchpoint.trace import RunCourse, RunFacts, RunSamples
+from pinchpoint.trace.run_samples import SampledThread, SampledWorker
+from program import Program
+
+S = 1_000_000_000
+LOADER = "torch/utils/data/dataloader.py"
+WAITING = ("queue.py(180): get", f"{LOADER}(1524): _next_data", f"{LOADER}(741): __next__",
+           "train.py(105): main")  # fmt: skip
+STOPPING = ("multiprocessing/popen_fork.py(40): wait", f"{LOADER}(1673): _shutdown_workers",
+            f"{LOADER}(1709): __del__", "train.py(116): main")  # fmt: skip
+TRAINING = ("torch/_tensor.py(623): backward", "train.py(109): main")
+STARTING = ("multiprocessing/popen_spawn_posix.py(62): _launch",
+            "multiprocessing/process.py(121): start", f"{LOADER}(1192): __init__",
+            "train.py(92): main")  # fmt: skip
+TRANSFORMING = ("PIL/Image.py(1300): filter", "photos.py(28): blur", "photos.py(60): __getitem__")
+
+
+def run(*seen, count=0, workers=(), course=None):
+    """Six quick steps, and the looks at the main thread over the run."""
+    p = Program()
+    for _ in p.steps(6):
+        p.kernel("work", 5_000)
+        p.sync()
+    frames = tuple(dict.fromkeys(name for stack, _ in seen for name in stack))
+    looked = RunSamples(
+        every_s=0.2,
+        seconds=15.0,
+        looks=sum(looks for _, looks in seen),
+        late_median_ns=0,
+        cost_ns=0,
+        frames=frames,
+        stacks=tuple(tuple(map(frames.index, stack)) for stack, _ in seen),
+        threads=(
+            SampledThread(
+                "MainThread", True, 50, 0, tuple((i, looks) for i, (_, looks) in enumerate(seen))
+            ),
+        ),
+        count=count,
+        typical_ns=5_000_000 if count else None,
+        total_ns=count * 5_000_000,
+        workers=workers,
+    )
+    return replace(p.trace(), run=RunFacts(samples=looked, course=course))
+
+
+def starved(**more):
+    return run((WAITING, 28), (TRAINING, 3), (STOPPING, 47), **more)
+
+
+def test_a_full_queue_in_the_recorded_steps_is_not_the_run(outcome, ranked):
+    workers = (SampledWorker(0, 30, ((TRANSFORMING, 30),)),)
+    trace = starved(workers=workers)
+    (finding,) = outcome("dataloader-starved", trace).findings
+    assert "spends 90 % waiting for its next batch" in finding.summary  # 28 of 31
+    assert (finding.location.file, finding.location.line) == ("photos.py", 28)
+    assert ranked(trace)[0] == "dataloader-starved"
+
+
+def test_without_looks_at_workers_the_place_is_the_wait(outcome):
+    (finding,) = outcome("dataloader-starved", starved()).findings
+    assert finding.location.line == 105
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        run((WAITING, 12), (TRAINING, 60)),
+        run((STOPPING, 47), (TRAINING, 20)),
+        run((WAITING, 5)),
+        starved(count=100),
+    ],
+    ids=["mostly trains", "workers are stopped", "few looks", "steps were timed"],
+)
+def test_other_runs_are_no_starved_ones(outcome, trace):
+    assert outcome("dataloader-starved", trace).answer != "found"
+
+
+def course(start_s, starts=1, total_s=38):
+    return RunCourse(
+        total_ns=total_s * S, loader_starts=starts, loader_workers=8, loader_start_ns=start_s * S
+    )
+
+
+def test_starting_workers_may_take_most_of_a_run(outcome, ranked):
+    trace = run((STARTING, 150), (TRAINING, 30), course=course(24))
+    (finding,) = outcome("worker-respawn", trace).findings
+    assert "24.0 s of a run of 38.0 s: 1 start of up to 8 workers" in finding.summary
+    assert finding.location.line == 92
+    assert "fork" in finding.fix
+    assert ranked(trace)[0] == "worker-respawn"
+
+
+def test_many_starts_are_saved_by_keeping_the_workers(outcome):
+    (finding,) = outcome("worker-respawn", run(course=course(24, starts=6))).findings
+    assert finding.fix == "Make the loader once and keep its workers"
+
+
+@pytest.mark.parametrize("known", [None, course(5), course(24, total_s=600)])
+def test_other_starts_are_clear(outcome, known):
+    assert outcome("worker-respawn", run((TRAINING, 30), course=known)).answer == "clear"
