@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import look, note, show, show_json
-from pinchpoint.cli.page import NO_PAGE, Page
+from pinchpoint.cli.page import NO_PAGE, Page, Redact
 from pinchpoint.cli.recordings._answers import Answers, Asked, answers_of
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.diagnosis.finding import Finding
@@ -119,6 +119,7 @@ def command(
     part: Window = NO_WINDOW,
     fail_over: str | None = None,
     verbose: Annotated[bool, Switch] = False,
+    redact: Redact = False,
 ) -> int:
     """Diagnose recordings: where a step goes, ranked findings, predicted gains.
 
@@ -134,6 +135,8 @@ def command(
         Exit with 1 if fixing a finding would save more than this share of the step, such as 5%.
     verbose
         Also show evidence, tables and why a cause was not checked.
+    redact
+        For passing it on: no folders, arguments or settings.
     """
     chosen = _one_format(shape.json, shape.markdown, shape.format)
     max_chars = shape.max_chars
@@ -146,6 +149,8 @@ def command(
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
     detailed = chosen != "terminal" or verbose or page.html is not None
     found = answers_of(files, Asked(part, detailed))
+    if redact:
+        found = found.redacted(files)
     reports, jobs = found.reports, found.jobs
     if max_chars is not None and reports:
         show_json(fitted(reports[0], max_chars))

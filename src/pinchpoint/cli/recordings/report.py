@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import note, reading, write_file, wrote
-from pinchpoint.cli.page import Force
+from pinchpoint.cli.page import Force, Redact
+from pinchpoint.cli.recordings._answers import folders_of
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
+from pinchpoint.report.redact import redacted, redacted_trace
 from pinchpoint.run_folder.layout import MEMORY, RUN_FILE
 from pinchpoint.trace import Trace
 
@@ -25,6 +27,7 @@ def command(
     *,
     output: Annotated[Path, Parameter(name=("--output", "-o"))] = _OUTPUT,
     force: Force = False,
+    redact: Redact = False,
 ) -> int:
     """Write the whole report of one recording as one HTML file that needs no network.
 
@@ -39,11 +42,16 @@ def command(
         The file to write.
     force
         Replace a file of another kind that is there. A recording is never replaced.
+    redact
+        For passing it on: no folders, arguments or settings.
     """
     from pinchpoint.importers.ranks.files import check_one_job
     from pinchpoint.report.html_page import interactive
 
+    private = folders_of([file])
     job = _all_ranks(file)
+    if redact and job is not None:
+        job = redacted(job, *private)
     if job is not None and not (file / RUN_FILE).is_file():
         from pinchpoint.report.html import render
         from pinchpoint.report.pages.ranks import ranks_page
@@ -57,7 +65,12 @@ def command(
             check_one_job(file)  # says more about a folder
             raise
         snapshot = _snapshot(file, trace)
-    text = interactive.render(trace, diagnose(trace), snapshot, job)
+    report = diagnose(trace)
+    if redact:
+        report = redacted(report, *private)
+        trace = redacted_trace(trace)
+        snapshot = snapshot and redacted_trace(snapshot)
+    text = interactive.render(trace, report, snapshot, job)
     return _written(output, text, file, force=force)
 
 
