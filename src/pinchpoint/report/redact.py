@@ -57,14 +57,28 @@ def command_short(text: str) -> str:
 
 def redacted(document: Document, *private: str) -> Document:
     """A document of any kind without folders; ``private`` are texts to leave out wherever."""
-    plain = _walked(msgspec.to_builtins(document), private)
-    return msgspec.convert(plain, type(document))
+    plain = msgspec.to_builtins(document)
+    return msgspec.convert(_walked(plain, (*_folders(plain), *private)), type(document))
 
 
-def redacted_json(text: bytes, *private: str) -> bytes:
-    """The same for a document as JSON."""
-    plain = _walked(msgspec.json.decode(text), private)
-    return msgspec.json.format(msgspec.json.encode(plain), indent=1)
+def _folders(plain: Any) -> list[str]:
+    """Folders that fields of a document name: sentences repeat them, where spaces hide their end.
+
+    Longest first.
+    """
+    found: set[str] = set()
+    left = [("", plain)]
+    while left:
+        field, value = left.pop()
+        if isinstance(value, dict):
+            left += [(str(key), item) for key, item in value.items()]
+        elif isinstance(value, list | tuple):
+            left += [(field, item) for item in value]
+        elif isinstance(value, str) and field == "file":
+            found.add(value[: max(value.rfind("/"), value.rfind("\\")) + 1])
+        elif isinstance(value, str) and (frame := _FRAME.match(value)):
+            found.add(frame[0])
+    return sorted((f for f in found if len(f) > 1), key=len, reverse=True)
 
 
 def _walked(value: Any, private: tuple[str, ...], field: str = "") -> Any:
