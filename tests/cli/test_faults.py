@@ -1,4 +1,4 @@
-"""Disks that fill up, folders that forbid, files that vanish or grow: one line, and nothing half."""
+"""Full disks, folders that forbid, files that vanish or grow: one line, and nothing half."""
 
 import os
 import resource
@@ -43,8 +43,9 @@ def ended(words, folder, *, before=(), limit=None):
 
 
 def held(folder):
-    """Files below a folder that are not empty, without whole tables."""
-    return [p for p in folder.rglob("*") if p.is_file() and p.stat().st_size and p.suffix != ".csv"]
+    """Files below a folder that are not empty, but for whole tables."""
+    files = [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".csv"]
+    return [p for p in files if p.stat().st_size]
 
 
 @pytest.mark.parametrize("words", WRITES[:6], ids=lambda w: f"{w[0]} {w[3]}")
