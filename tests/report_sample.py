@@ -2,6 +2,7 @@
 
 from pinchpoint.diagnosis.finding import Evidence, Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
+from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.report.documents.report import (
     DeviceInfo,
     Health,
@@ -120,6 +121,39 @@ _FACTS = {
             evidence=(Evidence(what="growth", value=12_582_912, unit="bytes"),),
             consequence="runs out of memory after about 3000 steps",
             fix="detach what is stored",
+        ),
+    ),
+    "fix_ladder": LadderInfo(
+        base_ns=14_900_000,
+        recorded_base_ns=22_300_000,
+        rungs=(
+            RungInfo(
+                id="sync-in-loop",
+                kind="finding",
+                step_ns=10_600_000,
+                range_ns=(10_100_000, 11_300_000),
+                sure_ns=3_600_000,
+                base_ns=14_900_000,
+                recorded_step_ns=15_900_000,
+                effort="lines",
+            ),
+            RungInfo(
+                id="aten::index",
+                kind="piece",
+                step_ns=12_000_000,
+                range_ns=(12_000_000, 13_000_000),
+                sure_ns=1_900_000,
+                base_ns=14_900_000,
+                effort="search",
+            ),
+            RungInfo(
+                id="all",
+                kind="together",
+                step_ns=9_800_000,
+                range_ns=(9_200_000, 10_700_000),
+                sure_ns=4_200_000,
+                base_ns=14_900_000,
+            ),
         ),
     ),
     "together_ns": 9_900_000,

@@ -2,8 +2,8 @@
 
 import re
 
-from pinchpoint.cli.dispatch import _app
 from pinchpoint.cli.help import commands
+from pinchpoint.cli.programs.monitor import _app
 
 _INDEX = """\
 # Commands

@@ -1,8 +1,7 @@
 """Pinchpoint: why a training or inference step is slow, and what fixing it would give.
 
 >>> import pinchpoint as pp
->>> trace = pp.load("train.json.gz")
->>> report = pp.diagnose(trace)
+>>> report = pp.diagnose("train.json.gz")
 
 Names are imported when first used, so ``import pinchpoint`` stays cheap. Nothing that analyses
 imports torch or jax.
@@ -13,9 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
-    from pinchpoint.analysis.causal.profile import causal as causal
     from pinchpoint.analysis.replay import changes
     from pinchpoint.analysis.replay.predict import what_if as what_if
+    from pinchpoint.api import causal as causal
+    from pinchpoint.api import compare as compare
+    from pinchpoint.api import diagnose as diagnose
+    from pinchpoint.api import memory as memory
+    from pinchpoint.api import report as report
     from pinchpoint.bench.micro.time_function import time as time
     from pinchpoint.capture.api import capture as capture
     from pinchpoint.capture.api import watch as watch
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from pinchpoint.inside import step_done as step_done
     from pinchpoint.jobs import diagnose_ranks as diagnose_ranks
     from pinchpoint.report import Report as Report
-    from pinchpoint.report import diagnose as diagnose
     from pinchpoint.trace import Trace as Trace
 
 _HOME = {
@@ -35,13 +37,16 @@ _HOME = {
     "Report": "pinchpoint.report",
     "Trace": "pinchpoint.trace",
     "capture": "pinchpoint.capture.api",
-    "causal": "pinchpoint.analysis.causal.profile",
+    "causal": "pinchpoint.api",
     "changes": "pinchpoint.analysis.replay",
-    "diagnose": "pinchpoint.report",
+    "compare": "pinchpoint.api",
+    "diagnose": "pinchpoint.api",
     "diagnose_ranks": "pinchpoint.jobs",
     "load": "pinchpoint.importers",
     "log_spans": "pinchpoint.export.spans",
     "log_to": "pinchpoint.export.trackers",
+    "memory": "pinchpoint.api",
+    "report": "pinchpoint.api",
     "step": "pinchpoint.inside",
     "step_done": "pinchpoint.inside",
     "time": "pinchpoint.bench.micro.time_function",
@@ -56,11 +61,14 @@ __all__ = [
     "capture",
     "causal",
     "changes",
+    "compare",
     "diagnose",
     "diagnose_ranks",
     "load",
     "log_spans",
     "log_to",
+    "memory",
+    "report",
     "step",
     "step_done",
     "time",
@@ -75,6 +83,10 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
     raise AttributeError(f"module 'pinchpoint' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
 
 
 def load_ipython_extension(shell: Any) -> None:

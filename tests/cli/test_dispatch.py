@@ -1,4 +1,5 @@
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -26,7 +27,16 @@ def raising(monkeypatch):
     return arrange
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_alone_it_asks_what_there_is(capsys):
+    assert cli([]) == 0
+    out = capsys.readouterr().out
+    assert "What have you got?" in out
+    named = set(re.findall(r"pinchpoint ([a-z]+)", out)) - {"alone"}
+    assert named <= set(commands())
+    assert {"run", "diagnose", "memory", "ranks", "compare", "bench"} <= named
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
 def test_overview_names_every_command(words, capsys):
     assert cli(words) == 0
     out = capsys.readouterr().out

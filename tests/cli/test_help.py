@@ -37,7 +37,7 @@ def test_examples_are_understood(line):
     _, name, *words = shlex.split(line)
     module = dispatch._module(name)
     words = module.separate(words) if hasattr(module, "separate") else words
-    dispatch._app(name).parse_args(words, exit_on_error=False, print_error=False)
+    dispatch.app_of(name).parse_args(words, exit_on_error=False, print_error=False)
 
 
 def test_help_ends_with_examples(capsys):

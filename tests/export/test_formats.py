@@ -52,7 +52,7 @@ def test_sarif_points_to_the_source_line():
         ("a b.py", "a%20b.py"),
         ("/srv/x.py", "file:///srv/x.py"),
         ("C:\\x\\y.py", "file:///C:/x/y.py"),
-        ("<string>", None),
+        ("<string>", "train.json.gz"),  # no line is known: the recording
     ],
 )
 def test_sarif_addresses(file, uri):
@@ -60,16 +60,21 @@ def test_sarif_addresses(file, uri):
     result = msgspec.json.decode(sarif(full_report(findings=(finding,)), "1.2"))["runs"][0][
         "results"
     ][0]
-    if uri is None:
-        assert "locations" not in result
-    else:
-        place = result["locations"][0]["physicalLocation"]
-        assert place == {"artifactLocation": {"uri": uri}}
+    place = result["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": uri}}
+
+
+def test_sarif_has_a_location_for_every_finding():
+    results = msgspec.json.decode(sarif(full_report(), "1.2"))["runs"][0]["results"]
+    assert len(results) == 3
+    assert all(result["locations"][0]["physicalLocation"] for result in results)
+    operator = results[1]["locations"][0]["logicalLocations"]
+    assert operator == [{"fullyQualifiedName": "aten::copy_"}]
 
 
 def test_csv_has_unrounded_values():
     rows = list(csv.reader(io.StringIO(csv_tables(full_report())["kernels"])))
-    assert rows[0] == ["name", "calls", "time", "share", "bytes"]
+    assert rows[0] == ["name", "calls", "time (ns)", "share (ratio)", "bytes"]
     assert rows[1] == ["sgemm_64x64<float, true>(Params)", "38", "7100000", "0.3184", ""]
 
 

@@ -8,8 +8,9 @@ import pytest
 
 import pinchpoint as pp
 from analysis.memory.recordings import FOLDER
+from pinchpoint.report import diagnose
 from pinchpoint.report.assemble.memory import memory_report
-from pinchpoint.report.html_page.memory import render_page
+from pinchpoint.report.html_page import interactive
 from pinchpoint.report.pages.memory import memory_page
 from pinchpoint.report.terminal import render
 
@@ -49,7 +50,7 @@ def test_one_clear_answer(tmp_path, seed):
         return
     assert report.crashed == ()
     assert len(render(memory_page(report))) < 20_000
-    assert len(render_page(trace, report)) < 2_000_000
+    assert len(interactive.render(trace, diagnose(trace), found=report)) < 2_000_000
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])

@@ -118,7 +118,7 @@ def test_parts_that_are_summed_up_still_add_up_to_the_step():
 def test_without_a_correction_the_recorded_step_is_shown():
     report = full_report(breakdown=(part("gemm", "matrix products", "device", 22.3),))
     assert top_parts(report) == (("matrix products", 22_300_000),)
-    assert breakdown_title(report) == "Where a step goes"
+    assert breakdown_title(report) == "Where a step goes, as recorded"
     assert breakdown_title(full_report()) == "Where a step goes, without the profiler"
 
 

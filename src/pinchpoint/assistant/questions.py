@@ -27,7 +27,7 @@ from pinchpoint.report.pages import compare as compare_page
 from pinchpoint.report.pages.result import blocks
 from pinchpoint.report.plain import plain
 from pinchpoint.serve.listing import recordings
-from pinchpoint.serve.pages import Place, fingerprint, place
+from pinchpoint.serve.places import Place, fingerprint, place
 from pinchpoint.trace import TABLES, Trace
 
 if TYPE_CHECKING:

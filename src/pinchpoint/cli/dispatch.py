@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pinchpoint.cli.help import commands, module_name, overview
+from pinchpoint.cli.help import commands, module_name, overview, start
 from pinchpoint.errors import OutOfMemory, PinchpointError, UsageError, is_out_of_memory
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _stand_in_for_closed_streams() -> None:
 
 def _run(words: list[str]) -> int:
     if not words or words[0] in ("--help", "-h", "help"):
-        sys.stdout.write(overview())
+        sys.stdout.write(overview() if words else start())
         return 0
     if words[0] == "--version":
         from pinchpoint import __version__
@@ -101,7 +101,7 @@ def _call(name: str, words: list[str]) -> int:
     if "" in own:  # a Path would make the current folder of it
         raise UsageError("an empty argument", hint="is a variable of the shell not set?")
     try:
-        code = _app(name)(
+        code = app_of(name)(
             words, exit_on_error=False, print_error=False, result_action="return_value"
         )
     except CycloptsError as error:
@@ -127,7 +127,8 @@ def _module(name: str) -> ModuleType:
         del os.environ[_BLAS_THREADS]
 
 
-def _app(name: str) -> "App":
+def app_of(name: str) -> "App":
+    """The options and subcommands of a command."""
     from cyclopts import App
 
     from pinchpoint.cli.help import HelpText, epilogue

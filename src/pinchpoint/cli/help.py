@@ -24,6 +24,25 @@ Why is my training (or inference) step slow, what would fixing it give me, and d
 usage: pinchpoint COMMAND ...
 
 """
+_START = """\
+Why is my training (or inference) step slow, what would fixing it give me, and did the fix work?
+
+What have you got?
+
+  a script that is slow       pinchpoint run train.py
+  a trace or a profile        pinchpoint diagnose trace.json.gz
+  an out-of-memory error      pinchpoint memory snapshot.pickle
+                              (pinchpoint run --snapshot train.py makes one)
+  recordings of many ranks    pinchpoint ranks traces/
+  a fix to check              pinchpoint compare before.json.gz after.json.gz
+  two commands to compare     pinchpoint bench ab -- "COMMAND" "COMMAND, CHANGED"
+  a program to benchmark      pinchpoint bench run -- python train.py
+  many runs to keep track of  pinchpoint serve runs/
+  nothing yet                 pinchpoint demo
+
+pinchpoint --help lists all commands; pinchpoint COMMAND --help says more about one.
+Completion in your shell: eval "$(pinchpoint completion bash)"
+"""
 _TAIL = """
 pinchpoint COMMAND --help says more; pinchpoint --version says which version this is.
 exit codes: 0 pass, 1 regression or finding over the gate, 2 usage or unreadable input,
@@ -55,6 +74,11 @@ def _places() -> dict[str, Path]:
         for module in pkgutil.iter_modules([str(home / room)])
         if not module.name.startswith("_")
     }
+
+
+def start() -> str:
+    """What ``pinchpoint`` alone prints: where to begin with what one has."""
+    return _START
 
 
 def overview() -> str:
@@ -97,6 +121,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "causal": ("pinchpoint causal trace.json.gz", "pinchpoint causal trace.json.gz --by line"),
     "ceilings": ("pinchpoint ceilings", "pinchpoint ceilings --device cpu"),
     "compare": ("pinchpoint compare before.json.gz after.json.gz",),
+    "completion": ("pinchpoint completion bash",),
     "crossover": ("pinchpoint crossover matmul add --html crossover.html",),
     "demo": ("pinchpoint demo",),
     "diagnose": (
@@ -122,6 +147,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "merge": ("pinchpoint merge part1.json part2.json",),
     "monitor": ("pinchpoint monitor", "pinchpoint monitor --log samples.csv"),
     "ncu": ("pinchpoint ncu trace.json.gz python train.py",),
+    "note": ('pinchpoint note runs/a "learning rate doubled"',),
     "open": (
         "pinchpoint open trace.json.gz",
         "pinchpoint open trace.json.gz --steps 3-5 --no-browser",
@@ -207,10 +233,11 @@ def _entry(entry: "HelpEntry", width: int) -> str:
 def _plain(text: Any) -> str:
     """The words of anything that rich can show, unwrapped."""
     if text is None or isinstance(text, str):
-        return (text or "").strip()
+        return (text or "").strip().replace("``", "")
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=_UNWRAPPED, color_system=None)
     with console.capture() as words:
         console.print(text, highlight=False, markup=False)
-    return "\n".join(line.rstrip() for line in words.get().splitlines()).strip()
+    lines = (line.rstrip() for line in words.get().splitlines())
+    return "\n".join(lines).strip().replace("``", "")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pinchpoint.importers.open import Progress
 
 _LOG_WIDTH = 80  # logs and pipes have no width of their own
-_WIDEST = 120  # longer lines are hard to read
+_WIDEST = 240  # wider than screens; texts wrap earlier
 _WRITTEN: list[Path] = []  # for whoever interrupts a command
 
 

@@ -15,6 +15,7 @@ from pinchpoint.analysis.steps.in_steps import sum_per_window
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows
+from pinchpoint.compare.fix import FixOutcome
 from pinchpoint.compare.noise import noise
 from pinchpoint.compare.step_groups import counted_steps
 from pinchpoint.compare.worth import ChangedWorth, changed_worth
@@ -100,6 +101,7 @@ class ProfileComparison(msgspec.Struct, frozen=True, kw_only=True):
     worth: tuple[ChangedWorth, ...] = ()  # pieces that became worth more or less, largest first
     warnings: tuple[str, ...] = ()
     unknown: dict[str, str] = {}
+    fix: FixOutcome | None = None  # null: a side has no step
 
 
 def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:

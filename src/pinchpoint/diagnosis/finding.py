@@ -4,6 +4,7 @@
 needs. ``Found.shown`` is the one way from it to a document.
 """
 
+from importlib import import_module
 from typing import Any, Literal
 
 import msgspec
@@ -49,6 +50,15 @@ class RowsItem(msgspec.Struct, frozen=True, kw_only=True):
     count: int  # of all of them, listed or not
 
 
+class Code(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of the user's program, read where the report was made, and an edit that fits them."""
+
+    file: str  # path, below the folder that the program ran in or the git tree
+    first_line: int  # number of the first of the lines
+    lines: tuple[str, ...]  # as they are
+    edited: tuple[str, ...] | None = None  # the same lines with the fix; null: none is known to fit
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One cause, what it costs, what fixing it gives."""
 
@@ -68,7 +78,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     confirm: str = ""  # the command that would prove it
     consequence: str | None = None  # what it costs besides time
     confidence: Literal["high", "medium", "low"] = "high"  # high, medium, low
+    code: Code | None = None  # null: the source is not at hand
     rows: tuple[RowsItem, ...] = ()  # empty where no rows say it all: memory, stretches of time
+
+    def _repr_html_(self) -> str:
+        """For notebooks; the renderer stands above this package and is found when one asks."""
+        text: str = import_module("pinchpoint.report.html_page.notebook").render_finding(self)
+        return text
 
 
 class Found(Finding, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def sarif(report: Report, version: str) -> bytes:
-    """One run with one result a finding; a finding without a source line has no location.
+    """One run with one result a finding, each at its source line or else in the recording.
 
     ``version``: of Pinchpoint, which the run names as its tool.
     """
@@ -53,8 +53,18 @@ def _result(report: Report, finding: Finding, rule: int) -> dict[str, Any]:
         "level": "warning",
         "message": {"text": "\n".join(part for part in said if part)},
     }
-    place = _place(finding.location)
-    return result | ({"locations": [{"physicalLocation": place}]} if place else {})
+    return result | {"locations": [_where(report, finding)]}
+
+
+def _where(report: Report, finding: Finding) -> dict[str, Any]:
+    """The source line; where the recording knows none, the recording, and what of it."""
+    code, at = finding.code, finding.location
+    if code is not None and at is not None:  # a path that the editor has open
+        at = Location(file=code.file, line=at.line, function=at.function, module=at.module)
+    place = _place(at) or {"artifactLocation": {"uri": _uri(report.source.path)}}
+    names = [] if at is None else [at.function, at.module, at.operator]
+    logical = [{"fullyQualifiedName": name} for name in names if name]
+    return {"physicalLocation": place} | ({"logicalLocations": logical} if logical else {})
 
 
 def _place(location: Location | None) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pinchpoint.report.documents.report import Report
+from pinchpoint.report.documents.report import Report, TableColumn
 from pinchpoint.report.plain import one_line
 
 _BEGIN_A_FORMULA = ("=", "+", "-", "@")  # OWASP, CSV injection
@@ -34,6 +34,13 @@ def _cell(value: Any) -> Any:
 def csv_tables(report: Report) -> dict[str, str]:
     """Each table of the report by its id; times in ns, sizes in bytes, shares as ratios."""
     return {
-        id_: csv_text([column.id for column in table.columns], table.rows)
+        id_: csv_text([_with_unit(column) for column in table.columns], table.rows)
         for id_, table in report.tables.items()
     }
+
+
+def _with_unit(column: TableColumn) -> str:
+    """The id of a column, which mostly ends in its unit; else with the unit behind it."""
+    unit = column.unit.partition(" ")[0]
+    told = unit in ("", "count", column.id) or column.id.endswith(f"_{unit}")
+    return column.id if told else f"{column.id} ({column.unit})"

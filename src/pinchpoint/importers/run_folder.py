@@ -62,6 +62,7 @@ def run_facts(
         unprofiled_step_ns=process.steps.unprofiled_ns,
         data_wait_ns=process.steps.wait_ns,
         command=run.command,
+        working_directory=run.working_directory,
         # as the program itself had them, else as it was started
         variables=MappingProxyType(environment.variables.values | process.variables),
         cores_allowed=_cores_allowed(process.cores_allowed, environment.host.cgroup_cpu_max),

@@ -25,6 +25,7 @@ import psutil
 
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.diagnosis import engine
+from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.errors import PinchpointError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile, local_copy
@@ -61,7 +62,7 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
     record = RankRecord(path=file.path, rank=file.rank, label=file.label, summary=summary)
     if summary.refused is not None:
         return record
-    said = engine.diagnose(trace)
+    said = in_order(engine.diagnose(trace))
     items = answers(said)
     found = [
         FoundOnRank(saving_ns=ranked.saving_ns, item=item)

@@ -1,9 +1,13 @@
 """The one document, and one renderer a format.
 
-Names are imported when first used: what draws needs nothing of what diagnoses.
+Names are imported when first used: what draws needs nothing of what diagnoses. The package can be
+called, because ``pinchpoint.report`` is also the name of a function (see
+:func:`pinchpoint.api.report`), and importing a module of a package binds its name.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,14 +27,14 @@ __all__ = ["Report", "decode", "diagnose", "encode"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'pinchpoint.report' has no attribute {name!r}")
-    # A document knows no page. Whoever gets one from here can look at it in a notebook.
-    import_module(_HOME["Report"]).Report.in_notebook = _in_notebook
-    return getattr(import_module(_HOME[name]), name)
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'pinchpoint.report' has no attribute {name!r}")
 
 
-def _in_notebook(report: "Report") -> str:
-    from pinchpoint.report.html_page.static import in_notebook
+class _CallablePackage(ModuleType):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return import_module("pinchpoint.api").report(*args, **kwargs)
 
-    return in_notebook(report)
+
+sys.modules[__name__].__class__ = _CallablePackage

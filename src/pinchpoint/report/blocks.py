@@ -72,6 +72,32 @@ class Breakdown:
 
 
 @dataclass(frozen=True)
+class Rung:
+    """A step after a change, as shares of today's step; ``low`` and ``high`` are its range."""
+
+    label: str
+    figure: str
+    ratio: float
+    low: float
+    high: float
+    between: str = ""  # the range in words
+    takes: str = ""  # what the change takes, in words
+    role: Literal["today", "finding", "piece", "together"] = "finding"
+    id: str = ""  # of the finding
+    number: int | None = None
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Today's step first, then the step after each change, the one to make first first."""
+
+    title: str
+    unit: str
+    rungs: tuple[Rung, ...]
+    note: str = ""  # why in this order
+
+
+@dataclass(frozen=True)
 class Fact:
     """A labelled text, drawn as what it is."""
 
@@ -159,6 +185,7 @@ Block = (
     | Items
     | Command
     | Breakdown
+    | Ladder
     | Table
     | Records
     | FindingCard

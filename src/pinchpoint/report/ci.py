@@ -33,6 +33,22 @@ def result_log(result: ResultPage, token: str) -> str:
     return _quoted(terminal.render(blocks(result)), token) + result_annotations(result)
 
 
+def problem_lines(report: Report) -> str:
+    """One line a finding as compilers write theirs, for the problem matchers of editors.
+
+    ``FILE:LINE: warning: ID: gain: summary``; findings without a source line are left out.
+    """
+    safe = clean(report)
+    lines = []
+    for finding in safe.findings:
+        at = finding.location
+        if at is not None and at.file and at.line:
+            file = finding.code.file if finding.code else at.file
+            said = f"{finding.id}: {wording.gain(safe, finding)}: {finding.summary}"
+            lines.append(f"{file}:{at.line}: warning: {said}\n")
+    return "".join(lines)
+
+
 def annotations(report: Report) -> str:
     """One workflow command a finding, placed on its source line where that is known."""
     safe = clean(report)

@@ -1,12 +1,23 @@
 """Any page as HTML: a file of its own, or a part of another page. No network, no script."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from pinchpoint.report.blocks import Block, FindingCard, Gap, Heading, Page, Title
+from pinchpoint.report.blocks import (
+    Block,
+    Breakdown,
+    FindingCard,
+    Gap,
+    Heading,
+    Ladder,
+    Page,
+    Table,
+    Title,
+)
 from pinchpoint.report.plain import plain
 
 if TYPE_CHECKING:
@@ -14,7 +25,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _LONGEST_TEXT = 1000  # characters of a paragraph; names in it can have megabytes
-_STYLES = ("blocks.css", "memory_shapes.css", "ranks_shapes.css")
+_LONGEST_ANCHOR = 40  # characters
+_STYLES = ("blocks.css", "ladder.css", "memory_shapes.css", "ranks_shapes.css")
 
 
 @dataclass
@@ -23,22 +35,54 @@ class _Section:
 
     title: str
     blocks: list[Block]
+    id: str = ""  # an anchor
+
+    @property
+    def label(self) -> str:
+        """What the navigation calls it: its title, or that of what it begins with."""
+        first = self.blocks[0] if self.blocks else None
+        match first:
+            case Ladder():
+                return self.title or "Changes"
+            case Breakdown():
+                return self.title or "Breakdown"
+            case Table():
+                return self.title or first.title or first.heads[0]
+            case _:
+                return self.title or getattr(first, "title", "")
 
 
 def render(page: Page) -> str:
     """One self-contained file."""
     title = next((block for block in page.blocks if isinstance(block, Title)), Title(""))
+    sections = list(_sections(page.blocks))
     return template("document.html").render(
-        title=title, body=fragment(page.blocks), style=_style(), name=plain(title.name)
+        title=title,
+        body=_drawn(sections),
+        contents=[(s.id, plain(s.label, 40)) for s in sections if s.id and s.label],
+        style=_style(),
+        name=plain(title.name),
     )
 
 
 def fragment(blocks: Iterable[Block]) -> "Markup":
     """Blocks without page and style; titles are left to the page around them."""
+    return _drawn(list(_sections(blocks)))
+
+
+def _drawn(sections: list[_Section]) -> "Markup":
     from markupsafe import Markup
 
     drawn = _environment("pinchpoint.report", cleaning=True).get_template("blocks.html")
-    return Markup(drawn.render(sections=list(_sections(blocks))))
+    return Markup(drawn.render(sections=sections))
+
+
+def in_notebook(page: Page) -> str:
+    """A page inside a notebook: styles that reach nothing else, no script, no network."""
+    title = next((block for block in page.blocks if isinstance(block, Title)), Title(""))
+    return template("in_notebook.html").render(
+        title=title, body=fragment(page.blocks), style=source("notebook.css")
+    )
 
 
 @cache
@@ -53,6 +97,18 @@ def source(name: str) -> str:
 
 
 def _sections(blocks: Iterable[Block]) -> Iterator[_Section]:
+    """Cards; those that a navigation can name get an anchor of their own, findings by their id."""
+    taken: set[str] = set()
+    for section in _cards(blocks):
+        card = section.blocks[0] if section.blocks else None
+        words = f"finding-{card.id}" if isinstance(card, FindingCard) else section.label
+        anchor = re.sub(r"[^a-z0-9]+", "-", words.lower())[:_LONGEST_ANCHOR].strip("-")
+        section.id = anchor if anchor not in taken else ""
+        taken.add(anchor)
+        yield section
+
+
+def _cards(blocks: Iterable[Block]) -> Iterator[_Section]:
     now = _Section("", [])
     for block in blocks:
         if isinstance(block, Title):

@@ -14,6 +14,7 @@ from pinchpoint.report.blocks import (
     Gap,
     Heading,
     Items,
+    Ladder,
     Page,
     Records,
     Table,
@@ -79,10 +80,14 @@ def _drawn(block: Block) -> Iterator[str]:
             yield from _drawn_large(block)
 
 
-def _drawn_large(block: Breakdown | Table | Records | FindingCard | Figure | Gap) -> Iterator[str]:
+def _drawn_large(
+    block: Breakdown | Ladder | Table | Records | FindingCard | Figure | Gap,
+) -> Iterator[str]:
     match block:
         case Breakdown():
             yield from _breakdown(block)
+        case Ladder():
+            yield from _ladder(block)
         case Table():
             yield from _table(block)
         case Records():
@@ -118,6 +123,22 @@ def _breakdown(block: Breakdown) -> Iterator[str]:
         for bar in block.bars
     )
     yield from _grid((block.title, block.unit, "%", ""), (False, True, True, False), rows)
+
+
+def _ladder(block: Ladder) -> Iterator[str]:
+    rows = (
+        (
+            f"{rung.number}. {rung.label}" if rung.number else rung.label,
+            rung.figure,
+            rung.between,
+            rung.takes,
+            "█" * round(_BAR_WIDTH * rung.ratio),
+        )
+        for rung in block.rungs
+    )
+    heads = (block.title, block.unit, "range", "takes", "")
+    yield from _grid(heads, (False, True, True, False, False), rows)
+    yield from ("", escape(block.note)) if block.note else ()
 
 
 def _finding(block: FindingCard) -> Iterator[str]:

@@ -28,6 +28,10 @@ _ARGUMENTS = re.compile(
     r"\s--?[A-Za-z].*$", re.DOTALL
 )  # of a process that is called by its command
 _CALLED_BY_COMMAND = re.compile(r"^\S*(?:python|torchrun|accelerate|deepspeed|\.py\b|\.sh\b)")
+# The program in a command that repeats the run, with all of its words up to the next command.
+_PROGRAM = re.compile(
+    r"(pinchpoint (?:run(?: --?[a-z-]+ (?!-)\S+)*|(?:ncu|try) \S+)) .*?(?= && |$)"
+)
 _ARGUMENT_COLUMNS = ("values", "collective_args")
 _REPLACED = "(left out)"
 
@@ -85,6 +89,7 @@ def _walked(value: Any, private: tuple[str, ...], field: str = "") -> Any:
     if isinstance(value, str):
         for text in private:
             value = value.replace(text, "")
+        value = _PROGRAM.sub(r"\1 PROGRAM", value)
         return command_short(value) if field == "process" else short(value)
     if isinstance(value, dict):
         return {

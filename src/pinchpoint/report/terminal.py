@@ -16,9 +16,11 @@ from pinchpoint.report.blocks import (
     Gap,
     Heading,
     Items,
+    Ladder,
     Page,
     Records,
     Role,
+    Rung,
     Table,
     Text,
     Title,
@@ -125,6 +127,9 @@ def _cell(text: str, width: int, number: bool, dense: bool) -> str:
 _LABEL_AND_FIGURE = 56  # columns, so that 80 also hold a share and a bar
 _LEAST_FIGURE = 7  # columns of a figure
 _BAR_WIDTH = 15  # columns of a bar for the whole
+_LEAST_RUNG = 16  # columns of a bar of the ladder
+_MOST_RUNG = 60
+_WIDEST_TEXT = 110  # columns of a paragraph: longer lines are hard to read; tables use all of them
 _LONGEST_TEXT = 1000  # characters of a paragraph; names in it can have megabytes
 _WIDEST_LABEL = 24  # columns; a longer one pushes its text to the right
 _LEAST_ROOM = 20  # columns of a paragraph, however long the words before it
@@ -189,11 +194,13 @@ def _drawn(block: Block, look: Look) -> Iterator[_Line]:
 
 
 def _drawn_large(
-    block: Breakdown | Table | Records | FindingCard | Figure, look: Look
+    block: Breakdown | Ladder | Table | Records | FindingCard | Figure, look: Look
 ) -> Iterator[_Line]:
     match block:
         case Breakdown():
-            yield from _breakdown(block)
+            yield from _breakdown(block, look.width)
+        case Ladder():
+            yield from _ladder(block, look.width)
         case Table():
             yield from _table(block, look.width)
         case Records():
@@ -218,14 +225,40 @@ def _unfolded(block: Details) -> Iterator[Block]:
     yield from others
 
 
-def _breakdown(block: Breakdown) -> Iterator[_Line]:
+def _breakdown(block: Breakdown, width: int) -> Iterator[_Line]:
     figure = max(_LEAST_FIGURE, *(len(bar.figure) + 2 for bar in block.bars))
-    label = _LABEL_AND_FIGURE - figure
+    wanted = max(len(block.title), *(len(bar.label) + 5 for bar in block.bars)) + figure
+    label = max(_LABEL_AND_FIGURE, min(wanted, width - _LABEL_AND_FIGURE // 2)) - figure
     yield _Line(f"{block.title:{label}}{block.unit:>{figure}}{'%':>7}", "1", fixed=True)
     for bar in block.bars:
         cut = plain(bar.label, label - 3)
         text = f"  {cut:{label - 2}}{bar.figure:>{figure}}{percent(bar.ratio):>7}"
         yield _Line(text, fixed=True, bar="█" * round(_BAR_WIDTH * bar.ratio))
+
+
+def _ladder(block: Ladder, width: int) -> Iterator[_Line]:
+    """Columns as wide as their texts, and a bar in what is left: ``▒`` is the range."""
+    yield _Line(f"{block.title} ({block.unit})", "1", fixed=True)
+    rows = [
+        (f"{rung.number or '':<2}{rung.label}", rung.figure, rung.between, rung.takes)
+        for rung in block.rungs
+    ]
+    wide = [max(len(row[column]) for row in rows) for column in range(4)]
+    wide[0] = min(wide[0], max(width - sum(wide[1:]) - _LEAST_RUNG - 8, _LEAST_ROOM))
+    room = width - sum(wide) - 8
+    for row, rung in zip(rows, block.rungs, strict=True):
+        label, figure, between, takes = row
+        name = middle_cut(plain(label), wide[0])
+        text = f"{name:{wide[0]}}  {figure:>{wide[1]}}  {between:{wide[2]}}  {takes:{wide[3]}}"
+        bar = _rung_bar(rung, min(room, _MOST_RUNG)) if room >= _LEAST_RUNG else ""
+        yield _Line(text, "32" if rung.role == "together" else "", fixed=True, bar=bar)
+    if block.note:
+        yield _Line(block.note)
+
+
+def _rung_bar(rung: Rung, room: int) -> str:
+    low, high = round(room * rung.low), round(room * rung.high)
+    return "█" * max(low, 1) + "▒" * max(high - max(low, 1), 0)
 
 
 def _finding(block: FindingCard) -> Iterator[_Line]:
@@ -286,7 +319,7 @@ def _rows(line: _Line, look: Look) -> Iterator[str]:
     glued = whole(safe) if line.to_copy else units_kept(unbroken(safe))
     command = line.to_copy or GLUE in unbroken(safe)  # longer than the line at need
     lead = plain(line.lead)
-    room = max(look.width - len(lead), _LEAST_ROOM)
+    room = max(min(look.width, _WIDEST_TEXT) - len(lead), _LEAST_ROOM)
     parts = wrap(glued, room, break_on_hyphens=False, break_long_words=not command) or [""]
     for position, part in enumerate(parts):
         before = _styled(lead, line.lead_style, look) if position == 0 else " " * len(lead)

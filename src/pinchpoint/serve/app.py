@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pinchpoint.errors import PinchpointError, UnreadableFile
 from pinchpoint.serve import pages
-from pinchpoint.serve.pages import fingerprint, place, style
+from pinchpoint.serve.index import Index
+from pinchpoint.serve.pages import style
+from pinchpoint.serve.places import fingerprint, place
+from pinchpoint.serve.reader import Reader
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -130,11 +133,11 @@ class PageCache:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._texts: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._making = Lock()
+        self.making = Lock()
 
     def get(self, key: Hashable, make: Callable[[], str]) -> bytes:
         """The text as UTF-8; what ``make`` raises is not remembered."""
-        with self._making:
+        with self.making:
             if key not in self._texts:
                 self._texts[key] = make().encode("utf-8", "replace")
             self._texts.move_to_end(key)
@@ -160,12 +163,18 @@ Page = Callable[["Request"], "Response"]
 
 
 def application(
-    root: Path, *, hosts: frozenset[str] | None, key: str = "", cache: PageCache | None = None
+    root: Path,
+    *,
+    hosts: frozenset[str] | None,
+    key: str = "",
+    cache: PageCache | None = None,
+    index: Index | None = None,
 ) -> Application:
     """What answers for the recordings below ``root``.
 
-    ``hosts`` are the names under which it answers, None every one. With a ``key`` all addresses
-    begin with it, so that who does not know it gets nothing.
+    Without an ``index`` every recording is read again by each new server. ``hosts`` are the names
+    under which it answers, None every one. With a ``key`` all addresses begin with it, so that who
+    does not know it gets nothing.
     """
     from starlette.applications import Starlette
     from starlette.routing import Mount, Route
@@ -173,9 +182,11 @@ def application(
     root = root.resolve()
     base = f"/{key}/" if key else "/"
     kept = cache or PageCache()
+    known = index or Index(None)
     routes = [
-        Route("/", _page(lambda request: _html(pages.list_page(root, base)), base)),
-        Route("/report/{name:path}", _page(_report(root, kept), base)),
+        Route("/", _page(_list(root, base, known, Reader(root, known, kept.making)), base)),
+        Route("/report/{name:path}", _page(_report(root, kept, base, known), base)),
+        Route("/ranks/{name:path}", _page(_ranks(root, kept), base)),
         Route("/run/{name:path}", _page(_run(root, base), base)),
         Route("/compare", _page(_compare(root, kept, base), base)),
     ]
@@ -183,10 +194,29 @@ def application(
     return guarded(Starlette(routes=mounted, exception_handlers={404: _nothing}), hosts)
 
 
-def _report(root: Path, kept: PageCache) -> Page:
+def _list(root: Path, base: str, index: Index, reader: Reader) -> Page:
+    def answer(request: "Request") -> "Response":
+        wanted = request.query_params.get("q", "")
+        return _html(pages.list_page(root, base, index, reader, wanted))
+
+    return answer
+
+
+def _report(root: Path, kept: PageCache, base: str, index: Index) -> Page:
     def answer(request: "Request") -> "Response":
         what = place(root, request.path_params["name"])
-        text = kept.get((what.path, fingerprint(what.path)), lambda: pages.report_page(what))
+        state = (what.path, fingerprint(what.path))
+        text = kept.get(state, lambda: pages.report_page(what, base, index))
+        return _html(text, policy=_policy_of(text))
+
+    return answer
+
+
+def _ranks(root: Path, kept: PageCache) -> Page:
+    def answer(request: "Request") -> "Response":
+        what = place(root, request.path_params["name"])
+        state = ("ranks", what.path, fingerprint(what.path))
+        text = kept.get(state, lambda: pages.ranks_page(what))
         return _html(text, policy=_policy_of(text))
 
     return answer

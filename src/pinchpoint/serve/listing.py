@@ -1,7 +1,7 @@
 """The recordings below a folder, newest first."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -42,20 +42,24 @@ class Listing:
     complete: bool
 
 
-def recordings(root: Path) -> Listing:
+Known = Mapping[str, tuple[int, int | None]]  # time of change and size by name
+
+
+def recordings(root: Path, known: Known | None = None) -> Listing:
     """Everything below ``root`` that looks like a recording; run folders count as one.
 
-    Hidden names and symbolic links are left out.
+    Hidden names and symbolic links are left out. What is ``known`` and has not changed since is
+    not opened to see what it is.
     """
     found: list[ListedRecording] = []
     complete = True
-    if (root / RUN_FILE).is_file() and (itself := _recording(root, root)):
+    if (root / RUN_FILE).is_file() and (itself := _recording(root, root, {})):
         found.append(itself)
     for place in _walk(root):
         if place is None or len(found) == MOST_RECORDINGS:
             complete = False
             break
-        if recording := _recording(root, place):
+        if recording := _recording(root, place, known or {}):
             found.append(recording)
     found.sort(key=lambda r: (-r.modified_ns, r.name))
     return Listing(tuple(found), complete)
@@ -63,7 +67,7 @@ def recordings(root: Path) -> Listing:
 
 def inside_run(root: Path, run: Path) -> tuple[ListedRecording, ...]:
     """The recordings that a run folder keeps, in order of their names."""
-    inside = (_recording(root, place) for place in _walk(run) if place is not None)
+    inside = (_recording(root, place, {}) for place in _walk(run) if place is not None)
     return tuple(sorted((r for r in inside if r), key=lambda r: r.name))
 
 
@@ -97,7 +101,8 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
         return []
 
 
-def _recording(root: Path, path: Path) -> ListedRecording | None:
+def listed_as(name: str, path: Path) -> ListedRecording | None:
+    """The line of one recording; None where it is none, or is gone."""
     try:
         facts = path.stat()
     except OSError:
@@ -105,10 +110,18 @@ def _recording(root: Path, path: Path) -> ListedRecording | None:
     format_ = _format(path, facts.st_mtime_ns, facts.st_size)
     if format_ is None:
         return None
-    name = "" if path == root else path.relative_to(root).as_posix()
     return ListedRecording(
         name, format_, facts.st_mtime_ns, None if format_ == RUN else facts.st_size
     )
+
+
+def _recording(root: Path, path: Path, known: Known) -> ListedRecording | None:
+    name = "" if path == root else path.relative_to(root).as_posix()
+    if name in known and path.is_file():
+        facts = path.stat()
+        if known[name] == (facts.st_mtime_ns, facts.st_size):
+            return ListedRecording(name, "", facts.st_mtime_ns, facts.st_size)
+    return listed_as(name, path)
 
 
 @lru_cache(maxsize=4 * MOST_RECORDINGS)

@@ -48,6 +48,11 @@ class RunState:
     newest_unix_ns: int | None  # of the samples
 
 
+def is_running(folder: Path) -> bool:
+    """Whether the run says that it has not ended; a killed run never says so."""
+    return _document(folder / RUN_FILE, RunDocument).status == "running"
+
+
 def run_state(folder: Path) -> RunState:
     """Never fails: what cannot be read is not known."""
     run = _document(folder / RUN_FILE, RunDocument)

@@ -1,116 +1,37 @@
 """The pages as text. Names are of files and programs: every one is escaped and bounded."""
 
-import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
 
-from pinchpoint.diagnosis.difference import explained
-from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
+from pinchpoint.jobs import diagnose_ranks
 from pinchpoint.report import diagnose
-from pinchpoint.report.assemble.memory import memory_report
-from pinchpoint.report.html import fragment, template
+from pinchpoint.report.assemble.comparison import comparison
+from pinchpoint.report.html import fragment, render, template
 from pinchpoint.report.html_page import interactive
-from pinchpoint.report.html_page.memory import render_page
 from pinchpoint.report.pages import compare as compare_page
+from pinchpoint.report.pages.ranks import ranks_page as ranks_page_of
 from pinchpoint.report.pages.result import blocks
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, quantity, rate, size
-from pinchpoint.run_folder.layout import RUN_FILE
-from pinchpoint.serve.listing import ListedRecording, inside_run, recordings
-from pinchpoint.serve.live import RunState, Series, run_state
-
-# ------------------------------------------------------------------------------------------------
-# What a browser may name: files and folders below one root, and nothing else.
-#
-# A name that leads out of the root is refused, whatever leads there: ``..``, an absolute path, a
-# symbolic link, or a link inside a run folder whose files a reader would follow.
-
-
-MOST_FILES = 2000  # of one run folder that are looked at
-
-
-@dataclass(frozen=True)
-class Place:
-    """A file or folder below the root; ``name`` is how the browser calls it."""
-
-    name: str
-    path: Path
-
-
-def place(root: Path, name: str) -> Place:
-    """What a name means; UnreadableFile if that is nothing, or lies outside ``root``.
-
-    ``root`` must be resolved. The empty name is the root itself, where that is a run folder.
-    """
-    if not name and (root / RUN_FILE).is_file():
-        _all_inside(root, root)
-        return Place(name, root)
-    parts = name.split("/")
-    if not name or "\\" in name or "\0" in name or any(p in ("", ".", "..") for p in parts):
-        raise UnreadableFile(f"{name!r}: no name of a recording", hint="start at the list")
-    path = root.joinpath(*parts)
-    try:
-        inside = path.resolve(strict=True).is_relative_to(root)
-    except (OSError, RuntimeError, ValueError):  # absent, a loop of links, or too long a name
-        inside = False
-    if not inside:
-        raise UnreadableFile(f"{name}: no such recording here", hint="start at the list")
-    if path.is_dir():
-        _all_inside(root, path)
-    return Place(name, path)
-
-
-def _all_inside(root: Path, folder: Path) -> None:
-    """Refuse a folder with a link that leads out: its files are read as one recording."""
-    for file in files_below(folder):
-        if file.is_symlink() and not _resolved(file).is_relative_to(root):
-            raise UnreadableFile(
-                f"{folder.name}: {file.name} leads out of what is served", hint="remove the link"
-            )
-
-
-def _resolved(path: Path) -> Path:
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):
-        return Path("/")
-
-
-def files_below(folder: Path) -> Iterator[Path]:
-    """Files and links below a folder, links to folders not followed; the first ``MOST_FILES``."""
-    left = MOST_FILES
-    for where, folders, names in os.walk(folder, followlinks=False):
-        links = [f for f in folders if (Path(where) / f).is_symlink()]
-        for name in sorted([*names, *links]):
-            if left == 0:
-                return
-            left -= 1
-            yield Path(where) / name
-
-
-def fingerprint(path: Path) -> int:
-    """Changes when the file, or any file of the folder, does."""
-    files = files_below(path) if path.is_dir() else [path]
-    return hash(tuple(_state(file) for file in files))
-
-
-def _state(file: Path) -> tuple[str, int, int]:
-    try:
-        facts = file.stat()
-    except OSError:
-        return file.name, 0, 0
-    return file.name, facts.st_mtime_ns, facts.st_size
-
+from pinchpoint.report.words.fix import fix_sentence, fixed_words
+from pinchpoint.run_folder.notes import note_of
+from pinchpoint.serve.history import SAME_RATIO, Listed, Program, by_job, programs
+from pinchpoint.serve.index import Index, current
+from pinchpoint.serve.listing import ListedRecording, inside_run, listed_as, recordings
+from pinchpoint.serve.live import RunState, Series, is_running, run_state
+from pinchpoint.serve.places import Place
+from pinchpoint.serve.reader import Reader
+from pinchpoint.serve.summary import Summary, summarise
 
 # ------------------------------------------------------------------------------------------------
 # The pages as text. Names are of files and programs: every one is escaped and bounded.
@@ -121,37 +42,103 @@ STALE_S = 30  # without a sample; five a second are normal
 _NAME_LIMIT = 300
 
 
-def list_page(root: Path, base: str) -> str:
-    """Everything below the root."""
-    found = recordings(root)
-    rows = [_row(recording, base) for recording in found.recordings]
-    running = [
-        row
-        for row, recording in zip(rows, found.recordings, strict=True)
-        if recording.is_run and run_state(root / recording.name).running
-    ]
+def list_page(root: Path, base: str, index: Index, reader: Reader, wanted: str = "") -> str:
+    """Everything below the root by program, newest first; ``wanted`` is text to look for."""
+    known = index.all()
+    listing = recordings(root, {name: row[:2] for name, row in known.items()})
+    found = [(r, current(r, known)) for r in listing.recordings]
+    reader.want([recording for recording, summary in found if summary is None])
+    kept = [pair for pair in found if wanted.lower() in _text_of(*pair).lower()]
+    jobs, members = by_job(kept)
+    rows = {r.name: _row(r, base) for r, s in kept if r.is_run and s is None}
+    running = [row for name, row in rows.items() if is_running(root / name)]
     return _page(
         "list.html",
         plain(root.name or str(root), _NAME_LIMIT),
         home=None,
-        rows=rows,
+        programs=[_program(root, program, members, base) for program in programs(jobs)],
         running=running,
-        complete=found.complete,
+        unread=sum(summary is None for _, summary in found),
+        complete=listing.complete,
         compare=f"{base}compare",
+        here=base,
+        wanted=plain(wanted, _NAME_LIMIT),
+        found=len(kept),
+        total=len(found),
     )
 
 
-def report_page(place: Place) -> str:
-    """The same page that ``pinchpoint report`` writes; of a memory snapshot, that of its memory."""
+def _text_of(recording: ListedRecording, summary: Summary | None) -> str:
+    """What a search looks at."""
+    if summary is None:
+        return recording.name
+    said = (recording.name, summary.program, summary.device, summary.verdict, *summary.findings)
+    return " ".join(said)
+
+
+def _program(
+    root: Path, program: Program, members: dict[str, list[ListedRecording]], base: str
+) -> dict[str, Any]:
+    times = [ns for ns in program.steps_ns if ns is not None]
+    trend = _path(program.steps_ns, max(times, default=0))
+    return {
+        "name": plain(program.name or "recordings", _NAME_LIMIT),
+        "trend": trend if len(times) > 1 else "",
+        "least": duration(min(times, default=0)),
+        "most": duration(max(times, default=0)),
+        "runs": [_listed(root, run, members, base) for run in program.runs],
+    }
+
+
+def _listed(
+    root: Path, run: Listed, members: dict[str, list[ListedRecording]], base: str
+) -> dict[str, Any]:
+    """A row of the list: the step, what changed, the answer, the note."""
+    summary, ranks = run.summary, members.get(run.recording.name, [])
+    row: dict[str, Any] = dict(_row(run.recording, base))
+    if ranks:
+        row["href"] = f"{base}ranks/{quote(run.recording.name)}"
+    change = run.change_ratio
+    known = summary is not None and summary.step_ns is not None
+    return row | {
+        "step": duration(summary.step_ns) if summary and summary.step_ns else "",
+        "clock": summary.clock if summary and known else "",
+        "change": "" if change is None else _change(change),
+        "tone": "" if change is None or abs(change) < SAME_RATIO else ("bad", "good")[change < 0],
+        "verdict": summary.verdict if summary else "",
+        "first": summary.findings[0] if summary and summary.findings else "",
+        "gain": summary.first_gain if summary else "",
+        "problem": summary.problem if summary else "",
+        "unread": summary is None,
+        "fix": f"{fixed_words(run.fix)} went: {fix_sentence(run.fix)}" if run.fix else "",
+        "note": plain(note_of(root / run.recording.name), _NAME_LIMIT),
+        "ranks": [_row(rank, base) for rank in ranks],
+    }
+
+
+def _change(ratio: float) -> str:
+    if abs(ratio) < SAME_RATIO:
+        return "as before"
+    return f"{100 * abs(ratio):.1f} % {'slower' if ratio > 0 else 'faster'}"
+
+
+def report_page(place: Place, base: str, index: Index) -> str:
+    """The same page that ``pinchpoint report`` writes; what it says goes into the index."""
     trace = load(place.path)
-    if trace.snapshot is not None:
-        return render_page(trace, memory_report(trace))
-    return interactive.render(trace, diagnose(trace))
+    report = diagnose(trace)
+    if recording := listed_as(place.name, place.path):
+        index.put(recording, summarise(trace, report))
+    return interactive.render(trace, report, home=base)
+
+
+def ranks_page(place: Place) -> str:
+    """All ranks of a folder together, as ``pinchpoint ranks`` says it."""
+    return render(ranks_page_of(diagnose_ranks([place.path]), verbose=True, full=True))
 
 
 def compare_pages(a: Place, b: Place, base: str) -> str:
     """What changed from A to B, as ``pinchpoint compare`` says it."""
-    shown = compare_page.profiles_page(explained(*(load(place.path) for place in (a, b))))
+    shown = compare_page.profiles_page(comparison(load(a.path), load(b.path)))
     body = fragment(blocks(shown).blocks)
     return _page("compare.html", plain(shown.title, _NAME_LIMIT), home=base, body=body)
 
@@ -209,6 +196,7 @@ def _row(recording: ListedRecording, base: str) -> dict[str, str]:
         "format": recording.format,
         "size": "" if recording.bytes is None else size(recording.bytes),
         "when": changed.strftime("%Y-%m-%d %H:%M"),
+        "report": f"{base}report/{quote(recording.name)}",
     }
 
 

@@ -45,6 +45,7 @@ class RunFacts:
     unprofiled_step_ns: tuple[int, ...] = ()  # steps timed in the same run with only hooks on
     data_wait_ns: tuple[int, ...] = ()  # wait for the batch in those steps
     command: tuple[str, ...] = ()
+    working_directory: str | None = None  # that the program was started in
     variables: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     cores_allowed: float | None = None  # affinity of the process, cut by its control group
     cores_there: int | None = None  # of the machine

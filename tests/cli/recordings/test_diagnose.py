@@ -29,6 +29,9 @@ def recordings(monkeypatch):
         "pinchpoint.cli.recordings._answers.diagnose",
         lambda path, detailed: REPORTS[path.name],
     )
+    monkeypatch.setattr(
+        "pinchpoint.cli.recordings.diagnose.full_page", lambda *said: f"<p>{said[2].verdict}</p>"
+    )
     for name in ("GITHUB_STEP_SUMMARY", "NO_COLOR", "FORCE_COLOR", "LC_ALL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LANG", "C.UTF-8")
@@ -94,7 +97,15 @@ def test_html_is_written_beside_the_answer(capsys, tmp_path):
     out, err = capsys.readouterr()
     assert "sync-in-loop" in out
     assert str(page) in err
-    assert page.read_text("utf-8").startswith("<!doctype html>")
+    assert page.read_text("utf-8") == f"<p>{REPORTS['full'].verdict}</p>"
+
+
+def test_one_clock_in_the_terminal(capsys):
+    assert cli(["diagnose", "full", "--clock", "recorded"]) == 0
+    out = capsys.readouterr().out
+    assert "The step after each change, as recorded (ms)" in out
+    assert "Where a step goes, as recorded" in out
+    assert out.count("without the profiler") == 1  # the verdict says what it was judged by
 
 
 def test_github_gets_annotations_and_a_summary(capsys, monkeypatch, tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from analysis.memory.recordings import FOLDER
 from pinchpoint.cli import main
-from pinchpoint.cli.recordings.report import _snapshot
+from pinchpoint.cli.recordings._full_page import _snapshot
 from pinchpoint.importers import load
 
 DEMO = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"

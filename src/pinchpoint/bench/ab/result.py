@@ -65,6 +65,7 @@ class AbResult(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     runs: tuple[RunMetrics, ...] = ()
     env_sha256: str | None = None
+    fix: dict[str, Any] | None = None  # whether a fix worked, where steps were timed
 
 
 def good_pairs(pairs: Sequence[Pair]) -> list[Pair]:

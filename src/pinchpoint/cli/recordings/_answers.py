@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from pinchpoint.api import diagnose
 from pinchpoint.cli.output import note, reading
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
@@ -16,8 +17,8 @@ from pinchpoint.importers import execution_trace, load
 from pinchpoint.importers._remote import is_url
 from pinchpoint.importers.open import as_folder, format_of, guarded
 from pinchpoint.importers.ranks.files import check_one_job, groups_in, several_ranks
-from pinchpoint.report import Report, diagnose
-from pinchpoint.report.redact import redacted
+from pinchpoint.report import Report
+from pinchpoint.report.redact import redacted, redacted_trace
 from pinchpoint.run_folder.layout import RUN_FILE
 from pinchpoint.trace import Trace
 from pinchpoint.trace.processes import processes
@@ -58,6 +59,7 @@ class Answers:
     jobs: "list[RanksReport]" = field(default_factory=list)
     code: int = 0
     one_run: bool = False  # the report is of the run that the job is
+    trace: Trace | None = None  # of the one report, for its page
     within: "Answers | None" = None  # of several processes in the one file that was given
 
     def redacted(self, files: Sequence[Path]) -> "Answers":
@@ -67,6 +69,7 @@ class Answers:
             self,
             reports=[redacted(report, *private) for report in self.reports],
             jobs=[redacted(job, *private) for job in self.jobs],
+            trace=self.trace and redacted_trace(self.trace),
             within=self.within and self.within.redacted(files),
         )
 
@@ -93,7 +96,8 @@ def answers_of(files: Sequence[Path], asked: Asked = EVERYTHING) -> Answers:
         alone = replace(asked, part=NO_WINDOW).trace(file)
         with guarded(beside[0], execution_trace.FORMAT):
             trace = execution_trace.joined(alone, beside[0])
-        return Answers([asked.report(asked.part.cut(trace))])
+        part = asked.part.cut(trace)
+        return Answers([asked.report(part)], trace=part)
     if len(files) > 1:
         return _of_files(files, asked)
     with as_folder(files[0]) as place:
@@ -111,7 +115,7 @@ def _of_place(place: Path, asked: Asked) -> Answers:
     except UnreadableFile:
         check_one_job(place)  # says more about a folder
         raise
-    return Answers([asked.report(trace)], within=_within(trace, asked))
+    return Answers([asked.report(trace)], trace=trace, within=_within(trace, asked))
 
 
 def _within(trace: Trace, asked: Asked) -> "Answers | None":
@@ -135,11 +139,11 @@ def _of_job(folder: Path, asked: Asked) -> Answers:
     """The job, and of a run its first rank, beside what else the run knows."""
     from pinchpoint.jobs.parts import without_guesses
 
-    reports = []
     job = _job([str(folder)], asked)
-    if (folder / RUN_FILE).is_file():
-        reports.append(without_guesses(asked.report(asked.trace(folder))))
-    return Answers(reports, [job], one_run=bool(reports))
+    if not (folder / RUN_FILE).is_file():
+        return Answers([], [job])
+    trace = asked.trace(folder)
+    return Answers([without_guesses(asked.report(trace))], [job], one_run=True, trace=trace)
 
 
 def _job(places: Sequence[str], asked: Asked) -> "RanksReport":

@@ -63,17 +63,17 @@ def _compare_results(a: Path, b: Path, force: bool, showing: Showing) -> None:
     from pinchpoint.report.pages import compare as compare_page
 
     found = compare_results(read_result(a), read_result(b), force=force)
-    present(found, compare_page.results_page(found), showing)
+    present(found, compare_page.results_page(found), showing, inputs=(a, b))
 
 
 def _compare_profiles(a: Path, b: Path, showing: Showing) -> None:
-    from pinchpoint.diagnosis.difference import explained
     from pinchpoint.importers import load
+    from pinchpoint.report.assemble.comparison import comparison
     from pinchpoint.report.pages import compare as compare_page
 
     traces = []
     for path in (a, b):
-        with reading(path):
-            traces.append(load(path))
-    found = explained(*traces)
-    present(found, compare_page.profiles_page(found), showing)
+        with reading(path) as progress:
+            traces.append(load(path, progress))
+    found = comparison(*traces)
+    present(found, compare_page.profiles_page(found), showing, inputs=(a, b))

@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from pinchpoint.cli.output import note
 from pinchpoint.cli.page import Force, Page
-from pinchpoint.cli.recordings.diagnose import present, write_page
+from pinchpoint.cli.recordings._full_page import full_page
+from pinchpoint.cli.recordings.diagnose import present
 from pinchpoint.importers import load
 from pinchpoint.report import Report, diagnose
+from pinchpoint.trace import Trace
 
 RECORDING = "item_sync.json.gz"
 
@@ -26,9 +28,9 @@ def command(*, html: Path = Path("report.html"), force: Force = False) -> int:
     force
         Replace a file of another kind that is there.
     """
-    report = demo_report()
+    trace, report = demo_recording()
     present([report], "terminal")
-    write_page(Page(html, force), report)
+    Page(html, force).write(full_page(Path(RECORDING), trace, report, None), ())
     typed = as_typed()
     note(f"now yours: {typed} diagnose FILE (a torch.profiler trace, .json or .json.gz)")
     if typed != "pinchpoint":
@@ -53,6 +55,12 @@ def activation(typed: str) -> str:
 
 def demo_report() -> Report:
     """The report on the embedded recording."""
+    return demo_recording()[1]
+
+
+def demo_recording() -> tuple[Trace, Report]:
+    """The embedded recording, and the report on it under its own name."""
     with as_file(files("pinchpoint") / "data" / RECORDING) as path:
-        report = diagnose(load(path))
-    return replace(report, source=replace(report.source, path=RECORDING))
+        trace = load(path)
+        report = diagnose(trace)
+    return trace, replace(report, source=replace(report.source, path=RECORDING))

@@ -11,10 +11,12 @@ from cyclopts import Parameter
 from pinchpoint.cli.output import look, note, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page, Redact
 from pinchpoint.cli.recordings._answers import Answers, Asked, answers_of
+from pinchpoint.cli.recordings._full_page import full_page
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import UsageError
 from pinchpoint.report import Report
+from pinchpoint.report.documents.clock import Clock
 from pinchpoint.report.documents.fit import fitted
 from pinchpoint.report.documents.report import encode, encode_many
 from pinchpoint.report.words.report import CANNOT_CONCLUDE, base_ns
@@ -82,7 +84,7 @@ def _ruling(base: int, findings: Sequence[Finding], limit_ratio: float) -> Rulin
     return Ruling(PASS, f"gate: passed, no finding is worth more than {limit}")
 
 
-Format = Literal["terminal", "json", "markdown", "github"]
+Format = Literal["terminal", "json", "markdown", "github", "lines"]
 Switch = Parameter(negative="")
 
 
@@ -98,7 +100,10 @@ class Shape:
     markdown
         Markdown, as GitHub shows it.
     format
-        terminal, json, markdown or github (annotations, and the job summary).
+        terminal, json, markdown, github (annotations, and the job summary) or lines (file:line:
+        warning, for editors).
+    clock
+        unprofiled: times without the profiler, where these are known; recorded: as in the file.
     max_chars
         With --json, of one file: cut the document to this many characters, tables first.
     """
@@ -106,6 +111,7 @@ class Shape:
     json: Annotated[bool, Switch] = False
     markdown: Annotated[bool, Switch] = False
     format: Format | None = None
+    clock: Clock = "unprofiled"
     max_chars: int | None = None
 
 
@@ -157,8 +163,8 @@ def command(
     else:
         shown = found.within if found.within and chosen == "terminal" else found
         beside = [] if chosen == "json" and found.one_run else shown.jobs
-        present(shown.reports, chosen, beside, verbose=verbose)
-    _write_page(page, found, files)
+        present(shown.reports, chosen, beside, verbose=verbose, clock=shape.clock)
+    _write_page(page, found, files, redact=redact)
     rulings = [] if limit is None else [judge(report, limit) for report in reports]
     if limit is not None and jobs:  # what one rank could save, the job may not
         rulings = [judge_job(job, limit) for job in jobs]
@@ -167,18 +173,14 @@ def command(
     return found.code or worst(rulings)
 
 
-def _write_page(page: Page, found: Answers, files: Sequence[Path]) -> None:
+def _write_page(page: Page, found: Answers, files: Sequence[Path], *, redact: bool) -> None:
     if not page.html:
         return
     if len(found.reports) + len(found.jobs) > 1 and not found.one_run:
         raise UsageError("--html writes the page of one recording", hint="name one file")
-    if found.reports:
-        write_page(page, found.reports[0], files)
-    elif found.jobs:
-        from pinchpoint.report.html import render
-        from pinchpoint.report.pages.ranks import ranks_page
-
-        page.write(render(ranks_page(found.jobs[0], verbose=True, full=True)), files)
+    report = found.reports[0] if found.reports else None
+    job = found.jobs[0] if found.jobs else None
+    page.write(full_page(files[0], found.trace, report, job, redact=redact), files)
 
 
 def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:
@@ -196,8 +198,9 @@ def present(
     jobs: "Sequence[RanksReport]" = (),
     *,
     verbose: bool = False,
+    clock: Clock = "unprofiled",
 ) -> None:
-    """Write the reports to standard output, those about jobs first."""
+    """Write the reports to standard output, those about jobs first; JSON has both clocks."""
     if chosen == "json":
         alone = len(reports) == 1 and not jobs
         text = encode(reports[0]) if alone else _together(reports, jobs)
@@ -206,15 +209,19 @@ def present(
         from pinchpoint.report import markdown
         from pinchpoint.report.pages.report import report_page
 
-        pages = [report_page(report, verbose=True) for report in reports]
+        pages = [report_page(report, verbose=True, clock=clock) for report in reports]
         show("\n".join(map(markdown.render, pages)))
     elif chosen == "github":
         _present_to_github(reports)
+    elif chosen == "lines":
+        from pinchpoint.report.ci import problem_lines
+
+        show("".join(map(problem_lines, reports)))
     else:
         from pinchpoint.report import terminal
         from pinchpoint.report.pages.report import report_page
 
-        pages = [report_page(report, verbose=verbose) for report in reports]
+        pages = [report_page(report, verbose=verbose, clock=clock) for report in reports]
         if jobs:
             from pinchpoint.report.pages.ranks import ranks_page
 
@@ -243,13 +250,6 @@ def _present_to_github(reports: Sequence[Report]) -> None:
                 file.writelines(map(markdown.render, pages))
         except OSError as error:
             note(f"note: no job summary: {error}")
-
-
-def write_page(page: Page, report: Report, files: Sequence[Path] = ()) -> None:
-    """Write the HTML page of what was read from ``files`` and say so."""
-    from pinchpoint.report.html_page import static
-
-    page.write(static.render(report), files)
 
 
 def worst(rulings: Sequence[Ruling]) -> int:

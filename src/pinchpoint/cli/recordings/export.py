@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from pinchpoint import __version__
+from pinchpoint.api import diagnose
 from pinchpoint.cli.output import may_write, reading, write_file, wrote
 from pinchpoint.cli.page import Force, Redact
 from pinchpoint.cli.recordings._answers import folders_of
@@ -18,7 +19,7 @@ from pinchpoint.export.excerpt import WHOLE, excerpt, parse_steps
 from pinchpoint.export.trackers import log_to
 from pinchpoint.importers import load
 from pinchpoint.replacing import check_free_folder
-from pinchpoint.report import Report, diagnose
+from pinchpoint.report import Report
 from pinchpoint.report.redact import redacted, redacted_trace
 from pinchpoint.trace import Trace
 

@@ -1,5 +1,6 @@
 """Who holds the memory, what grows, what is wasted, and what would save it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ from pinchpoint.cli.output import look, reading, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page
 from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
-from pinchpoint.report import terminal
+from pinchpoint.report import diagnose, terminal
 from pinchpoint.report.assemble.memory import Questions, memory_report
 from pinchpoint.report.assemble.memory_compare import compare_memory
 from pinchpoint.report.documents.memory import MemoryReport, encode_memory
@@ -74,15 +75,15 @@ def command(
     questions = Questions(at=at, capacity_bytes=_bytes(assume.capacity), ranks=_ranks(assume.ranks))
     trace, report = _read(file, questions)
     if compare is not None:
-        return _compare(report, compare, questions, json=json, verbose=verbose)
+        return _compare(report, compare, questions, json=json, page=page, files=(file, compare))
     if json:
         show_json(encode_memory(report))
     else:
         show(terminal.render(memory_page(report, verbose=verbose), look()))
     if page.html is not None:
-        from pinchpoint.report.html_page.memory import render_page
+        from pinchpoint.report.html_page.interactive import render
 
-        page.write(render_page(trace, report), (file,))
+        page.write(render(trace, diagnose(trace), found=report), (file,))
     return 0
 
 
@@ -95,7 +96,13 @@ def _read(file: Path, questions: Questions) -> tuple[Trace, MemoryReport]:
 
 
 def _compare(
-    before: MemoryReport, other: Path, questions: Questions, *, json: bool, verbose: bool
+    before: MemoryReport,
+    other: Path,
+    questions: Questions,
+    *,
+    json: bool,
+    page: Page,
+    files: Sequence[Path],
 ) -> int:
     _, after = _read(other, questions)
     found = compare_memory(before, after)
@@ -103,6 +110,10 @@ def _compare(
         show_json(encode_memory(found))
     else:
         show(terminal.render(comparison_page(found), look()))
+    if page.html is not None:
+        from pinchpoint.report.html import render
+
+        page.write(render(comparison_page(found)), files)
     return 0
 
 

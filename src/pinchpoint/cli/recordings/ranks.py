@@ -15,16 +15,19 @@ from pinchpoint.cli.output import look, may_write, show, show_json, wrote
 from pinchpoint.cli.page import NO_PAGE, Page
 from pinchpoint.cli.recordings._answers import archive_as_folder, renamed
 from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.importers import load
 from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
 from pinchpoint.replacing import check_free_folder
-from pinchpoint.report import terminal
+from pinchpoint.report import diagnose, terminal
 from pinchpoint.report.documents.rank_records import PartHeader
 from pinchpoint.report.documents.ranks import RanksReport, encode_ranks
 from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.words.ranks import nothing_usable
+from pinchpoint.run_folder.layout import RUN_FILE
 
 if TYPE_CHECKING:
-    from pinchpoint.jobs.run import Progress
+    from pinchpoint.importers import load
+from pinchpoint.jobs.run import Progress
 
 Switch = Parameter(negative="")
 
@@ -141,9 +144,18 @@ def present_ranks(
     else:
         show(terminal.render(ranks_page(report, verbose=verbose), look()))
     if page.html is not None:
-        from pinchpoint.report.html import render
+        page.write(_page_of(inputs, report), inputs)
 
-        page.write(render(ranks_page(report, verbose=True, full=True)), inputs)
+
+def _page_of(inputs: Sequence[Path], job: RanksReport) -> str:
+    """The page of a run folder with its first rank, or that of the job alone."""
+    from pinchpoint.cli.recordings._full_page import full_page
+
+    folder = inputs[0] if len(inputs) == 1 else None
+    if folder is None or not (folder / RUN_FILE).is_file():
+        return full_page(Path(), None, None, job)
+    trace = load(folder)
+    return full_page(folder, trace, diagnose(trace), job)
 
 
 def must_be_usable(report: RanksReport) -> None:

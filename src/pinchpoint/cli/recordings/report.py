@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import note, reading, write_file, wrote
+from pinchpoint.api import diagnose
+from pinchpoint.cli.output import reading, write_file, wrote
 from pinchpoint.cli.page import Force, Redact
 from pinchpoint.cli.recordings._answers import folders_of
+from pinchpoint.cli.recordings._full_page import full_page
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
-from pinchpoint.report import diagnose
 from pinchpoint.report.redact import redacted, redacted_trace
-from pinchpoint.run_folder.layout import MEMORY, RUN_FILE
-from pinchpoint.trace import Trace
+from pinchpoint.run_folder.layout import RUN_FILE
 
 if TYPE_CHECKING:
     from pinchpoint.report.documents.ranks import RanksReport
@@ -46,31 +46,23 @@ def command(
         For passing it on: no folders, arguments or settings.
     """
     from pinchpoint.importers.ranks.files import check_one_job
-    from pinchpoint.report.html_page import interactive
 
     private = folders_of([file])
     job = _all_ranks(file)
     if redact and job is not None:
         job = redacted(job, *private)
     if job is not None and not (file / RUN_FILE).is_file():
-        from pinchpoint.report.html import render
-        from pinchpoint.report.pages.ranks import ranks_page
-
-        text = render(ranks_page(job, verbose=True, full=True))
-        return _written(output, text, file, force=force)
+        return _written(output, full_page(file, None, None, job), file, force=force)
     with reading(file) as progress:
         try:
             trace = load(file, progress)
         except UnreadableFile:
             check_one_job(file)  # says more about a folder
             raise
-        snapshot = _snapshot(file, trace)
     report = diagnose(trace)
     if redact:
-        report = redacted(report, *private)
-        trace = redacted_trace(trace)
-        snapshot = snapshot and redacted_trace(snapshot)
-    text = interactive.render(trace, report, snapshot, job)
+        report, trace = redacted(report, *private), redacted_trace(trace)
+    text = full_page(file, trace, report, job, redact=redact)
     return _written(output, text, file, force=force)
 
 
@@ -86,15 +78,3 @@ def _all_ranks(folder: Path) -> "RanksReport | None":
     from pinchpoint.jobs.run import diagnose_ranks
 
     return diagnose_ranks([folder]) if several_ranks(folder) else None
-
-
-def _snapshot(folder: Path, trace: Trace) -> Trace | None:
-    """The last snapshot of memory that the trace's rank of a run took; None without one."""
-    taken = sorted((folder / MEMORY).glob("*.pickle*")) if folder.is_dir() else []
-    own = [p for p in taken if p.name.startswith(f"rank{trace.rank or 0:05d}")]
-    for path in reversed(own or taken):
-        try:
-            return load(path)
-        except UnreadableFile as error:  # the rest of the run is worth a report all the same
-            note(f"left out: {error}")
-    return None

@@ -27,6 +27,10 @@ def command(
 ) -> int:
     """Serve the recordings below a folder to browsers on this machine, until Ctrl-C.
 
+    A notebook of runs: of each its step, the answer, what changed since the one before, what was
+    predicted of that, and your note (pinchpoint note RUN TEXT). What was read once is kept in one
+    file below ~/.cache/pinchpoint. Addresses can be passed on: those of a search (?q=...) too.
+
     Nothing can be changed through it, and nothing outside the folder be read. Needs the extra
     serve. On another machine: ssh -L 8707:localhost:8707 MACHINE, then serve there.
 
@@ -67,9 +71,11 @@ def _serve(folder: Path, host: str, port: int, secret: str, *, local: bool) -> N
             "serve needs Starlette and uvicorn", hint=install_hint("serve", "starlette", "uvicorn")
         ) from None
     from pinchpoint.serve.app import LOOPBACK_NAMES, application
+    from pinchpoint.serve.index import Index, index_file
 
     listening = _listen(host, port)
-    app = application(folder, hosts=LOOPBACK_NAMES if local else None, key=secret)
+    index = Index(index_file(folder))
+    app = application(folder, hosts=LOOPBACK_NAMES if local else None, key=secret, index=index)
     server = uvicorn.Server(
         uvicorn.Config(
             app,

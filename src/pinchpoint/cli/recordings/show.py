@@ -8,10 +8,11 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from pinchpoint.api import diagnose
 from pinchpoint.cli.output import reading, show, show_json
 from pinchpoint.diagnosis.finding import Finding, RowsItem
 from pinchpoint.importers import load
-from pinchpoint.report import Report, diagnose
+from pinchpoint.report import Report
 from pinchpoint.report.assemble.findings import chosen
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.quantity import quantity

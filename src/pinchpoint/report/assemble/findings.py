@@ -8,6 +8,7 @@ from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, Leak, gro
 from pinchpoint.analysis.memory.history import recorded_histories
 from pinchpoint.analysis.memory.shortage import place, pressure, size
 from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
+from pinchpoint.diagnosis.commands import Program, in_its_words, spelt
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.finding import (
     Evidence,
@@ -30,6 +31,9 @@ MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason
 MOST_ROWS = 20  # named one by one in the document; the timeline of the report has all of them
 
 
+NOT_KNOWN = Program()
+
+
 class Answers(TypedDict):
     """The fields of the document that rules fill."""
 
@@ -43,14 +47,14 @@ class Answers(TypedDict):
     crashed: tuple[Unanswered, ...]
 
 
-def answers(diagnosis: Diagnosis) -> Answers:
+def answers(diagnosis: Diagnosis, program: Program = NOT_KNOWN) -> Answers:
     """Findings, in the order in which to fix them, and every other answer: no rule is silent."""
     outcomes, together = diagnosis.outcomes, diagnosis.together
     return Answers(
-        findings=tuple(finding_item(ranked) for ranked in diagnosis.found),
+        findings=tuple(finding_item(ranked, program) for ranked in diagnosis.found),
         together_ns=together.step_ns if together else None,
         together_range_ns=together.range_ns if together else None,
-        not_checked=unanswered(outcomes, "not checked"),
+        not_checked=unanswered(outcomes, "not checked", program),
         not_shown=tuple(
             NotShown(id=o.id, why=o.why, covered_by=o.covered_by)
             for o in outcomes
@@ -62,10 +66,12 @@ def answers(diagnosis: Diagnosis) -> Answers:
     )
 
 
-def unanswered(outcomes: Iterable[Outcome], answer: str) -> tuple[Unanswered, ...]:
+def unanswered(
+    outcomes: Iterable[Outcome], answer: str, program: Program = NOT_KNOWN
+) -> tuple[Unanswered, ...]:
     """The rules that gave an answer without a finding, why, and what to record."""
     return tuple(
-        Unanswered(id=o.id, why=o.why, record=o.record, needs=o.needs)
+        Unanswered(id=o.id, why=o.why, record=spelt(o.record, program), needs=o.needs)
         for o in outcomes
         if o.answer == answer
     )
@@ -91,9 +97,9 @@ def chosen(report: Report, finding: str) -> Finding:
     )
 
 
-def finding_item(ranked: Ranked) -> Finding:
-    """One finding as the document has it."""
-    found, predicted = ranked.finding, ranked.predicted
+def finding_item(ranked: Ranked, program: Program = NOT_KNOWN) -> Finding:
+    """One finding as the document has it, with commands of the program that was recorded."""
+    found, predicted = in_its_words(ranked.finding, program), ranked.predicted
     return found.shown(
         id=ranked.id,
         predicted_step_ns=predicted.step_ns if predicted else None,

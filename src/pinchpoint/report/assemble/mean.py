@@ -108,3 +108,14 @@ def _location(at: Place) -> Location | None:
     return Location(
         file=at.file, line=at.line, function=at.function, module=at.module, operator=at.operator
     )
+
+
+def kind_of_steps(trace: Trace) -> tuple[int | None, ...]:
+    """Of each complete step, the position of its kind; None: an exception."""
+    found = steps(trace)
+    rows = np.flatnonzero(found.complete)
+    kind: list[int | None] = [None] * len(found.complete)
+    for position, one in enumerate(step_kinds(trace).kinds):
+        for row in one.steps.tolist():
+            kind[row] = position
+    return tuple(kind[row] for row in rows.tolist())

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 
 from pinchpoint.analysis.ranks.accounting import breakdown, scaling
@@ -12,6 +13,7 @@ from pinchpoint.diagnosis.engine import Ranked
 from pinchpoint.diagnosis.finding import Evidence, Finding, Unanswered, shared
 from pinchpoint.diagnosis.job import JobDiagnosis, JobFinding, RankFinding, diagnose_job
 from pinchpoint.report.assemble.findings import finding_item, unanswered
+from pinchpoint.report.assemble.ladder import ladder_of
 from pinchpoint.report.assemble.ranks_items import (
     WORTH_A_WORD_RATIO,
     buckets,
@@ -23,7 +25,8 @@ from pinchpoint.report.assemble.ranks_items import (
     what_if,
 )
 from pinchpoint.report.assemble.ranks_tables import heat_map, tables
-from pinchpoint.report.documents.rank_records import Records
+from pinchpoint.report.documents.ladder import LadderInfo
+from pinchpoint.report.documents.rank_records import RankRecord, Records
 from pinchpoint.report.documents.ranks import (
     ClockInfo,
     FileNote,
@@ -46,13 +49,20 @@ def report_on(records: Records) -> RanksReport:
     job = reduce(records.summaries)
     per_rank, silent = _of_ranks(records)
     said = diagnose_job(job, per_rank)
+    alone = _only_rank(records, job)
+    steps = _steps(job, said) if alone is None else _steps_of(alone, _steps(job, said))
+    findings = _findings(records, job, said) if alone is None else _own_findings(alone, job)
+    ladder = ladder_of(
+        findings, steps.unprofiled_ns_predicted or steps.typical_ns, steps.typical_ns
+    )
     return RanksReport(
         job=_job_info(records, job),
         clocks=_clocks(job),
-        steps=_steps(job, said),
+        steps=steps,
         breakdown=_breakdown(job),
         verdict=_verdict(job),
-        findings=_findings(records, job, said),
+        findings=_in_order(findings, ladder),
+        fix_ladder=ladder,
         not_checked=_unanswered(said, "not checked", silent),
         crashed=_unanswered(said, "crashed", ()),
         stragglers=stragglers(records, job),
@@ -200,6 +210,46 @@ def _findings(records: Records, job: Job, said: JobDiagnosis) -> tuple[JobFindin
             path, of_rank = shown[found.shown_by]
             items.append(_item(job, found, of_rank[found.id], path))
     return tuple(items)
+
+
+def _in_order(
+    findings: tuple[JobFindingItem, ...], ladder: LadderInfo | None
+) -> tuple[JobFindingItem, ...]:
+    """As the ladder has them; those without a gain in time last."""
+    rungs = () if ladder is None else ladder.rungs
+    place = {rung.id: at for at, rung in enumerate(rungs)}
+    return tuple(sorted(findings, key=lambda finding: place.get(finding.id, len(place))))
+
+
+def _only_rank(records: Records, job: Job) -> RankRecord | None:
+    """The record of a job of which only one rank is here: it says what ``diagnose`` says."""
+    if int(job.facts.usable.sum()) != 1:
+        return None
+    usable = int(np.flatnonzero(job.facts.usable)[0])
+    return next(r for at, r in enumerate(records.records()) if at == usable)
+
+
+def _own_findings(record: RankRecord, job: Job) -> tuple[JobFindingItem, ...]:
+    return tuple(
+        JobFindingItem(
+            **shared(found.item) | {"rows": ()},
+            saving_ns=found.saving_ns,
+            ranks=(job.facts.ranks[int(np.flatnonzero(job.facts.usable)[0])].rank,),
+            on_ranks=1,
+            shown_by=record.path,
+        )
+        for found in record.found
+    )
+
+
+def _steps_of(record: RankRecord, steps: JobSteps) -> JobSteps:
+    """Gains count from the step that the rank's own report counts from."""
+    bases = [
+        f.item.predicted_step_ns + f.saving_ns
+        for f in record.found
+        if f.item.predicted_step_ns is not None and f.saving_ns > 0 and not f.item.given
+    ]
+    return msgspec.structs.replace(steps, unprofiled_ns_predicted=bases[0]) if bases else steps
 
 
 def _item(job: Job, found: JobFinding, item: Finding, path: str | None) -> JobFindingItem:

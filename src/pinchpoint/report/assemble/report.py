@@ -17,11 +17,14 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.queue_over_time import queue_over_time
 from pinchpoint.diagnosis import windows
+from pinchpoint.diagnosis.commands import program_of
+from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
 from pinchpoint.importers.ranks.files import command_for_all_ranks
 from pinchpoint.report.assemble.findings import answers
-from pinchpoint.report.assemble.mean import mean_fields
+from pinchpoint.report.assemble.ladder import ladder_info
+from pinchpoint.report.assemble.mean import kind_of_steps, mean_fields
 from pinchpoint.report.documents.causal import (
     critical_path_info,
     furthest,
@@ -61,7 +64,8 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
     if health.verdict == CANNOT_CONCLUDE:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
         return _facts(trace, health, detailed, verdict=f"Cannot conclude: {why}.")
-    said = answers(windows.diagnose(trace))
+    diagnosis = in_order(windows.diagnose(trace))
+    said = answers(diagnosis, program_of(trace))
     best = said["findings"][0].id if said["findings"] else None
     return _facts(
         trace,
@@ -72,6 +76,7 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
         far_from_limit=furthest(trace),
         without_limit=without_limit(trace),
+        fix_ladder=ladder_info(trace, diagnosis),
         ladder=ladder(shown_pieces(trace)) if detailed else (),
         critical_path=critical_path_info(trace) if detailed else None,
         queue=_queue(trace) if detailed else None,
@@ -220,6 +225,8 @@ def _steps(trace: Trace) -> StepsInfo:
         confidence=found.confidence,
         count=0 if found.how == "none" else len(found),
         duration_ns=tuple(found.durations_ns.tolist()),
+        numbers=tuple(found.number[found.complete].tolist()),
+        kind_of=kind_of_steps(trace),
         typical_ns=found.typical_ns,
         spread_ns=found.spread_ns,
         outliers=tuple(

@@ -11,6 +11,7 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 _SENTENCE_LIMIT = 600  # characters; sentences carry names, and names can have megabytes
 _NAME_LIMIT = 160  # a kernel name longer than this says no more to a reader
+_CODE = {"lines", "edited"}  # of the program, one text a line
 _LINES_KEPT = {"hint"}  # a line or two of code, written by a rule
 
 
@@ -32,8 +33,17 @@ def _cleaned(value: Any, field: str) -> Any:
     if isinstance(value, dict):
         return {_key(key): _cleaned(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
+        if field in _CODE:
+            return [_line_of_code(item) for item in value]
         return [_cleaned(item, field) for item in value]
     return value
+
+
+def _line_of_code(line: Any) -> Any:
+    """A line of the program with its indent, or no text at all."""
+    if not isinstance(line, str):
+        return _cleaned(line, "")
+    return plain(line.replace("\t", "    "), _SENTENCE_LIMIT)
 
 
 def _key(key: Any) -> Any:

@@ -56,14 +56,15 @@ def _no_tables(report: Report) -> Report:
 def _short_answers(report: Report) -> Report:
     not_checked = tuple(msgspec.structs.replace(i, record="") for i in report.not_checked)
     steps = msgspec.structs.replace(
-        report.steps, duration_ns=(), outliers=(), exceptional=(), kinds=()
+        report.steps, duration_ns=(), outliers=(), exceptional=(), kinds=(), numbers=(), kind_of=()
     )
     return msgspec.structs.replace(report, not_checked=not_checked, steps=steps)
 
 
 def _no_evidence(report: Report) -> Report:
     findings = tuple(
-        msgspec.structs.replace(f, evidence=(), rows=(), confirm="") for f in report.findings
+        msgspec.structs.replace(f, evidence=(), rows=(), confirm="", code=None)
+        for f in report.findings
     )
     return msgspec.structs.replace(
         report, findings=findings, not_checked=(), not_shown=(), clear=()

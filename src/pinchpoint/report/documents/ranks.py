@@ -7,6 +7,7 @@ table of ranks only; the heat map is made of blocks of ranks.
 import msgspec
 
 from pinchpoint.diagnosis.finding import Evidence, Finding, Unanswered
+from pinchpoint.report.documents.ladder import LadderInfo
 from pinchpoint.report.documents.report import PartOfStep, ResultTable
 
 SCHEMA = "pinchpoint.ranks/1"
@@ -200,6 +201,7 @@ class RanksReport(msgspec.Struct, frozen=True, kw_only=True):
     heat_map: HeatMap | None = None
     timeline: TimelineItem | None = None
     tables: dict[str, ResultTable] = {}  # collectives, outliers, ranks
+    fix_ladder: LadderInfo | None = None  # in which order to make the fixes; null: no gain is known
 
 
 def encode_ranks(report: RanksReport) -> bytes:

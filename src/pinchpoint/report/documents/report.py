@@ -4,13 +4,15 @@ Renderers add layout only. Times are integer nanoseconds; null means not known, 
 close by. The document round-trips through JSON: ``decode(encode(report)) == report``.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
 from pinchpoint.report.documents.causal import CriticalPathInfo, PieceInfo
+from pinchpoint.report.documents.ladder import LadderInfo
 from pinchpoint.report.documents.roofline import RooflineDocument
 
 SCHEMA = "pinchpoint.report/1"
@@ -109,6 +111,8 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     base_range_ns: tuple[int, int] | None = None  # least and most that it may be
     run_mean_ns: int | None = None  # of the steps that the same run timed without the profiler
     run_excess_ns: int | None = None  # of run_mean_ns, that the recorded steps do not show
+    numbers: tuple[int, ...] = ()  # of the steps in duration_ns
+    kind_of: tuple[int | None, ...] = ()  # of these: position in kinds; null: an exception
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,6 +194,7 @@ class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[tuple[Any, ...], ...]  # null where a value is not known
     note: str = ""  # what the rows cover
     rows_left_out: int = 0  # smaller than those listed
+    clock: str = ""  # of its times: as recorded, without the profiler; empty where it has none
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,16 +222,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     next_command: str | None = None  # what to do next
     far_from_limit: PieceInfo | None = None  # operator far from its limit; null: none is
     without_limit: PieceInfo | None = None  # operator with much time and no known limit
+    fix_ladder: LadderInfo | None = None  # in which order to make the fixes; null: no gain known
     ladder: tuple[PieceInfo, ...] = ()  # the pieces worth most; pinchpoint causal has all
     critical_path: CriticalPathInfo | None = None  # null: the recording cannot be replayed
     queue: QueueInfo | None = None  # null: launches and device work are not linked
 
-    in_notebook: ClassVar[Callable[["Report"], str] | None] = None  # set by the package ``report``
-
-    def _repr_html_(self) -> str | None:
-        """For notebooks; None where nobody has said how it looks there."""
-        draw = type(self).in_notebook
-        return None if draw is None else draw(self)
+    def _repr_html_(self) -> str:
+        """For notebooks; the renderer stands above the documents and is found when one asks."""
+        text: str = import_module("pinchpoint.report.html_page.notebook").render(self)
+        return text
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):

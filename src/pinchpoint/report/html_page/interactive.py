@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from pinchpoint.analysis.tables.call_tree import call_tree
 from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.memory import MemoryReport
 from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.html import fragment, source, template
@@ -39,15 +40,21 @@ _SCRIPTS = (
 
 
 def render(
-    trace: Trace, report: Report, snapshot: Trace | None = None, job: RanksReport | None = None
+    trace: Trace,
+    report: Report,
+    snapshot: Trace | None = None,
+    job: RanksReport | None = None,
+    found: MemoryReport | None = None,
+    home: str | None = None,
 ) -> str:
     """The whole page as text.
 
     ``snapshot`` is one of memory that was taken beside the trace, ``job`` what all ranks of the
-    run say together.
+    run say together, ``found`` the answer about memory where it is not the usual one, ``home`` an
+    address to go back to.
     """
     safe = clean(report)
-    memory = memory_view(trace, report, snapshot)
+    memory = memory_view(trace, report, snapshot, found)
     drawn = timeline(trace)
     marked = marks(trace, drawn, report) if drawn else {}
     flames = _flames(trace)
@@ -58,6 +65,7 @@ def render(
     return template("page.html").render(
         facts,
         interactive=True,
+        home=home,
         marked=marked,
         packed=Markup(pack(trace, drawn, report, marked)) if drawn else None,
         still=timeline_svg(drawn) if drawn else None,

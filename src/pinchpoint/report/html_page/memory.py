@@ -10,7 +10,7 @@ from pinchpoint.report import html
 from pinchpoint.report.assemble.memory import memory_report
 from pinchpoint.report.documents.memory import MemoryReport
 from pinchpoint.report.documents.report import Report
-from pinchpoint.report.pages.memory import Pictures, memory_blocks, memory_page
+from pinchpoint.report.pages.memory import Pictures, memory_blocks
 from pinchpoint.report.plain import plain
 from pinchpoint.report.svg.memory import curves, flame, heap_map
 from pinchpoint.trace import Trace
@@ -28,17 +28,20 @@ class MemoryView:
     alone: bool
 
 
-def render_page(trace: Trace, report: MemoryReport) -> str:
-    """One self-contained page: no network, no script, every name escaped."""
-    return html.render(memory_page(report, verbose=True, pictures=_pictures(trace)))
+def memory_view(
+    trace: Trace,
+    report: Report,
+    snapshot: Trace | None = None,
+    known: MemoryReport | None = None,
+) -> MemoryView | None:
+    """The view of a snapshot beside the recording, or of the recording; None without either.
 
-
-def memory_view(trace: Trace, report: Report, snapshot: Trace | None = None) -> MemoryView | None:
-    """The view of a snapshot beside the recording, or of the recording; None without either."""
+    ``known`` is what was found of it, where other questions than the usual were asked.
+    """
     recorded = trace if snapshot is None else snapshot
     if not histories(recorded):
         return None
-    found = memory_report(recorded)
+    found = known or memory_report(recorded)
     alone = snapshot is None and not report.source.events
     said = {finding.id for finding in report.findings} if snapshot is None else set()
     drawn = _pictures(recorded)

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.html import template
+from pinchpoint.report.html_page.clocks import clocks
 from pinchpoint.report.pages.causal import path_sentence, queue_sentence
 from pinchpoint.report.pages.report import finding_block
 from pinchpoint.report.plain import middle_cut
-from pinchpoint.report.quantity import in_unit, percent, time_unit
 from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg, queue_svg
 from pinchpoint.report.svg.roofline import roofline_svg
-from pinchpoint.report.tables.columns import numeric, shown_value
+from pinchpoint.report.svg.steps import legend, steps_svg
+from pinchpoint.report.tables.columns import numeric, shown_value, titled
 from pinchpoint.report.words import report as wording
-from pinchpoint.report.words.closing import closing_sentence
-from pinchpoint.report.words.mean import mean_sentences
 from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ class Head:
     """One column: its label, how it is set, and whether only the CSV has it."""
 
     label: str
+    unit: str  # of its values in the CSV
     css: str  # number, word (never wraps) or text
     hidden: bool
 
@@ -71,6 +71,7 @@ def shown_table(table: ResultTable) -> ShownTable:
     heads = tuple(
         Head(
             table.columns[i].label,
+            "" if table.columns[i].unit == "count" else table.columns[i].unit,
             "number" if of_numbers[i] else _wrapping(table, i),
             hidden=i == full,
         )
@@ -80,7 +81,7 @@ def shown_table(table: ResultTable) -> ShownTable:
         tuple(_cell(table, row, i, full if i == kept[0] else None) for i in kept)
         for row in table.rows
     )
-    return ShownTable(table.id, table.title, table.note, heads, rows, table.rows_left_out)
+    return ShownTable(table.id, titled(table), table.note, heads, rows, table.rows_left_out)
 
 
 def _wrapping(table: ResultTable, position: int) -> str:
@@ -105,19 +106,6 @@ _GROUPS = (
 )
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One part of the step, ready to draw; ``left`` and ``width`` in percent of the step."""
-
-    id: str
-    label: str
-    group: str
-    time: str
-    share: str
-    left: float
-    width: float
-
-
 def render(report: Report) -> str:
     """The whole page as text."""
     return template("report.html").render(shown(clean(report)), interactive=False, marked=())
@@ -125,6 +113,7 @@ def render(report: Report) -> str:
 
 def shown(safe: Report) -> dict[str, object]:
     """What the template shows of a report that went through ``clean``."""
+    on = clocks(safe)
     return {
         "report": safe,
         "name": safe.source.path.replace("\\", "/").rstrip("/").rpartition("/")[2],
@@ -133,21 +122,17 @@ def shown(safe: Report) -> dict[str, object]:
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
         "step": wording.step_sentence(safe),
         "spread": wording.spread_sentence(safe),
-        "mean": tuple(mean_sentences(safe)),
-        "breakdown_title": wording.breakdown_title(safe),
-        "parts": _parts(safe),
-        "shown_parts": len(_large_parts(safe)),
-        "small_parts": _small_parts(safe),
-        "device_work": wording.device_work(safe),
+        "clocks": on,
+        "steps_strip": steps_svg(safe.steps),
+        "steps_legend": legend(safe.steps),
         "groups": [g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
-        "unit": _unit(safe),
+        "parts": on[0].parts,
+        "unit": on[0].unit,
+        "closing": on[0].closing,
         "findings": [
             finding_block(safe, finding, number, verbose=True)
             for number, finding in enumerate(safe.findings, 1)
         ],
-        "order": wording.order(safe),
-        "together": wording.together(safe),
-        "closing": closing_sentence(safe),
         "not_checked": wording.not_checked_grouped(safe),
         "tables": [shown_table(table) for table in safe.tables.values()],
         "arithmetic": _arithmetic(safe),
@@ -173,34 +158,6 @@ def _causal(report: Report) -> dict[str, object]:
     }
 
 
-def _unit(report: Report) -> str:
-    return time_unit(sum(ns for _, ns in wording.all_parts(report)))
-
-
-def _parts(report: Report) -> list[_Part]:
-    parts = wording.all_parts(report)
-    total, unit = sum(ns for _, ns in parts), _unit(report)
-    drawn, before = [], 0
-    for part, ns in parts:
-        left, width = round(100 * before / total, 3), round(100 * ns / total, 3)
-        time, share = in_unit(ns, unit), percent(ns / total)
-        drawn.append(_Part(part.part, part.label, part.group, time, share, left, width))
-        before += ns
-    return drawn
-
-
-def _large_parts(report: Report) -> list[int]:
-    """Those that an overview has room for, largest first."""
-    parts = [ns for _, ns in wording.all_parts(report)]
-    least = wording.SMALL_PART_RATIO * sum(parts)
-    return [ns for ns in parts if ns >= least][: wording.MOST_PARTS]
-
-
-def _small_parts(report: Report) -> str:
-    rest = [ns for _, ns in wording.all_parts(report)][len(_large_parts(report)) :]
-    return in_unit(sum(rest), _unit(report))
-
-
 def _arithmetic(report: Report) -> tuple[str, ...]:
     if report.roofline is None or report.roofline.utilisation is None:
         return ()
@@ -217,11 +174,3 @@ def _roofline(report: Report) -> "Markup | None":
     from markupsafe import Markup
 
     return Markup(roofline_svg(report.roofline))
-
-
-def in_notebook(report: Report) -> str:
-    """What bounds the step, what to change, where the time goes, in a few lines.
-
-    Every name is escaped; no script, no style sheet, no network.
-    """
-    return template("notebook.html").render(shown(clean(report)))

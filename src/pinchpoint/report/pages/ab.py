@@ -6,16 +6,20 @@ from typing import Any
 
 from pinchpoint.bench.ab.bisect import Bisection
 from pinchpoint.bench.ab.result import AbResult, Calibration, MeasureResult, improved
+from pinchpoint.compare.fix import FixOutcome
 from pinchpoint.report.blocks import Table
+from pinchpoint.report.pages.fix import fix_ladder
 from pinchpoint.report.pages.result import (
     Case,
     Outcome,
     ResultPage,
+    better_or_worse,
     change,
     change_range,
     figure,
     table,
 )
+from pinchpoint.report.words.fix import fix_sentence
 
 # ------------------------------------------------------------------------------------------------
 # A calibration: what this machine can see.
@@ -82,8 +86,8 @@ _OUTCOMES: dict[str | None, Outcome] = {
 }
 
 
-def page(result: AbResult) -> ResultPage:
-    """Gated measures with their verdicts, then the others."""
+def page(result: AbResult, fix: FixOutcome | None = None) -> ResultPage:
+    """Whether the fix worked, then gated measures with their verdicts, then the others."""
     gated = [m for m in result.measures if m.gated]
     shown = [m for m in result.measures if not m.gated]
     tables = [_table("gated", gated)]
@@ -93,11 +97,18 @@ def page(result: AbResult) -> ResultPage:
         title=f"A/B of {result.bench_id}: {pairs(result)}",
         verdict=result.verdict,
         headline=result.why,
+        answer="" if fix is None else _answer(fix),
+        ladder=None if fix is None else fix_ladder(fix),
         tables=tuple(tables),
         warnings=result.warnings,
         notes=(*_arms(result), *result.notes),
         cases=tuple(Case(m.name, _OUTCOMES[m.verdict], _message(m)) for m in gated),
     )
+
+
+def _answer(fix: FixOutcome) -> str:
+    said = fix_sentence(fix)
+    return f"{said[:1].upper()}{said[1:]}"
 
 
 def bisect_page(found: Bisection) -> ResultPage:
@@ -130,13 +141,13 @@ def pairs(result: AbResult) -> str:
 def _table(title: str, measures: list[MeasureResult]) -> Table:
     return table(
         title,
-        ("", "A", "B", "worse by", "95 % interval", "sees from", "verdict"),
+        ("", "A", "B", "B is", "95 % interval of the worsening", "sees from", "verdict"),
         tuple(
             (
                 m.label,
                 figure(m.a_median, m.unit),
                 figure(m.b_median, m.unit),
-                change(m.estimate_ratio),
+                better_or_worse(m.estimate_ratio),
                 change_range(m.ci95_ratio),
                 change(m.smallest_visible_ratio),
                 m.verdict or "",
@@ -152,7 +163,8 @@ def _message(m: MeasureResult) -> str:
     limit = change(m.threshold_ratio)
     if m.improved:
         return f"{m.label}: {a} to {b}, {improved(m.estimate_ratio, m.better)}"
-    return f"{m.label}: {a} to {b}, worse by {change(m.estimate_ratio)} ({interval}), limit {limit}"
+    how = better_or_worse(m.estimate_ratio)
+    return f"{m.label}: {a} to {b}, {how} (worse by {interval}), limit {limit}"
 
 
 def _arms(result: AbResult) -> list[str]:

@@ -6,9 +6,10 @@ from pinchpoint.compare.changed_rows import ChangedRow
 from pinchpoint.compare.profiles import CauseOfChange, ChangedPart, ProfileComparison
 from pinchpoint.compare.results import ResultComparison
 from pinchpoint.report.blocks import Table, Text
-from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
-from pinchpoint.report.pages.result import change as percent_change
+from pinchpoint.report.pages.fix import fix_ladder
+from pinchpoint.report.pages.result import ResultPage, better_or_worse, figure, range_of, table
 from pinchpoint.report.quantity import duration, number
+from pinchpoint.report.words.fix import fix_sentence, fixed_words
 
 ROWS = 15  # changes on a screen; the document has all
 LEAST_SHARE = 0.001  # of the step: smaller changes are left to the JSON
@@ -19,12 +20,22 @@ def profiles_page(found: ProfileComparison) -> ResultPage:
     return ResultPage(
         title=f"{_name(found.a.path)} (A) against {_name(found.b.path)} (B)",
         headline=_headline(found),
+        answer=_answer(found),
+        ladder=None if found.fix is None else fix_ladder(found.fix),
         reasons=_causes(found),
         tables=(_parts(found), *_rows(found), *_worth(found), *_findings(found)),
         warnings=found.warnings,
         notes=_notes(found),
         next_command='pinchpoint bench ab -- "COMMAND A" "COMMAND B"',
     )
+
+
+def _answer(found: ProfileComparison) -> str:
+    if found.fix is None:
+        return ""
+    gone = fixed_words(found.fix)
+    said = fix_sentence(found.fix)
+    return f"{gone} went: {said}" if gone else f"{said[:1].upper()}{said[1:]}"
 
 
 def _name(path: str) -> str:
@@ -34,7 +45,7 @@ def _name(path: str) -> str:
 def _headline(found: ProfileComparison) -> str:
     if found.a_step_ns is None or found.b_step_ns is None or found.change_ns is None:
         return "a side has no step: nothing to compare"
-    text = f"as recorded, a step takes {duration(found.a_step_ns)} in A"
+    text = f"As recorded, a step takes {duration(found.a_step_ns)} in A"
     text += f" and {duration(found.b_step_ns)} in B"
     if found.change_ratio is not None:
         text += f" ({_compared(found.a_step_ns, found.b_step_ns)})"
@@ -229,13 +240,13 @@ def results_page(found: ResultComparison) -> ResultPage:
         tables=(
             table(
                 "measure",
-                ("", "A", "B", "worse by", "verdict"),
+                ("", "A", "B", "B is", "verdict"),
                 tuple(
                     (
                         c.label,
                         figure(c.a_median, c.unit),
                         figure(c.b_median, c.unit),
-                        percent_change(c.change_ratio),
+                        better_or_worse(c.change_ratio),
                         c.verdict,
                     )
                     for c in found.changes

@@ -24,6 +24,7 @@ from pinchpoint.report.blocks import (
 from pinchpoint.report.documents.clean import cleaned
 from pinchpoint.report.documents.ranks import HeatMap, JobFindingItem, RanksReport
 from pinchpoint.report.documents.report import ResultTable
+from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.pages.report import evidence, fix_facts
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.svg.ranks import heat_svg, timeline_svg
@@ -112,11 +113,15 @@ def ranks_page(report: RanksReport, *, verbose: bool = False, full: bool = False
 def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Block]:
     """The same without a title, of a report that was cleaned."""
     yield from _head(safe)
-    yield from _breakdown(safe)
+    if ladder := ladder_block(safe):
+        yield ladder
+    yield Gap()
     for number, finding in enumerate(safe.findings, 1):
         yield _finding(safe, finding, number, verbose)
     if sentence := words.closing(safe):
         yield Text(sentence)
+    yield Gap()
+    yield from _breakdown(safe)
     yield from _late(safe, verbose)
     yield from _pictures(safe)
     yield from _what_if(safe)
@@ -131,12 +136,12 @@ def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Bl
 
 
 def _head(report: RanksReport) -> Iterator[Block]:
+    yield Text(report.verdict, "strong")
     for sentence in (words.step_sentence(report), words.clock_sentence(report)):
         if sentence:
             yield Text(sentence)
     if doubts := words.doubts(report):
         yield Items(doubts, "warning")
-    yield Gap()
 
 
 def _breakdown(report: RanksReport) -> Iterator[Block]:
@@ -153,9 +158,7 @@ def _breakdown(report: RanksReport) -> Iterator[Block]:
             )
             for label, part, ns in parts
         )
-        yield Breakdown("Where a step goes, mean over ranks", unit, bars)
-    yield Text(report.verdict, "strong")
-    yield Gap()
+        yield Breakdown("Where a step goes, as recorded, mean over ranks", unit, bars)
 
 
 def _finding(

@@ -1,6 +1,7 @@
 """The page of one recording: where a step goes, what to change, what that gives."""
 
 from collections.abc import Iterator
+from difflib import ndiff
 
 from pinchpoint.diagnosis.finding import Evidence, Finding
 from pinchpoint.report.blocks import (
@@ -20,10 +21,12 @@ from pinchpoint.report.blocks import (
     Title,
 )
 from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.clock import Clock, on_clock
 from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.pages.causal import queue_sentence
+from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
-from pinchpoint.report.tables.columns import numeric, shown_value
+from pinchpoint.report.tables.columns import numeric, shown_value, titled
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.mean import mean_sentences
@@ -31,17 +34,20 @@ from pinchpoint.report.words.mean import mean_sentences
 _TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
 
 
-def report_page(report: Report, *, verbose: bool = False) -> Page:
+def report_page(report: Report, *, verbose: bool = False, clock: Clock = "unprofiled") -> Page:
     """The page; ``verbose`` with evidence, tables and what was not checked."""
-    safe = clean(report)
+    safe = clean(on_clock(report, clock))
     concludes = safe.health.verdict != wording.CANNOT_CONCLUDE
     answer = _answer(safe, verbose) if concludes else _no_conclusion(safe)
     return Page((*_head(safe), *answer, *_end(safe, verbose, concludes)))
 
 
 def _head(report: Report) -> Iterator[Block]:
+    """What was read, then the answer in one sentence, then how slow it is."""
     first, *others = wording.source_line(report)
     yield Title(first, tuple(others))
+    if report.verdict and report.health.verdict != wording.CANNOT_CONCLUDE:
+        yield Text(report.verdict, "strong")
     timed = (wording.step_sentence(report), wording.spread_sentence(report))
     for sentence in (*timed, *mean_sentences(report)):
         if sentence:
@@ -57,22 +63,21 @@ def _no_conclusion(report: Report) -> Iterator[Block]:
 
 
 def _answer(report: Report, verbose: bool) -> Iterator[Block]:
+    """What to change first and what it gives, each change, then where the step goes."""
     if doubts := wording.weak_facts(report):
         yield Items(doubts, "warning")
     yield Gap()
-    yield from _breakdown(report)
-    if sentence := wording.device_work(report):
-        yield Text(sentence)
-    if report.verdict:
-        yield Text(report.verdict, "strong")
+    if ladder := ladder_block(report):
+        yield ladder
         yield Gap()
     for number, finding in enumerate(report.findings, 1):
         yield finding_block(report, finding, number, verbose=verbose)
-    if sentence := wording.order(report):
-        yield Text(sentence)
-    if sentence := wording.together(report):
-        yield Text(sentence, "good")
     if sentence := closing_sentence(report):
+        yield Text(sentence)
+    if report.findings:
+        yield Gap()
+    yield from _breakdown(report)
+    if sentence := wording.device_work(report):
         yield Text(sentence)
     if sentence := wording.not_checked_sentence(report):
         yield Text(sentence if verbose else f"{sentence} --verbose lists them.", "soft")
@@ -95,7 +100,7 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
         yield Text(sentence, label="Queue")
     if verbose and report.tables:
         for table in report.tables.values():
-            yield Details(table.title, (result_table(table),))
+            yield Details(titled(table), (result_table(table),))
     if report.next_command and concludes:
         if verbose:
             yield Gap()
@@ -107,7 +112,10 @@ def _breakdown(report: Report) -> Iterator[Block]:
     total = sum(ns for _, ns in parts)
     if total:
         unit = time_unit(total)
-        bars = tuple(Bar(label, in_unit(ns, unit), ns / total) for label, ns in parts)
+        group = {part.label: part.group for part in report.breakdown}
+        bars = tuple(
+            Bar(label, in_unit(ns, unit), ns / total, group.get(label, "")) for label, ns in parts
+        )
         yield Breakdown(wording.breakdown_title(report), unit, bars)
 
 
@@ -126,8 +134,24 @@ def finding_block(report: Report, finding: Finding, number: int, *, verbose: boo
         *fix_facts(finding),
     )
     facts = tuple(fact for fact in said if fact.text)
-    code = tuple((finding.hint or "").splitlines())
+    code = code_lines(finding) or tuple((finding.hint or "").splitlines())
     return FindingCard(number, finding.id, gain, finding.summary, facts, code)
+
+
+def code_lines(finding: Finding) -> tuple[str, ...]:
+    """The program's own lines as a change of them, or with the rule's example below.
+
+    Empty where the source is not at hand.
+    """
+    code, hint = finding.code, (finding.hint or "").splitlines()
+    if code is None:
+        return ()
+    where = f"# {code.file}:{code.first_line}"
+    if code.edited is None:
+        as_it_is = tuple(f"  {line}" for line in code.lines)
+        return (where, *as_it_is, *(("# for example:", *hint) if hint else ()))
+    changed = ndiff(code.lines, code.edited)
+    return (where, *(line.rstrip() for line in changed if not line.startswith("?")))
 
 
 def evidence(items: tuple[Evidence, ...]) -> tuple[Fact, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pinchpoint.report.blocks import Block, Command, Gap, Page, Role, Table, Text, Title
+from pinchpoint.report.blocks import Block, Command, Gap, Ladder, Page, Role, Table, Text, Title
 from pinchpoint.report.quantity import number, quantity
 
 Outcome = Literal["pass", "fail", "inconclusive", "warn"]
@@ -31,6 +31,8 @@ class ResultPage:
     notes: tuple[str, ...] = ()
     cases: tuple[Case, ...] = ()
     next_command: str | None = None
+    answer: str = ""  # whether a fix worked, before everything else
+    ladder: Ladder | None = None  # the picture of that
 
 
 def table(title: str, header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> Table:
@@ -41,7 +43,12 @@ def table(title: str, header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]
 def blocks(result: ResultPage) -> Page:
     """The same as blocks."""
     role: Role = "strong" if result.verdict else "plain"
-    said: list[Block] = [Title(result.title), Text(result.headline, role, result.verdict or "")]
+    said: list[Block] = [Title(result.title)]
+    if result.answer:
+        said.append(Text(f"{result.answer}.", "strong"))
+    if result.ladder is not None:
+        said += [result.ladder, Gap()]
+    said.append(Text(result.headline, role, result.verdict or ""))
     if result.reasons:
         said += [Gap(), *result.reasons]
     for shown in result.tables:
@@ -76,6 +83,16 @@ def change(ratio: float | None) -> str:
     if ratio is None:
         return "-"
     return f"{100 * ratio:+.1f} %" if abs(ratio) < ABSURD else f"over {100 * ABSURD:.0f} %"
+
+
+def better_or_worse(ratio: float | None) -> str:
+    """A worsening in words: ``48.0 % better``, ``3.1 % worse``."""
+    if ratio is None:
+        return "-"
+    if not round(ratio, 3):
+        return "the same"
+    size = change(abs(ratio)).removeprefix("+")
+    return f"{size} {'worse' if ratio > 0 else 'better'}"
 
 
 def change_range(interval: tuple[float, float] | None) -> str:

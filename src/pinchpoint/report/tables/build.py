@@ -8,6 +8,7 @@ from pinchpoint.analysis.device.activity import OneDevice, device_activity, each
 from pinchpoint.analysis.device.collectives import Collectives, collectives
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.limits.counter_issues import Examined, examined_launches
+from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.run import SampledRow, sampled_metrics, sampled_sentences
 from pinchpoint.analysis.steps.in_steps import NotRecorded, judged_steps
 from pinchpoint.analysis.tables.call_tree import SourceRow, source_table
@@ -24,7 +25,7 @@ from pinchpoint.report.documents.causal import PieceInfo, shown_pieces
 from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.tables import time as time_tables
 from pinchpoint.report.tables import work as work_tables
-from pinchpoint.report.tables.columns import Column, result_table
+from pinchpoint.report.tables.columns import AS_RECORDED, Column, result_table
 from pinchpoint.trace import Trace
 
 # ------------------------------------------------------------------------------------------------
@@ -261,11 +262,13 @@ def piece_table(trace: Trace) -> ResultTable:
         Column("place", "launched in", "", lambda r: r.place),
     )
     note = (
-        "A step, without the profiler. Limit: what the device work needs at the rates that good"
+        "A step. Limit: what the device work needs at the rates that good"
         " kernels reach. Hidden: what the step would not get shorter by. Critical: what of it is on"
         " the critical path. pinchpoint causal has all."
     )
-    return result_table("pieces", "Pieces of a step", columns, shown_pieces(trace), note)
+    known = corrected_step_ns(trace) is not None
+    clock = "without the profiler" if known else AS_RECORDED
+    return result_table("pieces", "Pieces of a step", columns, shown_pieces(trace), note, clock)
 
 
 def operator_table(trace: Trace) -> ResultTable:

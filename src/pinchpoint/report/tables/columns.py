@@ -23,11 +23,20 @@ class Column(Generic[Row]):
     value: Callable[[Row], Any]
 
 
+AS_RECORDED = "as recorded"
+
+
 def result_table(
-    id_: str, title: str, columns: Sequence[Column[Row]], rows: Sequence[Row], note: str = ""
+    id_: str,
+    title: str,
+    columns: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    note: str = "",
+    clock: str = AS_RECORDED,
 ) -> ResultTable:
     """The first rows under their columns, and how many are left out."""
     shown = rows[:MOST_ROWS]
+    timed = any(column.unit.partition(" ")[0] == "ns" for column in columns)
     return ResultTable(
         id=id_,
         title=title,
@@ -35,11 +44,17 @@ def result_table(
         rows=tuple(tuple(_bounded(c.value(row)) for c in columns) for row in shown),
         note=note,
         rows_left_out=len(rows) - len(shown),
+        clock=clock if timed else "",
     )
 
 
 def _bounded(value: Any) -> Any:
     return value[:LONGEST_NAME] if isinstance(value, str) else value
+
+
+def titled(table: ResultTable) -> str:
+    """Its title with the clock of its times: ``Kernels, as recorded``."""
+    return f"{table.title}, {table.clock}" if table.clock else table.title
 
 
 def shown_value(table: ResultTable, row: Sequence[Any], position: int) -> str:

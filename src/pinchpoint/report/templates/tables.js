@@ -59,9 +59,11 @@
     copy.textContent = "copy as CSV";
     copy.addEventListener("click", async () => {
       const quoted = (text) => /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-      const shown = [table.rows[0], ...matching()];
-      const csv = shown.map((row) =>
-        [...row.cells].map((cell, column) => quoted(value(row, column))).join(",")).join("\n");
+      const heads = [...table.rows[0].cells].map((cell) => quoted(
+        cell.textContent + (cell.dataset.unit ? ` (${cell.dataset.unit})` : "")));
+      const lines = matching().map((row) =>
+        [...row.cells].map((cell, column) => quoted(value(row, column))).join(","));
+      const csv = [heads.join(","), ...lines].join("\n");
       try {
         await navigator.clipboard.writeText(csv);
         copy.textContent = "copied";

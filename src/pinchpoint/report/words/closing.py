@@ -48,13 +48,17 @@ def closing_sentence(report: Report) -> str | None:
         return f"No cause that was checked{where} is {worth}, yet {now_and_then}."
     if unexplained := _lost_without_a_cause(report) or _far_from_its_limit(report):
         return f"No cause that was checked{where} is {worth}, yet {unexplained}"
+    if _in_turns(report):
+        return f"No cause that was checked is {worth}, yet each device waits while another works."
+    if far := _far_from_its_limit(report):
+        return f"No cause that was checked{where} is {worth}, yet {far}"
     if few := _mostly_unchecked(report):
         return few
     return _nothing(report, where, worth)
 
 
 def _nothing(report: Report, where: str, worth: str) -> str:
-    """Not even a doubt is left."""
+    """Not even a doubt is left, unless what takes most cannot be judged."""
     if where:
         return f"Nothing{where} is {worth}."
     if report.not_applicable:
@@ -62,7 +66,9 @@ def _nothing(report: Report, where: str, worth: str) -> str:
             f"No cause of programs on CPUs that was checked is {worth}"
             f" ({len(report.not_applicable)} others are causes on devices)."
         )
-    return f"Nothing worth fixing here: no cause is {worth}.{_not_judged(report)}"
+    if doubt := _not_judged(report):
+        return f"No cause that was checked is {worth}.{doubt}"
+    return f"Nothing worth fixing here: no cause is {worth}."
 
 
 def _mostly_unchecked(report: Report) -> str | None:

@@ -79,7 +79,7 @@ def spread_sentence(report: Report) -> str | None:
     said = [] if steps.how == "marker" or not steps.basis else [steps.basis]
     if steps.spread_ns and steps.typical_ns and len(steps.duration_ns) >= FEWEST_FOR_SPREAD:
         unit = time_unit(steps.typical_ns)
-        said.append(f"most steps take {span(*_usual(steps), unit)} {unit}")
+        said.append(f"most steps take {span(*_usual(steps), unit)} {unit} as recorded")
     slow = [f"step {o['step']} took {duration(o['duration_ns'])}" for o in steps.outliers[:3]]
     if slow:
         more = len(steps.outliers) - len(slow)
@@ -154,32 +154,11 @@ def counted_in(report: Report, finding: Finding) -> str | None:
     return f"in {which}{long}, with the profiler"
 
 
-def order(report: Report) -> str | None:
-    """Why findings do not stand in the order of their gains; None if they do."""
-    alone = [f for f in report.findings if f.predicted_step_ns is not None and not f.given]
-    after = [f.predicted_step_ns or 0 for f in alone]
-    if after == sorted(after):
-        return None
-    larger = alone[after.index(min(after))].id
-    return (
-        f"Causes with a fix of their own come first; {larger} wins more, and takes more: it fits"
-        " most steps whose host is slow."
-    )
-
-
 def change(before: int, after: int, between: tuple[int, int] | None) -> str:
     """A predicted change of the step's time."""
     unit = time_unit(before)
     text = f"{in_unit(before, unit)} → {in_unit(after, unit)} {unit} a step"
     return text + (f" ({span(*between, unit)})" if between else "")
-
-
-def together(report: Report) -> str | None:
-    """The gain of all findings replayed together; None if there is no such prediction."""
-    base = base_ns(report)
-    if report.together_ns is None or not base or len(report.findings) < 2:
-        return None
-    return "All of them: " + change(base, report.together_ns, report.together_range_ns)
 
 
 def place(location: Location | None) -> str | None:
@@ -237,13 +216,9 @@ def crashed_sentence(crashed: tuple[Unanswered, ...]) -> str | None:
 
 def breakdown_title(report: Report) -> str:
     """What the breakdown is of."""
-    if report.steps.how == "none":
-        return "Where the time goes"
-    return (
-        "Where a step goes, without the profiler"
-        if _parts_are_corrected(report)
-        else "Where a step goes"
-    )
+    clock = "without the profiler" if _parts_are_corrected(report) else "as recorded"
+    what = "the time" if report.steps.how == "none" else "a step"
+    return f"Where {what} goes, {clock}"
 
 
 def _is_corrected(report: Report) -> bool:
@@ -256,7 +231,7 @@ def _is_corrected(report: Report) -> bool:
 
 def _parts_are_corrected(report: Report) -> bool:
     known = all(part.unprofiled_ns_per_step is not None for part in report.breakdown)
-    return known and _is_corrected(report)
+    return known and report.steps.unprofiled_ns_predicted is not None
 
 
 def all_parts(report: Report) -> tuple[tuple[PartOfStep, int], ...]:
@@ -285,7 +260,7 @@ def device_work(report: Report) -> str | None:
     device = report.device
     if device is None or device.idle_ratio is None:
         return None
-    said = f"{_idle_shares(report, device.idle_ratio)}{_each_device(report)}"
+    said = f"{_idle_share(report, device.idle_ratio)}{_each_device(report)}"
     parts = [(p.label, ns) for p, ns in all_parts(report) if p.group in ("device", "exposed")]
     total = sum(ns for _, ns in parts)
     large = [(label, ns / total) for label, ns in parts if ns >= SMALL_PART_RATIO * total]
@@ -295,27 +270,18 @@ def device_work(report: Report) -> str | None:
     return f"{said}. Its work: {'; '.join(shown)}{rest}." if shown else f"{said}."
 
 
-def _idle_shares(report: Report, of_recording: float) -> str:
-    """Two shares that differ, each with what it is of: a recording is more than its steps."""
+def _idle_share(report: Report, of_recording: float) -> str:
+    """How much of a step no device works, on the clock of its parts."""
     parts = all_parts(report)
     whole = sum(ns for _, ns in parts)
-    recorded = f"{percent(of_recording)} %"
     idle_is = "The device is idle" if len(report.devices) < 2 else "All devices at once are idle"
     if not whole:
-        return f"{idle_is} {recorded} of the time from its first operation to its last"
+        share = percent(of_recording)
+        return f"{idle_is} {share} % of the time from its first operation to its last, as recorded"
     idle = sum(ns for part, ns in parts if part.group == "idle")
-    step, all_of_it = (
-        ("step", "the whole recording")
-        if report.steps.how != "none"
-        else ("recording", "it as recorded")
-    )
-    without = " without the profiler" if _parts_are_corrected(report) else ""
-    if report.steps.how == "none" and not without:
-        return f"{idle_is} {recorded} of the recording, from its first operation to its last"
-    return (
-        f"{idle_is} {percent(idle / whole)} % of the {step}{without}, and {recorded} of"
-        f" {all_of_it} (with the profiler, from its first operation to its last)"
-    )
+    what = "step" if report.steps.how != "none" else "recording"
+    clock = "without the profiler" if _parts_are_corrected(report) else "as recorded"
+    return f"{idle_is} {percent(idle / whole)} % of the {what}, {clock}"
 
 
 def _each_device(report: Report) -> str:

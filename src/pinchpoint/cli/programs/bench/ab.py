@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pinchpoint.bench.ab.result import AbResult
     from pinchpoint.bench.measurement import Measurement
     from pinchpoint.bench.run import Arm
+    from pinchpoint.cli.programs.bench.expected import Promise
     from pinchpoint.report.pages.result import ResultPage
 
 EXIT_CODES = {"pass": 0, "regressed": 1, "inconclusive": 4}
@@ -56,6 +57,23 @@ class Deciding:
         return 0 if code == 4 and self.allow_inconclusive else code
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Expecting:
+    """What the change was predicted to give.
+
+    Parameters
+    ----------
+    from_report
+        A report of A (diagnose --json): the answer says whether its prediction came true.
+    fixed
+        The finding of that report that B fixes, or all. Default: the one to change first.
+    """
+
+    from_report: Annotated[Path | None, Parameter(name="--from")] = None
+    fixed: str | None = None
+
+
 @dataclass(frozen=True)
 class Asked:
     """What is to be compared, as it was typed."""
@@ -71,6 +89,7 @@ def ab(
     knob: Annotated[list[str], Parameter(negative="")] | None = None,
     branches: str | None = None,
     setup: str | None = None,
+    expecting: Expecting | None = None,
     deciding: Deciding | None = None,
     measuring: Measuring | None = None,
     showing: Showing | None = None,
@@ -104,14 +123,23 @@ def ab(
     if len(knob or []) > 1:
         raise UsageError("two knobs at once tell nothing about either", hint="one --knob a time")
     what = Asked(commands, knob[0] if knob else None, branches, setup)
-    result, page = compare(what, deciding, measuring)
+    from pinchpoint.cli.programs.bench.expected import expected
+
+    promise = expected(expecting or Expecting())
+    result, page = compare(what, deciding, measuring, promise)
     present(result, page, showing)
     return deciding.exit_code(result.verdict)
 
 
-def compare(what: Asked, deciding: Deciding, measuring: Measuring) -> "tuple[AbResult, ResultPage]":
+def compare(
+    what: Asked, deciding: Deciding, measuring: Measuring, promise: "Promise | None" = None
+) -> "tuple[AbResult, ResultPage]":
     """Measure and decide; everything is in the session folder."""
+    from msgspec import to_builtins
+    from msgspec.structs import replace as replace_field
+
     from pinchpoint.bench.measurement import measurement
+    from pinchpoint.cli.programs.bench.expected import outcome_of
     from pinchpoint.report.pages import ab as ab_page
 
     check_pairs(deciding.pairs)
@@ -120,8 +148,10 @@ def compare(what: Asked, deciding: Deciding, measuring: Measuring) -> "tuple[AbR
         _arms(what, session.session.folder) as arms,
     ):
         result = measure_arms(session, arms, deciding, measuring)
+        fix = outcome_of(result, promise)
+        result = replace_field(result, fix=None if fix is None else to_builtins(fix))
         wrote(session.finish(result, verdict=result.verdict))
-        page = ab_page.page(result)
+        page = ab_page.page(result, fix)
         if deciding.profile_on_fail and result.verdict == "regressed":
             page = with_explanation(page, arms, session.session.folder)
     return result, page

@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, note, show, show_json, write_file
+from pinchpoint.cli.output import look, note, show, show_json, write_file, wrote
 from pinchpoint.cli.page import Force
 from pinchpoint.errors import UsageError
 
@@ -165,6 +166,8 @@ class Showing:
         terminal, json, markdown or github (annotations, job summary and outputs).
     junit
         Also write JUnit XML to this file.
+    html
+        Also write one self-contained page to this file.
     force
         Replace a file of another kind that is there. A recording is never replaced.
     """
@@ -173,6 +176,7 @@ class Showing:
     markdown: Annotated[bool, Switch] = False
     format: Format | None = None
     junit: Path | None = None
+    html: Path | None = None
     force: Force = False
 
     def chosen(self) -> Format:
@@ -189,7 +193,12 @@ class Showing:
 # Shows a page in the format that was asked for.
 
 
-def present(document: "msgspec.Struct", page: "ResultPage", showing: "Showing") -> None:
+def present(
+    document: "msgspec.Struct",
+    page: "ResultPage",
+    showing: "Showing",
+    inputs: Sequence[Path] = (),
+) -> None:
     """Write the result to standard output, and to the files that were asked for."""
     chosen = showing.chosen()
     if chosen == "json":
@@ -211,7 +220,13 @@ def present(document: "msgspec.Struct", page: "ResultPage", showing: "Showing") 
     if showing.junit:
         from pinchpoint.report.ci import junit
 
-        write_file(showing.junit, junit(page), force=showing.force)
+        write_file(showing.junit, junit(page), inputs=inputs, force=showing.force)
+    if showing.html:
+        from pinchpoint.report import html
+        from pinchpoint.report.pages.result import blocks
+
+        write_file(showing.html, html.render(blocks(page)), inputs=inputs, force=showing.force)
+        wrote(showing.html)
 
 
 def _to_github(page: "ResultPage") -> None:

@@ -33,7 +33,7 @@ from pinchpoint.diagnosis.attainable import Attainable, attainable
 from pinchpoint.diagnosis.device_work import device_time_per_step, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
-from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.names import rows_named
@@ -42,8 +42,8 @@ RULE = Rule(
     needs=("device_ops", "host_ops"),
     record=SHAPES_AND_TYPES,
     knobs=("compile",),
-    advice=NO_HINT,
-    confirm='pinchpoint bench ab -- "python train.py" "python train_compiled.py"',
+    advice=NO_KNOB,
+    confirm="pinchpoint try --knob compile -- python train.py",
 )
 
 SHORTEST_CHAIN = 3  # of two kernels, fusing saves less than a third, and compilers often leave them

@@ -30,7 +30,13 @@ from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS, periodic=True, knobs=("gc",))
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS,
+    periodic=True,
+    knobs=("gc",),
+    confirm="pinchpoint try --knob gc -- python train.py",
+)
 
 _COLLECTOR = ("<built-in function collect>", "Python GC", "gc.collect")
 

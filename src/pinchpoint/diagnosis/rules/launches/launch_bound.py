@@ -31,7 +31,7 @@ from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.work.loops import Loop, Varies, loops
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
-from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rule import NO_KNOB, Rule
 from pinchpoint.diagnosis.rules.launches._late_launches import late_launches
 from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
 from pinchpoint.trace import Trace
@@ -41,8 +41,8 @@ RULE = Rule(
     record=CPU_AND_DEVICE,
     generic=True,
     knobs=("compile",),
-    advice=NO_HINT,
-    confirm='pinchpoint bench ab -- "python train.py" "python train_compiled.py"',
+    advice=NO_KNOB,
+    confirm="pinchpoint try --knob compile -- python train.py",
 )
 
 

@@ -52,13 +52,30 @@ def check(trace: Trace) -> Iterator[Found]:
     devices = device_looks(trace)
     if not any("event_reasons" in looks.values for looks in devices.values()):
         raise NotChecked("nobody sampled why the clock is where it is")
+    told = False
     for number, looks in devices.items():
         held = _held(trace, looks)
         highest = looks.most("sm_clock_max_mhz") or looks.most("sm_clock_mhz")
         clock = None if held is None else looks.median("sm_clock_mhz", held[1])
         if held is None or not highest or not clock or clock > LOWER_CLOCK_RATIO * highest:
             continue
+        told = True
         yield _finding(trace, number, looks, held, clock / highest)
+    if not told and any(_capped_at_unknown_limit(trace, looks) for looks in devices.values()):
+        raise NotChecked(
+            "power holds the clock down, and whether the limit was lowered does not show: the"
+            " default limit was not sampled"
+        )
+
+
+def _capped_at_unknown_limit(trace: Trace, looks: Looks) -> bool:
+    device = run_facts(trace).device
+    if device is not None and device.power_limit_default_w is not None:
+        return False
+    busy = looks.busy & looks.where_known("event_reasons")
+    mask = np.where(busy, looks.values.get("event_reasons", 0), 0).astype(np.int64)
+    capped = int((mask & reasons.POWER_CAP != 0).sum())
+    return busy.sum() >= FEWEST_LOOKS and capped >= LEAST_HELD_RATIO * int(busy.sum())
 
 
 def _held(trace: Trace, looks: Looks) -> tuple[int, NDArray[np.bool_]] | None:

@@ -1,0 +1,53 @@
+"""The one page that ``report`` and every ``--html`` write of a recording, a run or its ranks."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pinchpoint.cli.output import note
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers import load
+from pinchpoint.report import Report
+from pinchpoint.report.redact import redacted_trace
+from pinchpoint.run_folder.layout import MEMORY
+from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.report.documents.ranks import RanksReport
+
+
+def full_page(
+    file: Path,
+    trace: Trace | None,
+    report: Report | None,
+    job: "RanksReport | None",
+    *,
+    redact: bool = False,
+) -> str:
+    """The page as text; without a trace that of the job alone.
+
+    ``redact`` says that the rest is redacted, and so the snapshot must be.
+    """
+    if trace is None or report is None:
+        from pinchpoint.report.html import render
+        from pinchpoint.report.pages.ranks import ranks_page
+
+        assert job is not None
+        return render(ranks_page(job, verbose=True, full=True))
+    from pinchpoint.report.html_page import interactive
+
+    snapshot = _snapshot(file, trace)
+    if redact and snapshot is not None:
+        snapshot = redacted_trace(snapshot)
+    return interactive.render(trace, report, snapshot, job)
+
+
+def _snapshot(folder: Path, trace: Trace) -> Trace | None:
+    """The last snapshot of memory that the trace's rank of a run took; None without one."""
+    taken = sorted((folder / MEMORY).glob("*.pickle*")) if folder.is_dir() else []
+    own = [p for p in taken if p.name.startswith(f"rank{trace.rank or 0:05d}")]
+    for path in reversed(own or taken):
+        try:
+            return load(path)
+        except UnreadableFile as error:  # the rest of the run is worth a report all the same
+            note(f"left out: {error}")
+    return None

@@ -1,0 +1,86 @@
+"""Commands and code of a finding in the words of the user's program: its command line, its cores.
+
+Rules write ``python train.py`` for a program that they do not know, and eight loader workers.
+Here the run folder's command takes its place; where that is not known, the word ``COMMAND`` does,
+which nobody runs by mistake.
+"""
+
+import re
+import shlex
+from dataclasses import dataclass
+
+import msgspec
+
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.trace import Trace
+
+UNKNOWN = "COMMAND"
+_EXAMPLE = re.compile(r"(?:python|torchrun) (?:train|generate)\.py")
+_CHANGED = re.compile(r"(?:python|torchrun) (?:train|generate)_\w+\.py")
+_EDITED = re.compile(r'pinchpoint bench ab -- "COMMAND" "COMMAND, CHANGED"$')
+_WORKERS = re.compile(r"num_workers=8\b")
+MOST_WORKERS = 16  # of one process: more mostly wait for each other's reads
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is known of the program that was recorded."""
+
+    command: tuple[str, ...] = ()
+    recording: str = ""  # its run folder
+    workers: int | None = None  # loader workers that its cores have room for
+
+
+def program_of(trace: Trace) -> Program:
+    """The program of a run folder; of a trace alone nothing is known."""
+    run = trace.run
+    if run is None:
+        return Program()
+    words = run.command
+    if words and words[0].endswith(".py"):
+        words = ("python", *words)
+    path = str(trace.source.path).encode("utf-8", "replace").decode("utf-8")
+    return Program(words, path, _workers(run.cores_allowed, run.processes))
+
+
+def _workers(cores: float | None, processes: int | None) -> int | None:
+    """A worker for each core of a process beside the one of its training thread."""
+    if cores is None:
+        return None
+    return min(max(int(cores / max(processes or 1, 1)) - 1, 1), MOST_WORKERS)
+
+
+def in_its_words(found: Found, program: Program) -> Found:
+    """The finding with commands and settings of this program."""
+    hint = None if found.hint is None else _spelt(found.hint, program, shell=False)
+    confirm = _spelt(found.confirm, program, shell=True)
+    return msgspec.structs.replace(found, hint=hint, confirm=confirm)
+
+
+def spelt(text: str, program: Program) -> str:
+    """A sentence or a command with the program's own command line in it."""
+    return _spelt(text, program, shell=True)
+
+
+def _spelt(text: str, program: Program, *, shell: bool) -> str:
+    said = _EXAMPLE.sub(UNKNOWN, _CHANGED.sub(f"{UNKNOWN}, CHANGED", text))
+    said = _with_workers(said, program, shell=shell)
+    if not program.command:
+        return said
+    words = shlex.join(program.command)
+    if _EDITED.fullmatch(said):
+        return _record_again(words, program.recording)
+    return said.replace(UNKNOWN, words if '"' not in words else shlex.quote(words)[1:-1])
+
+
+def _with_workers(text: str, program: Program, *, shell: bool) -> str:
+    if program.workers is not None:
+        return _WORKERS.sub(f"num_workers={program.workers}", text)
+    return _WORKERS.sub("num_workers=$(nproc)" if shell else "num_workers=os.cpu_count()", text)
+
+
+def _record_again(words: str, recording: str) -> str:
+    """After an edit: record the same command again, and ask whether the step got what was said."""
+    after = f"{recording.rstrip('/')}-after"
+    paths = f"{shlex.quote(recording)} {shlex.quote(after)}"
+    return f"pinchpoint run -o {shlex.quote(after)} {words} && pinchpoint compare {paths}"

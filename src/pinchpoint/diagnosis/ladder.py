@@ -1,0 +1,156 @@
+"""In which order to make the fixes: what is surely won, for what it takes.
+
+The engine ranks causes. Whoever has an hour asks: which change is sure to pay, and how much work is
+it. A gain is sure as far as even the slow end of its range is faster than today's step. What the
+causal profile shows and no rule explains stands last.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import inf
+
+import numpy as np
+
+from pinchpoint.analysis.causal.limits import needed_limits
+from pinchpoint.analysis.causal.pieces import Cut, pieces
+from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
+from pinchpoint.analysis.mean.what_if import covered_ratio, step_base_ns
+from pinchpoint.analysis.replay import LimitDeviceOps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.diagnosis.engine import Diagnosis, Ranked
+from pinchpoint.diagnosis.engine import diagnose as diagnose_one
+from pinchpoint.diagnosis.registry import rules
+from pinchpoint.trace import Trace
+
+# Limits are right within a factor of two (rule slow-operator): nearer to it nothing is known.
+FAR_RATIO = 3.0
+WORTH_A_RUNG_RATIO = 0.05  # of the step, at the limit; less is the error of a limit
+
+
+class Effort(Enum):
+    """What a fix takes, each about twice the one before: only the order rests on it."""
+
+    SETTING = "setting"  # ``pinchpoint try`` makes the change by itself
+    LINES = "lines"  # a few lines at one place
+    WORK = "work"  # the whole program
+    SEARCH = "search"  # what to do about it is not known
+
+    @property
+    def weight(self) -> float:
+        """By which a sure gain is divided: 1, 2, 4; nothing is sure of what nobody knows to do."""
+        return inf if self is Effort.SEARCH else 2.0 ** list(Effort).index(self)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One change, and the step after it."""
+
+    id: str  # of the finding; of a piece its name
+    step_ns: int
+    range_ns: tuple[int, int]  # least and most
+    base_ns: int  # that it counts from: today's step, or the one with ``after`` fixed
+    effort: Effort
+    after: tuple[str, ...] = ()  # findings that have to be fixed first
+
+    @property
+    def sure_ns(self) -> int:
+        """What is won even at the slow end of the range."""
+        return max(self.base_ns - self.range_ns[1], 0)
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Today's step and the changes, the one to make first first; a piece that no rule explains."""
+
+    base_ns: int
+    rungs: tuple[Rung, ...]
+    unexplained: Rung | None = None
+
+
+def ladder(trace: Trace, said: Diagnosis) -> Ladder | None:
+    """The ladder of a diagnosis; None where no step is known that gains could count from."""
+    base_ns = step_base_ns(trace) or _base_of(said)
+    if base_ns is None:
+        return None
+    rungs = [rung for ranked in said.found if (rung := _rung(ranked, base_ns))]
+    rungs.sort(key=by_sure_gain)
+    return Ladder(base_ns, tuple(rungs), _unexplained(trace))
+
+
+def in_order(said: Diagnosis) -> Diagnosis:
+    """The diagnosis with its findings as the ladder has them; those without one keep their places.
+
+    What surely wins most for what it takes comes first; what is equal keeps the order of causes.
+    """
+    base_ns = _base_of(said)
+    if base_ns is None:
+        return said
+    rungs = {ranked.id: _rung(ranked, base_ns) for ranked in said.found}
+    timed = [(rung, ranked) for ranked in said.found if (rung := rungs[ranked.id])]
+    timed.sort(key=lambda pair: by_sure_gain(pair[0]))
+    next_ = iter([ranked for _, ranked in timed])
+    return replace(said, found=tuple(next(next_) if rungs[r.id] else r for r in said.found))
+
+
+def by_sure_gain(rung: Rung) -> tuple[bool, float]:
+    """A key to sort by: sure gain for effort; what only pays after others comes after them."""
+    return bool(rung.after), -rung.sure_ns / rung.effort.weight
+
+
+def _base_of(said: Diagnosis) -> int | None:
+    return next((r.predicted.base_ns for r in said.found if r.predicted is not None), None)
+
+
+def _rung(ranked: Ranked, base_ns: int) -> Rung | None:
+    predicted = ranked.predicted
+    if predicted is None or ranked.saving_ns <= 0:
+        return None
+    return Rung(
+        id=ranked.id,
+        step_ns=predicted.step_ns,
+        range_ns=predicted.range_ns,
+        base_ns=predicted.step_ns + ranked.saving_ns if ranked.given else base_ns,
+        effort=effort_of(ranked.id),
+        after=ranked.given,
+    )
+
+
+def effort_of(rule_id: str) -> Effort:
+    """What the fix of a rule's findings takes."""
+    rule = rules()[rule_id].rule
+    if rule.residual:
+        return Effort.SEARCH
+    if rule.generic:
+        return Effort.WORK
+    return Effort.SETTING if rule.knobs else Effort.LINES
+
+
+def _unexplained(trace: Trace) -> Rung | None:
+    """The operator far from its limit with most to gain, unless findings explain half of it."""
+    far = [
+        piece
+        for piece in operators_of_a_step(trace).of(Cut.OPERATOR)
+        if piece.in_kernels
+        and piece.times_limit is not None
+        and piece.times_limit >= FAR_RATIO
+        and piece.base_ns - piece.step_at_limit_ns >= WORTH_A_RUNG_RATIO * piece.base_ns
+    ]
+    most = min(far, key=lambda piece: piece.step_at_limit_ns, default=None)
+    if most is None or _is_explained(trace, most):
+        return None
+    at_twice = min(most.step_at_limit_ns + (most.limit_ns or 0), most.base_ns)
+    return Rung(
+        most.name,
+        most.step_at_limit_ns,
+        (most.step_at_limit_ns, at_twice),
+        most.base_ns,
+        Effort.WORK,
+    )
+
+
+def _is_explained(trace: Trace, piece: Piece) -> bool:
+    changes = [change for ranked in diagnose_one(trace).found for change in ranked.finding.changes]
+    mine = pieces(trace, Cut.OPERATOR).device == trace.names.index(piece.name)
+    rows = np.flatnonzero(mine & device_ops_in_steps(trace))
+    at_limit = LimitDeviceOps(rows, needed_limits(trace).at_limit_ns[rows])
+    return 2 * covered_ratio(trace, changes, [at_limit]) >= 1

@@ -1,0 +1,54 @@
+"""A report with the real lines of the program beside its findings, where they are at hand."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from pinchpoint.diagnosis.commands import Program, program_of
+from pinchpoint.diagnosis.finding import Code, Finding
+from pinchpoint.program.edits import Edit, edit_for
+from pinchpoint.program.files import Source, roots_for, source_of
+from pinchpoint.trace import Trace
+
+LINES_AROUND = 2  # before and after the line that a finding names
+MOST_LINES = 30  # of one finding
+
+
+def with_code(findings: Sequence[Finding], trace: Trace) -> tuple[Finding, ...]:
+    """The findings with the lines that they name and an edit that fits these, where known."""
+    ran_in = trace.run.working_directory if trace.run else None
+    roots = roots_for(Path(str(trace.source.path)), ran_in)
+    program = program_of(trace)
+    return tuple(_with_lines(finding, roots, program) for finding in findings)
+
+
+def _with_lines(finding: Finding, roots: Sequence[Path], program: Program) -> Finding:
+    at = finding.location
+    if at is None or at.file is None or at.line is None:
+        return finding
+    source = source_of(at.file, at.line, at.function, roots)
+    if source is None:
+        return finding
+    edit = edit_for(finding.id, source, at.line, program.workers)
+    return msgspec.structs.replace(finding, code=_code(source, at.line, edit, roots))
+
+
+def _code(source: Source, line: int, edit: Edit | None, roots: Sequence[Path]) -> Code:
+    first, last = (line, line) if edit is None else (edit.first, edit.last)
+    begin, end = max(first - LINES_AROUND, 1), min(last + LINES_AROUND, len(source.lines))
+    shown = source.lines[begin - 1 : min(end, begin - 1 + MOST_LINES)]
+    new = None
+    if edit is not None and last - begin < MOST_LINES:
+        new = (*source.lines[begin - 1 : first - 1], *edit.new, *source.lines[last:end])
+    return Code(
+        file=_short(source.path, roots),
+        first_line=begin,
+        lines=tuple(shown),
+        edited=new,
+    )
+
+
+def _short(path: Path, roots: Sequence[Path]) -> str:
+    inside = [root for root in roots if path.is_relative_to(root)]
+    return str(path.relative_to(max(inside, key=lambda r: len(r.parts)))) if inside else str(path)

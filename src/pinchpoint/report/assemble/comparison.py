@@ -1,0 +1,55 @@
+"""Two recordings as one document: what changed, which findings went, and whether the fix worked."""
+
+from msgspec.structs import replace
+
+from pinchpoint.compare.fix import FixOutcome, fix_outcome
+from pinchpoint.compare.profiles import ProfileComparison
+from pinchpoint.diagnosis.difference import explained
+from pinchpoint.diagnosis.fixed import predicted_without
+from pinchpoint.report.assemble.report import diagnose
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.words.report import base_ns
+from pinchpoint.trace import Trace
+
+
+def comparison(a: Trace, b: Trace) -> ProfileComparison:
+    """From A, the one before, to B."""
+    before, after = diagnose(a), diagnose(b)
+    found = explained(a, b)
+    return replace(found, fix=_fix(a, before, after, found))
+
+
+def _fix(a: Trace, before: Report, after: Report, found: ProfileComparison) -> FixOutcome | None:
+    """What the findings that went were predicted to give against the step without them.
+
+    Without the profiler where that is known of both sides, else as recorded: then nothing was
+    predicted.
+    """
+    if found.a_step_ns is None or found.b_step_ns is None or found.change_ns is None:
+        return None
+    gone = tuple(f.id for f in found.findings if f.change == "went")
+    known = [report.steps.unprofiled_ns_predicted for report in (before, after)]
+    was, now = base_ns(before), base_ns(after)
+    if None in known or was is None or now is None:
+        noise = found.noise_ns
+        between = None if noise is None else (found.b_step_ns - noise, found.b_step_ns + noise)
+        return fix_outcome(gone, found.a_step_ns, found.b_step_ns, between, "as recorded")
+    predicted = predicted_without(a, gone) if gone else None
+    return fix_outcome(
+        gone,
+        was,
+        now,
+        _around(now, after),
+        "without the profiler",
+        (predicted.step_ns, predicted.range_ns) if predicted is not None else None,
+    )
+
+
+def _around(now_ns: int, after: Report) -> tuple[float, float] | None:
+    """How sure the step without the profiler is, moved to the mean where gains count from that."""
+    steps = after.steps
+    if steps.unprofiled_ns_range is None or steps.unprofiled_ns_predicted is None:
+        return None
+    low, high = steps.unprofiled_ns_range
+    beyond = now_ns - steps.unprofiled_ns_predicted
+    return (max(low + beyond, 0), high + beyond)

@@ -1,0 +1,90 @@
+"""One clock for everything that a page says: without the profiler, or as recorded.
+
+A document has both. ``as_recorded`` turns it to the recorded times: the parts of the step as the
+file has them, and gains as the same share of the recorded step.
+"""
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from pinchpoint.diagnosis.finding import Finding
+from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
+from pinchpoint.report.documents.report import Report
+
+Clock = Literal["unprofiled", "recorded"]
+
+
+def on_clock(report: Report, clock: Clock) -> Report:
+    """The report with all times on one clock."""
+    return as_recorded(report) if clock == "recorded" else report
+
+
+def has_two_clocks(report: Report) -> bool:
+    """Whether the step without the profiler is known, and another one than the recorded."""
+    known = report.steps.unprofiled_ns_predicted
+    return known is not None and as_recorded(report) != report
+
+
+def as_recorded(report: Report) -> Report:
+    """The report with recorded times; as it is where no other times are known."""
+    ladder, recorded = report.fix_ladder, _recorded_base_ns(report)
+    base = report.steps.base_ns or report.steps.unprofiled_ns_predicted
+    if report.steps.unprofiled_ns_predicted is None or not recorded or not base:
+        return report
+    ratio = recorded / base
+    return replace(
+        report,
+        steps=replace(
+            report.steps,
+            unprofiled_ns_predicted=None,
+            unprofiled_ns_range=None,
+            unprofiled_how=None,
+            base_ns=recorded,
+        ),
+        breakdown=tuple(replace(p, unprofiled_ns_per_step=None) for p in report.breakdown),
+        verdict=f"{report.verdict} (Judged without the profiler.)" if report.verdict else "",
+        findings=tuple(_finding(f, ratio) for f in report.findings),
+        together_ns=_scaled(report.together_ns, ratio),
+        together_range_ns=_range(report.together_range_ns, ratio),
+        fix_ladder=None if ladder is None else _ladder(ladder, recorded, ratio),
+    )
+
+
+def _recorded_base_ns(report: Report) -> int | None:
+    if report.fix_ladder is not None and report.fix_ladder.recorded_base_ns is not None:
+        return report.fix_ladder.recorded_base_ns
+    return report.steps.mean_ns if report.steps.base_ns is not None else report.steps.typical_ns
+
+
+def _finding(finding: Finding, ratio: float) -> Finding:
+    return replace(
+        finding,
+        predicted_step_ns=_scaled(finding.predicted_step_ns, ratio),
+        predicted_range_ns=_range(finding.predicted_range_ns, ratio),
+        given_step_ns=_scaled(finding.given_step_ns, ratio),
+    )
+
+
+def _ladder(ladder: LadderInfo, recorded_ns: int, ratio: float) -> LadderInfo:
+    rungs = tuple(_rung(rung, ratio) for rung in ladder.rungs)
+    return replace(ladder, base_ns=recorded_ns, rungs=rungs)
+
+
+def _rung(rung: RungInfo, ratio: float) -> RungInfo:
+    low, high = rung.range_ns
+    return replace(
+        rung,
+        step_ns=round(rung.step_ns * ratio),
+        range_ns=(round(low * ratio), round(high * ratio)),
+        sure_ns=round(rung.sure_ns * ratio),
+        base_ns=round(rung.base_ns * ratio),
+    )
+
+
+def _scaled(ns: int | None, ratio: float) -> int | None:
+    return None if ns is None else round(ns * ratio)
+
+
+def _range(between: tuple[int, int] | None, ratio: float) -> tuple[int, int] | None:
+    return None if between is None else (round(between[0] * ratio), round(between[1] * ratio))

@@ -1,0 +1,94 @@
+"""What the page says on each of its clocks; a switch shows one of them, everywhere at once."""
+
+from dataclasses import dataclass
+
+from pinchpoint.report.blocks import Ladder
+from pinchpoint.report.documents.clock import Clock, has_two_clocks, on_clock
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.pages.ladder import ladder_block
+from pinchpoint.report.quantity import in_unit, percent, time_unit
+from pinchpoint.report.words import report as wording
+from pinchpoint.report.words.closing import closing_sentence
+from pinchpoint.report.words.ladder import clock_words
+from pinchpoint.report.words.mean import mean_sentences
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the step, ready to draw; ``left`` and ``width`` in percent of the step."""
+
+    id: str
+    label: str
+    group: str
+    time: str
+    share: str
+    left: float
+    width: float
+
+
+@dataclass(frozen=True)
+class OnClock:
+    """All that depends on the clock."""
+
+    id: Clock
+    label: str  # of the switch
+    suffix: str  # of anchors: empty for the clock that is shown at first
+    verdict: str
+    mean: tuple[str, ...]
+    ladder: Ladder | None
+    gains: dict[str, str]  # of findings, by id
+    title: str  # of the breakdown
+    parts: tuple[Part, ...]
+    shown_parts: int  # that an overview has room for
+    small_parts: str  # all others together
+    unit: str
+    device_work: str | None
+    closing: str | None
+
+
+def clocks(safe: Report) -> tuple[OnClock, ...]:
+    """The clock of gains first; one alone where both say the same or only one is known."""
+    first = _said(safe, "unprofiled", "")
+    if not has_two_clocks(safe):
+        return (first,)
+    return (first, _said(on_clock(safe, "recorded"), "recorded", "-recorded"))
+
+
+def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
+    times = [ns for _, ns in wording.all_parts(report)]
+    large = _large(times)
+    unit = time_unit(sum(times))
+    return OnClock(
+        id=clock,
+        label=clock_words(report),
+        suffix=suffix,
+        verdict=report.verdict,
+        mean=tuple(mean_sentences(report)),
+        ladder=ladder_block(report),
+        gains={finding.id: wording.gain(report, finding) for finding in report.findings},
+        title=wording.breakdown_title(report),
+        parts=_parts(report, unit),
+        shown_parts=large,
+        small_parts=in_unit(sum(times[large:]), unit),
+        unit=unit,
+        device_work=wording.device_work(report),
+        closing=closing_sentence(report),
+    )
+
+
+def _parts(report: Report, unit: str) -> tuple[Part, ...]:
+    parts = wording.all_parts(report)
+    total = sum(ns for _, ns in parts)
+    drawn, before = [], 0
+    for part, ns in parts:
+        left, width = round(100 * before / total, 3), round(100 * ns / total, 3)
+        time, share = in_unit(ns, unit), percent(ns / total)
+        drawn.append(Part(part.part, part.label, part.group, time, share, left, width))
+        before += ns
+    return tuple(drawn)
+
+
+def _large(times: list[int]) -> int:
+    """How many parts an overview has room for, largest first."""
+    least = wording.SMALL_PART_RATIO * sum(times)
+    return min(sum(ns >= least for ns in times), wording.MOST_PARTS)

@@ -1,0 +1,78 @@
+"""The sentences about the ladder of fixes: what to change first, why, and what it takes."""
+
+from collections.abc import Sequence
+
+from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
+from pinchpoint.report.documents.ranks import RanksReport
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.quantity import duration, in_unit, time_unit
+
+EFFORT = {
+    "setting": "a setting",
+    "lines": "a few lines",
+    "work": "more work",
+    "search": "a search",
+}
+_WEIGHTS = tuple(EFFORT)
+MOST_RUNGS = 6  # of findings, on a first screen; the cards below have all
+
+
+def clock_words(report: Report | RanksReport) -> str:
+    """What the times of a page are: ``without the profiler`` or ``as recorded``."""
+    known = report.steps.unprofiled_ns_predicted is not None
+    return "without the profiler" if known else "as recorded"
+
+
+def rung_label(rung: RungInfo) -> str:
+    """The change in a few words."""
+    if rung.kind == "together":
+        return "all of them"
+    return f"{rung.id} at its limit" if rung.kind == "piece" else rung.id
+
+
+def takes(rung: RungInfo) -> str:
+    """What the change takes; empty for all together."""
+    return EFFORT.get(rung.effort or "", "")
+
+
+def why_this_order(ladder: LadderInfo) -> str | None:
+    """Why the first change is first, where that is not the largest gain or not the least work."""
+    rungs = [rung for rung in ladder.rungs if rung.kind == "finding" and not rung.after]
+    if len(rungs) < 2:
+        return None
+    first, unit = rungs[0], time_unit(ladder.base_ns)
+    said = f"{first.id} first: {_sure(first, unit)}; it takes {EFFORT[first.effort or 'work']}."
+    return f"{said}{_best_single(ladder, rungs, unit)}{_less_work(rungs)}"
+
+
+def _sure(rung: RungInfo, unit: str) -> str:
+    if not rung.sure_ns:
+        return "no gain is sure, of none of them"
+    return f"at least {in_unit(rung.sure_ns, unit)} {unit} a step are won"
+
+
+def _best_single(ladder: LadderInfo, rungs: Sequence[RungInfo], unit: str) -> str:
+    best = next((rung for rung in rungs if rung.id == ladder.best_single), None)
+    if best is None:
+        return ""
+    after = f"{in_unit(best.base_ns, unit)} → {in_unit(best.step_ns, unit)} {unit}"
+    more = _weight(best) > _weight(rungs[0])
+    why = "takes more work" if more else "is less sure"
+    return f" The best single change is {best.id} ({after}), which {why}."
+
+
+def _less_work(rungs: Sequence[RungInfo]) -> str:
+    """A change that is less work than the first, and why it comes later all the same."""
+    for rung in rungs[1:]:
+        if _weight(rung) < _weight(rungs[0]):
+            why = (
+                "may win nothing: its range reaches today's step"
+                if not rung.sure_ns
+                else f"only {duration(rung.sure_ns)} are sure"
+            )
+            return f" {rung.id} is less work, yet {why}."
+    return ""
+
+
+def _weight(rung: RungInfo) -> int:
+    return _WEIGHTS.index(rung.effort or "work")

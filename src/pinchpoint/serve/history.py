@@ -1,0 +1,133 @@
+"""Runs of one program in order of time: what changed from one to the next, and was it predicted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pinchpoint.compare.fix import FixOutcome, fix_outcome
+from pinchpoint.serve.listing import ListedRecording
+from pinchpoint.serve.summary import Summary
+
+# Times of two recordings of one program differ by a few per cent without any change
+# (docs/stability.md): a smaller change is not said to be one.
+SAME_RATIO = 0.02
+ONE_PROGRAM_RATIO = 0.5  # of the names of what takes most time, as compare asks of operations
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A recording with what is known of it, and what changed since the one before."""
+
+    recording: ListedRecording
+    summary: Summary | None  # None: not read yet
+    change_ratio: float | None = None  # of the step since the run before; None: not known
+    gone: tuple[str, ...] = ()  # findings of the run before that this one has not
+    fix: FixOutcome | None = None  # where what went had a prediction
+
+
+@dataclass(frozen=True)
+class Program:
+    """The runs of one program, newest first."""
+
+    name: str
+    runs: tuple[Listed, ...]
+
+    @property
+    def steps_ns(self) -> tuple[int | None, ...]:
+        """Of its runs, oldest first; of the ranks of a job only the slowest."""
+        return tuple(r.summary.step_ns if r.summary else None for r in reversed(self.runs))
+
+
+def programs(found: Sequence[tuple[ListedRecording, Summary | None]]) -> tuple[Program, ...]:
+    """All recordings by program, the program with the newest run first.
+
+    A program is a command line; of recordings without one, the folder that they are in. Times are
+    only compared on one device and one clock.
+    """
+    by_name: dict[str, list[tuple[ListedRecording, Summary | None]]] = {}
+    for recording, summary in found:
+        by_name.setdefault(_program(recording, summary), []).append((recording, summary))
+    return tuple(
+        Program(name, _with_changes(sorted(runs, key=lambda r: (r[0].modified_ns, r[0].name))))
+        for name, runs in by_name.items()
+    )
+
+
+def _program(recording: ListedRecording, summary: Summary | None) -> str:
+    if summary is not None and summary.program:
+        return summary.program
+    return recording.name.rpartition("/")[0]
+
+
+def _with_changes(runs: list[tuple[ListedRecording, Summary | None]]) -> tuple[Listed, ...]:
+    listed = [Listed(*runs[0])]
+    listed += [_after(before[1], *now) for before, now in pairwise(runs)]
+    return tuple(reversed(listed))
+
+
+def _after(before: Summary | None, recording: ListedRecording, now: Summary | None) -> Listed:
+    if before is None or now is None or not before.step_ns or not now.step_ns:
+        return Listed(recording, now)
+    if not _comparable(before, now):
+        return Listed(recording, now)
+    gone = tuple(id_ for id_ in before.findings if id_ not in now.findings)
+    return Listed(
+        recording, now, now.step_ns / before.step_ns - 1, gone, _outcome(before, now, gone)
+    )
+
+
+def _comparable(before: Summary, now: Summary) -> bool:
+    """Whether both are one program on one device and clock; not two ranks of one job."""
+    alike = len(set(before.work) & set(now.work))
+    one_program = alike >= ONE_PROGRAM_RATIO * min(len(before.work), len(now.work))
+    where = [(s.device, s.clock, s.world_size, s.rank) for s in (before, now)]
+    return one_program and where[0] == where[1]
+
+
+def _outcome(before: Summary, now: Summary, gone: tuple[str, ...]) -> FixOutcome | None:
+    """What was predicted of the findings that went: of one, or of all of them."""
+    wanted = gone[0] if len(gone) == 1 else "all" if set(gone) == set(before.findings) else None
+    rung = next((r for r in before.rungs if r.id == wanted), None)
+    if rung is None or before.step_ns is None or now.step_ns is None:
+        return None
+    return fix_outcome(
+        gone,
+        before.step_ns,
+        now.step_ns,
+        now.step_range_ns,
+        now.clock,
+        (rung.step_ns, (rung.low_ns, rung.high_ns)),
+    )
+
+
+def by_job(
+    found: Sequence[tuple[ListedRecording, Summary | None]],
+) -> tuple[list[tuple[ListedRecording, Summary | None]], dict[str, list[ListedRecording]]]:
+    """The same with the ranks of a job as one line, named as their folder; and who these are.
+
+    Ranks are recordings in one folder that say different ranks of one world. The job takes as long
+    as its slowest rank.
+    """
+    ranks: dict[tuple[str, int], list[tuple[ListedRecording, Summary]]] = {}
+    for recording, summary in found:
+        if summary is not None and summary.rank is not None and (summary.world_size or 0) > 1:
+            folder = recording.name.rpartition("/")[0]
+            ranks.setdefault((folder, summary.world_size or 0), []).append((recording, summary))
+    jobs = {folder: same for (folder, _), same in ranks.items() if folder and _differ(same)}
+    taken = {recording.name for same in jobs.values() for recording, _ in same}
+    lines = [pair for pair in found if pair[0].name not in taken]
+    lines += [_line(folder, same) for folder, same in jobs.items()]
+    return lines, {folder: [r for r, _ in same] for folder, same in jobs.items()}
+
+
+def _differ(same: list[tuple[ListedRecording, Summary]]) -> bool:
+    return len(same) > 1 and len({summary.rank for _, summary in same}) == len(same)
+
+
+def _line(
+    folder: str, same: list[tuple[ListedRecording, Summary]]
+) -> tuple[ListedRecording, Summary]:
+    slowest = max((summary for _, summary in same), key=lambda s: s.step_ns or 0)
+    newest = max(recording.modified_ns for recording, _ in same)
+    whole = sum(recording.bytes or 0 for recording, _ in same)
+    return ListedRecording(folder, f"{len(same)} ranks", newest, whole), slowest

@@ -1,0 +1,99 @@
+"""What is known of the recordings below a folder: one SQLite file in the user's cache.
+
+Nothing is written beside the recordings. The file can be deleted at any time: then they are read
+again. A summary counts as long as its recording has the same size and time of change.
+"""
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from pinchpoint.serve.listing import ListedRecording
+from pinchpoint.serve.summary import Summary
+
+VERSION = 1  # of the table; another one is made anew
+_WAIT_S = 5.0  # for another process that writes
+_TABLE = """
+CREATE TABLE IF NOT EXISTS summaries (
+    name TEXT PRIMARY KEY, modified_ns INTEGER, bytes INTEGER, summary BLOB
+) WITHOUT ROWID
+"""
+
+
+def index_file(root: Path) -> Path:
+    """Where the index of a folder is kept: below ``XDG_CACHE_HOME``, else ``~/.cache``."""
+    chosen = os.environ.get("XDG_CACHE_HOME")
+    cache = Path(chosen) if chosen else Path.home() / ".cache"
+    digest = hashlib.sha256(str(root.resolve()).encode("utf-8", "replace")).hexdigest()[:16]
+    return cache / "pinchpoint" / f"runs-{digest}.sqlite"
+
+
+@dataclass(frozen=True)
+class Index:
+    """The index; with no file, or one that cannot be written, it remembers nothing."""
+
+    file: Path | None
+
+    def all(self) -> dict[str, tuple[int, int | None, Summary]]:
+        """Time of change, size and summary by name."""
+        found = {}
+        with self._open() as database:
+            rows = database.execute("SELECT * FROM summaries") if database else ()
+            for name, modified_ns, size, text in rows:
+                found[name] = (modified_ns, size, _decoded(text))
+        return found
+
+    def put(self, recording: ListedRecording, summary: Summary) -> None:
+        """Remember the summary of a recording as it is now."""
+        row = (recording.name, recording.modified_ns, recording.bytes)
+        with self._open() as database:
+            if database is not None:
+                text = msgspec.json.encode(summary)
+                database.execute("REPLACE INTO summaries VALUES (?, ?, ?, ?)", (*row, text))
+                database.commit()
+
+    @contextmanager
+    def _open(self) -> "Iterator[sqlite3.Connection | None]":
+        database = None if self.file is None else _connected(self.file)
+        try:
+            yield database
+        except sqlite3.Error:  # a full disk, or no database: then it is read again next time
+            pass
+        finally:
+            if database is not None:
+                database.close()
+
+
+def _connected(file: Path) -> sqlite3.Connection | None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(file, timeout=_WAIT_S)
+        if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+            database.execute("DROP TABLE IF EXISTS summaries")
+            database.execute(f"PRAGMA user_version = {VERSION}")
+        database.execute(_TABLE)
+        return database
+    except (OSError, sqlite3.Error):
+        return None
+
+
+def _decoded(text: bytes) -> Summary:
+    try:
+        return msgspec.json.decode(text, type=Summary)
+    except msgspec.MsgspecError:
+        return Summary()
+
+
+def current(
+    recording: ListedRecording, known: dict[str, tuple[int, int | None, Summary]]
+) -> Summary | None:
+    """The summary of a recording that has not changed since; None if it has to be read."""
+    modified_ns, size, summary = known.get(recording.name, (None, None, None))
+    same = modified_ns == recording.modified_ns and size == recording.bytes
+    return summary if same else None

@@ -1,0 +1,69 @@
+"""What the list of runs says of one recording: kept in the index, so that it is read once."""
+
+import msgspec
+
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.plain import plain
+from pinchpoint.report.words.ladder import clock_words
+from pinchpoint.report.words.report import base_ns, gain
+from pinchpoint.trace import Trace
+
+_SENTENCE_LIMIT = 300  # characters
+MOST_NAMES = 12  # enough to tell two programs apart
+
+
+class KnownRung(msgspec.Struct, frozen=True, array_like=True):
+    """A predicted step: of a finding, or of all together (``all``)."""
+
+    id: str
+    step_ns: int
+    low_ns: int
+    high_ns: int
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer about one recording, in short."""
+
+    program: str = ""  # the command of a run; empty: not known
+    device: str = ""
+    step_ns: int | None = None
+    step_range_ns: tuple[int, int] | None = None  # without the profiler
+    clock: str = ""  # without the profiler, as recorded
+    verdict: str = ""
+    findings: tuple[str, ...] = ()  # ids, the one to change first first
+    first_gain: str = ""
+    rungs: tuple[KnownRung, ...] = ()
+    work: tuple[str, ...] = ()  # what it computes with: names of operators, or of kernels
+    rank: int | None = None
+    world_size: int | None = None
+    problem: str = ""  # why nothing is known
+
+
+def summarise(trace: Trace, report: Report) -> Summary:
+    """The summary of a diagnosed recording."""
+    found = report.findings
+    command = trace.run.command if trace.run is not None else ()
+    return Summary(
+        program=plain(" ".join(command), _SENTENCE_LIMIT),
+        device=plain(", ".join(dict.fromkeys(report.source.devices)), _SENTENCE_LIMIT),
+        step_ns=base_ns(report),
+        step_range_ns=report.steps.unprofiled_ns_range,
+        clock=clock_words(report),
+        verdict=plain(report.verdict, _SENTENCE_LIMIT),
+        findings=tuple(finding.id for finding in found),
+        first_gain=plain(gain(report, found[0]), _SENTENCE_LIMIT) if found else "",
+        rungs=tuple(
+            KnownRung(rung.id, rung.step_ns, *rung.range_ns)
+            for rung in (report.fix_ladder.rungs if report.fix_ladder else ())
+        ),
+        work=_work(report),
+        rank=report.source.rank,
+        world_size=report.source.world_size,
+    )
+
+
+def _work(report: Report) -> tuple[str, ...]:
+    """The names that take most time: by them two recordings are seen to be of one program."""
+    table = report.tables.get("operators") or report.tables.get("kernels")
+    rows = () if table is None else table.rows[:MOST_NAMES]
+    return tuple(plain(str(row[0]), _SENTENCE_LIMIT) for row in rows)

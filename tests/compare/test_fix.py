@@ -1,0 +1,48 @@
+"""Whether a fix worked: what was measured against what was predicted."""
+
+import pytest
+
+from pinchpoint.compare.fix import fix_outcome
+from pinchpoint.report.pages.fix import fix_ladder
+from pinchpoint.report.words.fix import fix_sentence
+
+MS = 1e6
+
+
+def outcome(measured, between, predicted=(8.64, (8.15, 9.44))):
+    scaled = None
+    if predicted is not None:
+        scaled = (predicted[0] * MS, (predicted[1][0] * MS, predicted[1][1] * MS))
+    spread = None if between is None else (between[0] * MS, between[1] * MS)
+    return fix_outcome(("sync-in-loop",), 12.5 * MS, measured * MS, spread, "measured", scaled)
+
+
+@pytest.mark.parametrize(
+    ("measured", "between", "said"),
+    [
+        (8.57, (8.51, 8.63), "worked"),
+        (7.0, (6.9, 7.1), "worked better"),
+        (11.0, (10.9, 11.1), "worked in part"),
+        (12.6, (12.55, 12.7), "did not help"),
+        (12.3, (12.0, 12.6), "cannot tell"),
+        (8.0, None, "worked better"),
+    ],
+)
+def test_what_is_said(measured, between, said):
+    assert outcome(measured, between).said == said
+
+
+def test_the_sentence_is_the_one_that_people_want():
+    said = fix_sentence(outcome(8.57, (8.51, 8.63)))
+    assert said == "predicted 8.64 ms, measured 8.57 (8.51 to 8.63): it worked"
+
+
+@pytest.mark.parametrize(("measured", "end"), [(10.0, "20.0 % faster"), (15.0, "20.0 % slower")])
+def test_without_a_prediction_the_change_is_said(measured, end):
+    assert fix_sentence(outcome(measured, None, None)).endswith(end)
+
+
+def test_the_picture_has_before_predicted_and_measured():
+    ladder = fix_ladder(outcome(8.57, (8.51, 8.63)))
+    assert [rung.label for rung in ladder.rungs] == ["before", "predicted", "measured"]
+    assert all(0 <= rung.low <= rung.high <= 1 for rung in ladder.rungs)

@@ -1,0 +1,65 @@
+"""The order of the ladder: what is surely won, for what it takes."""
+
+import pytest
+
+from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.diagnosis.engine import Diagnosis, Ranked
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.ladder import Effort, effort_of, in_order
+
+BASE = 1000
+
+
+def ranked(id_, step, high, given=()):
+    after = Prediction(step, (step // 2, high), BASE)
+    found = Found(summary="", evidence=())
+    return Ranked(id_, found, after, BASE - step, given)
+
+
+def order(*found):
+    return [r.id for r in in_order(Diagnosis(found, None, ())).found]
+
+
+@pytest.mark.parametrize(
+    ("id_", "effort"),
+    [
+        ("dataloader-starved", Effort.SETTING),
+        ("sync-in-loop", Effort.LINES),
+        ("launch-bound", Effort.WORK),
+        ("slow-operator", Effort.SEARCH),
+    ],
+)
+def test_what_a_fix_takes(id_, effort):
+    assert effort_of(id_) is effort
+
+
+def test_what_is_sure_comes_before_what_may_win_nothing():
+    assert order(ranked("sync-in-loop", 900, BASE), ranked("launch-bound", 300, 500)) == [
+        "launch-bound",
+        "sync-in-loop",
+    ]
+
+
+def test_a_few_lines_come_before_more_work_for_a_little_more():
+    assert order(ranked("launch-bound", 300, 500), ranked("sync-in-loop", 500, 600)) == [
+        "sync-in-loop",
+        "launch-bound",
+    ]
+
+
+def test_what_nobody_knows_how_to_do_is_not_sure():
+    assert order(ranked("slow-operator", 100, 200), ranked("sync-in-loop", 900, 950)) == [
+        "sync-in-loop",
+        "slow-operator",
+    ]
+
+
+def test_what_pays_after_others_stays_behind_them():
+    after = ranked("pageable-h2d", 100, 200, given=("sync-in-loop",))
+    assert order(after, ranked("sync-in-loop", 900, 990))[0] == "sync-in-loop"
+
+
+def test_what_is_no_time_keeps_its_place():
+    memory = Ranked("memory-leak", Found(summary="", evidence=(), consequence="x"), None, 0)
+    found = (ranked("sync-in-loop", 900, BASE), memory, ranked("launch-bound", 300, 500))
+    assert order(*found) == ["launch-bound", "memory-leak", "sync-in-loop"]

@@ -1,0 +1,124 @@
+"""Runs in order of time: what changed, what was predicted, and what is kept of them."""
+
+from pathlib import Path
+
+import pytest
+
+from pinchpoint.cli import main as cli
+from pinchpoint.run_folder.notes import note_of
+from pinchpoint.serve.history import by_job, programs
+from pinchpoint.serve.index import Index, current, index_file
+from pinchpoint.serve.listing import ListedRecording
+from pinchpoint.serve.summary import KnownRung, Summary
+
+MS = 1_000_000
+
+
+def recording(name, at):
+    return ListedRecording(name, "kineto", at, 100)
+
+
+def summary(step_ms, findings=(), rungs=(), **facts):
+    known = {"device": "H100", "clock": "without the profiler", "work": ("mm", "add")} | facts
+    return Summary(
+        step_ns=round(step_ms * MS),
+        step_range_ns=(round(step_ms * 0.99 * MS), round(step_ms * 1.01 * MS)),
+        findings=findings,
+        rungs=rungs,
+        **known,
+    )
+
+
+SLOW = summary(
+    12.5, ("sync-in-loop",), (KnownRung("sync-in-loop", 8_640_000, 8_150_000, 9_440_000),)
+)
+
+
+def test_the_newest_run_says_what_changed_and_whether_that_was_predicted():
+    (program,) = programs([(recording("a/x", 2), summary(8.57)), (recording("a/w", 1), SLOW)])
+    newest, oldest = program.runs
+    assert program.steps_ns == (12_500_000, 8_570_000)
+    assert newest.change_ratio == pytest.approx(8.57 / 12.5 - 1)
+    assert newest.gone == ("sync-in-loop",)
+    assert newest.fix is not None
+    assert newest.fix.said == "worked"
+    assert oldest.change_ratio is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"device": "A100"},
+        {"clock": "as recorded"},
+        {"work": ("conv", "relu")},  # another program in the same folder
+        {"rank": 1, "world_size": 2},
+    ],
+)
+def test_only_what_is_comparable_is_compared(other):
+    pair = [(recording("a/x", 2), summary(8.57, **other)), (recording("a/w", 1), SLOW)]
+    assert programs(pair)[0].runs[0].change_ratio is None
+
+
+def test_a_command_is_a_program_wherever_it_ran():
+    named = summary(5.0, program="python fit.py")
+    pair = [(recording("a/x", 2), named), (recording("b/y", 1), named)]
+    assert [p.name for p in programs(pair)] == ["python fit.py"]
+
+
+def test_ranks_of_a_job_are_one_line_as_slow_as_the_slowest():
+    ranks = [
+        (recording(f"job/{rank}", rank), summary(5.0 + rank, rank=rank, world_size=3))
+        for rank in range(3)
+    ]
+    lines, members = by_job([*ranks, (recording("x", 9), summary(1.0))])
+    assert [(r.name, s.step_ns) for r, s in lines] == [("x", 1 * MS), ("job", 7 * MS)]
+    assert [r.name for r in members["job"]] == ["job/0", "job/1", "job/2"]
+
+
+def test_two_files_of_one_rank_are_no_job():
+    same = [(recording(f"job/{n}", n), summary(5.0, rank=0, world_size=2)) for n in range(2)]
+    lines, members = by_job(same)
+    assert len(lines) == 2
+    assert not members
+
+
+def test_what_was_read_is_known_until_the_file_changes(tmp_path):
+    index, one = Index(tmp_path / "deep" / "i.sqlite"), recording("a", 1)
+    index.put(one, SLOW)
+    known = Index(tmp_path / "deep" / "i.sqlite").all()
+    assert current(one, known) == SLOW
+    assert current(recording("a", 2), known) is None
+    assert current(recording("b", 1), known) is None
+
+
+def test_an_index_that_is_no_database_is_none(tmp_path):
+    (tmp_path / "i.sqlite").write_bytes(b"not a database, and long enough to be told from one" * 9)
+    index = Index(tmp_path / "i.sqlite")
+    index.put(recording("a", 1), SLOW)
+    assert index.all() == {}
+    assert Index(None).all() == {}
+
+
+def test_the_index_is_in_the_cache_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one, other = index_file(Path("/runs/a")), index_file(Path("/runs/b"))
+    assert one.parent == tmp_path / "pinchpoint"
+    assert one != other
+
+
+def test_a_note_is_kept_beside_a_recording(tmp_path, capsys):
+    trace = tmp_path / "a.json"
+    trace.write_text("{}")
+    assert cli(["note", str(trace), "rate", "doubled"]) == 0
+    assert cli(["note", str(trace), "again"]) == 0
+    assert note_of(trace).splitlines()[0].endswith("rate doubled")
+    capsys.readouterr()
+    assert cli(["note", str(trace)]) == 0
+    assert capsys.readouterr().out.count("\n") == 2
+    assert cli(["note", str(tmp_path / "missing"), "x"]) == 2
+
+
+def test_a_note_that_leads_elsewhere_is_not_read(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "a.json.note.md").symlink_to(tmp_path / "secret")
+    assert note_of(tmp_path / "a.json") == ""
