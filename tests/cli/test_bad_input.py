@@ -127,3 +127,36 @@ def test_a_run_folder_with_a_strange_environment(text, tmp_path, capsys):
 def test_streams_that_were_closed_before_the_start():
     closed = 'exec "$0" -m pinchpoint explain sync-in-loop <&- >&- 2>&-'
     assert subprocess.run(["sh", "-c", closed, sys.executable], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["diagnose", ""],
+        ["report", "x", "-o", ""],
+        ["run", "", "x"],
+        ["run", "-o", "", "--", "true"],
+        ["serve", ""],
+    ],
+)
+def test_an_empty_argument_is_no_folder(words, capsys):
+    assert cli(words) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error == "error: an empty argument"
+    assert hint
+
+
+def test_a_name_with_a_line_break_is_one_line(tmp_path, capsys):
+    assert cli(["diagnose", str(tmp_path / "no\nsuch.json")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    path = tmp_path / "a\nb.json.gz"
+    shutil.copy(DEMO, path)
+    assert cli(["diagnose", str(path)]) == 0
+    assert "a b.json.gz" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["diagnose", "ranks"])
+def test_a_link_to_the_root_is_not_searched(tmp_path, capsys, command):
+    (tmp_path / "root").symlink_to("/")
+    assert cli([command, str(tmp_path / "root")]) == 2
+    assert "the whole disk" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
 
+from fuzz import samples  # noqa: E402
 from fuzz.checks import Tally, one_round, same_answer_round, seeds  # noqa: E402
 
 SAME_ANSWER_RATIO = 0.02  # each takes five diagnoses of a whole recording
@@ -36,11 +37,14 @@ def main() -> int:
 def fuzz(minutes: float, rng: random.Random) -> tuple[Tally, list[Path]]:
     """Rounds over all seeds in turn until the time is over."""
     tally, files = Tally(), seeds()
+    made = list(samples.samples().values())
     traces = [p for p in files if p.parent.name in ("kineto", "labelled", "ranks")]
     until = time.monotonic() + minutes * 60
     with tempfile.TemporaryDirectory(prefix="pinchpoint-fuzz-") as folder:
         while time.monotonic() < until:
             one_round(rng.choice(files), rng, Path(folder), tally)
+            with tempfile.TemporaryDirectory(dir=folder) as own:
+                samples.one_round(rng.choice(made), rng, Path(own), tally)
             if rng.random() < SAME_ANSWER_RATIO:
                 same_answer_round(rng.choice(traces), rng, Path(folder), tally)
     return tally, files

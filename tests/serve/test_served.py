@@ -190,6 +190,32 @@ def test_what_cannot_be_served_is_one_line(words, problem, capsys):
     assert problem in lines[0]
 
 
+@pytest.mark.parametrize(
+    ("more", "has_secret"),
+    [
+        ([], False),
+        (["--key"], True),
+        (["--host", "0.0.0.0", "--allow-network"], True),
+        (["--host", "::", "--allow-network"], True),
+        (["--host", "localhost", "--allow-network"], False),
+    ],
+)
+def test_beyond_this_machine_the_link_has_a_secret(more, has_secret, tmp_path, monkeypatch):
+    module = sys.modules["pinchpoint.cli.recordings.serve"]
+    secrets = []
+    monkeypatch.setattr(module, "_serve", lambda *given, local: secrets.append(given[3]))
+    assert main(["serve", str(tmp_path), *more]) == 0
+    assert bool(secrets[0]) is has_secret
+    assert not has_secret or len(secrets[0]) >= 20
+
+
+def test_the_whole_disk_is_not_served(tmp_path, capsys):
+    link = tmp_path / "root"
+    link.symlink_to("/")
+    assert main(["serve", str(link)]) == 2
+    assert "the whole disk" in capsys.readouterr().err
+
+
 def test_without_the_extra_the_hint_says_how_to_get_it(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve", "."]) == 2

@@ -94,9 +94,11 @@ def _nearest(name: str) -> str:
 def _call(name: str, words: list[str]) -> int:
     from cyclopts import CycloptsError
 
+    own = words
     if hasattr(_module(name), "separate"):
         words = _module(name).separate(words)
-    elif "" in words:  # a Path would make the current folder of it
+        own = words[: words.index("--") + 2] if "--" in words else words
+    if "" in own:  # a Path would make the current folder of it
         raise UsageError("an empty argument", hint="is a variable of the shell not set?")
     try:
         code = app_of(name)(
@@ -197,4 +199,5 @@ def _say(line: str) -> None:
 
 def _forget_stdout() -> None:
     # Python flushes standard output once more at exit, and would complain a second time.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError, ValueError):  # a stream of a program that calls us has no number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from pinchpoint.cli.output import write_file, wrote
 
 Force = Annotated[bool, Parameter(negative="")]
+Redact = Annotated[bool, Parameter(negative="")]  # leave out what is private
 
 
 @Parameter(name="*")

@@ -5,18 +5,23 @@ only what its bytes really unpack to counts, and it is bounded. Links and device
 no name leads out of the temporary folder.
 """
 
-import lzma
+import errno
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from pinchpoint.errors import HostileFile, PinchpointError, UnreadableFile
+from pinchpoint.errors import (
+    HostileFile,
+    OutOfMemory,
+    PinchpointError,
+    UnreadableFile,
+    is_out_of_memory,
+)
 from pinchpoint.importers._packed import Budget, Head, head_of, unpack
 from pinchpoint.run_folder.layout import RUN_FILE
 
@@ -34,17 +39,8 @@ _END_REACH_BYTES = (1 << 16) + 128  # a comment of at most 64 KB follows
 _BENCH_SESSION = "session.json"  # of a bench folder
 _CUT = "fetch it again; to go on with half a download: curl -C - -LO URL"
 
-# What zipfile and tarfile let through of damaged members and names, besides their own.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    UnicodeError,
-    IndexError,
-    ValueError,
-)
+# Of the disk that is unpacked to; any other (a place before the file's begin) is damage.
+_NO_DAMAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
 
 IsRecording = Callable[[str, bytes], bool]  # by name and first bytes
 
@@ -124,7 +120,8 @@ def folder_of(path: Path, head: Head, is_recording: IsRecording) -> Iterator[Pat
             yield path
             return
         members = stack.enter_context(_members(path, inside))
-        found = _recordings(members, is_recording)
+        with _damage_said(path):
+            found = _recordings(members, is_recording)
         if len(found) < 2 or _is_run_folder(members):
             stack.close()
             yield path
@@ -205,20 +202,31 @@ def _of_tar(path: Path, archive: tarfile.TarFile) -> list[Member]:
 
 @contextmanager
 def _damage_said(path: Path) -> Iterator[None]:
+    """The one place that no error of an archive passes: what it says is never our fault."""
     try:
         yield
-    except (*_DAMAGE, NotImplementedError) as error:
-        what = f"damaged or cut-off archive ({error})"
-        raise UnreadableFile(f"{path}: {what}", hint=_CUT) from None
-    except RuntimeError:  # what zipfile raises of an encrypted member
-        raise UnreadableFile(
-            f"{path}: the zip wants a password", hint="unpack it, and give the recording in it"
-        ) from None
+    except PinchpointError:
+        raise
     except OSError as error:
-        raise UnreadableFile(
-            f"{path}: cannot be unpacked ({error.strerror or error})",
-            hint=f"free space in {tempfile.gettempdir()}, or set TMPDIR",
-        ) from None
+        if error.errno in _NO_DAMAGE:
+            raise UnreadableFile(
+                f"{path}: cannot be unpacked ({error.strerror or error})",
+                hint=f"free space in {tempfile.gettempdir()}, or set TMPDIR",
+            ) from None
+        raise _damaged(path, error) from error
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise OutOfMemory(path) from None
+        if type(error) is RuntimeError:  # what zipfile raises of an encrypted member
+            raise UnreadableFile(
+                f"{path}: the zip wants a password", hint="unpack it, and give the recording in it"
+            ) from None
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> UnreadableFile:
+    what = str(error) or type(error).__name__
+    return UnreadableFile(f"{path}: damaged or cut-off archive ({what})", hint=_CUT)
 
 
 def _check_directory(path: Path, file: IO[bytes]) -> None:

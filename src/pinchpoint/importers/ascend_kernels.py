@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._memory import TABLE_TIMES, must_fit
 from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._timeline import Timeline
 from pinchpoint.trace import Device, DeviceKind, Source, Trace
@@ -39,6 +40,7 @@ def read(path: Path) -> Trace:
     timeline = Timeline()
     numbers = set()
     with unpacked(path) as plain:
+        must_fit(path, plain.stat().st_size, TABLE_TIMES)
         for row in _rows(path, plain):
             start, lasts = (_ns(_first(row, columns)) for columns in (_START, _LASTS))
             if start is None or lasts is None:

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from pinchpoint.errors import HostileFile, UnreadableFile
+from pinchpoint.importers._memory import EXECUTION_TRACE_TIMES, must_fit
 from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers.kineto import read_arguments
 from pinchpoint.trace import HostKind, Names, Trace, table
@@ -91,6 +92,7 @@ def _nodes(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with unpacked(path) as plain:
         if plain.stat().st_size > _MOST_BYTES:
             raise HostileFile(f"{path}: larger than {_MOST_BYTES >> 30} GB", hint="record less")
+        must_fit(path, plain.stat().st_size, EXECUTION_TRACE_TIMES)
         try:
             nodes = msgspec.json.decode(plain.read_bytes())["nodes"]
         except (msgspec.DecodeError, KeyError, TypeError, RecursionError) as error:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from pinchpoint.errors import HostileFile, UnreadableFile
+from pinchpoint.importers._memory import MEMORY_TIMELINE_TIMES, must_fit
 from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.trace import (
@@ -92,6 +93,7 @@ def _rows(path: Path) -> list[Row]:
     with unpacked(path) as plain:
         if plain.stat().st_size > _MOST_BYTES:
             raise HostileFile(f"{path}: larger than {_MOST_BYTES >> 30} GB", hint="record less")
+        must_fit(path, plain.stat().st_size, MEMORY_TIMELINE_TIMES)
         try:
             found: list[Row] = msgspec.json.decode(plain.read_bytes(), type=list[Row])
         except msgspec.DecodeError as error:

@@ -180,12 +180,39 @@ def _claimant(path: Path, head: bytes) -> Importer | None:
 
 
 def _read(importer: Importer, path: Path, progress: Progress | None) -> Trace:
+    with guarded(path, importer.FORMAT):
+        trace = _read_by(importer, path, progress)
+        _check_facts(trace)
+        return trace
+
+
+def _check_facts(trace: Trace) -> None:
+    """What a reader took over as it stood has the type that everything after it relies on.
+
+    TypeError for a device that is named by a number, or numbered by a word. Tables check theirs.
+    """
+    for device in trace.devices:
+        for value, kind in (
+            (device.number, int),
+            (device.name or "", str),
+            (device.multiprocessors or 0, int),
+            (device.memory_bytes or 0, int),
+            (device.clock_hz or 0, int | float),
+        ):
+            if not isinstance(value, kind):
+                raise TypeError(f"a device with {value!r}")
+    if not isinstance(trace.rank or 0, int) or not isinstance(trace.world_size or 0, int):
+        raise TypeError("a rank that is no number")
+
+
+@contextmanager
+def guarded(path: Path, format: str) -> Iterator[None]:
     """The one place that no error of a reader passes: what a file says is never our fault.
 
     What stood in a field that no reader foresaw stays as the cause, for PINCHPOINT_DEBUG.
     """
     try:
-        return _read_by(importer, path, progress)
+        yield
     except (PinchpointError, OSError):  # an OSError names its file, and is said as it is
         raise
     except OverflowError as error:  # what numpy and datetime say of numbers that fit nowhere
@@ -194,7 +221,7 @@ def _read(importer: Importer, path: Path, progress: Progress | None) -> Trace:
     except Exception as error:
         if is_out_of_memory(error):
             raise OutOfMemory(path) from None
-        what = f"damaged, or no {importer.FORMAT} as its recorder writes it"
+        what = f"damaged, or no {format} as its recorder writes it"
         raise UnreadableFile(f"{path}: {what} ({type(error).__name__})", hint=_AGAIN) from error
 
 
@@ -272,6 +299,7 @@ __all__ = [
     "as_plain_file",
     "format_of",
     "formats",
+    "guarded",
     "load",
     "read_head",
 ]

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.errors import HostileFile, UnreadableFile
+from pinchpoint.importers._memory import ROCPROF_JSON_TIMES, TABLE_TIMES, must_fit
 from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._timeline import Timeline
 from pinchpoint.trace import Device, DeviceKind, HostKind, MemoryKind, Source, Trace
@@ -74,6 +75,7 @@ def _of_json(path: Path, plain: Path) -> Trace:
         raise HostileFile(
             f"{path}: larger than {_MOST_JSON_BYTES >> 30} GB", hint="record fewer steps"
         )
+    must_fit(path, plain.stat().st_size, ROCPROF_JSON_TIMES)
     try:
         document = msgspec.json.decode(plain.read_bytes())["rocprofiler-sdk-tool"]
     except (msgspec.DecodeError, KeyError, TypeError, RecursionError) as error:
@@ -202,6 +204,7 @@ def _operation(row: dict[str, Any], spelt: list[Any]) -> str:
 
 
 def _of_csv(path: Path, files: Sequence[Path]) -> Trace:
+    must_fit(path, sum(file.stat().st_size for file in files), TABLE_TIMES)
     timeline = Timeline()
     devices: dict[int, Device] = {}
     for row in (row for file in files for row in _rows(path, file)):

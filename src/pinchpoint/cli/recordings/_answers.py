@@ -1,5 +1,6 @@
 """What is said of the files that a command was given: a report each, and one for each job."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,10 @@ from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers import execution_trace, load
 from pinchpoint.importers._remote import is_url
-from pinchpoint.importers.open import as_folder, format_of
+from pinchpoint.importers.open import as_folder, format_of, guarded
 from pinchpoint.importers.ranks.files import check_one_job, groups_in, several_ranks
 from pinchpoint.report import Report
+from pinchpoint.report.redact import redacted, redacted_trace
 from pinchpoint.run_folder.layout import RUN_FILE
 from pinchpoint.trace import Trace
 from pinchpoint.trace.processes import processes
@@ -60,6 +62,28 @@ class Answers:
     trace: Trace | None = None  # of the one report, for its page
     within: "Answers | None" = None  # of several processes in the one file that was given
 
+    def redacted(self, files: Sequence[Path]) -> "Answers":
+        """The same without folders, arguments and settings."""
+        private = folders_of(files)
+        return replace(
+            self,
+            reports=[redacted(report, *private) for report in self.reports],
+            jobs=[redacted(job, *private) for job in self.jobs],
+            trace=self.trace and redacted_trace(self.trace),
+            within=self.within and self.within.redacted(files),
+        )
+
+
+def folders_of(files: Sequence[Path]) -> tuple[str, ...]:
+    """The folders of files as answers may spell them, which patterns miss where they hold spaces.
+
+    Longest first; none but the root.
+    """
+    places = [Path.home(), Path.cwd()]
+    for file in files:
+        places += [file.parent, file.absolute().parent, file.resolve().parent]
+    return tuple(sorted({f"{p}{os.sep}" for p in places if p.name}, key=len, reverse=True))
+
 
 def answers_of(files: Sequence[Path], asked: Asked = EVERYTHING) -> Answers:
     """Of one file, archive or folder all that is in it; of several files each, and their job.
@@ -69,7 +93,9 @@ def answers_of(files: Sequence[Path], asked: Asked = EVERYTHING) -> Answers:
     beside = [file for file in files if format_of(file) == execution_trace.FORMAT]
     if len(files) == 2 and len(beside) == 1:
         (file,) = (file for file in files if file not in beside)
-        trace = execution_trace.joined(replace(asked, part=NO_WINDOW).trace(file), beside[0])
+        alone = replace(asked, part=NO_WINDOW).trace(file)
+        with guarded(beside[0], execution_trace.FORMAT):
+            trace = execution_trace.joined(alone, beside[0])
         part = asked.part.cut(trace)
         return Answers([asked.report(part)], trace=part)
     if len(files) > 1:
@@ -176,7 +202,12 @@ def archive_as_folder(place: str) -> Iterator[str]:
         yield place
         return
     with as_folder(Path(place)) as copy:
-        yield str(copy)
+        try:
+            yield str(copy)
+        except PinchpointError as error:
+            error.message = error.message.replace(str(copy), place)
+            error.hint = error.hint.replace(str(copy), place)
+            raise
 
 
 def _said_of(found: Answers, copy: Path, place: Path) -> Answers:

@@ -7,6 +7,7 @@ from pinchpoint.cli.output import note
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.report import Report
+from pinchpoint.report.redact import redacted_trace
 from pinchpoint.run_folder.layout import MEMORY
 from pinchpoint.trace import Trace
 
@@ -15,9 +16,17 @@ if TYPE_CHECKING:
 
 
 def full_page(
-    file: Path, trace: Trace | None, report: Report | None, job: "RanksReport | None"
+    file: Path,
+    trace: Trace | None,
+    report: Report | None,
+    job: "RanksReport | None",
+    *,
+    redact: bool = False,
 ) -> str:
-    """The page as text; without a trace that of the job alone."""
+    """The page as text; without a trace that of the job alone.
+
+    ``redact`` says that the rest is redacted, and so the snapshot must be.
+    """
     if trace is None or report is None:
         from pinchpoint.report.html import render
         from pinchpoint.report.pages.ranks import ranks_page
@@ -26,7 +35,10 @@ def full_page(
         return render(ranks_page(job, verbose=True, full=True))
     from pinchpoint.report.html_page import interactive
 
-    return interactive.render(trace, report, _snapshot(file, trace), job)
+    snapshot = _snapshot(file, trace)
+    if redact and snapshot is not None:
+        snapshot = redacted_trace(snapshot)
+    return interactive.render(trace, report, snapshot, job)
 
 
 def _snapshot(folder: Path, trace: Trace) -> Trace | None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,13 +11,16 @@ from cyclopts import Parameter
 from pinchpoint import __version__
 from pinchpoint.api import diagnose
 from pinchpoint.cli.output import may_write, reading, write_file, wrote
-from pinchpoint.cli.page import Force
+from pinchpoint.cli.page import Force, Redact
+from pinchpoint.cli.recordings._answers import folders_of
 from pinchpoint.errors import UsageError
 from pinchpoint.export import chrome, database, sarif, spans, stacks, tabular
 from pinchpoint.export.excerpt import WHOLE, excerpt, parse_steps
 from pinchpoint.export.trackers import log_to
 from pinchpoint.importers import load
 from pinchpoint.replacing import check_free_folder
+from pinchpoint.report import Report
+from pinchpoint.report.redact import redacted, redacted_trace
 from pinchpoint.trace import Trace
 
 Format = Literal[
@@ -42,6 +46,7 @@ def command(
     device: Annotated[bool, Switch] = False,
     steps: str | None = None,
     force: Force = False,
+    redact: Redact = False,
 ) -> int:
     """Export a recording, its tables or its findings.
 
@@ -62,6 +67,8 @@ def command(
         Of chrome: only these steps, such as 3 or 3-5.
     force
         Replace a file of another kind that is there. A recording is never replaced.
+    redact
+        For passing it on: no folders, arguments or settings.
     """
     if to == "perfetto":  # reads Chrome's format
         to = "chrome"
@@ -70,40 +77,60 @@ def command(
         raise UsageError(f"--steps has no meaning for {to}", hint="--to chrome")
     with reading(file) as progress:
         trace = load(file, progress)
+    shared = _Shared(trace, folders_of([file]) if redact else None)
     if to in ("csv", "parquet", "tensorboard"):
         check_free_folder(output)
     if to == "tensorboard":
-        log_to(diagnose(trace), to, folder=output)
+        log_to(shared.report, to, folder=output)
         wrote(output)
         return 0
     if to in ("csv", "parquet"):
-        for table in _write_tables(trace, to, output, inputs=(file,), force=force):
+        for table in _write_tables(shared, to, output, inputs=(file,), force=force):
             wrote(table)
         return 0
-    text = _chrome(trace, chosen) if to == "chrome" else _text(trace, to, device)
+    text = _chrome(shared, chosen) if to == "chrome" else _text(shared, to, device)
     write_file(output, text, inputs=(file,), force=force)
     wrote(output)
     return 0
 
 
-def _chrome(trace: Trace, chosen: tuple[int, int] | None) -> str:
-    report = diagnose(trace)
-    part = WHOLE if chosen is None else excerpt(trace, report, chosen, sys.maxsize)
-    return b"".join(chrome.chrome(trace, report, part)).decode()
+@dataclass(frozen=True)
+class _Shared:
+    """A recording and what is said of it, as it is passed on."""
+
+    whole: Trace
+    private: tuple[str, ...] | None  # folders to leave out; None: everything stays
+
+    @property
+    def trace(self) -> Trace:
+        """The recording."""
+        return self.whole if self.private is None else redacted_trace(self.whole)
+
+    @property
+    def report(self) -> Report:
+        """Its diagnosis, of the whole of it."""
+        report = diagnose(self.whole)
+        return report if self.private is None else redacted(report, *self.private)
 
 
-def _text(trace: Trace, to: Format, device: bool) -> str:
+def _chrome(shared: _Shared, chosen: tuple[int, int] | None) -> str:
+    report = shared.report
+    part = WHOLE if chosen is None else excerpt(shared.whole, report, chosen, sys.maxsize)
+    return b"".join(chrome.chrome(shared.trace, report, part)).decode()
+
+
+def _text(shared: _Shared, to: Format, device: bool) -> str:
     if to == "collapsed":
-        return stacks.collapsed(trace, device=device)
+        return stacks.collapsed(shared.trace, device=device)
     if to == "speedscope":
-        return stacks.speedscope(trace).decode()
+        return stacks.speedscope(shared.trace).decode()
     if to == "otlp":
-        return spans.otlp_json(trace).decode()
-    return sarif.sarif(diagnose(trace), __version__).decode()
+        return spans.otlp_json(shared.trace).decode()
+    return sarif.sarif(shared.report, __version__).decode()
 
 
 def _write_tables(
-    trace: Trace, to: Format, folder: Path, *, inputs: tuple[Path, ...], force: bool
+    shared: _Shared, to: Format, folder: Path, *, inputs: tuple[Path, ...], force: bool
 ) -> Iterator[Path]:
     """Write one file a table; each as it is done."""
     if to == "parquet":
@@ -115,10 +142,11 @@ def _write_tables(
             f"{folder}: cannot be made a folder ({error.strerror})", hint="name another one"
         ) from None
     if to == "parquet":
+        trace = shared.trace
         for name in database.tables_of(trace):
             may_write(folder / f"{name}.parquet", b"PAR1\0", inputs=inputs, force=force)
         yield from database.write_parquet(trace, folder)
         return
-    for id_, text in tabular.csv_tables(diagnose(trace)).items():
+    for id_, text in tabular.csv_tables(shared.report).items():
         write_file(folder / f"{id_}.csv", text, inputs=inputs, force=force)
         yield folder / f"{id_}.csv"

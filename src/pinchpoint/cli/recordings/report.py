@@ -7,10 +7,12 @@ from cyclopts import Parameter
 
 from pinchpoint.api import diagnose
 from pinchpoint.cli.output import reading, write_file, wrote
-from pinchpoint.cli.page import Force
+from pinchpoint.cli.page import Force, Redact
+from pinchpoint.cli.recordings._answers import folders_of
 from pinchpoint.cli.recordings._full_page import full_page
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
+from pinchpoint.report.redact import redacted, redacted_trace
 from pinchpoint.run_folder.layout import RUN_FILE
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ def command(
     *,
     output: Annotated[Path, Parameter(name=("--output", "-o"))] = _OUTPUT,
     force: Force = False,
+    redact: Redact = False,
 ) -> int:
     """Write the whole report of one recording as one HTML file that needs no network.
 
@@ -39,10 +42,15 @@ def command(
         The file to write.
     force
         Replace a file of another kind that is there. A recording is never replaced.
+    redact
+        For passing it on: no folders, arguments or settings.
     """
     from pinchpoint.importers.ranks.files import check_one_job
 
+    private = folders_of([file])
     job = _all_ranks(file)
+    if redact and job is not None:
+        job = redacted(job, *private)
     if job is not None and not (file / RUN_FILE).is_file():
         return _written(output, full_page(file, None, None, job), file, force=force)
     with reading(file) as progress:
@@ -51,7 +59,10 @@ def command(
         except UnreadableFile:
             check_one_job(file)  # says more about a folder
             raise
-    text = full_page(file, trace, diagnose(trace), job)
+    report = diagnose(trace)
+    if redact:
+        report, trace = redacted(report, *private), redacted_trace(trace)
+    text = full_page(file, trace, report, job, redact=redact)
     return _written(output, text, file, force=force)
 
 

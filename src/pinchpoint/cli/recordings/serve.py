@@ -49,6 +49,8 @@ def command(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", hint="pinchpoint serve FOLDER")
+    if folder.resolve() == Path(folder.resolve().anchor):
+        raise UsageError(f"{folder}: the whole disk", hint="name the folder of your recordings")
     local = _is_loopback(host)
     if not local and not allow_network:
         raise UsageError(

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from pinchpoint.errors import HostileFile, UnreadableFile
+from pinchpoint.importers._memory import PERFETTO_TIMES, must_fit
 from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._timeline import Timeline
 from pinchpoint.importers._wire import MalformedMessage, fields
@@ -68,6 +69,7 @@ def read(path: Path) -> Trace:
             raise HostileFile(
                 f"{path}: larger than {_MOST_BYTES >> 30} GB", hint="record fewer steps"
             )
+        must_fit(path, plain.stat().st_size, PERFETTO_TIMES)
         found = read_slices(memoryview(plain.read_bytes()))
     if not found.slices:
         raise UnreadableFile(

@@ -1,0 +1,41 @@
+"""Whether a file can be read at all: what its reader needs, against what this process may use."""
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from pinchpoint.errors import OutOfMemory
+
+# Bytes of memory at the peak of ``diagnose`` for each byte of a plain file of 20 MB, rounded down:
+# docs/reliability.md has the measurements. What needs more than there is would fail in any case.
+PERFETTO_TIMES = 14
+ROCPROF_JSON_TIMES = 6
+TABLE_TIMES = 8  # CSV of one operation a line
+MEMORY_TIMELINE_TIMES = 17
+EXECUTION_TRACE_TIMES = 2  # the text, and at least as much for its values
+
+
+def must_fit(path: Path, size_bytes: int, times: int) -> None:
+    """OutOfMemory before anything is allocated, where ``times`` the size cannot be had."""
+    if size_bytes * times > min(_limits(), default=size_bytes * times):
+        raise OutOfMemory(path)
+
+
+def _limits() -> Iterator[int]:
+    """Bytes that this process may still use, by each authority that says so (Linux)."""
+    memory = _numbers(Path("/proc/meminfo"), 1 << 10)
+    if "MemAvailable" in memory:
+        yield memory["MemAvailable"] + memory.get("SwapFree", 0)
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if allowed != resource.RLIM_INFINITY:
+        yield allowed - _numbers(Path("/proc/self/status"), 1 << 10).get("VmSize", 0)
+
+
+def _numbers(path: Path, unit: int) -> dict[str, int]:
+    """Lines of ``name: number kB``; empty where there is no such file."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return {}
+    words = [line.replace(":", " ").split() for line in lines]
+    return {w[0]: int(w[1]) * unit for w in words if len(w) > 1 and w[1].isdecimal()}

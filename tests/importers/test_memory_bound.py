@@ -1,0 +1,42 @@
+"""Files that cannot fit into memory are refused before anything is allocated for them."""
+
+import pytest
+
+from fuzz.samples import samples
+from pinchpoint.cli import main
+from pinchpoint.importers import _memory
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("perfetto", "rocprofv3", "rocprofv3 csv", "ascend table"),
+        *("memory timeline", "execution trace"),
+    ],
+)
+def test_what_needs_more_than_there_is_says_so(name, tmp_path, monkeypatch, capsys):
+    sample = samples()[name]
+    for place, raw in sample.files.items():
+        (tmp_path / place).write_bytes(raw)
+    words = [sample.commands[0], *(str(tmp_path / word) for word in sample.given)]
+    for left, code in ((1 << 40, 0), (100, 2)):
+        monkeypatch.setattr(_memory, "_limits", lambda left=left: iter([left]))
+        assert main(words) == code
+        assert ("not enough memory" in capsys.readouterr().err) == (code == 2)
+
+
+def test_the_smallest_limit_counts(monkeypatch):
+    monkeypatch.setattr(_memory.resource, "getrlimit", lambda _: (1 << 60, 1 << 60))
+    assert min(_memory._limits()) < 1 << 60  # what the machine has
+    monkeypatch.setattr(_memory.resource, "getrlimit", lambda _: (0, 0))
+    assert min(_memory._limits()) <= 0
+
+
+def test_nesting_without_end_is_refused(tmp_path, capsys):
+    for name, start in (
+        ("r.json", b'{"rocprofiler-sdk-tool": '),
+        ("m.raw.json", b"[[1,2,3,4],"),
+    ):
+        (tmp_path / name).write_bytes(start + b"[" * 1_000_000)
+        assert main(["diagnose", str(tmp_path / name)]) == 2
+        assert capsys.readouterr().err.startswith("error: ")
