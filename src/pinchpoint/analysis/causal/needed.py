@@ -94,12 +94,14 @@ def _sampled_backward(call: OperatorCall) -> Cost | None:
     return Cost(0, call.bytes(0) + 2 * (call.bytes(1) + call.bytes(2)))
 
 
-# A line of the cache has 128 bytes: of narrower rows at random places more is fetched than used, and
+# A line of the cache has 128 bytes: of narrower rows at random places more is fetched than used;
 # how many such fetches a device's memory serves in a second is not known here. A table that the
 # cache holds (H100, H200: 50 MB) is fetched once.
 NARROW_ROW_BYTES = 128
 CACHED_TABLE_BYTES = 50_000_000
-_ROWS_TAKEN = ("aten::index_select", "aten::gather", "aten::embedding", "aten::index", "aten::take")
+_ROWS_TAKEN = tuple(
+    f"aten::{name}" for name in ["index_select", "gather", "embedding", "index", "take"]
+)
 
 
 def takes_narrow_rows(call: OperatorCall) -> bool:

@@ -14,11 +14,12 @@ reads it.
 
 ## How to fix it
 Let the one that makes the values write where they are read: bind large tensors of a graph once,
-change them in place, swap two buffers instead of copying one over the other, allocate a cache at its
-full size.
+change them in place, swap two buffers instead of copying one over the other, allocate a cache at
+its full size.
 
 ## When to ignore it
-Where both copies are needed: a snapshot, or a tensor that is changed while its old values are read.
+Where both copies are needed: a snapshot, or a tensor that is changed while its old values are
+read.
 """
 
 from collections.abc import Iterator
