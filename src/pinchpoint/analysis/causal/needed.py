@@ -95,10 +95,9 @@ def _sampled_backward(call: OperatorCall) -> Cost | None:
 
 
 # A line of the cache has 128 bytes: of narrower rows at random places more is fetched than used;
-# how many such fetches a device's memory serves in a second is not known here. A table that the
-# cache holds (H100, H200: 50 MB) is fetched once.
+# how many such fetches a device's memory serves in a second is not known here.
 NARROW_ROW_BYTES = 128
-CACHED_TABLE_BYTES = 50_000_000
+CACHED_TABLE_BYTES = 50_000_000  # L2 of H100 and H200: a table that it holds is fetched once
 _ROWS_TAKEN = tuple(
     f"aten::{name}" for name in ["index_select", "gather", "embedding", "index", "take"]
 )
