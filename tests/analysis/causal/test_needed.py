@@ -1,6 +1,6 @@
 import pytest
 
-from pinchpoint.analysis.causal.needed import FACTORISATION_FLOPS, needed
+from pinchpoint.analysis.causal.needed import FACTORISATION_FLOPS, needed, takes_narrow_rows
 from pinchpoint.analysis.costs import OperatorCall
 
 F, L = "float", "long int"
@@ -51,3 +51,27 @@ def test_what_is_not_known(name, shapes, dtypes):
 
 def test_the_rest_is_known_from_its_costs():
     assert needed(OperatorCall("aten::mm", ((2, 3), (3, 4)), (F, F))).flops == 48
+
+
+LARGE = 1 << 26  # rows: a table that no cache holds
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "values", "narrow"),
+    [
+        ("aten::index_select", ((LARGE, 8), (), (9,)), ("", "0"), True),  # rows of 32 bytes
+        ("aten::index_select", ((LARGE, 32), (), (9,)), ("", "0"), False),  # of a line
+        ("aten::index_select", ((32, LARGE), (), (9,)), ("", "1"), False),  # as it could lie
+        ("aten::index_select", ((1000, 8), (), (9,)), ("", "0"), False),  # the cache holds it
+        ("aten::embedding", ((LARGE, 8), (9,)), (), True),
+        ("aten::gather", ((LARGE, 8), (), (9, 8)), ("", "0"), True),
+        ("aten::take", ((LARGE, 256), (9,)), (), True),
+        ("aten::index", ((LARGE, 8), ((9,),)), (), True),
+        ("aten::index", ((LARGE, 64), ((9,),)), (), False),
+        ("aten::mm", ((LARGE, 8), (8, 8)), (), False),
+    ],
+)
+def test_rows_narrower_than_a_line(name, shapes, values, narrow):
+    dtypes = tuple(F if shape else "" for shape in shapes)
+    call = OperatorCall(name, shapes, dtypes, values)
+    assert takes_narrow_rows(call) is narrow

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.causal.kernel_bytes import bytes_by_grid
-from pinchpoint.analysis.causal.needed import needed
+from pinchpoint.analysis.causal.needed import needed, takes_narrow_rows
 from pinchpoint.analysis.causal.transfers import transfer_ns
 from pinchpoint.analysis.costs import Cost
 from pinchpoint.analysis.device.kernel_precision import precision_of_device_ops
@@ -29,7 +29,7 @@ from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
 # H200: copies of 256 MiB and more), products 0.7 to 0.85, fused attention 0.26 to 0.75.
 MEMORY_REACHED = 0.8
 # Rows at random places: an H200 took 2 million rows of 256 bytes at 1.7 TB/s, 0.35 of its peak.
-RANDOM_ROWS_REACHED = 0.35
+RANDOM_ROWS_REACHED = 0.35  # of rows narrower than a line no rate is known
 _BY_ROW = re.compile(r"aten::(_?index|gather|scatter|embedding|take|put_)")
 PRODUCTS_REACHED = 0.7  # the least of those
 # Fused attention: 0.28 at 1024 tokens (H100, cuDNN), a tenth at prompts of a few hundred.
@@ -85,6 +85,7 @@ def needed_limits(trace: Trace) -> Limits:
     # Of a kernel that its own grid tells the bytes of, they are its own and not its operator's.
     share = np.where(by_grid & ~by_index, 1.0, share)
     limit, size = limit * share, np.where(by_grid, counted, size) * share
+    limit[calls.where(lambda of: takes_narrow_rows(of.call))] = np.nan
     limit, size = _of_twins(ops, took, limit, size)
     moving, moved = transfer_ns(trace, known, _bytes_per_s(known))
     limit, size = np.where(kernels, limit, moving), np.where(kernels, size, moved)

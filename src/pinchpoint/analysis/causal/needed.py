@@ -94,6 +94,35 @@ def _sampled_backward(call: OperatorCall) -> Cost | None:
     return Cost(0, call.bytes(0) + 2 * (call.bytes(1) + call.bytes(2)))
 
 
+# A line of the cache has 128 bytes: of narrower rows at random places more is fetched than used;
+# how many such fetches a device's memory serves in a second is not known here.
+NARROW_ROW_BYTES = 128
+CACHED_TABLE_BYTES = 50_000_000  # L2 of H100 and H200: a table that it holds is fetched once
+_ROWS_TAKEN = tuple(
+    f"aten::{name}" for name in ["index_select", "gather", "embedding", "index", "take"]
+)
+
+
+def takes_narrow_rows(call: OperatorCall) -> bool:
+    """Whether rows are taken out of a large table that have less than a line, however it lies."""
+    table = call.shape(0)
+    if call.name not in _ROWS_TAKEN or not table or call.bytes(0) <= CACHED_TABLE_BYTES:
+        return False
+    return call.element_bytes(0) * _row_elements(call, table) < NARROW_ROW_BYTES
+
+
+def _row_elements(call: OperatorCall, table: Shape) -> int:
+    """Elements that one index stands for; of ``gather``, at most."""
+    if call.name == "aten::take":
+        return 1
+    if call.name == "aten::index":
+        places = call.shape_list(1) or ()
+        named = [size for place, size in zip(places, table, strict=False) if place]
+        return elements(table) // max(elements(tuple(named)), 1)
+    along = call.integers(1) if call.name != "aten::embedding" else None
+    return elements(table) // max(table[along[0] if along else 0], 1)
+
+
 _MODELS: Mapping[str, Model] = {
     "aten::index": _taken,
     "aten::_index_put_impl_": _put(2),

@@ -119,9 +119,10 @@ def _named(trace: Trace, host: Table, pattern: re.Pattern[str]) -> Mask:
 # Which work is the forward pass done again inside the backward pass (activation checkpointing).
 #
 # Autograd numbers an operator only while it records gradients. Inside a node of the backward pass
-# it does not, unless a checkpoint runs its part of the forward pass again; so an operator that
-# has a number and runs inside a backward node is recomputed, and so is what it calls. (A backward
-# pass that is itself differentiated looks the same.)
+# it does not, unless a checkpoint runs its part of the forward pass again, or the pass is itself
+# differentiated (create_graph=True). A checkpoint numbers the operators of the forward pass alone:
+# the node's own are not numbered beside them, or run in nodes of their own inside it (reentrant
+# checkpoints). In a pass that is differentiated, all that the node runs is numbered.
 
 
 @once_per_trace
@@ -134,7 +135,48 @@ def recomputed_rows(trace: Trace) -> Mask:
     backward = backward_nodes(trace)
     numbered = host.known("sequence") & (host["kind"] == HostKind.OPERATOR) & ~backward
     inside = above(up, backward) != none
-    forward_again = numbered & inside
+    forward_again = numbered & inside & ~_under(up, recording_nodes(trace))
     decides = np.append(nearest(up, backward | forward_again), none)[:-1]
     answer: Mask = np.append(forward_again, False)[decides]
     return answer
+
+
+@once_per_trace
+def recording_nodes(trace: Trace) -> Mask:
+    """Outermost backward nodes that record nodes themselves: of passes that are differentiated."""
+    host = trace.host_ops
+    if host is None or not len(host):
+        return np.zeros(0, np.bool_)
+    none, up = len(host), parents(host)
+    backward, operators = backward_nodes(trace), host["kind"] == HostKind.OPERATOR
+    makes = _named(trace, host, _MAKES_TENSORS)
+    outermost = _outermost(up, backward)
+    node = np.append(outermost, none)[np.append(above(up, operators), none)[:-1]]
+    called = operators & ~backward & ~makes & np.append(backward, False)[above(up, operators)]
+    known, around = host.known("sequence"), above(up, backward)
+    evaluates = np.append(_named(trace, host, _EVALUATES), False)
+    nested = backward & (around != none) & ~(evaluates[around] & ~evaluates[:-1])
+    all_numbered = _holds(none, node[called & known]) & ~_holds(none, node[called & ~known])
+    found: Mask = all_numbered & ~_holds(none, outermost[nested])
+    return found
+
+
+# Operators without a tensor as input are never numbered.
+_MAKES_TENSORS = re.compile(r"^aten::(empty|zeros|ones|full|arange|eye|scalar_tensor)(_strided)?$")
+_EVALUATES = re.compile(r"^autograd::engine::evaluate_function")
+
+
+def _outermost(up: Rows, wanted: Mask) -> Rows:
+    """The outermost wanted row that is or encloses each row; ``len(up)`` where none does."""
+    top = wanted & (above(up, wanted) == len(up))
+    return nearest(up, top)
+
+
+def _under(up: Rows, wanted: Mask) -> Mask:
+    found: Mask = nearest(up, wanted) != len(up)
+    return found
+
+
+def _holds(rows: int, of: Rows) -> Mask:
+    found: Mask = np.bincount(of, minlength=rows + 1)[:rows] > 0
+    return found

@@ -93,3 +93,43 @@ def test_shapes_bound_what_keeping_takes(outcome):
 
 def test_is_not_checked_where_the_bound_does_not_fit(outcome):
     assert outcome("recompute-overhead", shaped(1 << 24)).answer == "not checked"
+
+
+def test_a_pass_that_is_differentiated_is_no_recomputation(outcome):
+    """``create_graph=True``: all that a node runs is numbered, its own operators too."""
+    p = Program()
+    engine = p.builder.thread("autograd")
+    given = {"shapes": [[1 << 20, 1024], [1024, 1024]], "dtypes": ["float"] * 2}
+    for i in p.steps(4):
+        with p.row("aten::mm", sequence=i, **given):
+            p.kernel("gemm", 300)
+        p.thread = engine
+        with p.row("autograd::engine::evaluate_function: MmBackward0"), p.row("MmBackward0"):
+            with p.row("aten::mm", sequence=100 + i, **given):
+                p.kernel("gemm", 300)
+            with p.row("aten::leaky_relu_backward", sequence=200 + i), p.row("aten::empty"):
+                p.kernel("gradient", 300)
+        p.thread = 0
+        p.sync()
+    assert outcome("recompute-overhead", p.trace()).answer == "clear"
+
+
+def test_a_checkpoint_with_a_backward_pass_of_its_own_is(outcome):
+    """Reentrant: all that the node runs itself is numbered, and its nodes run inside it."""
+    p = Program()
+    engine = p.builder.thread("autograd")
+    given = {"shapes": [[1 << 20, 1024], [1024, 1024]], "dtypes": ["float"] * 2}
+    node = "autograd::engine::evaluate_function: "
+    for i in p.steps(4):
+        with p.row("aten::mm", sequence=i, **given):
+            p.kernel("gemm", 300)
+        p.thread = engine
+        with p.row(node + "CheckpointFunctionBackward"), p.row("CheckpointFunctionBackward"):
+            with p.row("aten::mm", sequence=100 + i, **given):
+                p.kernel("gemm", 300)
+            with p.row(node + "MmBackward0"), p.row("MmBackward0"), p.row("aten::mm"):
+                p.kernel("gradient", 300)
+        p.thread = 0
+        p.sync()
+    (finding,) = outcome("recompute-overhead", p.trace()).findings
+    assert finding.cost_ns_per_step == 300_000

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pinchpoint.trace import HostKind
+from pinchpoint.analysis.mean.what_if import what_if_mean
+from pinchpoint.trace import ApiKind, HostKind, MemoryKind
 from program import Program
 
 
@@ -90,3 +91,53 @@ def test_one_long_step_is_no_hot_spot(outcome):
             p.host("index.py(3): rebuild", 40_000)
 
     assert not outcome("host-hotspot", training(now_and_then)).findings
+
+
+ROWS_BYTES, UPLOAD_MS, COMPUTE_MS, TABLE_ROWS = 64 << 20, 4, 2, 1 << 20
+
+
+def fed_by_the_cpu(*, table=TABLE_ROWS, sent=ROWS_BYTES):
+    """Wait for a buffer, fill it on the CPU, send it: one function; then the device works."""
+    p = Program()
+    taken = ROWS_BYTES // 1024
+    shapes = [[table, 256], [], [taken], [taken, 256]]
+    given = {"shapes": shapes, "dtypes": ["float", "Scalar", "long int", "float"]}
+    for _ in p.steps(8):
+        with p.frame("features.py(36): fetch"):
+            p.sync("cudaEventSynchronize", ApiKind.SYNC_EVENT)
+            p.host("aten::index_select", 8_000, kind=HostKind.OPERATOR, **given)
+            with p.row("aten::to"), p.row("aten::copy_"):
+                p.copy(sent, 1_000 * UPLOAD_MS, MemoryKind.PINNED, MemoryKind.DEVICE)
+        with p.row("aten::mm"):
+            p.kernel("gemm", 1_000 * COMPUTE_MS)
+    return p.trace()
+
+
+def test_the_copy_of_what_the_cpu_filled_goes_with_it(outcome):
+    (finding,) = outcome("host-hotspot", fed_by_the_cpu()).findings
+    evidence = {e.what: e.value for e in finding.evidence}
+    assert evidence["copies of the result to the device"] == UPLOAD_MS * 1_000_000
+    assert "and the result is copied to the device" in finding.summary
+    after = replay_step_ns(fed_by_the_cpu(), finding)
+    assert after == pytest.approx(COMPUTE_MS * 1e6, rel=0.2)
+
+
+def test_the_wait_for_the_buffer_is_part_of_it(outcome):
+    assert not outcome("explicit-synchronize", fed_by_the_cpu()).findings
+    assert outcome("explicit-synchronize", fed_by_the_cpu(sent=1 << 20)).findings
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(fed_by_the_cpu(sent=1 << 20), id="another tensor is sent"),
+        pytest.param(fed_by_the_cpu(table=1 << 26), id="a table that the device cannot hold"),
+    ],
+)
+def test_other_copies_stay(outcome, trace):
+    (finding,) = outcome("host-hotspot", trace).findings
+    assert replay_step_ns(trace, finding) >= (UPLOAD_MS + COMPUTE_MS) * 0.9e6
+
+
+def replay_step_ns(trace, finding):
+    return what_if_mean(trace, finding.changes).step_ns

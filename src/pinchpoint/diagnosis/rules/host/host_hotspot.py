@@ -5,6 +5,9 @@ Time on the thread of the steps in which the host computes: Python between two l
 dispatching takes, or operators that work on CPU tensors. Of each source line (function) its whole
 is removed in replay; told is the one that the step would get at least 10 % shorter by. Work that
 names itself (loading, saving, logging, compiling) and what other findings explain is left out.
+Where an operator on the CPU fills a tensor that the same function then sends to the device, the
+copy and the wait for its buffer go with it, if what the operator reads fits into half of the
+device's memory: the device makes the same at the rate of rows at random places.
 
 ## Why it matters
 A loop over elements, a call of NumPy or an operator on a tensor that was left on the CPU takes
@@ -24,20 +27,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.causal.computing import HostComputing, host_computing
+from pinchpoint.analysis.causal.filled_slots import filled_slots
+from pinchpoint.analysis.causal.limits import RANDOM_ROWS_REACHED
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
+from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.mean.what_if import step_base_ns
-from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.analysis.replay import Change, DropSyncs, LimitDeviceOps, RemoveHostTime
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.operators import known
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import HostKind, Trace
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
@@ -46,6 +52,7 @@ RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
 LEAST_GAIN_RATIO = 0.10
 # Less a step may as well be the Python of a few modules, recorded with stacks.
 LEAST_NS = 500_000
+MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
 MOST_TOLD = 2  # the engine drops those that other findings explain
 _BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
 
@@ -112,10 +119,12 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
     entry = known(spot.name, "") if spot.on_cpu else None
     mine = found.took_ns[spot.what]
     longest = int(spot.what[np.argmax(mine)])
+    uploads, waits = _sent_after(trace, found.row[spot.what])
     return Found(
         summary=(
             f"The host computes for {duration(spot.ns_per_step)} a step{where} while it launches"
             f" nothing: {_what(spot)}"
+            + (", and the result is copied to the device" if len(uploads) else "")
         ),
         evidence=(
             Evidence("host computing there", spot.ns_per_step, "ns per step"),
@@ -123,13 +132,45 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             Evidence(
                 "longest stretch", int(mine.max()), "ns", int(found.start_ns[longest]), spot.name
             ),
+            *_sent(trace, uploads),
         ),
         cost_ns_per_step=spot.ns_per_step,
-        changes=(RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what]),),
+        changes=(
+            RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what]),
+            *_made_on_the_device(trace, uploads, waits),
+        ),
         location=spot.location,
         fix=_fix(spot) + (f". {entry.instead}" if entry else ""),
         confidence="medium",
     )
+
+
+def _sent_after(trace: Trace, rows: Ints) -> tuple[Rows, Rows]:
+    """Copies to the device of what these rows fill, and the waits for the buffers."""
+    filled = filled_slots(trace)
+    sizes = [device.memory_bytes for device in trace.devices if device.memory_bytes]
+    fits = filled.read_bytes <= MEMORY_FREE_RATIO * min(sizes, default=0)
+    mine = np.flatnonzero(np.isin(filled.operator, rows) & fits)
+    none = np.zeros(0, np.intp)
+    uploads = np.concatenate([none, *(filled.uploads[i] for i in mine)])
+    return np.unique(uploads), np.unique(np.concatenate([none, *(filled.waits[i] for i in mine)]))
+
+
+def _sent(trace: Trace, uploads: Rows) -> tuple[Evidence, ...]:
+    ops = trace.device_ops
+    if ops is None or not len(uploads):
+        return ()
+    took = round(per_step(trace, int(ops["duration_ns"][uploads].sum())))
+    return (Evidence("copies of the result to the device", took, "ns per step"),)
+
+
+def _made_on_the_device(trace: Trace, uploads: Rows, waits: Rows) -> tuple[Change, ...]:
+    """The copies take what reading and writing as much takes there."""
+    ops, known = trace.device_ops, roofs(trace)
+    if ops is None or known is None or known.memory is None or not len(uploads):
+        return ()
+    rate = known.memory.per_s * RANDOM_ROWS_REACHED
+    return (DropSyncs(waits), LimitDeviceOps(uploads, 2 * ops["bytes"][uploads] / rate * 1e9))
 
 
 def _what(spot: _Spot) -> str:

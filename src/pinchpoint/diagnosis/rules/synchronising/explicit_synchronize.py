@@ -4,8 +4,9 @@
 `cudaDeviceSynchronize`, `cudaStreamSynchronize` and `cudaEventSynchronize` (and their HIP and XPU
 kin) that no operator needs: the program itself asked for them, with `torch.cuda.synchronize()`,
 `stream.synchronize()` or `event.synchronize()`. One that ends each step, in a function that reads a
-clock beside it, measures the step on purpose. Without Python stacks that does not show, and a wait
-at the end of each step is told with low confidence.
+clock beside it, measures the step on purpose; a wait for an event before a buffer on the host is
+filled and sent again, in one function, guards the buffer. Without Python stacks that does not
+show, and a wait at the end of each step is told with low confidence.
 
 ## Why it matters
 The host waits until the device is done, and the device then waits until the host has launched
@@ -22,8 +23,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.causal.filled_slots import filled_slots
 from pinchpoint.analysis.host.ancestry import above, nearest, parents
-from pinchpoint.analysis.host.frames import Owner, owners, shows_python
+from pinchpoint.analysis.host.frames import MOSTLY_RATIO, Owner, owners, shows_python
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_waits import WaitReason
@@ -44,6 +46,9 @@ def check(trace: Trace) -> Iterator[Found]:
     """Synchronisations that the program asked for."""
     asked = waiting(trace, "synchronisations", WaitReason.EXPLICIT)
     if asked is None or _ends_the_recording(trace, asked.api_calls):
+        return
+    guards = np.isin(asked.api_calls, np.concatenate([*filled_slots(trace).waits, []]))
+    if guards.mean() >= MOSTLY_RATIO:
         return
     ends = asked.count <= 1 and _end_steps(trace, asked.api_calls)
     if ends and _beside_a_clock(trace, asked.acts):

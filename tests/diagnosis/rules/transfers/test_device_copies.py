@@ -1,0 +1,51 @@
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.trace import MemoryKind
+from program import Program
+
+CACHE_BYTES, COPY_US, WORK_US, CACHES = 64 << 20, 60, 400, 4
+
+
+def decoding(*, size=CACHE_BYTES, every=1, source=MemoryKind.DEVICE, steps=6):
+    """A replay that caches are copied in front of, and cloned after."""
+    p = Program()
+    for number in p.steps(steps):
+        copied = CACHES if number % every == 0 else 0
+        for _ in range(copied):
+            p.copy(size, COPY_US, source, MemoryKind.DEVICE)
+        p.kernel("attention", WORK_US)
+        for _ in range(copied):
+            with p.row("aten::clone"), p.row("aten::copy_"):
+                p.copy(size, COPY_US, source, MemoryKind.DEVICE)
+        p.sync()
+    return p.trace()
+
+
+def test_copies_in_and_out_move_values_and_compute_nothing(outcome):
+    (finding,) = outcome("device-copies", decoding()).findings
+    evidence = {e.what: e.value for e in finding.evidence}
+    assert evidence["copied within the device"] == 2 * CACHES * CACHE_BYTES
+    assert evidence["copies of that size"] == 2 * CACHES
+    assert finding.cost_ns_per_step == 2 * CACHES * COPY_US * 1_000
+    assert finding.confidence == "medium"
+
+
+def test_without_them_the_work_is_left(predicted):
+    assert predicted(decoding(), "device-copies") == pytest.approx(WORK_US * 1_000, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(decoding(size=4 << 10), id="small tensors"),
+        pytest.param(decoding(source=MemoryKind.PINNED), id="from the host"),
+        pytest.param(decoding(every=100, steps=40), id="one snapshot"),
+    ],
+)
+def test_other_copies_are_healthy(outcome, trace):
+    assert outcome("device-copies", trace).answer == "clear"
+
+
+def test_has_nothing_to_judge(outcome):
+    assert outcome("device-copies", TraceBuilder().trace()).answer == "not checked"
