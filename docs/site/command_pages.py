@@ -2,8 +2,8 @@
 
 import re
 
+from pinchpoint.cli.dispatch import app_of
 from pinchpoint.cli.help import commands
-from pinchpoint.cli.programs.monitor import _app
 
 _INDEX = """\
 # Commands
@@ -24,7 +24,7 @@ def command_pages() -> dict[str, str]:
 
 
 def _page(name: str) -> str:
-    text = _app(name).generate_docs(output_format="markdown")
+    text = app_of(name).generate_docs(output_format="markdown")
     text = re.sub(r"## Table of Contents\n+(?: *- .*\n)+\n", "", text)  # the site has one
     text = text.replace(f"pinchpoint {name} {name}", f"pinchpoint {name}").replace("<", "&lt;")
     return "\n".join(line.rstrip() for line in text.split("\n")) + "\n"

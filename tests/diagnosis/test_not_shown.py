@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.diagnosis import engine
+from pinchpoint.diagnosis import engine, ladder
 from pinchpoint.diagnosis.finding import Found, NotShown
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.registry import Known
@@ -43,7 +43,8 @@ def waste(id_, kernels, **declared):
 @pytest.fixture
 def report(monkeypatch):
     def of(*known):
-        monkeypatch.setattr(engine, "rules", lambda: {one.id: one for one in known})
+        for module in (engine, ladder):
+            monkeypatch.setattr(module, "rules", lambda: {one.id: one for one in known})
         return diagnose(program())
 
     return of

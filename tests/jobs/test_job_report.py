@@ -334,7 +334,7 @@ def many(tmp_path_factory):
 def test_two_late_ranks_of_forty(many):
     assert {s.rank for s in many.stragglers} == {7, 21}
     found = next(f for f in many.findings if f.id == "straggler-rank")
-    assert found.summary.startswith("Ranks 7 and 21 hold up the others by 3.98 ms")
+    assert found.summary.startswith("Ranks 7 and 21 hold up the others by 4.00 ms")
     text = render(ranks_page(many))
     assert "Late ranks" in text
     assert re.search(r"6 to 8\s+\|█+\|", text)

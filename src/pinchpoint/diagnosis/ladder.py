@@ -88,8 +88,18 @@ def in_order(said: Diagnosis) -> Diagnosis:
     rungs = {ranked.id: _rung(ranked, base_ns) for ranked in said.found}
     timed = [(rung, ranked) for ranked in said.found if (rung := rungs[ranked.id])]
     timed.sort(key=lambda pair: by_sure_gain(pair[0]))
-    next_ = iter([ranked for _, ranked in timed])
+    next_ = iter(_after_what_they_need([ranked for _, ranked in timed]))
     return replace(said, found=tuple(next(next_) if rungs[r.id] else r for r in said.found))
+
+
+def _after_what_they_need(ranked: list[Ranked]) -> list[Ranked]:
+    """The same order, but for what counts from others, which follows all of those."""
+    left, out = list(ranked), list[Ranked]()
+    while left:
+        waiting = {one.id for one in left}
+        at = next((i for i, one in enumerate(left) if not waiting.intersection(one.given)), 0)
+        out.append(left.pop(at))
+    return out
 
 
 def by_sure_gain(rung: Rung) -> tuple[bool, float]:

@@ -28,10 +28,10 @@ def test_json(capsys):
 def test_without_a_finding_all_are_listed(capsys):
     assert main(["show", DEMO]) == 0
     listed = capsys.readouterr().out.splitlines()
-    assert listed[0].startswith("1  sync-in-loop: ")
+    assert listed[0].startswith("1  launch-bound: ")
     assert listed[-1] == f"pinchpoint show {DEMO} 1 shows the first whole"
     assert main(["show", DEMO, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["id"] == "sync-in-loop"
+    assert json.loads(capsys.readouterr().out)[0]["id"] == "launch-bound"
 
 
 @pytest.mark.parametrize(

@@ -256,6 +256,16 @@ class Gaps:
 @once_per_trace
 def gaps(trace: Trace) -> Gaps:
     """All idle time of the device inside step windows, with its causes."""
+    found = _of_one_window(trace)
+    if not _outside_operators_it_waits(trace):
+        return found
+    waiting = np.where(found.kind == GapKind.PYTHON, GapKind.WAIT, found.kind)
+    return replace(found, kind=waiting.astype(np.uint8))
+
+
+@once_per_trace
+def _of_one_window(trace: Trace) -> Gaps:
+    """The same by this recording alone, whatever another window of its run shows."""
     windows = steps(trace)
     ops = trace.device_ops
     if ops is None or not len(ops) or not len(windows):
@@ -267,9 +277,6 @@ def gaps(trace: Trace) -> Gaps:
     ended_by = _ending(own, start, end, idle.end)
     pieces = _explained(trace, idle, ended_by)
     pieces = _overlaid(trace, pieces)
-    if _outside_operators_it_waits(trace):
-        waiting = np.where(pieces.kind == GapKind.PYTHON, GapKind.WAIT, pieces.kind)
-        pieces = replace(pieces, kind=waiting.astype(np.uint8))
     pieces = after_syncs(pieces, waits(trace))
     return _by_step(pieces, ended_by, windows.start_ns, windows.end_ns)
 
@@ -284,7 +291,7 @@ def _outside_operators_it_waits(trace: Trace) -> bool:
     named, host = trace.run.named if trace.run else None, trace.host_ops
     if named is None or host is None or (host["kind"] == HostKind.PYTHON).any():
         return False
-    there = gaps(named)
+    there = _of_one_window(named)
     sums = np.bincount(there.kind, there.duration_ns, max(GapKind) + 1)
     waits_ns, python_ns = sums[GapKind.WAIT], sums[GapKind.PYTHON]
     return bool(waits_ns > 0 and waits_ns >= MOSTLY_WAITS_RATIO * (waits_ns + python_ns))

@@ -7,7 +7,7 @@ from pinchpoint.report.quantity import duration
 
 MOST_BARS = 400  # of more steps, each bar is the longest of several
 FEWEST = 2  # one step is no row
-_HEIGHT = 44
+_HEIGHT = 44  # pixels: three lines of text, a strip and no chart
 _MARK = 5  # height of what marks an exceptional step, above its bar
 _KINDS = ("s0", "s1", "s2", "s3")  # classes of colours, by time of the kind
 

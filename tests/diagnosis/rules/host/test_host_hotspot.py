@@ -45,8 +45,8 @@ def test_a_loop_in_python(outcome, ranked):
     (finding,) = outcome("host-hotspot", trace).findings
     assert "in mask_tokens (masks.py:33) while it launches nothing" in finding.summary
     assert "mostly Python in mask_tokens" in finding.summary
-    # 5 ms as recorded; recording costs 4 µs for each of the 100 calls.
-    assert finding.cost_ns_per_step == pytest.approx(4_600_000, rel=0.1)
+    # 5 ms as recorded; recording costs at most 8 µs before and after each of the 100 calls.
+    assert finding.cost_ns_per_step == pytest.approx(3_400_000, rel=0.1)
     assert "host-hotspot" in ranked(trace)
 
 

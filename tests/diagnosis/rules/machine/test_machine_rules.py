@@ -66,7 +66,8 @@ def test_a_power_cap_at_the_full_limit_is_how_the_device_works():
     builder = sampled(
         training(), **BUSY, event_reasons=4, sm_clock_mhz=1305, power_w=692, power_limit_w=700
     )
-    assert list(clock_throttled.check(builder.trace())) == []
+    facts = RunFacts(device=DeviceSetting(power_limit_default_w=700.0))
+    assert list(clock_throttled.check(builder.trace(run=facts))) == []
 
 
 def test_a_lowered_power_limit_is_found():
