@@ -27,10 +27,10 @@ def recordings(monkeypatch):
     monkeypatch.setattr("pinchpoint.cli.recordings._answers.load", load)
     monkeypatch.setattr(
         "pinchpoint.cli.recordings._answers.diagnose",
-        lambda path, detailed: REPORTS[path.name],
+        lambda path, detailed, **_: REPORTS[path.name],
     )
     monkeypatch.setattr(
-        "pinchpoint.cli.recordings.diagnose.full_page", lambda *said: f"<p>{said[2].verdict}</p>"
+        "pinchpoint.cli.recordings.diagnose.full_page", lambda *said, **_: f"<p>{said[2].verdict}</p>"
     )
     for name in ("GITHUB_STEP_SUMMARY", "NO_COLOR", "FORCE_COLOR", "LC_ALL"):
         monkeypatch.delenv(name, raising=False)
