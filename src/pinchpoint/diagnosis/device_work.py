@@ -1,14 +1,22 @@
 """What rules about device work say alike: how much of it, the longest operation, and where."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within_rows
 from pinchpoint.analysis.host.frames import acts_for_values, idle_acts
 from pinchpoint.analysis.host.source_lines import Place, place_of, places
-from pinchpoint.analysis.replay import Change, DropDeviceOps, DropSyncs, ScaleHostSpans
+from pinchpoint.analysis.replay import (
+    Change,
+    DropDeviceOps,
+    DropSyncs,
+    ScaleDeviceOps,
+    ScaleHostSpans,
+)
+from pinchpoint.analysis.replay.least_durations import done_elsewhere
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.finding import Evidence, Location
@@ -96,6 +104,16 @@ def device_work(trace: Trace, wanted: Mask, what: str) -> DeviceWork | None:
         ),
     )
     return DeviceWork(rows, count, total, place, evidence)
+
+
+def without_work(trace: Trace, rows: Rows) -> Iterator[Change]:
+    """Without these device operations; of products that nothing else does, nothing is left."""
+    dropped = np.zeros(len(trace.device_ops or ()), np.bool_)
+    dropped[rows] = True
+    elsewhere = done_elsewhere(trace, dropped)[rows]
+    yield DropDeviceOps(rows[elsewhere])
+    if not elsewhere.all():
+        yield ScaleDeviceOps(rows[~elsewhere], 0.0, flops_left=0.0, bytes_left=0.0)
 
 
 def device_time_per_step(trace: Trace) -> float:
@@ -186,6 +204,4 @@ def _inside(trace: Trace, host_ops: Rows) -> Mask:
     host = trace.host_ops
     if host is None:
         return np.zeros(1, np.bool_)
-    wanted = np.zeros(len(host), np.bool_)
-    wanted[host_ops] = True
-    return np.append(nearest(parents(host), wanted) < len(host), False)
+    return within_rows(parents(host), host_ops)

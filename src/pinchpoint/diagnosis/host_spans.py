@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
-from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
+from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums, within_rows
 from pinchpoint.analysis.replay import (
     Change,
     DropDeviceOps,
@@ -116,9 +116,7 @@ def inside_of(trace: Trace, rows: Rows) -> Mask:
     """Whether each row of ``host_ops`` is one of these or inside; one more element for no row."""
     host = trace.host_ops
     assert host is not None
-    wanted = np.zeros(len(host), np.bool_)
-    wanted[rows] = True
-    return np.append(nearest(parents(host), wanted) < len(host), False)
+    return within_rows(parents(host), rows)
 
 
 def _called_for(trace: Trace, rows: Rows, launchers: NDArray[np.int64]) -> Rows:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host.ancestry import InputWork, input_work, nearest, parents
+from pinchpoint.analysis.host.ancestry import InputWork, input_work, parents, within
 from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.analysis.mean.mean_step import ExceptionalCause, MeanStep, mean_step
 from pinchpoint.analysis.replay import Change, ScaleHostSpans
@@ -151,7 +151,7 @@ def work_in_loader(trace: Trace, found: Loads, kind: InputWork) -> HostSpans | N
     assert host is not None
     loading = np.zeros(len(host), np.bool_)
     loading[found.spans.rows] = True
-    inside = nearest(parents(host), loading) < len(host)
+    inside = within(parents(host), loading)[:-1]
     spans = host_spans(trace, (input_work(trace) == kind) & inside, _WHAT[kind])
     if spans is None or spans.ns_per_step < MOST_OF_IT_RATIO * found.spans.ns_per_step:
         return None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host.ancestry import above, nearest, parents, subtree_sums
+from pinchpoint.analysis.host.ancestry import above, parents, subtree_sums, within
 from pinchpoint.analysis.host.attribution import backward_nodes, launched_count
 from pinchpoint.analysis.host.frames import Owner, owners
 from pinchpoint.analysis.host.input_arguments import parsed
@@ -101,7 +101,7 @@ def _in_backward(trace: Trace, rows: Rows) -> bool:
     host, ops = trace.host_ops, trace.device_ops
     if host is None or ops is None or not len(host):
         return False
-    inside = nearest(parents(host), backward_nodes(trace)) < len(host)
+    inside = within(parents(host), backward_nodes(trace))[:-1]
     found = np.append(inside, False)[ops.filled("host_op", len(host))[rows]]
     return bool(2 * found.sum() > len(rows))
 
@@ -113,7 +113,7 @@ def _none_of_it(trace: Trace, copies: Rows) -> tuple[Change, ...]:
     if host is None or calls is None or not len(host):
         return (DropDeviceOps(copies),)
     acts = _nothing_but(trace, copies) | _page_locked(trace)
-    inside = np.append(nearest(parents(host), acts) < len(host), False)
+    inside = within(parents(host), acts)
     waits = np.isin(calls["kind"], _SYNCS) & inside[calls.filled("host_op", len(host))]
     outermost = acts & (above(parents(host), acts) == len(host))
     return (

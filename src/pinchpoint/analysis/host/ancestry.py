@@ -36,6 +36,18 @@ def nearest(parent: Rows, wanted: Mask) -> Rows:
         jump = further
 
 
+def within(parent: Rows, wanted: Mask) -> Mask:
+    """Whether each row is wanted or inside a wanted one; one more element, False, for no row."""
+    return np.append(nearest(parent, wanted) < len(parent), False)
+
+
+def within_rows(parent: Rows, rows: Rows) -> Mask:
+    """As :func:`within`, for the numbers of the wanted rows."""
+    wanted = np.zeros(len(parent), np.bool_)
+    wanted[rows] = True
+    return within(parent, wanted)
+
+
 def above(parent: Rows, wanted: Mask) -> Rows:
     """The innermost wanted row that encloses each row without being it."""
     found: Rows = np.append(nearest(parent, wanted), len(parent))[parent]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.host.frames import frames_for_readers
 from pinchpoint.analysis.host.launches import issued, main_thread
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows, look_up, timelines
@@ -193,7 +193,7 @@ def _python_runs(trace: Trace) -> dict[int, Intervals]:
     host, steps = trace.host_ops, judged_steps(trace)
     if host is None or not len(steps):
         return {}
-    inside = nearest(parents(host), frames_for_readers(trace)) < len(host)
+    inside = within(parents(host), frames_for_readers(trace))[:-1]
     runs = np.append(inside & ~_waiting(trace), False)
     found = {}
     for thread, line in timelines(trace).items():

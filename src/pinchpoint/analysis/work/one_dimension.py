@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.host.attribution import forward_rows
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.trace import Trace, once_per_trace
@@ -19,7 +19,7 @@ def over_one_dimension(trace: Trace) -> Mask:
     if host is None or not len(host):
         return np.zeros(len(calls.operator), np.bool_)
     one = rows_named(trace, host, lambda name: name.startswith(_NAMES))
-    inside = np.append(nearest(parents(host), one) < len(host), False)
+    inside = within(parents(host), one)
     forward = np.append(forward_rows(trace), len(host))
     found: Mask = inside[forward[calls.operator]]
     return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import nearest, parents, within
 from pinchpoint.analysis.host.input_arguments import input_shapes
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
 from pinchpoint.trace import HostKind, Trace, once_per_trace
@@ -54,7 +54,7 @@ def repeated_passes(trace: Trace) -> Passes | None:
         return None
     chain = parents(host)
     operator = host["kind"] == HostKind.OPERATOR
-    top = operator & ~np.append(nearest(chain, operator) < len(host), False)[chain]
+    top = operator & ~within(chain, operator)[chain]
     rows = np.flatnonzero(top & rows_in_steps(trace, host))
     step = judged_steps(trace).step_of(host["start_ns"][rows])
     sign = host["name"][rows].astype(np.int64) * len(trace.names) + host.filled("shapes", 0)[rows]

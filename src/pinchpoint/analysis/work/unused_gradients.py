@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import nearest, parents, within, within_rows
 from pinchpoint.analysis.host.attribution import backward_nodes, launching_operators
 from pinchpoint.analysis.host.input_arguments import Shape, input_shapes
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
@@ -148,7 +148,7 @@ def _stepped(trace: Trace) -> dict[Shape | None, float]:
     """
     host, steps = trace.host_ops, max(len(judged_steps(trace)), 1)
     assert host is not None
-    inside = nearest(parents(host), _optimizers(trace)) < len(host)
+    inside = within(parents(host), _optimizers(trace))[:-1]
     inside &= (host["kind"] == HostKind.OPERATOR) & host.known("shapes")
     inside &= judged_steps(trace).step_of(host["start_ns"]) >= 0
     counts: dict[Shape | None, Counter[int]] = {}
@@ -171,7 +171,7 @@ def _nodes_after(trace: Trace, after_ns: Ints) -> Mask:
     """Rows of the backward pass that begin later in their step than ``after_ns``."""
     host = trace.host_ops
     assert host is not None
-    backward = nearest(parents(host), backward_nodes(trace)) < len(host)
+    backward = within(parents(host), backward_nodes(trace))[:-1]
     step = judged_steps(trace).step_of(host["start_ns"])
     later: Mask = backward & (step >= 0) & (host["start_ns"] >= after_ns[np.maximum(step, 0)])
     return later
@@ -180,10 +180,7 @@ def _nodes_after(trace: Trace, after_ns: Ints) -> Mask:
 def _inside(trace: Trace, rows: Rows) -> Mask:
     host = trace.host_ops
     assert host is not None
-    chosen = np.zeros(len(host), np.bool_)
-    chosen[rows] = True
-    found: Mask = nearest(parents(host), chosen) < len(host)
-    return found
+    return within_rows(parents(host), rows)[:-1]
 
 
 def _launchers(trace: Trace) -> Rows:
@@ -206,7 +203,7 @@ def _weight_gradients(trace: Trace, unused: set[Shape | None]) -> Mask:
         result = (left[0], right[-1])
         return result in unused or result[::-1] in unused
 
-    backward = np.append(nearest(parents(host), backward_nodes(trace)) < len(host), False)
+    backward = within(parents(host), backward_nodes(trace))
     product = category_of_device_ops(trace) == Category.GEMM
     result: Mask = calls.where(is_one) & product & backward[calls.operator]
     return result

@@ -21,16 +21,13 @@ Where gradients are clipped, scaled or read between the passes.
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within_rows
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.host.timeline import look_up, timelines
-from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
-from pinchpoint.analysis.replay.least_durations import done_elsewhere
+from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.work.backward_runs import backward_runs
-from pinchpoint.diagnosis.device_work import device_work, location_of
+from pinchpoint.diagnosis.device_work import device_work, location_of, without_work
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
@@ -69,7 +66,7 @@ def check(trace: Trace) -> Iterator[Found]:
             *work.evidence,
         ),
         cost_ns_per_step=work.ns_per_step,
-        changes=(*_once(trace, work.rows), ScaleHostSpans(runs.again, 0.0)),
+        changes=(*without_work(trace, work.rows), ScaleHostSpans(runs.again, 0.0)),
         location=place,
         fix="Add the losses and call backward once",
         hint="sum(losses).backward()",
@@ -81,21 +78,8 @@ def _launched_inside(trace: Trace, rows: Rows) -> Mask:
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
     assert ops is not None
-    mine = np.zeros(len(host), np.bool_)
-    mine[rows] = True
-    inside = np.append(nearest(parents(host), mine) < len(host), False)
-    found: Mask = inside[ops.filled("host_op", len(host))]
+    found: Mask = within_rows(parents(host), rows)[ops.filled("host_op", len(host))]
     return found
-
-
-def _once(trace: Trace, rows: Rows) -> Iterator[Change]:
-    """Without the later runs; of more than two, more products go than stay, and none is left."""
-    dropped = np.zeros(len(trace.device_ops or ()), np.bool_)
-    dropped[rows] = True
-    elsewhere = done_elsewhere(trace, dropped)[rows]
-    yield DropDeviceOps(rows[elsewhere])
-    if not elsewhere.all():
-        yield ScaleDeviceOps(rows[~elsewhere], 0.0, flops_left=0.0, bytes_left=0.0)
 
 
 def _called_at(trace: Trace, rows: Rows) -> Location | None:

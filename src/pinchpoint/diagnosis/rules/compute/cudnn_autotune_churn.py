@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import nearest, parents, within
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -55,7 +55,7 @@ def check(trace: Trace) -> Iterator[Found]:
     spans = host_spans(trace, convolutions, "host time of convolutions")
     if spans is None:
         return
-    inside = np.append(nearest(parents(host), convolutions) < len(host), False)
+    inside = within(parents(host), convolutions)
     waits = host_waits(trace)
     own = waits.rows(WaitReason.INSIDE_OPERATOR)
     memory = waits.rows(WaitReason.MEMORY)

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.attainable import Attainable, attainable
@@ -97,7 +97,7 @@ def _walks(trace: Trace) -> Mask:
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
     assert ops is not None
-    otherwise = nearest(parents(host), named(trace, lambda name: name in BY_ATOMICS)) < len(host)
+    otherwise = within(parents(host), named(trace, lambda name: name in BY_ATOMICS))[:-1]
     put = launched_calls(trace).where(lambda of: of.call.name in SORTED)
     elsewhere = np.append(otherwise, False)[ops.filled("host_op", len(host))]
     serial = rows_named(trace, ops, lambda name: "indexing_backward" in name)

@@ -26,16 +26,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.input_arguments import elements
-from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
-from pinchpoint.analysis.replay.least_durations import done_elsewhere
+from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.unused_gradients import NotTold, unused_gradients
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.device_work import device_work, without_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES, advice=NO_HINT)
@@ -70,18 +68,8 @@ def check(trace: Trace) -> Iterator[Found]:
             *work.evidence,
         ),
         cost_ns_per_step=work.ns_per_step,
-        changes=(*_gone(trace, work.rows), ScaleHostSpans(found.host_rows, 0.0)),
+        changes=(*without_work(trace, work.rows), ScaleHostSpans(found.host_rows, 0.0)),
         location=beside.place if beside else work.place,
         fix="Switch gradients off for the parameters that no optimizer has",
         hint="model.encoder.requires_grad_(False)  # before the optimizer is made",
     )
-
-
-def _gone(trace: Trace, rows: Rows) -> Iterator[Change]:
-    """Without them; products, which nothing else does, as work of which nothing is left."""
-    dropped = np.zeros(len(trace.device_ops or ()), np.bool_)
-    dropped[rows] = True
-    elsewhere = done_elsewhere(trace, dropped)[rows]
-    yield DropDeviceOps(rows[elsewhere])
-    if not elsewhere.all():
-        yield ScaleDeviceOps(rows[~elsewhere], 0.0, flops_left=0.0, bytes_left=0.0)

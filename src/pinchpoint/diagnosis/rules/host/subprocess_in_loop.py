@@ -18,7 +18,7 @@ Where the program is started once an epoch.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.host_spans import host_spans, how_often, named
@@ -60,8 +60,8 @@ def _starts(trace: Trace) -> Mask:
     if host is None or not starts.any():
         return starts
     compilers = named(trace, lambda name: any(part in name for part in _COMPILERS))
-    within = nearest(parents(host), compilers) < len(host)
-    return starts & ~within
+    inside = within(parents(host), compilers)[:-1]
+    return starts & ~inside
 
 
 def _starts_a_program(name: str) -> bool:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.replay import DropDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step, rows_in_steps
 from pinchpoint.analysis.work.workload import workload
@@ -58,7 +58,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if not computes.any():
         return
     calls = np.flatnonzero(outermost(trace, computes) & rows_in_steps(trace, host))
-    inside = np.append(nearest(parents(host), computes) < len(host), False)
+    inside = within(parents(host), computes)
     launched = inside[ops.filled("host_op", len(host))] & device_ops_in_steps(trace)
     work = device_work(trace, launched, "kernels that compute weights")
     if work is None or not len(calls):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import nearest, parents, within
 from pinchpoint.analysis.host.frames import frames_for_readers, kernels_inside
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, bound
 from pinchpoint.analysis.replay.predict import corrected_range_ns
@@ -90,7 +90,7 @@ def in_one_call(trace: Trace) -> Mask:
     many = calls_of_many(trace)
     chosen = np.zeros(len(host), np.bool_)
     chosen[many] = True
-    found: Mask = nearest(parents(host), chosen) < len(host)
+    found: Mask = within(parents(host), chosen)[:-1]
     return found
 
 

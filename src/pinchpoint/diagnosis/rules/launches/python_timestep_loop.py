@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import nearest, parents, within
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.analysis.work.workload import workload
@@ -114,7 +114,7 @@ def _share_inside(trace: Trace, modules: np.ndarray, launched: np.ndarray) -> fl
     assert ops is not None
     chosen = np.zeros(len(host), np.bool_)
     chosen[modules] = True
-    inside = np.append(nearest(parents(host), chosen) < len(host), False)
+    inside = within(parents(host), chosen)
     by = ops.filled("host_op", len(host))[launched]
     forward = by[np.append(host["thread"] == main_thread(trace), True)[by]]
     return float(inside[forward].mean()) if len(forward) else 0.0

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import nearest, parents, within
 from pinchpoint.analysis.replay import (
     MergeDeviceOps,
     ReduceLaunches,
@@ -64,7 +64,7 @@ def check(trace: Trace) -> Iterator[Found]:
     spans = host_spans(trace, steps, "host time of the optimizer")
     if spans is None:
         return
-    inside = np.append(nearest(parents(host), steps) < len(host), False)
+    inside = within(parents(host), steps)
     work = device_work(trace, inside[ops.filled("host_op", len(host))], "its device time")
     if work is None or work.count / spans.count < FEWEST_LAUNCHES:
         return

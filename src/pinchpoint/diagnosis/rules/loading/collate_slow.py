@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import InputWork, nearest, parents
+from pinchpoint.analysis.host.ancestry import InputWork, parents, within
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import HostSpans
 from pinchpoint.diagnosis.loading import Loads, loads, work_in_loader
@@ -91,7 +91,7 @@ def _operators_inside(trace: Trace, spans: HostSpans) -> int:
     assert host is not None
     mine = np.zeros(len(host), np.bool_)
     mine[spans.rows] = True
-    inside = (host["kind"] == HostKind.OPERATOR) & (nearest(parents(host), mine) < len(host))
+    inside = (host["kind"] == HostKind.OPERATOR) & within(parents(host), mine)[:-1]
     return int(inside.sum())
 
 

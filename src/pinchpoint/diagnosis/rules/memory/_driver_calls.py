@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.trace import HostKind, Trace
 
 
@@ -13,5 +13,5 @@ def called_by_operators(trace: Trace) -> NDArray[np.bool_]:
     assert calls is not None
     if host is None or not len(host):
         return np.zeros(len(calls), np.bool_)
-    operator = nearest(parents(host), host["kind"] == HostKind.OPERATOR) < len(host)
+    operator = within(parents(host), host["kind"] == HostKind.OPERATOR)[:-1]
     return np.append(operator, False)[calls.filled("host_op", len(host))]

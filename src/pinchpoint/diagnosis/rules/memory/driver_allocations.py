@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.replay import DropSyncs
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.diagnosis.device_work import busiest_place
@@ -99,7 +99,7 @@ def _in_convolutions(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
     host = trace.host_ops
     assert host is not None
     convolutions = named(trace, lambda name: name.startswith("aten::") and "conv" in name)
-    found: NDArray[np.bool_] = (nearest(parents(host), convolutions) < len(host))[rows]
+    found: NDArray[np.bool_] = within(parents(host), convolutions)[:-1][rows]
     return found
 
 

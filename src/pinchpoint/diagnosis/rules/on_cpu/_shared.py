@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.host.input_arguments import elements, input_dtypes, input_shapes
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
@@ -48,7 +48,7 @@ def inside(trace: Trace, *prefixes: str) -> Mask:
     assert host is not None
     named = np.array([name.startswith(prefixes) for name in trace.names], np.bool_)
     ranges = named[host["name"]] & (host["kind"] == HostKind.ANNOTATION)
-    found: Mask = nearest(parents(host), ranges) < len(host)
+    found: Mask = within(parents(host), ranges)[:-1]
     return found
 
 

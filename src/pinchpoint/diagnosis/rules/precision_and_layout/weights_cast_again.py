@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
@@ -98,7 +98,7 @@ def _gradients(trace: Trace, casts: Rows) -> tuple[Rows, Rows]:
     host, calls = trace.host_ops, launched_calls(trace)
     assert host is not None
     node = rows_named(trace, host, lambda name: name.endswith("ToCopyBackward0"))
-    inside = np.append(nearest(parents(host), node) < len(host), False)[calls.operator]
+    inside = within(parents(host), node)[calls.operator]
     inside &= device_ops_in_steps(trace)
     size = np.nan_to_num(calls.numbers(lambda of: of.call.size(0)))
     copies = inside & calls.where(lambda of: of.call.name == "aten::copy_")

@@ -23,7 +23,7 @@ from operator import eq
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.device_work import waiting
@@ -51,7 +51,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if host is None:
         return
     nodes = named(trace, lambda name: name.startswith("autograd::engine::"))
-    inside = nearest(parents(host), nodes) < len(host)
+    inside = within(parents(host), nodes)[:-1]
     judged = rows_in_steps(trace, host)
     names = {check: named(trace, partial(eq, check)) for check in _CHECKS}
     nan = names["aten::isnan"] | names["aten::ne"]
