@@ -126,7 +126,9 @@ def _cell(text: str, width: int, number: bool, dense: bool) -> str:
 
 _LABEL_AND_FIGURE = 56  # columns, so that 80 also hold a share and a bar
 _LEAST_FIGURE = 7  # columns of a figure
+_SHARE = 9  # columns of a share, and of the space before a bar
 _BAR_WIDTH = 15  # columns of a bar for the whole
+_LEAST_BAR = 12  # the same beside a long label
 _LEAST_RUNG = 16  # columns of a bar of the ladder
 _MOST_RUNG = 60  # columns; longer bars tell no more and leave the words behind
 _WIDEST_TEXT = 110  # columns of a paragraph: longer lines are hard to read; tables use all of them
@@ -228,12 +230,13 @@ def _unfolded(block: Details) -> Iterator[Block]:
 def _breakdown(block: Breakdown, width: int) -> Iterator[_Line]:
     figure = max(_LEAST_FIGURE, *(len(bar.figure) + 2 for bar in block.bars))
     wanted = max(len(block.title), *(len(bar.label) + 5 for bar in block.bars)) + figure
-    label = max(_LABEL_AND_FIGURE, min(wanted, width - _LABEL_AND_FIGURE // 2)) - figure
+    label = max(_LABEL_AND_FIGURE, min(wanted, width - _SHARE - _LEAST_BAR)) - figure
+    whole = min(_BAR_WIDTH, max(width - label - figure - _SHARE, _LEAST_BAR))
     yield _Line(f"{block.title:{label}}{block.unit:>{figure}}{'%':>7}", "1", fixed=True)
     for bar in block.bars:
         cut = plain(bar.label, label - 3)
         text = f"  {cut:{label - 2}}{bar.figure:>{figure}}{percent(bar.ratio):>7}"
-        yield _Line(text, fixed=True, bar="█" * round(_BAR_WIDTH * bar.ratio))
+        yield _Line(text, fixed=True, bar="█" * round(whole * bar.ratio))
 
 
 def _ladder(block: Ladder, width: int) -> Iterator[_Line]:

@@ -135,6 +135,8 @@ def infer_steps(trace: Trace) -> Inference:
     """Steps by repetition, with how sure; or why there are none."""
     work = repeated_work(trace)
     if len(work.at_ns) < FEWEST_LAUNCHES:
+        if not len(work.at_ns):
+            return Inference(None, f"no markers, and no {work.unit}")
         few = counted(len(work.at_ns), work.unit.removesuffix("s"))
         return Inference(None, f"no markers, and only {few}: no repetition")
     best: tuple[float, Candidate] | None = None
