@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
@@ -67,10 +68,33 @@ def test_arguments_reach_pytest(run, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr(run, "prepare", lambda dev: None)
     monkeypatch.setattr(run, "install_real_libraries", lambda: seen.append("torch"))
-    monkeypatch.setattr(run, "sections", lambda parts: seen.append(parts[-1][1]))
+    monkeypatch.setattr(run, "sections", lambda parts: seen.append(parts[-1][1]) or 0)
     run.test(["--with-torch", "-k", "cli"])
-    assert seen == ["torch", ["pytest", "-n", "2", "--dist", "loadfile", "-k", "cli"]]
+    assert seen[0] == "torch"
+    assert seen[-1] == ["pytest", "-n", "2", "--dist", "loadfile", "-k", "cli"]
 
 
 def test_an_old_python_can_read_the_script_and_so_be_refused():
     ast.parse(SCRIPT.read_text("utf-8"), feature_version=(3, 6))
+
+
+@pytest.mark.parametrize(
+    ("failed", "code", "second"), [(1, 1, 0), (5, 1, 1), (6, 1, None), (1, 2, None), (0, 0, None)]
+)
+def test_a_few_failed_tests_run_once_more_alone(run, monkeypatch, tmp_path, failed, code, second):
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    cache = tmp_path / ".pytest_cache/v/cache"
+    cache.mkdir(parents=True)
+    (cache / "lastfailed").write_text(json.dumps({f"test_{i}": True for i in range(failed)}))
+    calls = []
+    monkeypatch.setattr(run, "call", lambda words, cwd: calls.append(words) or second)
+    assert run.again(code) == (code if second is None else second)
+    assert len(calls) == (second is not None)
+
+
+def test_a_failed_check_stays_failed_when_tests_pass_at_last(run, monkeypatch):
+    monkeypatch.setattr(run, "prepare", lambda dev: None)
+    monkeypatch.setattr(run, "install_real_libraries", lambda: None)
+    monkeypatch.setattr(run, "install_browser", lambda: None)
+    monkeypatch.setattr(run, "sections", lambda parts: 3 if parts is run.CHECKS else 0)
+    assert run.test([]) == 3

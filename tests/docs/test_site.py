@@ -189,11 +189,13 @@ def test_the_search_works_from_disk(built, browser):
     opened.page.locator(".md-search__button").click()
     opened.page.locator("input:focus").wait_for()
     found = opened.page.get_by_text("Garbage collection stops").locator("visible=true").first
+    seen = False
     for _ in range(30):  # what is typed before the index is read finds nothing, as on the web
         opened.page.keyboard.type("garbage collection")
         with contextlib.suppress(NotThere):
-            found.wait_for(timeout=2_000)
+            found.wait_for(timeout=2_000)  # results are drawn anew while more of them arrive
+            seen = True
             break
         opened.page.locator("input:focus").fill("")
-    assert found.is_visible()
+    assert seen
     assert opened.is_fine()
