@@ -1,10 +1,10 @@
 """What a run folder knows besides the trace: telemetry by device, the process, the machine."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.sample import KNOWN_METRICS, Sample
 from pinchpoint.monitor.sentences import Stretch, device_sentences, host_sentences
 from pinchpoint.trace import RunFacts, Trace, once_per_trace

@@ -1,9 +1,8 @@
 """Means and medians over the values that are known; nan where none is."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Floats, Ints
 
 # ------------------------------------------------------------------------------------------------

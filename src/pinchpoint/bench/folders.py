@@ -14,13 +14,13 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.replacing import replacing
 
 SESSION_SCHEMA = "bench.session/1"

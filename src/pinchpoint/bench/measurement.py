@@ -7,7 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pinchpoint.bench.folders import BenchSession, start_session, write_atomic, 
 from pinchpoint.bench.metrics import encode
 from pinchpoint.bench.result import RESULT_FILE
 from pinchpoint.bench.run import RunOptions
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.environment import environment, full_fingerprint
 from pinchpoint.monitor.environment.software import git_diff
 

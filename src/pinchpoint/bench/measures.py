@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from pinchpoint.bench.metrics import RunMetrics, Summary
 from pinchpoint.errors import UsageError
+from pinchpoint.frozen import dataclass
 
 Better = Literal["lower", "higher"]
 

@@ -4,7 +4,6 @@ Summaries are computed from the runs when they are asked for, never stored alone
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from pinchpoint.bench.metrics import RunMetrics, read_document
 from pinchpoint.bench.statistics.intervals import mean_interval
 from pinchpoint.bench.statistics.series import Modes, two_modes
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.frozen import dataclass
 
 SCHEMA = "bench.result/1"
 RESULT_FILE = "result.json"

@@ -6,12 +6,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 from pinchpoint.capture.launch.nvidia import COUNTERS_FORBIDDEN, find
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.environment import environment
 from pinchpoint.monitor.nvml import FIELDS, NoDevices, NvmlSource
 

@@ -3,10 +3,11 @@
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.run_folder.layout import REQUEST_FILE
 
 FOLDER_VARIABLE = "PINCHPOINT_RUN"

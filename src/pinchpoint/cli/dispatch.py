@@ -8,6 +8,7 @@ words. Only the module of the command that was asked for is imported, so ``--hel
 (docs/decisions/0008).
 """
 
+import atexit
 import gc
 import os
 import sys
@@ -29,8 +30,9 @@ EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader went away, for example ``| head``
 # Modules, tables and reports live until a command ends. Looking for garbage among them after every
-# 700 new objects, as Python does by itself, takes a twentieth of the time of ``diagnose``.
-OBJECTS_BETWEEN_COLLECTIONS = 100_000
+# 700 new objects, as Python does by itself, and once more at its end, takes a tenth of the time of
+# ``diagnose``. Importing its modules makes 100,000 objects.
+OBJECTS_BETWEEN_COLLECTIONS = 400_000
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _TIME_NUMPY = ("bench", "crossover")  # how fast it is on all cores is what they are asked
 
@@ -38,6 +40,8 @@ _TIME_NUMPY = ("bench", "crossover")  # how fast it is on all cores is what they
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code and never raises."""
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
+    if words is None:  # nothing follows in this process
+        atexit.register(gc.freeze)
     _stand_in_for_closed_streams()
     try:
         code = _run(list(sys.argv[1:] if words is None else words))

@@ -5,12 +5,12 @@ The same kernel from the same operator is the best partner; another kernel from 
 is still one (that is what a changed number format, layout or vendor looks like).
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Ints, Mask
 
 SAME = 4  # same kernel, same operator

@@ -1,7 +1,6 @@
 """Operation by operation and cause by cause: what appeared, what went, what got slower."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -23,6 +22,7 @@ from pinchpoint.compare.step_groups import (
     step_pieces,
     typical_step,
 )
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints
 

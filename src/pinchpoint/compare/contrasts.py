@@ -5,12 +5,11 @@ same sizes: longer, or as long and less hidden. One recording cannot tell these 
 simply takes so long.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.device.collectives import collectives
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 
 # Below it kernels of two runs differ by their clocks alone: boost clocks wander by some percent.

@@ -5,12 +5,12 @@ them between which the true shift lies with 95 % (the Mann-Whitney test, inverte
 second among steps of 8 ms moves a mean and its error, and neither of these.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from math import comb, floor, sqrt
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Ints
 
 FEWEST_STEPS = 2  # a side with one value shows no spread at all

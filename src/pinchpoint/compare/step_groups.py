@@ -1,7 +1,6 @@
 """The pieces of the steps summed by what they are: operation by operation, cause by cause."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import gaps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.compare.noise import FEWEST_STEPS
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Ints, Mask

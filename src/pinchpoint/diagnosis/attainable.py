@@ -6,7 +6,6 @@ what other data-centre devices are reported to reach.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from pinchpoint.analysis.limits.roofs import spec_of
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.replay.merging import shared_bytes
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.specs import DeviceSpec
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Rows

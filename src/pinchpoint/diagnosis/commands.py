@@ -7,11 +7,11 @@ which nobody runs by mistake.
 
 import re
 import shlex
-from dataclasses import dataclass
 
 import msgspec
 
 from pinchpoint.diagnosis.finding import Found
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
 UNKNOWN = "COMMAND"

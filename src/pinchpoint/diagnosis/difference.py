@@ -6,7 +6,6 @@ subtracted.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 
@@ -25,6 +24,7 @@ from pinchpoint.diagnosis.engine import Diagnosis, Ranked, predicted
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About
 from pinchpoint.diagnosis.windows import diagnose
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Severity, Trace
 
 # A tenth of the change is within the error of most predicted gains (docs/accuracy.md).

@@ -1,7 +1,7 @@
 """Runs the rules and ranks what they found by what fixing it would give."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.registry import ask, rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Outcome
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 
 # A generic cause's fix takes more work and is less sure; what wins less than a tenth of it is still

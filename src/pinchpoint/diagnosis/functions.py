@@ -1,7 +1,6 @@
 """Functions that pass over memory far more often than their work needs."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.diagnosis.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.finding import Evidence
 from pinchpoint.diagnosis.rule import NotChecked
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace
 
 # What one pass needs is right within a factor of two: inputs of one size are told apart by number.

@@ -1,7 +1,6 @@
 """What rules about host work say alike: how often, how long, where, and the longest span."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_s
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Location
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.intervals import flatten, subtract

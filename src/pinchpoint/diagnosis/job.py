@@ -6,7 +6,7 @@ the rank that waits least: there it is no waiting.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 import numpy as np
@@ -18,6 +18,7 @@ from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.registry import answer, rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About, Outcome
+from pinchpoint.frozen import dataclass
 
 MOST_RATIO = 0.5  # of the ranks: a cause of communication shows on most of them
 LESS_RATIO, MORE_RATIO = 0.25, 0.15  # range of a predicted gain, as everywhere

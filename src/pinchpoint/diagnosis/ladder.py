@@ -5,7 +5,7 @@ it. A gain is sure as far as even the slow end of its range is faster than today
 causal profile shows and no rule explains stands last.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from math import inf
 
@@ -20,6 +20,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.engine import diagnose as diagnose_one
 from pinchpoint.diagnosis.registry import rules
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
 # Limits are right within a factor of two (rule slow-operator): nearer to it nothing is known.

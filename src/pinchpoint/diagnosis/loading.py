@@ -1,7 +1,5 @@
 """How the steps get their batches from a loader: what rules about input say alike."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +19,7 @@ from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, named, outermost
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NotChecked
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, MemoryKind, Trace, once_per_trace
 
 LOADER = "enumerate(Data"  # torch names the range enumerate(DataLoader)#…__next__

@@ -1,7 +1,8 @@
 """What to record so that a cause can be judged."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from pinchpoint.frozen import dataclass
 
 
 class Need(StrEnum):

@@ -2,7 +2,7 @@
 
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -18,6 +18,7 @@ from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, ON_NVIDIA, Record
 from pinchpoint.diagnosis.rule import Framework, NotChecked, Outcome, Rule, framework_of, in_program
 from pinchpoint.errors import UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
 if TYPE_CHECKING:

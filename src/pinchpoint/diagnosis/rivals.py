@@ -1,11 +1,10 @@
 """Threads that compete for the interpreter's lock, by the samples of the whole run."""
 
-from dataclasses import dataclass
-
 from pinchpoint.analysis.host.frames import Owner, frame_of
 from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.time.stalls import SWITCH_INTERVAL_NS
 from pinchpoint.diagnosis.finding import Evidence
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace
 from pinchpoint.trace.run_samples import SampledThread
 

@@ -13,7 +13,7 @@ what happened, never at names of files, scripts or hosts.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from typing import Literal, TypedDict
 
@@ -21,6 +21,7 @@ import msgspec
 
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import Need, Record
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 
 HEADINGS = ("What it looks for", "Why it matters", "How to fix it", "When to ignore it")

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -15,6 +14,7 @@ from pinchpoint.analysis.mean.rare_steps import (
 )
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
 
 # A part of the run that is told although no step shows it: below it, the steps are the run.

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pinchpoint.analysis.host.ancestry import InputWork, input_work_of_name
 from pinchpoint.analysis.mean.rare_steps import RarePlace, called, own_frame
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.loading import MOST_OF_IT_RATIO, Loads
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.durations import duration
 

@@ -1,7 +1,6 @@
 """Events of a trace as slices that nest on their tracks, as trace viewers demand."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.timeline import HostRows, host_rows
 from pinchpoint.export.excerpt import Excerpt
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, HostKind, Table, Trace
 
 Numbers = NDArray[np.int64]

@@ -6,13 +6,13 @@ position that ``parent``, ``api_call`` and ``host_op`` refer to.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
+from pinchpoint.frozen import dataclass
 from pinchpoint.replacing import replacing
 from pinchpoint.trace import TABLES, Table, Trace, kinds
 

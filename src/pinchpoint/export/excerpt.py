@@ -4,13 +4,12 @@ Whole steps first: those around the step in which most findings have a place. If
 too much, its longest events.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.errors import UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.report import Report
 from pinchpoint.trace import Trace
 

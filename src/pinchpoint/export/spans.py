@@ -6,7 +6,6 @@ program (forward, data loading, optimizer), where the host did it, which can be 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import above, parents
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import HostKind, Trace
 

@@ -7,9 +7,10 @@ by two of them is left out: ``i4`` has 4 bits in MLIR and 4 bytes in numpy, ``f8
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
+
+from pinchpoint.frozen import dataclass
 
 Kind = Literal["float", "complex", "integer", "boolean"]
 

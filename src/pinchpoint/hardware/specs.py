@@ -8,11 +8,13 @@ has them, ``*_matrix`` the matrix units in that type.
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
+
+from pinchpoint.frozen import dataclass
 
 MIB = 1024**2  # bytes
 

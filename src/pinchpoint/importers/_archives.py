@@ -11,7 +11,6 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
@@ -22,6 +21,7 @@ from pinchpoint.errors import (
     UnreadableFile,
     is_out_of_memory,
 )
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers._packed import Budget, Head, head_of, unpack
 from pinchpoint.run_folder.layout import RUN_FILE
 

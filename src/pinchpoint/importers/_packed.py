@@ -10,7 +10,6 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, cast
@@ -19,6 +18,7 @@ from isal import igzip
 from isal.igzip_lib import IsalError as _IsalError
 
 from pinchpoint.errors import HostileFile, MissingExtra, UnreadableFile
+from pinchpoint.frozen import dataclass
 
 IsalError = cast(type[Exception], _IsalError)  # the package's stubs take it for an instance
 DAMAGE = (zlib.error, IsalError, lzma.LZMAError, EOFError, OSError, ValueError)

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers._links import innermost_operator, launching_calls, with_enclosing
 from pinchpoint.importers._soundness import (
     clocks,

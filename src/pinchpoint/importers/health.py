@@ -4,10 +4,10 @@ Each id has the sentence for people and the severity that it has by default.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Names, Severity, Table, empty_table, table
 
 

@@ -6,7 +6,7 @@ become ``Trace.run``; problems of the run become health facts.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers._run_course import run_course
 from pinchpoint.importers._run_samples import run_samples
 from pinchpoint.importers.open import load

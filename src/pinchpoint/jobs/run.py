@@ -6,11 +6,11 @@ import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.ranks.files import RankFile, RankFiles, find_rank_files
 from pinchpoint.jobs.engines import ATTEMPTS, IN_FLIGHT_PER_WORKER, Work, read_rank, run
 from pinchpoint.jobs.parts import read_parts, write_part

@@ -1,11 +1,11 @@
 """The host side: cores, memory, disk and the pressure on them."""
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.sample import Missing, Sample
 
 _CGROUP = Path("/sys/fs/cgroup")

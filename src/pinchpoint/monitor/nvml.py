@@ -7,10 +7,11 @@ times is not made again, because slow calls hold a lock that the user's own laun
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import Any
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.nvml_probes import FIXED, PROBES, Probe
 from pinchpoint.monitor.sample import DeviceFacts, DeviceProcess, Missing, Sample, others
 

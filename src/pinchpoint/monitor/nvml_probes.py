@@ -5,8 +5,9 @@ throughput 21 ms (blocks by design), total energy 3.5 ms (therefore not asked).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from pinchpoint.frozen import dataclass
 
 _EACH_SECOND_NS = 1_000_000_000
 _KIB = 1024.0

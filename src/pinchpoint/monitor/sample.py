@@ -3,11 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.replacing import replacing
 
 

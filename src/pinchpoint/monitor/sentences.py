@@ -1,9 +1,9 @@
 """What a stretch of samples means, in sentences with their figures; most important first."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import mean, median
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor import reasons
 from pinchpoint.monitor.sample import Sample
 

@@ -2,11 +2,11 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor import reasons
 from pinchpoint.monitor.host import HostSource
 from pinchpoint.monitor.nvml import NoDevices, NvmlSource

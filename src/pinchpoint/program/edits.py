@@ -6,9 +6,9 @@ an edit stands for whatever counts the steps of the loop around it.
 
 import ast
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.program.files import Source
 
 READ_EVERY = 50  # steps from one read of a value to the next: rare enough not to show

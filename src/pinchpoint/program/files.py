@@ -7,9 +7,10 @@ function is still at that line.
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
+
+from pinchpoint.frozen import dataclass
 
 LARGEST_BYTES = 4 << 20  # a source file by hand is smaller
 

@@ -5,8 +5,9 @@ renderer (terminal, Markdown, HTML) draws every block: layout, escaping and noth
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
+
+from pinchpoint.frozen import dataclass
 
 Role = Literal["plain", "strong", "good", "bad", "warning", "soft"]
 

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.blocks import (
     Block,
     Breakdown,

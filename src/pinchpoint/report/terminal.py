@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from textwrap import wrap
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.blocks import (
     Block,
     Breakdown,

@@ -6,13 +6,14 @@ so that folders of newer ones are. Hooks inside the user's program write ``Proce
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.frozen import dataclass
 from pinchpoint.replacing import replacing
 from pinchpoint.run_folder.layout import PROCESS_SCHEMA, SCHEMA
 

@@ -1,10 +1,10 @@
 """Runs of one program in order of time: what changed from one to the next, and was it predicted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
+from pinchpoint.frozen import dataclass
 from pinchpoint.serve.listing import ListedRecording
 from pinchpoint.serve.summary import Summary
 

@@ -9,11 +9,11 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.serve.listing import ListedRecording
 from pinchpoint.serve.summary import Summary
 

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.open import format_of
 from pinchpoint.importers.run_folder import FORMAT as RUN
 from pinchpoint.run_folder.layout import RUN_FILE

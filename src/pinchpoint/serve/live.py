@@ -1,10 +1,10 @@
 """A run folder as it stands: how far the run is, and its newest samples of devices and host."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.sample import METRICS, Metric
 from pinchpoint.run_folder.documents import Document, RunDocument, read
 from pinchpoint.run_folder.layout import METRICS_FILE, RUN_FILE, TELEMETRY_FILE

@@ -6,10 +6,10 @@ symbolic link, or a link inside a run folder whose files a reader would follow.
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.frozen import dataclass
 from pinchpoint.run_folder.layout import RUN_FILE
 
 MOST_FILES = 2000  # of one run folder that are looked at

@@ -1,10 +1,9 @@
 """Several processes in one recording, each as a trace of its own: ranks that were merged into one
 file, or that one profiler watched."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Array, Mask
 from pinchpoint.trace.table import Table
 from pinchpoint.trace.trace import Trace

@@ -1,6 +1,6 @@
 """What was seen of a process over its whole run, beside the windows that were recorded."""
 
-from dataclasses import dataclass
+from pinchpoint.frozen import dataclass
 
 
 @dataclass(frozen=True)

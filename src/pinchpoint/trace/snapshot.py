@@ -6,11 +6,12 @@ up, and how far is not in the file: ``analysis/memory`` replays it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Ints, NameIds
 from pinchpoint.trace.table import Table
 

@@ -1,11 +1,11 @@
 """A frozen table of numpy columns with explicit nulls."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Array, Ints, Mask
 from pinchpoint.trace.tables import TABLES
 

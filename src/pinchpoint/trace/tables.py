@@ -5,7 +5,7 @@ Times are integer nanoseconds since ``Trace.origin_ns``. A column is null only w
 (``time_ns``); ties keep the outer interval first. The position of a row is its id.
 """
 
-from dataclasses import dataclass
+from pinchpoint.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """The Trace: frozen tables plus what is known about where they come from."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import wraps
 from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.ceilings import Ceilings
 from pinchpoint.trace.run_samples import RunSamples
 from pinchpoint.trace.snapshot import MemorySnapshot

@@ -7,7 +7,6 @@ questions are about it.
 """
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.names import rows_named

@@ -7,7 +7,6 @@ on it can take longer or shorter without the step noticing, up to where the path
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -16,6 +15,7 @@ from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
 from pinchpoint.analysis.replay.simulate import PASSES, lane_clocks, stream_clocks
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Floats, Ints, Rows
 

@@ -5,8 +5,6 @@ and sends it does one thing: without the operator on the CPU neither wait nor co
 copy is of that tensor if it moves as many bytes as one of the operator's tensors has.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.causal.computing import host_computing
@@ -14,6 +12,7 @@ from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.frames import Owner, owners
 from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
 

@@ -7,7 +7,6 @@ is the attainable rate; of a data sheet, programs reach the shares below.
 """
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from pinchpoint.analysis.limits.roofs import Roof, Roofs, roofs
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.work.operator_work import peak_type
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
 

@@ -6,7 +6,6 @@ make of that: a rank that nobody waits for may get as fast as it likes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from pinchpoint.analysis.causal.pieces import Cut
 from pinchpoint.analysis.causal.profile import LEAST_STEP_RATIO, without_waiting
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.what_if import JobReplay, as_recorded
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
 CUTS = (Cut.LINE, Cut.OPERATOR, Cut.WAIT, Cut.COPY)

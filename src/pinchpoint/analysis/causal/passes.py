@@ -14,7 +14,7 @@ not made or read before. Results are what nothing later in the row reads.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from pinchpoint.analysis.host.frames import Owner, owners
 from pinchpoint.analysis.limits.roofs import Roofs, roofs
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, MemoryKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.names import rows_named

@@ -1,6 +1,5 @@
 """The critical path of one step, in equal parts: what most of each part is, and its name."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +9,7 @@ from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.host.attribution import launching_operators
 from pinchpoint.analysis.host.timeline import host_rows
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints
 

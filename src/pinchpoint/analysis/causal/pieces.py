@@ -6,7 +6,6 @@ copy, collective and wait. In each, a host row and a device operation belong to 
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -15,6 +14,7 @@ from pinchpoint.analysis.host.ancestry import nearest
 from pinchpoint.analysis.host.attribution import launching_operators
 from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask
 

@@ -14,7 +14,7 @@ beyond a usual one is taken from the mean (:mod:`exceptional`). No step is short
 work that stays, at its fastest recorded pace, in the stream that has most of it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.loader_waits import taking_name
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints, Mask
 

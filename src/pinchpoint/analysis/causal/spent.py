@@ -1,7 +1,5 @@
 """Host time of the replayed window: which row had it, and before or in which call it was."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.causal.pieces import NOBODYS
@@ -10,6 +8,7 @@ from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Ints, Mask
 

@@ -1,8 +1,7 @@
 """One operator call as the trace records it, and what it must cost."""
 
-from dataclasses import dataclass
-
 from pinchpoint.analysis.host.input_arguments import Shape, elements
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
 
 

@@ -6,12 +6,11 @@ before copies, so that a collective or copy counts only where it is exposed, and
 categories at once the one that stands first in ``ORDER``.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.device.categories import NO_CATEGORY, Category, category_of_device_ops
 from pinchpoint.analysis.host.launches import own_work
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Codes, Ints

@@ -4,7 +4,6 @@ One rank's time includes waiting for the others, so only the fastest call tells 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import issued
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints, Rows

@@ -5,7 +5,6 @@ Each vendor library has its own spelling; one row of ``_NAMES`` reads one of the
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
@@ -14,6 +13,7 @@ import numpy as np
 from pinchpoint.analysis.device.categories import Category, by_distinct, category_of_device_ops
 from pinchpoint.analysis.host.attribution import launching_operators
 from pinchpoint.analysis.host.input_arguments import input_dtypes
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import format_of
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Mask

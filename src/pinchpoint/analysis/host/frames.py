@@ -7,7 +7,6 @@ that were running when recording began show the line they were at.
 
 import re
 import sys
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
 from pinchpoint.analysis.host.cpu_operators import computed_on_host
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Floats, Ints, Mask, Rows
 from pinchpoint.trace.names import rows_named

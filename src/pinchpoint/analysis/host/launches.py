@@ -1,11 +1,10 @@
 """What the host asked of the device, in order: the common ground of steps, queue and gaps."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.timeline import host_rows
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Ints, Mask, Rows

@@ -8,7 +8,6 @@ have no frames, so a backward node takes the place of the forward operator it di
 """
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from pinchpoint.analysis.host.ancestry import nearest
 from pinchpoint.analysis.host.attribution import forward_rows
 from pinchpoint.analysis.host.frames import Owner, frame_of, owners
 from pinchpoint.analysis.host.timeline import NO_ROW, HostRows, host_rows
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask, Rows
 

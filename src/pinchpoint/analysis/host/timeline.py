@@ -5,11 +5,10 @@ a sequence of pieces, each with the innermost row that is open, so that every na
 thread has one owner or none.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
 

@@ -6,10 +6,10 @@ other names on other chips (the tensor pipe above all).
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from pinchpoint.analysis.limits.counters import KernelLaunch
+from pinchpoint.frozen import dataclass
 
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = ".avg.pct_of_peak_sustained_active"

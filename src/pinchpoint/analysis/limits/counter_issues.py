@@ -6,7 +6,6 @@ are not, the rule's word is taken.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from pinchpoint.analysis.limits.roofline import (
     launch_point,
 )
 from pinchpoint.analysis.limits.roofs import roofs
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 
 NEAR_LIMIT_PERCENT = 80.0  # SpeedOfLight: beyond it only other work or another unit helps

@@ -4,11 +4,11 @@ They are starting points for reading, not verdicts: a bf16 product with 15 % occ
 kernel. Each mark has the value, what counts as good and as poor, and which way is better.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pinchpoint.analysis.limits.counter_facts import KernelFacts
 from pinchpoint.analysis.limits.counter_issues import MEMORY_STALLS, SYNC_STALLS, Examined
+from pinchpoint.frozen import dataclass
 
 
 @dataclass(frozen=True)

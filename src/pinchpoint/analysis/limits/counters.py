@@ -8,7 +8,7 @@ brought to one spelling first, as ncu leaves out namespaces that others print.
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.input_arguments import parsed
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import (
     DeviceKind,
     ExpertNote,

@@ -6,7 +6,7 @@ balance a point can at best run at memory speed, above it at compute speed: that
 near it comes to its roof is ``roof_ratio``; a point far below both roofs waits for something else.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from pinchpoint.analysis.limits.counter_facts import KernelFacts, kernel_facts
 from pinchpoint.analysis.limits.counters import KernelLaunch, kernel_launches
 from pinchpoint.analysis.limits.roofs import Roofs, at_clock, roofs, spec_of
 from pinchpoint.analysis.work.operator_work import NOT_KNOWN, OperatorWork, operator_work, peak_type
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware import find_spec
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import distinct_rows

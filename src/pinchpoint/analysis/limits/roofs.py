@@ -5,9 +5,10 @@ They come with the trace in ``Trace.ceilings``; see ``with_ceilings``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware import DeviceSpec, derived_spec, find_spec, flop_per_cycle
 from pinchpoint.hardware.ceilings import Ceilings
 from pinchpoint.trace import Device, Trace

@@ -6,7 +6,6 @@ that holds most of it is looked up in the pieces that the part is made of.
 """
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from pinchpoint.analysis.steps.steps import OUTLIER_FLOOR_RATIO, steps
 from pinchpoint.analysis.time.accounting import StepPart, breakdown
 from pinchpoint.analysis.time.gaps import gaps, host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 
 Times = NDArray[np.int64]

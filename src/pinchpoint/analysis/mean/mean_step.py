@@ -5,7 +5,7 @@ number of steps. Exceptions with the same part and place are one cause.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import hypot, sqrt
 
 import numpy as np
@@ -21,6 +21,7 @@ from pinchpoint.analysis.statistics import rounded_mean
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import StepPart
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 
 DIFFERENT_RATIO = 0.03  # mean and typical step apart by more: what a material cause is worth

@@ -6,7 +6,6 @@ which the thread was ready to run for most of the rest, and got no core, is no d
 """
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
@@ -14,6 +13,7 @@ from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.statistics import rounded_mean
 from pinchpoint.analysis.time.host_activity import GapKind, meaning_of
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
 from pinchpoint.trace.run_samples import FarStep
 

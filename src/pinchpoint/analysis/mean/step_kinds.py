@@ -5,8 +5,6 @@ with the optimizer, training and evaluation, prefill and decode. And it has exce
 waits for a slow batch, saves or collects garbage. Kinds come often; exceptions are rare.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +19,7 @@ from pinchpoint.analysis.steps.steps import (
     Steps,
     steps,
 )
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.names import rows_named
 

@@ -7,7 +7,6 @@ told from one that does not even where no backward pass follows.
 """
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from pinchpoint.analysis.memory.history import History, once_per_history
 from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase, Run
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import ApiKind, Frame, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows

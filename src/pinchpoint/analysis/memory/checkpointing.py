@@ -7,7 +7,6 @@ each of these happens. Cost: about one more forward pass of the layers that are 
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from pinchpoint.analysis.memory.history import History, once_per_history
 from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase, Run
 from pinchpoint.analysis.memory.owners.stacks import Sign, is_python
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Frame
 from pinchpoint.trace.arrays import Ints, Mask
 

@@ -1,13 +1,12 @@
 """Who holds the memory at one moment."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.memory.history import History
 from pinchpoint.analysis.memory.owners.owners import Confidence, MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase
 from pinchpoint.analysis.memory.owners.stacks import Sign
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Frame
 
 MADE_BEFORE_LOSS = 4  # blocks: the last product, its bias, a cast, a reshape

@@ -1,7 +1,6 @@
 """What is worth knowing about a recording and is no fault."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from pinchpoint.analysis.memory.growth import step_of
 from pinchpoint.analysis.memory.history import History
 from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.shortage import size
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
 

@@ -4,13 +4,12 @@ By the time a snapshot is taken the program has let go of most blocks; so the he
 the event of the failure.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.memory.allocator.block_sizes import LARGE_REMAINDER_BYTES
 from pinchpoint.analysis.memory.history import Heap, History, heap, once_per_history
 from pinchpoint.analysis.memory.owners.phases import Phase, Run
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import AllocatorAction
 from pinchpoint.trace.arrays import Ints
 

@@ -5,13 +5,14 @@ stack leaks if it does so in three steps or more, regularly and up to the end, a
 there to the end; growth that stops is a cache that fills, and what goes a step later a queue.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from pinchpoint.analysis.memory.history import History, once_per_history
 from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Frame
 from pinchpoint.trace.arrays import Ints, Mask
 

@@ -1,7 +1,7 @@
 """Everything that later questions need to know about one device, found once per trace."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import wraps
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -16,6 +16,7 @@ from pinchpoint.analysis.memory.owners.owners import MemoryCategory, Owners, own
 from pinchpoint.analysis.memory.owners.phases import EventSteps, Phases, phases, steps
 from pinchpoint.analysis.memory.owners.stacks import StackSigns, is_python, stack_signs
 from pinchpoint.analysis.memory.traced import HOST, traced, traced_devices, traced_replay
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import MemorySnapshot, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
 

@@ -1,11 +1,10 @@
 """A shortage of memory in words: what happened, and what would have been enough."""
 
-from dataclasses import dataclass
-
 from pinchpoint.analysis.memory.failures import Failure, failures
 from pinchpoint.analysis.memory.history import History
 from pinchpoint.analysis.memory.waste import retries
 from pinchpoint.analysis.memory.what_if import ALLOCATOR_MARGIN, Batch, WhatIf, what_ifs
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Frame, Trace
 
 # ------------------------------------------------------------------------------------------------

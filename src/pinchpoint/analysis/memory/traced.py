@@ -8,7 +8,6 @@ those of the blocks, so all curves but the reserved one are *allocated* bytes.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.memory.allocator.lives import BEFORE, Lives, chained, lives
 from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay, curve
 from pinchpoint.analysis.memory.owners.stacks import OPERATOR_FILE
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import (
     AllocatorAction,
     Frame,

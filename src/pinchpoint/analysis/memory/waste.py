@@ -3,13 +3,12 @@
 Cached segments with nothing in them are no waste: the allocator gives them back when it must.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.memory.history import Heap, History, heap, once_per_history
 from pinchpoint.analysis.memory.owners.phases import Phase
 from pinchpoint.analysis.memory.owners.stacks import Sign
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import AllocatorAction
 from pinchpoint.trace.arrays import Mask
 

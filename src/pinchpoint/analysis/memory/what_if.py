@@ -5,7 +5,6 @@ recorded peak is worth only as much as the next highest moment allows.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from pinchpoint.analysis.memory.history import History, once_per_history
 from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase, Run
 from pinchpoint.analysis.memory.waste import waste
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Ints, Mask
 
 RANKS = 8  # of the sharding questions, unless asked otherwise: the GPUs of one common machine

@@ -1,7 +1,5 @@
 """Where the job's step goes: own work of the ranks, waiting for the last one, transfers."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.device.collectives import collective_arguments
@@ -10,6 +8,7 @@ from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS
 from pinchpoint.analysis.ranks.summary import RankPart
 from pinchpoint.analysis.statistics import mean as mean_of_all
 from pinchpoint.analysis.time.accounting import Breakdown
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints
 

@@ -10,7 +10,7 @@ is the uncertainty.
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +25,7 @@ from pinchpoint.analysis.ranks.matching import (
     thinned,
 )
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 Small = NDArray[np.int32]

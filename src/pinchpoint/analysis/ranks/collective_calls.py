@@ -1,13 +1,12 @@
 """The collectives of one rank, on the device or by the host, with what was computed beside them."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.device.collectives import Arguments, collective_arguments
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.launches import issued, own_work
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten

@@ -1,7 +1,5 @@
 """Time between ranks: who waited how long, what the transfers took, and how fast they were."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +8,7 @@ from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, meet
 from pinchpoint.analysis.ranks.own_time import JobFacts
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import GroupCollectives, Rendezvous, Split, split
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Floats, Ints
 from pinchpoint.trace.intervals import covered_before, flatten
 

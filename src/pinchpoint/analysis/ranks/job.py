@@ -5,7 +5,7 @@ numbers a rank and a few numbers a distinct collective: docs/explanation/ranks.m
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import NOBODY, Rendezvous, gather
 from pinchpoint.analysis.ranks.what_if import JobReplay, replay
 from pinchpoint.analysis.statistics import mean, median_of_ranks
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.specs import find_spec
 from pinchpoint.trace.arrays import Floats, Ints
 

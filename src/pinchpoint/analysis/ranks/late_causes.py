@@ -1,12 +1,11 @@
 """What a late rank was doing: where its own time is longer than that of its peers."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS, JobFacts
 from pinchpoint.analysis.ranks.summary import Cause, Kernel, RankSummary
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Floats, Ints
 
 LEAST_MORE_RATIO = 1.02  # below it, counts differ for no reason worth a word

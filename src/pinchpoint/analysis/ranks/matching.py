@@ -8,7 +8,7 @@ say.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from pinchpoint.analysis.ranks.summary import (
     unpack,
     unpack_small,
 )
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Ints, Mask
 
 Source = Callable[[], Iterator[RankSummary]]  # every rank once, in order of rank, again and again

@@ -8,7 +8,7 @@ that is longer (a host that runs ahead is not seen on a device that waits).
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import overload
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from pinchpoint.analysis.ranks.summary import Kernel, RankPart, RankSummary, unpack
 from pinchpoint.analysis.statistics import mean_of_steps
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 # ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ on without the result (its beginning and the beginning of its exposed end).
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, by_g
 from pinchpoint.analysis.ranks.own_time import JobFacts
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack, unpack_small
 from pinchpoint.analysis.ranks.waits import Rendezvous
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Floats, Ints
 from pinchpoint.trace.intervals import covered_before, flatten
 

@@ -9,8 +9,6 @@ each rank. Device work it leaves alone: what a rank's device does beyond all tha
 without recording is lateness, whatever the recorded times of the hosts say.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.ranks.communication import Communication
@@ -18,6 +16,7 @@ from pinchpoint.analysis.ranks.own_time import RECORDED_PARTS, JobFacts
 from pinchpoint.analysis.statistics import mean as mean_of_all
 from pinchpoint.analysis.statistics import mean_of_steps, median_of_ranks
 from pinchpoint.bench.statistics.distributions import t_quantile
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 SMALL_GROUP = 16  # up to here a rank is compared with the others only, without itself

@@ -1,13 +1,12 @@
 """One step of a few ranks side by side, on the common clock."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.matching import Source, renumbered
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import split
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Ints
 
 MOST_LANES = 10  # ranks that fit below each other on a screen

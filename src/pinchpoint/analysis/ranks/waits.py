@@ -9,7 +9,7 @@ began), the exposed part is taken from its end: transfer is exposed before waiti
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from pinchpoint.analysis.ranks.matching import (
     meets,
 )
 from pinchpoint.analysis.ranks.summary import CallKind, RankSummary, unpack, unpack_small
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Ints, Mask
 
 Small = NDArray[np.int32]

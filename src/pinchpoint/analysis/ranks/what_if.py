@@ -1,7 +1,6 @@
 """What the job's step would be: without its stragglers, with a faster link, with overlap."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from pinchpoint.analysis.statistics import (
     mean_of_ranks,
     median_of_ranks,
 )
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Floats, Ints
 
 # ------------------------------------------------------------------------------------------------

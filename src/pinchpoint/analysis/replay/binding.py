@@ -3,7 +3,6 @@
 Judged is the step without the profiler where that is known: recording slows only the host.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 
 from pinchpoint.analysis.device.activity import take_turns
@@ -13,6 +12,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.analysis.time.queue_depth import queue
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 
 HELD_UP_RATIO = 0.15  # waits below this share of the step leave the device its limit

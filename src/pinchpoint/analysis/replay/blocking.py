@@ -1,11 +1,10 @@
 """Which calls waited for the device, for what, and how long they take without the wait."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, MemoryKind, Table, Trace
 from pinchpoint.trace.arrays import Ints, Rows
 

@@ -4,11 +4,10 @@ Rows are positions in the tables of the trace that is replayed; they are numpy i
 A change applies to every step it has rows in.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Rows
 
 

@@ -10,8 +10,6 @@ ended. Each recorded time is explained by the constraint that was binding, so re
 unchanged gives back the recorded times.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.replay.blocking import (
@@ -24,6 +22,7 @@ from pinchpoint.analysis.replay.blocking import (
 )
 from pinchpoint.analysis.replay.streams import constraints, free_from, typical_launch_latency_ns
 from pinchpoint.analysis.time.loader_waits import loader_waits
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.intervals import Intervals, covered_before, intersect, subtract, union

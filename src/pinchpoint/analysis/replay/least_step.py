@@ -11,7 +11,7 @@ Two floors, both worked out from what the changes name and not from how replay a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from pinchpoint.analysis.replay.merging import merged_ratio
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX
 from pinchpoint.analysis.replay.streams import stream_ids
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 

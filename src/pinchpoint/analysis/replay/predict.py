@@ -1,7 +1,7 @@
 """What would the step be? The question that findings and people ask replay."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -16,6 +16,7 @@ from pinchpoint.analysis.replay.least_step import device_ns, floored, sure_ns
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Made, made_of, range_ns
 from pinchpoint.analysis.replay.simulate import all_passes, simulate
 from pinchpoint.analysis.steps.steps import Steps, steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.intervals import covered_before, flatten
 

@@ -12,12 +12,12 @@ and ``benchmarks/accuracy.py`` prints what it covers. Asked separately, shares f
 too short did not do better on programs that were left out, so there is one for both.
 """
 
-from dataclasses import dataclass
 from math import hypot
 
 import numpy as np
 
 from pinchpoint.analysis.replay.graph import Graph
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Ints
 
 ONE_STEP_RATIO = 0.1  # recorded steps of one program usually differ by less

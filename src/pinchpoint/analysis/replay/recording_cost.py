@@ -9,11 +9,10 @@ Shares were fitted to recordings of the same programs with and without the profi
 ``benchmarks/recording_cost.py`` makes the fit again and prints what is left of the error.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints
 from pinchpoint.trace.intervals import NONE, Intervals, contains, covered_before, flatten

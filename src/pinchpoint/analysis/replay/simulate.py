@@ -7,7 +7,6 @@ can run ahead until the device is the limit, as it would in a long run; the last
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate, pairwise
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.analysis.replay.graph import Graph
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Codes, Ints, Mask
 
 compiled: Any = None

@@ -1,11 +1,10 @@
 """The device side of a window: order in streams, launch latency, waits between streams."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Table, Trace
 from pinchpoint.trace.arrays import Ints, Rows
 

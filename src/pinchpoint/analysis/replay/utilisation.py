@@ -7,8 +7,6 @@ the data sheet for the type that most of these FLOPs are in. Causal attention co
 is needed; ``mfu_unmasked`` counts it whole, as the formula of PaLM and many papers do.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.costs import OperatorCall
@@ -20,6 +18,7 @@ from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import calibrated
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.work.operator_work import OperatorWork, operator_work, peak_type
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, distinct_rows
 from pinchpoint.trace.names import rows_named

@@ -6,12 +6,12 @@ device operations that come once a step.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import issued, main_thread, own_work
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace
 from pinchpoint.trace.arrays import Ints
 

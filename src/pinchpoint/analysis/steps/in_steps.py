@@ -1,13 +1,12 @@
 """Which rows belong to the steps that are judged, and how much that is per step."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import issued, main_thread
 from pinchpoint.analysis.steps.module_nesting import outermost
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
 

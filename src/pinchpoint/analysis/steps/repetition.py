@@ -8,7 +8,6 @@ occur in few of the pieces count against a candidate.
 """
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from pinchpoint.analysis.steps.candidates import (
     repeated_work,
 )
 from pinchpoint.analysis.steps.module_nesting import are_layers
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
 from pinchpoint.trace.durations import counted

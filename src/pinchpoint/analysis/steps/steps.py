@@ -7,7 +7,6 @@ recording without a device it is the host span's end. The first step has no comp
 begins at its first activity, and is partial.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from pinchpoint.analysis.host.launches import SLOWEST_START_NS, issued, main_thr
 from pinchpoint.analysis.steps.markers import marked_spans
 from pinchpoint.analysis.steps.module_nesting import module_calls, outermost
 from pinchpoint.analysis.steps.repetition import Spans, infer_steps, single_step
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask
 

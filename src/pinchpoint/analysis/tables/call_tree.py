@@ -5,14 +5,13 @@ inclusive: those of a node contain those of its children. Device time belongs to
 launched it, so a backward pass that runs on a thread of its own has its own paths.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import above, depths, nearest, outermost, parents
 from pinchpoint.analysis.host.attribution import backward_nodes, forward_rows, launched_ns
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, frames_for_readers, owners
 from pinchpoint.analysis.steps.in_steps import NotRecorded
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 

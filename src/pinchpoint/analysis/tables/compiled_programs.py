@@ -1,11 +1,11 @@
 """Compiled programs and their operations (XLA's HLO): what each costs, and how fast it computes."""
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Rows
 

@@ -1,7 +1,6 @@
 """Which kernels the device spends its time in: one row a distinct kernel name."""
 
 import math
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -16,6 +15,7 @@ from pinchpoint.analysis.device.kernel_precision import (
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.attribution import launching_operators
 from pinchpoint.analysis.statistics import spread
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware import find_spec
 from pinchpoint.trace import Device, DeviceKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows

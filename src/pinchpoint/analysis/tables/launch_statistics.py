@@ -1,12 +1,11 @@
 """How work is handed to the device: launches, their cost and delay, graphs, synchronisations."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.frames import PythonFrame, frame_of, frames_for_readers
 from pinchpoint.analysis.statistics import Spread, spread
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Table, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.intervals import covered_before, flatten

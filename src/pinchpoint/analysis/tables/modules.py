@@ -7,13 +7,13 @@ by two parents, or called again by activation checkpointing, is charged wherever
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import above, nearest, outermost, parents, subtree_sums
 from pinchpoint.analysis.host.attribution import backward_nodes, forward_rows, launched_ns
 from pinchpoint.analysis.steps.in_steps import NotRecorded
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Table, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 

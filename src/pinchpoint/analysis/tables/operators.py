@@ -7,8 +7,6 @@ recursive call is not counted again in its caller's total, and device work that 
 a ``record_function`` range counts as the range's.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import (
@@ -21,6 +19,7 @@ from pinchpoint.analysis.host.ancestry import (
 )
 from pinchpoint.analysis.host.attribution import launched_count, launched_ns
 from pinchpoint.analysis.host.frames import owners
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Table, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 

@@ -1,12 +1,11 @@
 """Copies between memories: how much, how fast, and whether anybody had to wait."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.device.categories import Category, by_distinct, category_of_device_ops
 from pinchpoint.analysis.statistics import Spread, spread
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, DeviceKind, MemoryKind, Table, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.intervals import covered_before, flatten

@@ -4,8 +4,6 @@ With a device: what the device did, by category, and its idle time by kind of ga
 what the thread that runs the steps did, seen through hand-overs to the autograd thread.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.device.activity import COPIES, ORDER, device_activity
@@ -16,6 +14,7 @@ from pinchpoint.analysis.statistics import share_out
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.time.gaps import gaps, host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Codes, Ints

@@ -7,7 +7,7 @@ thread, or, where that thread waited for the autograd thread or was waited for, 
 The rest of the gap, from the launching call on, is the call itself and the start latency.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from pinchpoint.analysis.host.timeline import NO_ROW, HostPieces, host_rows, loo
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import CATCHES_UP, GapKind, activity
 from pinchpoint.analysis.time.queue_depth import latest_prompt_start_ns
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows

@@ -1,6 +1,5 @@
 """Calls in which the host waits for the device, and what it waited for."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.graph_captures import graph_captures
 from pinchpoint.analysis.steps.in_steps import rows_in_steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows
 from pinchpoint.trace.intervals import contains

@@ -1,7 +1,6 @@
 """Idle time of the typical step, summed by cause and place: what a reader can act on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from pinchpoint.analysis.statistics import rounded_mean, share_out
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import Gaps, gaps
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints
 

@@ -1,11 +1,10 @@
 """How far the host runs ahead of the device."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.host.launches import SLOWEST_START_NS, issued, own_work
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
 

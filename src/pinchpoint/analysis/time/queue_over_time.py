@@ -1,12 +1,12 @@
 """How many operations wait for the device, and how long launches take to start, over time."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.queue_depth import queue
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
 

@@ -7,7 +7,6 @@ elsewhere, while the thread waited for nothing on the device.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from pinchpoint.analysis.host.launches import issued, main_thread
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows, look_up, timelines
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.intervals import Intervals, flatten

@@ -1,12 +1,11 @@
 """Pieces of the steps that the program times itself, by reading a Python clock before and after."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.host.frames import called_by_program
 from pinchpoint.analysis.host.launches import issued, main_thread
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.names import rows_named

@@ -7,13 +7,12 @@ read and dropped, or that records nodes itself (``create_graph=True``), is wante
 of an optimizer in between separates runs.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import above, nearest, parents
 from pinchpoint.analysis.host.attribution import backward_nodes, launched_count, recording_nodes
 from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows, distinct_rows
 from pinchpoint.trace.names import rows_named

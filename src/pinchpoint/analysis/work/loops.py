@@ -8,7 +8,7 @@ needs the result of the one before is not in a recording.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
@@ -20,6 +20,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.work.phases import OPTIMIZER, phase_of_device_ops
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.intervals import flatten

@@ -5,14 +5,13 @@ Parameters are the weights that the operators of one call are given: those of ti
 layers count as often as they are used, and weights of operators that are not listed do not.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.attribution import forward_rows
 from pinchpoint.analysis.host.input_arguments import elements, input_shapes
 from pinchpoint.analysis.work.operator_work import work_by
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
 

@@ -1,6 +1,6 @@
 """The work of each operator call that launches kernels: FLOPs, bytes, device time, format."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from pinchpoint.analysis.device.kernel_precision import (
     precision_of_device_ops,
 )
 from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes, parsed
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows, distinct_rows
 

@@ -1,13 +1,12 @@
 """Whether a step is several passes through the model: the same again, or one longer each time."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import nearest, parents, within
 from pinchpoint.analysis.host.input_arguments import input_shapes
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask, Rows, distinct_rows
 from pinchpoint.trace.names import rows_named

@@ -6,13 +6,13 @@ or what only optimizers call. The rest is the forward pass, with the loss and wh
 """
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.attribution import backward_nodes, recomputed_rows
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
 from pinchpoint.trace.names import rows_named

@@ -1,7 +1,6 @@
 """Runs of large elementwise kernels on tensors of one size, with nothing else between them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from pinchpoint.analysis.device.categories import Category, category_of_device_o
 from pinchpoint.analysis.host.attribution import launching_operators
 from pinchpoint.analysis.host.input_arguments import Shape, input_dtypes, input_shapes, parsed
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows, distinct_rows

@@ -4,14 +4,13 @@ Scores have one number for each pair of query and key, ``(…, T, S)``. A softma
 that a batched product made, or that one consumes, is attention written out.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.input_arguments import Shape, elements
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.names import rows_named

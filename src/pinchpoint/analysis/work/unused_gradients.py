@@ -7,7 +7,6 @@ steps or zeroes the others.
 """
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from pinchpoint.analysis.host.attribution import backward_nodes, launching_opera
 from pinchpoint.analysis.host.input_arguments import Shape, input_shapes
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.names import rows_named

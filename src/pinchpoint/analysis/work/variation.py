@@ -4,7 +4,6 @@ The same work at another layout, by another kernel (an algorithm that is searche
 anew), or at another rate (what ran beside it, where its data was).
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from pinchpoint.analysis.host.input_arguments import tensor_shapes
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows, distinct_rows
 

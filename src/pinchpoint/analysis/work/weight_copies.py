@@ -6,7 +6,6 @@ known by the place of the copy within one call of the module, too.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -16,6 +15,7 @@ from pinchpoint.analysis.host.attribution import backward_nodes
 from pinchpoint.analysis.host.input_arguments import elements, input_shapes, tensor_shapes
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.names import rows_named

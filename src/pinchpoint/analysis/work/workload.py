@@ -1,13 +1,13 @@
 """What kind of work the steps are: training or inference, prefill or decode, how large a batch."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.input_arguments import Shape, input_shapes
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.names import rows_named

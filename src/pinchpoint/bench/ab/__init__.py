@@ -1,7 +1,7 @@
 """A against B: interleaved pairs in fresh processes, looks at 5, 10 and 20 pairs, a verdict."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from pinchpoint.bench.ab.decision import Decision, decide_all, looks_up_to
@@ -20,6 +20,7 @@ from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, with_seed_of
 from pinchpoint.bench.run.process import tail
 from pinchpoint.errors import MeasurementInvalid, UsageError
+from pinchpoint.frozen import dataclass
 
 DEFAULT_THRESHOLD = 0.03  # what ten to twenty pairs see on a typical machine (1.7 % noise)
 MOST_PAIRS = 20  # the last look of decision.py

@@ -13,7 +13,6 @@ measures the error rates.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import expm1, inf, log1p, sqrt
 from typing import Literal
 
@@ -28,6 +27,7 @@ from pinchpoint.bench.statistics.distributions import (
     t_upper_tail,
 )
 from pinchpoint.bench.statistics.intervals import mean_interval
+from pinchpoint.frozen import dataclass
 
 Values = NDArray[np.float64]
 Verdict = Literal["regressed", "pass", "inconclusive"]

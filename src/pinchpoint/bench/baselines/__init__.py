@@ -5,7 +5,6 @@ step (an accepted change) begins a new segment; older sessions stay in the file 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pinchpoint.bench.measures import MEASURES, Measure, Threshold
 from pinchpoint.bench.metrics import encode, read_document
 from pinchpoint.bench.result import BenchResult, across_runs
 from pinchpoint.bench.run import params_digest
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.environment import fingerprint
 
 SCHEMA = "bench.baseline/1"

@@ -1,7 +1,6 @@
 """The regression gate: screen by history, confirm by A against B, say what was decided."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import exp, log, sqrt
 from typing import Any
 
@@ -15,6 +14,7 @@ from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
 from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.bench.statistics.series import ChangePoint, change_points
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.environment import differences, refusals
 
 # ------------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """Where two curves of time over size cross, as an interval."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, exp, sqrt
 
 import numpy as np
+
+from pinchpoint.frozen import dataclass
 
 NARROW = 1.15  # stop when the interval is this narrow
 ABOVE_A_CALL = 4.0  # times the shortest time: three quarters or more of it is work

@@ -1,7 +1,6 @@
 """Measures the curves, and looks closer where they cross."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from pinchpoint.bench.folders import utc_now
 from pinchpoint.bench.micro.time_function import time_function
 from pinchpoint.bench.micro.timing import StoppingRule
 from pinchpoint.errors import MissingExtra
+from pinchpoint.frozen import dataclass
 
 # ------------------------------------------------------------------------------------------------
 # The operations that are compared, each over one size.

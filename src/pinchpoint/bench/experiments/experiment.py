@@ -10,7 +10,7 @@ change it is slower": a gain is claimed with the same one per cent error as a re
 import fcntl
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from pinchpoint.bench.measures import THROUGHPUT
 from pinchpoint.bench.metrics import read_bounded
 from pinchpoint.bench.run import Arm
 from pinchpoint.errors import MeasurementInvalid, UnreadableFile, UsageError
+from pinchpoint.frozen import dataclass
 
 # ------------------------------------------------------------------------------------------------
 # ``experiments.jsonl``: one line an experiment, only ever added to (``bench.experiment/1``).

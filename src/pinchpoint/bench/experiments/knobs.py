@@ -3,11 +3,12 @@
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pinchpoint.bench.run import Arm
 from pinchpoint.errors import UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.inside import KNOBS_VARIABLE
 
 _MOST_WORKERS = 8  # a start; the user can give another number

@@ -1,13 +1,14 @@
 """Warm-up and sampling, the same for every backend."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter, perf_counter_ns
 
 import numpy as np
 
 from pinchpoint.bench.micro.backends.base import Backend, Block, Call, ClockState
 from pinchpoint.bench.micro.timing import Samples, StoppingRule
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor import reasons
 
 LEAST_WARMUP_S = 0.1  # clocks ramp over tens of milliseconds

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -10,6 +10,7 @@ from pinchpoint.bench.micro.backends import Backend, backend_named, backend_of, 
 from pinchpoint.bench.micro.mistakes import judged
 from pinchpoint.bench.micro.sampling import sample_modes, sample_sustained, warm_up
 from pinchpoint.bench.micro.timing import StoppingRule, Timing
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import format_of
 from pinchpoint.hardware.specs import DeviceSpec, find_spec
 

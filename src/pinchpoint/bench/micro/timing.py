@@ -1,6 +1,6 @@
 """The result of timing one function."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from pinchpoint.bench.statistics.intervals import (
     widest_batch_interval,
 )
 from pinchpoint.bench.statistics.series import Modes, lag1_autocorrelation, mad, two_modes
+from pinchpoint.frozen import dataclass
 
 # ------------------------------------------------------------------------------------------------
 # When enough has been measured: the interval of the median is narrow, or the time is up.

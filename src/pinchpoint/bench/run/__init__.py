@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pinchpoint.bench.run.step_files import StepSeries, read_steps
 from pinchpoint.bench.run.telemetry import DeviceSamples, Window, devices_over, sampling
 from pinchpoint.bench.run.timed import TimingRules, timed_part
 from pinchpoint.bench.run.validity import HostChange, invalid_reasons
+from pinchpoint.frozen import dataclass
 from pinchpoint.inside import recording_environment
 
 _NOT_FROM_A_COMMAND = dict.fromkeys(

@@ -7,10 +7,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
+from pinchpoint.frozen import dataclass
 
 GRACE_S = 5.0  # between asking a group to end and killing it
 

@@ -1,7 +1,6 @@
 """Reads what the recorder inside the program wrote, and chooses the series of steps."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.bench.metrics import read_bounded
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.frozen import dataclass
 
 SCHEMA = "bench.inside/1"
 

@@ -8,12 +8,12 @@ host every second.
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from pinchpoint.bench.metrics import Gpu
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor import reasons
 from pinchpoint.monitor.sample import Sample
 from pinchpoint.monitor.telemetry import Rhythm, Telemetry

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from pinchpoint.bench.statistics.series import (
     mad,
     spikes,
 )
+from pinchpoint.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """What makes a run unfit for comparison; it is marked with the reason, never dropped silently."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pinchpoint.bench.metrics import Gpu, WarmUpInfo
+from pinchpoint.frozen import dataclass
 
 SLOWDOWN_LIMIT = 0.01  # of the timed window held down by heat or hardware
 FAILED_REQUESTS_LIMIT = 0.001  # a failed request ends early and makes the others look fast

@@ -9,12 +9,12 @@ import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 from urllib.parse import urlsplit
 
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
+from pinchpoint.frozen import dataclass
 
 HEADER_LIMIT = 64 << 10  # what servers and proxies accept of us; none sends more back
 BODY_LIMIT = 64 << 20  # a thousand times the longest answers

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from pinchpoint.bench.metrics import read_bounded
 from pinchpoint.bench.serve.client import Answer
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.frozen import dataclass
 
 Ask = Callable[[int], Awaitable[Answer]]
 MOST_IN_FLIGHT = 1024  # open loop: beyond this the load generator, not the server, is measured

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pinchpoint.bench.run.timed import summarize_requests
 from pinchpoint.bench.run.validity import FAILED_REQUESTS_LIMIT
 from pinchpoint.bench.serve.client import Answer, Endpoint, ask
 from pinchpoint.bench.serve.load import Load, Prompt, Request, body, cycled, run_load
+from pinchpoint.frozen import dataclass
 
 # ------------------------------------------------------------------------------------------------
 # From requests to TTFT, TPOT, ITL, end-to-end latency, and goodput.

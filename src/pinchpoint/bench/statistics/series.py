@@ -1,12 +1,12 @@
 """What a series of step times looks like: its warm-up, its memory, its spikes, its modes."""
 
-from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.bench.statistics.distributions import t_upper_tail
+from pinchpoint.frozen import dataclass
 
 Values = NDArray[np.float64]
 

@@ -8,13 +8,13 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from pinchpoint.capture.settings import FOLDER_VARIABLE
 from pinchpoint.errors import MeasurementInvalid, UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.run_folder.layout import REQUEST_FILE, TRACES
 
 _HOW = (

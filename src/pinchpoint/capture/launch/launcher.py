@@ -5,13 +5,13 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pinchpoint.capture.launch.early import EarlyWord, Say
 from pinchpoint.capture.launch.passing_on import held_back, run_to_its_end, start
 from pinchpoint.capture.settings import Settings
 from pinchpoint.errors import UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.inside import path_with_hooks
 from pinchpoint.monitor.telemetry import Rhythm, Sampled, Telemetry
 from pinchpoint.run_folder.layout import TELEMETRY_FILE

@@ -6,12 +6,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pinchpoint.capture.launch.launcher import environment_of
 from pinchpoint.capture.settings import Settings
 from pinchpoint.errors import MeasurementInvalid, UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.run_folder.layout import NCU, NSYS
 
 _FOLDERS = {

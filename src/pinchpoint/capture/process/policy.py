@@ -2,11 +2,12 @@
 
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from pinchpoint.capture.process.step_clock import StepClock, median
 from pinchpoint.capture.settings import Settings
+from pinchpoint.frozen import dataclass
 
 PATIENCE_STEPS = 200  # record at last although steps have not become steady
 PATIENCE_NS = 120_000_000_000  # the same for long steps: two minutes

@@ -17,9 +17,9 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.run_folder.layout import PROCESSES
 
 # ------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ back.
 
 import os
 import resource
-from dataclasses import dataclass
+
+from pinchpoint.frozen import dataclass
 
 _THROTTLED = (
     ("/sys/fs/cgroup/cpu.stat", b"throttled_usec ", 1000),  # version 2

@@ -3,12 +3,12 @@
 import sys
 import time
 import zlib
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.settings import BESIDE, Kind
+from pinchpoint.frozen import dataclass
 from pinchpoint.run_folder.layout import NAMES, TRACES
 
 _CHUNK = 1 << 20

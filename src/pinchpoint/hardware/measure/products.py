@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.ceilings import Measurement
 from pinchpoint.hardware.measure.timing import ClockRates, Machine, Timed
 

@@ -7,8 +7,9 @@ microsecond) and short enough not to heat the chip. Between samples the device r
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from pinchpoint.frozen import dataclass
 
 SAMPLE_NS = 3_000_000  # under 5 ms: a burst that power limits do not yet reach
 SUSTAINED_SAMPLE_NS = 50_000_000  # long enough for clocks to be read while the device works

@@ -1,10 +1,11 @@
 """Time zero, and the rows of each lane in order of time."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.kineto.columns import Columns
 from pinchpoint.importers.kineto.reading.fields import Lane
 from pinchpoint.trace.arrays import Array

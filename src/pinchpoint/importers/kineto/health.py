@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers._soundness import (
     MOST_LOST_RATIO,
     clocks,

@@ -1,11 +1,11 @@
 """The tables of the host side: operators, steps, runtime calls."""
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.kineto.clock import Clock, Spans
 from pinchpoint.importers.kineto.columns import Columns, Interned, known
 from pinchpoint.importers.kineto.reading.fields import PLACE, Lane

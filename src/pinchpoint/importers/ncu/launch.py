@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from pinchpoint.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ embedded binaries (most of the bytes) are skipped over.
 import mmap
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers._wire import FIXED32, FIXED64, VARINT, Field, MalformedMessage, fields
 from pinchpoint.importers.ncu.launch import Launch, Launches, RuleResult, unit_of
 

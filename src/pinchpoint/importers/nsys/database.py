@@ -9,7 +9,6 @@ can hold. Our own statements are the only SQL that runs.
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from urllib.parse import quote
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Names
 from pinchpoint.trace.arrays import Ints, Mask, NameIds
 

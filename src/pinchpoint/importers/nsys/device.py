@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.nsys.database import Column, Database, Strings, interned
 from pinchpoint.importers.nsys.host_table import pid_of
 from pinchpoint.trace import DeviceKind, MemoryKind, Names

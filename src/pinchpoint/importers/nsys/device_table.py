@@ -1,11 +1,11 @@
 """The device side of the trace: operations with their launches, and ranges seen on the device."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.nsys.device import NONE, DeviceRows
 from pinchpoint.importers.nsys.host_table import ApiTable, HostTable, ProcessKeys, ThreadIndex
 from pinchpoint.trace import DeviceKind, HostKind, Names, Table, empty_table, table

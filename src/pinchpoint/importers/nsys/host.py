@@ -1,9 +1,8 @@
 """Runtime and driver calls, operating-system calls, samples and the profiler's own work."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.nsys.database import Column, Database, Strings, interned
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, NameIds

@@ -1,10 +1,10 @@
 """The host side of the trace: ranges and calls on threads, nested and linked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.nsys.host import Calls
 from pinchpoint.importers.nsys.nvtx import NO_NAME, Ranges, StepMarkers
 from pinchpoint.trace import Table, Thread, table

@@ -4,11 +4,11 @@ import json
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.nsys.database import Database, Strings
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, Mask, NameIds

@@ -1,9 +1,9 @@
 """What an nsys recording says about itself: versions, devices, threads, options, warnings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.nsys.database import Database, Strings
 from pinchpoint.trace import Device
 

@@ -4,8 +4,9 @@ Field numbers are those of the published ``perfetto_trace.proto``. Names are int
 sequence of packets until it says that its state is cleared; times may count from the packet before.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers._wire import FIXED64, Field, MalformedMessage, fields
 
 Value = int | float | str

@@ -8,10 +8,10 @@ iteration (torchtitan, torchtune), ``rank-3.json.gz`` (Megatron), ``id-TP-1-DP-0
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers._remote import local_copy
 from pinchpoint.importers.ranks.jobs import (
     UNIX_LEAST_NS,

@@ -10,9 +10,10 @@ import glob
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pinchpoint.errors import UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.ranks.names import (
     RankFile,
     name_of,

@@ -2,9 +2,10 @@
 
 import glob
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from string import digits
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.ranks.places import head_text
 
 # A rank has at most seven digits: a longer number names something else. Digits are ASCII.

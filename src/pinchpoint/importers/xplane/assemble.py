@@ -7,11 +7,12 @@ Times are those of the file, from the start of the profile. A line of a device t
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers._soundness import (
     clocks,
     lost_launches,

@@ -4,12 +4,13 @@ The same for both formats: JAX's Chrome trace writes the statistics of an event 
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.xplane.operations import Row, table_of_rows
 from pinchpoint.importers.xplane.space import Event
 from pinchpoint.trace import HostKind, Names, Table, table

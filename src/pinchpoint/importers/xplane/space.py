@@ -7,10 +7,11 @@ import json
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers._wire import BYTES, FIXED64, VARINT, Field, MalformedMessage, fields
 from pinchpoint.trace import Device, DeviceKind, MemoryKind
 from pinchpoint.trace.kinds import collective_kind

@@ -6,8 +6,9 @@ A field that is unknown on either side is a warning, never "equal".
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from pinchpoint.frozen import dataclass
 
 Action = Literal["refuse", "refuse stored", "warn"]
 

@@ -1,7 +1,6 @@
 """What the rules said, as parts of the document."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypedDict
 
 from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, Leak, growth
@@ -22,6 +21,7 @@ from pinchpoint.diagnosis.finding import (
 from pinchpoint.diagnosis.registry import ask, rules
 from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.errors import UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.memory import MemoryFinding
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.timeline.marks import occurrences

@@ -1,6 +1,5 @@
 """From a trace with a snapshot (or allocations) to the memory document."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -24,6 +23,7 @@ from pinchpoint.analysis.memory.waste import waste
 from pinchpoint.analysis.memory.what_if import RANKS, Batch, batch, what_ifs
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.errors import UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.assemble.findings import findings
 from pinchpoint.report.documents.memory import (
     BatchItem,

@@ -1,13 +1,13 @@
 """What is kept of each rank: its summary and what its own rules found, or why not."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from pinchpoint.analysis.ranks.summary import RankSummary
 from pinchpoint.diagnosis.finding import Finding
+from pinchpoint.frozen import dataclass
 
 PART_SCHEMA = "pinchpoint.ranks-part/1"
 MOST_RANKS = (

@@ -1,7 +1,6 @@
 """What the page says on each of its clocks; a switch shows one of them, everywhere at once."""
 
-from dataclasses import dataclass
-
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.blocks import Ladder
 from pinchpoint.report.documents.clock import Clock, has_two_clocks, on_clock
 from pinchpoint.report.documents.report import Report

@@ -1,11 +1,11 @@
 """Memory with its pictures: a page of its own, or a view of the big report."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from pinchpoint.analysis.memory.history import History, heap, histories, stack_tree, timeline
+from pinchpoint.frozen import dataclass
 from pinchpoint.report import html
 from pinchpoint.report.assemble.memory import memory_report
 from pinchpoint.report.documents.memory import MemoryReport

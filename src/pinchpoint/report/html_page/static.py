@@ -1,9 +1,9 @@
 """The report as one self-contained HTML file: no network, no script, every name escaped."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.html import template

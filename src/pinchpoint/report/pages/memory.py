@@ -1,8 +1,8 @@
 """The pages of memory: who holds the peak, what grows, what fails, what would save."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.blocks import (
     Bar,
     Block,

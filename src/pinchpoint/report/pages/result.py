@@ -1,8 +1,8 @@
 """What there is to say about a benchmark or a comparison: the same parts for each kind of it."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.blocks import Block, Command, Gap, Ladder, Page, Role, Table, Text, Title
 from pinchpoint.report.quantity import number, quantity
 

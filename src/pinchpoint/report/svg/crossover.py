@@ -1,12 +1,12 @@
 """Time over size as SVG: both axes logarithmic, one line a place, the crossing as a band."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10
 
 from pinchpoint.bench.crossover.crossing import Crossing, Point, Time
 from pinchpoint.bench.crossover.measure import Curve
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.quantity import duration
 
 WIDTH, HEIGHT = 540, 300  # pixels

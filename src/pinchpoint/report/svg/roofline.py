@@ -1,10 +1,10 @@
 """The roofline as a picture: roofs, and each point as a disc whose area is its time. No script."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10, sqrt
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.roofline import PointInfo, RoofInfo, RooflineDocument
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, number, percent, rate

@@ -1,7 +1,5 @@
 """The tables of the document: what operators, kernels, functions and modules cost."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.device.activity import OneDevice, device_activity, each_device
@@ -21,6 +19,7 @@ from pinchpoint.analysis.tables.compiled_programs import (
 from pinchpoint.analysis.tables.kernels import KernelRow, kernels
 from pinchpoint.analysis.tables.modules import ModuleRow, kept_bytes_per_call, modules
 from pinchpoint.analysis.tables.operators import OperatorRow, operators
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.causal import PieceInfo, shown_pieces
 from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.tables import time as time_tables

@@ -1,9 +1,9 @@
 """How the rows of an answer become a table of the document."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.report import ResultTable, TableColumn
 from pinchpoint.report.quantity import quantity
 

@@ -1,7 +1,5 @@
 """The tables of the document about time: steps, idle time, transfers, launches, waits."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.statistics import Spread
@@ -14,6 +12,7 @@ from pinchpoint.analysis.tables.launch_statistics import (
 from pinchpoint.analysis.tables.transfers import TransferRow, transfers
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.idle_causes import IdleCause, idle_causes
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.tables.columns import Column, result_table
 from pinchpoint.trace import MemoryKind, Trace, once_per_trace

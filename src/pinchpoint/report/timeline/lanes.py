@@ -6,13 +6,13 @@ events they stand for.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import depths, parents
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
 Numbers = NDArray[np.int64]

@@ -5,7 +5,7 @@ time. Keys are stable: ``finding sync-in-loop``, ``part gemm``, ``kernels-1`` (t
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from pinchpoint.analysis.time.gaps import gaps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis import engine
 from pinchpoint.diagnosis.finding import Found
+from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.plain import plain
 from pinchpoint.report.tables.columns import LONGEST_NAME

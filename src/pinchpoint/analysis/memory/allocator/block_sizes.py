@@ -6,13 +6,13 @@ so the replay has no choice to make, and is exact where the state at the beginni
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pinchpoint.analysis.memory.allocator.lives import Lives
 from pinchpoint.analysis.memory.allocator.segments import Range, event_range
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import AllocatorAction, Table
 from pinchpoint.trace.arrays import Ints
 

@@ -3,12 +3,13 @@
 Everything is vectorised over events: ten million events take seconds.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import AllocatorAction, BlockState, MemorySnapshot, Table
 from pinchpoint.trace.arrays import Ints, Mask
 

@@ -6,7 +6,6 @@ the allocator holds from the driver. The names and meanings are those of
 ``torch.cuda.memory_stats``.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from pinchpoint.analysis.memory.allocator.segments import (
     ranges_at_start,
     reserved_change,
 )
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import AllocatorAction, BlockState, MemorySnapshot, Table, Trace
 from pinchpoint.trace.arrays import Ints
 

@@ -1,10 +1,9 @@
 """The memory that the allocator holds from the driver, over time."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.memory.allocator.lives import BEFORE
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import AllocatorAction, MemorySnapshot, Table
 from pinchpoint.trace.arrays import Ints, Rows
 

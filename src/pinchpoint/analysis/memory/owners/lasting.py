@@ -1,7 +1,5 @@
 """Blocks that outlive a pass: optimizer state, gradients, parameters, buffers, scratch."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +7,7 @@ from pinchpoint.analysis.memory.allocator.lives import Lives
 from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay, curve
 from pinchpoint.analysis.memory.owners.phases import Phase, Phases, Run
 from pinchpoint.analysis.memory.owners.stacks import Sign, StackSigns
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Codes, Ints, Mask
 
 # ------------------------------------------------------------------------------------------------

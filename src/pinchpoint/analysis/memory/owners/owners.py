@@ -6,7 +6,6 @@ parameter). What nothing proves stays *unknown*: categories never have to add up
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -27,6 +26,7 @@ from pinchpoint.analysis.memory.owners.lasting import (
 )
 from pinchpoint.analysis.memory.owners.phases import Phase, Phases, Run
 from pinchpoint.analysis.memory.owners.stacks import Sign, StackSigns
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Codes, Ints, Mask
 from pinchpoint.trace.snapshot import CATEGORY_FILE
 

@@ -1,6 +1,5 @@
 """Which part of a training step each event belongs to, and where the steps begin and end."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -8,6 +7,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay
 from pinchpoint.analysis.memory.owners.stacks import Sign, StackSigns, common_root
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import AllocatorAction, MemorySnapshot
 from pinchpoint.trace.arrays import Codes, Mask
 

@@ -6,13 +6,13 @@ the program that was recorded.
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from enum import IntFlag
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Frame, Stacks
 from pinchpoint.trace.arrays import Mask
 

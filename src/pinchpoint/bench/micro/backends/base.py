@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.environment.host import cpu_model
 
 Call = Callable[[], Any]

@@ -9,11 +9,11 @@ last thing is queued, the spin was too short, and it is tried again with a longe
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 from pinchpoint.bench.micro.backends.base import Block, Call, ClockState, no_garbage_collection
+from pinchpoint.frozen import dataclass
 
 RESOLUTION_NS = 500.0  # of cudaEventElapsedTime, as its documentation says
 SPIN_FACTOR = 1.5  # over the expected time to queue a block

@@ -1,10 +1,9 @@
 """What adding rows to rows by index takes when few of the targets coincide."""
 
-from dataclasses import dataclass
-
 from pinchpoint.analysis.host.input_arguments import elements
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall
 from pinchpoint.diagnosis.attainable import Attainable
+from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
 
 # An atomic addition takes as long as moving so many bytes of device memory. Measured on an H200

@@ -22,7 +22,6 @@ Where the work is wanted and can be nowhere else.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -42,6 +41,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.operators import known
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.durations import duration

@@ -20,7 +20,6 @@ Where there is nothing to do: a server that waits for requests which have not co
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.whole_run import waits_at
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints
 from pinchpoint.trace.durations import duration

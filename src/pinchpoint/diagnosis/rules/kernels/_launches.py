@@ -7,7 +7,7 @@ kernels of the step that the launches stand for, and replayed.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import COUNTERS
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 

@@ -6,8 +6,6 @@ launch, or in Python that calls them. It is not where the host waited, computed 
 function that launches nothing kept it, or where a single call of an operator launches them all.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents, within
@@ -20,6 +18,7 @@ from pinchpoint.analysis.time.gaps import gaps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Location
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 

@@ -1,7 +1,5 @@
 """Steps of many short kernels, each launched from the host: what rules about them say alike."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +9,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.time.host_waits import host_waits
 from pinchpoint.diagnosis.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Location
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, DeviceKind, Table, Trace, once_per_trace
 
 SHORT_KERNEL_NS = 20_000  # an operator costs the host 5 to 20 µs; longer kernels hide that

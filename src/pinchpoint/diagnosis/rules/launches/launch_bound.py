@@ -25,7 +25,6 @@ Where the batch is small on purpose (latency) and the step is fast enough.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.work.loops import Loop, Varies, loops
@@ -34,6 +33,7 @@ from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_KNOB, Rule
 from pinchpoint.diagnosis.rules.launches._late_launches import late_launches
 from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
 RULE = Rule(

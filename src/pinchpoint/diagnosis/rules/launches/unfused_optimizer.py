@@ -20,7 +20,6 @@ Where the optimizer's time is hidden behind a busy device.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_KNOB, Rule
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.durations import duration

@@ -1,13 +1,13 @@
 """Lookups of rows that do not lie side by side: what they move, and what they would take."""
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
 from pinchpoint.analysis.host.input_arguments import elements, parsed
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.attainable import Attainable
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Rows
 from pinchpoint.trace.names import rows_named

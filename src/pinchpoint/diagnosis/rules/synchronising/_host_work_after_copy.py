@@ -1,7 +1,5 @@
 """Copies to the host that the host waits for, with the work on the CPU that they are made for."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import above, nearest, parents
@@ -23,6 +21,7 @@ from pinchpoint.diagnosis.device_work import waiting
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.diagnosis.host_spans import host_spans, without
 from pinchpoint.diagnosis.writers import writing_functions
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
 

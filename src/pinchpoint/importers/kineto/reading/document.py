@@ -1,13 +1,14 @@
 """The frame around the events: a bare list, or an object with facts before and after them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 import msgspec
 
 from pinchpoint.errors import HostileFile, UnreadableFile
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.kineto.reading.lenient import (
     BOUNDARY,
     Incomplete,

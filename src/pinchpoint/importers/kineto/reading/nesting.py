@@ -6,11 +6,11 @@ rounding lets a child end after its parent. So a row that ends before a later on
 dropped from the open rows: whatever begins later and lies inside it lies inside the later one.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Array
 
 # Times were whole microseconds until 2024; a start and a duration rounded apart differ by this.

@@ -1,6 +1,6 @@
 """Events that are few: names of threads, counters, spans of the recording, counter ranges."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.kineto.reading.document import value_of
 from pinchpoint.importers.kineto.reading.fields import ARGUMENTS, NULL, WINDOW_END, Form
 from pinchpoint.importers.kineto.reading.lenient import event_at, number, phase, value_text

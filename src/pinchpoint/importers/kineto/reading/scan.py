@@ -1,10 +1,11 @@
 """From text to the columns of each lane: what both scanners share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from pinchpoint.errors import HostileFile
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.kineto.reading.document import EVENT_BYTES, Block, BlockEnd, Blocks
 from pinchpoint.importers.kineto.reading.fields import Lane
 from pinchpoint.importers.kineto.reading.lenient import BOUNDARY, BOUNDARY_BYTES, Status

@@ -1,0 +1,113 @@
+"""Frozen dataclasses whose methods are made when the first of them is.
+
+``dataclasses`` writes and compiles six methods for each class as it is declared, about a third of
+the time in which a command starts: it imports some 300 such classes, and makes many of them never.
+``dataclass`` here is declared, checked and used as theirs is (``replace``, ``fields``, ``asdict``,
+pickling, patterns), if ``__init__`` takes all fields.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(cls: type | None = None, **options: bool) -> Any:
+        """Declare a class, see the module; what is not frozen is left to ``dataclasses``."""
+        if not options.get("frozen") or "slots" in options:
+            return dataclasses.dataclass(cls, **options)
+        return lambda cls: _declared(cls, options.get("eq", True))
+
+
+_FIELDS = "__dataclass_fields__"
+_put = object.__setattr__
+
+
+def _declared(cls: type, eq: bool) -> type:
+    own: dict[str, Any] = {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
+    own |= {_FIELDS: _Undeclared(cls), "__init__": _first_init(cls)}
+    if "__repr__" not in cls.__dict__:
+        own["__repr__"] = _repr
+    if eq and "__eq__" not in cls.__dict__:
+        own["__eq__"] = _equal
+    if eq and cls.__dict__.get("__hash__") is None:
+        own["__hash__"] = _hash
+    for name, value in own.items():
+        setattr(cls, name, value)
+    return cls
+
+
+class _Undeclared:
+    """In place of the fields of a class until somebody asks for them."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+
+    def __get__(self, instance: object, owner: type) -> dict[str, dataclasses.Field[Any]]:
+        cls = self._cls
+        if cls.__doc__ is None:  # else the signature takes its place, which takes long to find
+            cls.__doc__ = cls.__name__
+        dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+        found: dict[str, dataclasses.Field[Any]] = cls.__dict__[_FIELDS]
+        return found
+
+
+def _first_init(cls: type) -> Callable[..., None]:
+    def first(self: Any, *values: Any, **named: Any) -> None:
+        made = _init_of(cls)
+        setattr(cls, "__init__", made)  # noqa: B010 - type checkers refuse the other way
+        made(self, *values, **named)
+
+    return first
+
+
+def _init_of(cls: Any) -> Callable[..., None]:
+    """``__init__`` of a class, as ``dataclasses`` writes it for frozen ones."""
+    known: dict[str, Any] = {"_put": _put, "_absent": dataclasses.MISSING}
+    parameters, lines = ["self"], []
+    for field in dataclasses.fields(cls):
+        name, value = field.name, field.name
+        if field.default_factory is not dataclasses.MISSING:
+            known[f"_made_{name}"] = field.default_factory
+            parameters.append(f"{name}=_absent")
+            value = f"_made_{name}() if {name} is _absent else {name}"
+        elif field.default is not dataclasses.MISSING:
+            known[f"_default_{name}"] = field.default
+            parameters.append(f"{name}=_default_{name}")
+        else:
+            parameters.append(name)
+        lines.append(f' _put(self, "{name}", {value})')
+    if hasattr(cls, "__post_init__"):
+        lines.append(" self.__post_init__()")
+    text = f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or [" pass"])
+    exec(text, known)
+    made: Callable[..., None] = known["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
+
+
+def _values(self: Any) -> tuple[Any, ...]:
+    return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+
+def _repr(self: Any) -> str:
+    shown = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self))
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _equal(self: object, other: object) -> bool:
+    return _values(self) == _values(other) if type(self) is type(other) else NotImplemented
+
+
+def _hash(self: object) -> int:
+    return hash(_values(self))
+
+
+def _refuse_to_set(self: object, name: str, value: object) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _refuse_to_delete(self: object, name: str) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")

@@ -1,0 +1,65 @@
+"""``frozen.dataclass`` against ``dataclasses.dataclass``, declared alike."""
+
+import copy
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+
+from pinchpoint import frozen
+
+
+def declared_by(decorator: Any) -> Any:
+    @decorator(frozen=True)
+    class Point:
+        """A place."""
+
+        x_ns: int
+        label: str = "none"
+        parts: list[int] = dataclasses.field(default_factory=list)
+
+    @decorator(frozen=True, eq=False)
+    class Same:
+        """Equal to itself alone."""
+
+        x_ns: int
+
+    return Point, Same
+
+
+Point, Same = declared_by(frozen.dataclass)
+Point.__qualname__ = "Point"  # pickle finds it in this module
+
+
+@pytest.mark.parametrize("decorator", [frozen.dataclass, dataclasses.dataclass])
+def test_classes_do_what_those_of_the_standard_library_do(decorator: Any) -> None:
+    point, same = declared_by(decorator)
+    assert [f.name for f in dataclasses.fields(point)] == ["x_ns", "label", "parts"]
+    made = point(1, parts=[2])
+    assert made == point(1, "none", [2]) != point(1, "none", [3])
+    assert repr(made).endswith("Point(x_ns=1, label='none', parts=[2])")
+    assert dataclasses.replace(made, label="other").label == "other"
+    assert dataclasses.asdict(made) == {"x_ns": 1, "label": "none", "parts": [2]}
+    assert point(1).parts is not point(1).parts
+    assert point.__match_args__ == ("x_ns", "label", "parts")
+    assert hash(point(1, parts=())) == hash(point(1, parts=()))  # type: ignore[arg-type]
+    assert same(1) != same(1) and len({same(1), same(1)}) == 2
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'x_ns'"):
+        made.x_ns = 2
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'x_ns'"):
+        del made.x_ns
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x_ns'"):
+        point()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'y'"):
+        point(1, y=2)
+
+
+def test_what_was_pickled_can_be_used_before_any_other_was_made() -> None:
+    text = pickle.dumps(Point(1, "a"))
+    fresh = declared_by(frozen.dataclass)[0]
+    made = object.__new__(fresh)
+    made.__dict__.update(pickle.loads(text).__dict__)
+    assert repr(copy.copy(made)).endswith("Point(x_ns=1, label='a', parts=[])")
+    assert made == copy.copy(made)
+    assert pickle.loads(text) == Point(1, "a")
