@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pinchpoint.compare import compare_profiles
+from pinchpoint.compare.profiles import compare_profiles
 from pinchpoint.diagnosis.difference import explained
 from pinchpoint.importers import load
 

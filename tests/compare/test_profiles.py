@@ -7,7 +7,7 @@ from builders import TraceBuilder
 from exceptional_programs import now_and_then
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
-from pinchpoint.compare import compare_profiles
+from pinchpoint.compare.profiles import compare_profiles
 from pinchpoint.compare.step_groups import NO_OP, step_groups, step_pieces
 from pinchpoint.trace import ApiKind, Source
 

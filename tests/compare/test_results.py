@@ -2,7 +2,7 @@ import pytest
 
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.result import BenchResult
-from pinchpoint.compare import compare_results
+from pinchpoint.compare.results import compare_results
 from pinchpoint.errors import NotComparable
 from pinchpoint.report import terminal
 from pinchpoint.report.pages import compare as compare_page

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinchpoint.compare import compare_profiles
+from pinchpoint.compare.profiles import compare_profiles
 from program import Program
 
 

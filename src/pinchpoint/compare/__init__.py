@@ -11,11 +11,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from pinchpoint.compare.profiles import compare_profiles
-from pinchpoint.compare.results import compare_results
-
-__all__ = ["compare_profiles", "compare_results"]
-
 
 class _CallablePackage(ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -21,7 +21,7 @@ from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.arrays import Mask, Rows, distinct_rows
 
 # ------------------------------------------------------------------------------------------------
 # From rows of a trace to the place in the program that a finding names.
@@ -46,16 +46,18 @@ def busiest_place(
     rows = 0 if trace.host_ops is None else len(trace.host_ops)
     inside = host_ops < rows
     told = (around.frame, around.module, around.operator, around.annotation, around.backward)
-    alike = np.full((len(host_ops), len(told)), -1, np.int64)
-    alike[inside] = np.stack([column[host_ops[inside]] for column in told], axis=1)
-    _, first, which = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+    row_of = np.where(inside, host_ops, 0)
+    alike = (np.where(inside, column[row_of] if rows else -1, -1) for column in told)
+    distinct, which = distinct_rows(*alike)
+    first = np.empty(len(distinct), np.intp)
+    first[which[::-1]] = np.arange(len(host_ops))[::-1]
     found: dict[Location | None, int] = {}  # numbered as they first come
     number = np.zeros(len(first), np.intp)
     for one in np.argsort(first).tolist():
         row = int(host_ops[first[one]])
         place = location_of(trace, row) if row < rows else None
         number[one] = found.setdefault(place, len(found))
-    numbers = number[which.reshape(-1)]
+    numbers = number[which]
     best = int(np.bincount(numbers, weights=weight).argmax())
     return list(found)[best], np.flatnonzero(numbers == best)
 

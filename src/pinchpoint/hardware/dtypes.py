@@ -14,6 +14,8 @@ from pinchpoint.frozen import dataclass
 
 Kind = Literal["float", "complex", "integer", "boolean"]
 
+_REMEMBERED = 1 << 10  # recordings repeat a few types; text from a file must not fill memory
+
 
 @dataclass(frozen=True)
 class NumberFormat:
@@ -39,6 +41,7 @@ def format_of(dtype: str) -> NumberFormat | None:
     return _formats().get(_bare(dtype))
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def bytes_of(dtype: str) -> int | None:
     """Bytes an element of a type; None where the type is not known or smaller than a byte."""
     known = format_of(dtype)
@@ -98,7 +101,7 @@ def _formats() -> dict[str, NumberFormat]:
     return found
 
 
-@lru_cache(maxsize=1 << 10)  # recordings repeat a few; text from a file must not fill memory
+@lru_cache(maxsize=_REMEMBERED)
 def _bare(dtype: str) -> str:
     """The spelling without namespaces and case."""
     return _NAMESPACES.sub("", dtype.strip().lower()).removesuffix("_t")

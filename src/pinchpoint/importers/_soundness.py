@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.importers.health import Fact
 from pinchpoint.trace import ApiKind, DeviceKind, Names, Table, Thread
-from pinchpoint.trace.arrays import Array
+from pinchpoint.trace.arrays import Array, distinct_rows
 
 # ------------------------------------------------------------------------------------------------
 # Launches into a graph that is being captured: they run nothing.
@@ -147,7 +147,7 @@ def sharing(calls: Table | None, ops: Table | None, threads: Sequence[Thread]) -
         return
     rows = np.flatnonzero(ops.known("api_call"))
     thread = calls["thread"][ops["api_call"][rows]]
-    places = np.unique(np.stack((thread, ops["device"][rows])), axis=1).T.tolist()
+    places = distinct_rows(thread.astype(np.int64), ops["device"][rows].astype(np.int64))[0].tolist()
     devices: dict[str, set[int]] = {}
     for number, device in places:
         devices.setdefault(threads[number].process, set()).add(device)

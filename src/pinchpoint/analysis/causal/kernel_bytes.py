@@ -9,6 +9,7 @@ is the most that they can move, and limits made of it are never too short.
 import math
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,30 +53,48 @@ def bytes_by_grid(trace: Trace, wanted: Mask) -> tuple[Floats, Mask]:
     )
     found = np.full(len(distinct), np.nan)
     indexed = np.zeros(len(distinct), np.bool_)
+    names, sizes = np.unique(distinct[:, 0]).tolist(), np.unique(distinct[:, 1:3]).tolist()
+    kernels = {name: _kernel(trace.names[name]) for name in names}
+    product = {size: _product(trace.names[size]) if size >= 0 else 0 for size in sizes}
     for at, (name, grid, block, call) in enumerate(distinct.tolist()):
-        blocks, threads = _product(trace.names[grid]), _product(trace.names[block], block)
+        kernel, blocks, threads = kernels[name], product[grid], product[block]
         given = calls.calls[call].call if call < len(calls.calls) else None
-        if (match := _INDEXED.search(trace.names[name])) and given and given.name == _GATHER:
+        if (match := kernel.indexed) and given and given.name == _GATHER:
             found[at] = 2 * given.element_bytes(0) * int(match[1]) * int(match[2]) * blocks
             indexed[at] = True
-        elif (match := _GATHERED.search(trace.names[name])) and blocks:
+        elif (match := kernel.gathered) and blocks:
             found[at], indexed[at] = 2 * int(match[1]) * threads * blocks, True
-        elif blocks:
-            found[at] = _moved(trace.names[name], blocks, threads)
+        elif blocks and kernel.modelled and kernel.elements:
+            moved = kernel.elements(kernel.modelled, blocks, threads) * kernel.element_bytes
+            found[at] = moved or math.nan
     out[rows], by_index[rows] = found[which], indexed[which]
     return out, by_index
 
 
-def _product(text: str, position: int = 0) -> int:
-    sizes = parsed(text) if position >= 0 else None
+def _product(text: str) -> int:
+    sizes = parsed(text)
     return math.prod(int(size) for size in sizes) if sizes else 0
 
 
-def _moved(name: str, blocks: int, threads: int) -> float:
-    for pattern, elements in _MODELS:
-        if match := pattern.search(name):
-            return elements(match, blocks, threads) * _width(name) or math.nan
-    return math.nan
+_Match = re.Match[str] | None
+
+
+class _Kernel(NamedTuple):
+    """What the name of a kernel says: how it matches each pattern, and the width it moves."""
+
+    indexed: _Match
+    gathered: _Match
+    modelled: _Match
+    elements: Callable[[re.Match[str], int, int], int] | None
+    element_bytes: int
+
+
+def _kernel(name: str) -> _Kernel:
+    found = ((pattern.search(name), elements) for pattern, elements in _MODELS)
+    modelled, elements = next((one for one in found if one[0]), (None, None))
+    return _Kernel(
+        _INDEXED.search(name), _GATHERED.search(name), modelled, elements, _width(name)
+    )
 
 
 def _width(name: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pinchpoint.analysis.costs import convolution, pointwise, products, recurrent, serving
-from pinchpoint.analysis.costs.call import Cost, OperatorCall
+from pinchpoint.analysis.costs.call import Cost, OperatorCall, once_per_call
 
 __all__ = ["Cost", "OperatorCall", "cost_of"]
 
@@ -117,6 +117,7 @@ _MODELS |= {
 }
 
 
+@once_per_call
 def cost_of(call: OperatorCall) -> Cost | None:
     """The least that a call costs; None without a model or where the recording says too little.
 

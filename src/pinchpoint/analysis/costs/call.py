@@ -1,5 +1,9 @@
 """One operator call as the trace records it, and what it must cost."""
 
+from collections.abc import Callable
+from functools import cached_property, wraps
+from typing import TypeVar
+
 from pinchpoint.analysis.host.input_arguments import Shape, elements
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
@@ -38,9 +42,14 @@ class OperatorCall:
 
     def is_tensor(self, i: int) -> bool:
         """Whether input ``i`` is a tensor; one without dimensions looks like a scalar by shape."""
-        if self.shape(i) is not None:
-            return True
-        return bytes_of(self.dtype(i)) is not None and not self.value(i)
+        return self._are_tensors[i] if i < len(self._are_tensors) else False
+
+    @cached_property
+    def _are_tensors(self) -> tuple[bool, ...]:
+        return tuple(
+            self.shape(i) is not None or (bytes_of(self.dtype(i)) is not None and not self.value(i))
+            for i in range(max(len(self.shapes), len(self.dtypes)))
+        )
 
     def dtype(self, i: int) -> str:
         """The type of input ``i`` as recorded; empty where there is none."""
@@ -86,6 +95,24 @@ class OperatorCall:
     def flags(self, i: int) -> tuple[bool, ...]:
         """A list of truth values."""
         return tuple(p.strip() == "True" for p in self.value(i).strip("[]").split(","))
+
+
+Answer = TypeVar("Answer")
+
+
+def once_per_call(question: Callable[[OperatorCall], Answer]) -> Callable[[OperatorCall], Answer]:
+    """Remember the answer of a pure function of a call with the call."""
+    name = f"_{question.__name__}"
+
+    @wraps(question)
+    def ask(call: OperatorCall) -> Answer:
+        remembered = vars(call)
+        if name not in remembered:
+            remembered[name] = question(call)
+        answer: Answer = remembered[name]
+        return answer
+
+    return ask
 
 
 @dataclass(frozen=True)

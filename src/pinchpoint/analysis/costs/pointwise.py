@@ -4,7 +4,7 @@ FLOPs are counted as operations on elements, a transcendental function as one; t
 Bytes are each input read once and each output written once.
 """
 
-from pinchpoint.analysis.costs.call import Cost, OperatorCall
+from pinchpoint.analysis.costs.call import Cost, OperatorCall, once_per_call
 from pinchpoint.analysis.host.input_arguments import Shape, elements
 
 # Operations an element of the output, where it is not one.
@@ -91,6 +91,7 @@ _SAME_SIZE = ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softma
 _DIMS_AT = {"norm": 2, "linalg_vector_norm": 2}  # where dimensions stand, if not second
 
 
+@once_per_call
 def result_elements(call: OperatorCall) -> int | None:
     """Elements of the result of an elementwise operator, a softmax or a reduction; None for others.
 

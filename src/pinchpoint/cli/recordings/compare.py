@@ -59,7 +59,7 @@ def _is_result(path: Path) -> bool:
 
 def _compare_results(a: Path, b: Path, force: bool, showing: Showing) -> None:
     from pinchpoint.bench.result import read_result
-    from pinchpoint.compare import compare_results
+    from pinchpoint.compare.results import compare_results
     from pinchpoint.report.pages import compare as compare_page
 
     found = compare_results(read_result(a), read_result(b), force=force)

@@ -168,8 +168,9 @@ def _without_correlations(operations: Table, calls: Table) -> bool:
     if len(launches) < 2 or len(operations) < 2:
         return False
     used = operations.filled("correlation", 0)
-    without = used <= 0 if len(np.unique(used)) > 1 else np.ones(len(used), np.bool_)
-    alike = len(np.unique(launches.filled("correlation", 0))) == 1
+    without = used <= 0 if (used != used[0]).any() else np.ones(len(used), np.bool_)
+    of_launches = launches.filled("correlation", 0)
+    alike = not (of_launches != of_launches[0]).any()
     return bool(alike or without.mean() > MOST_LOST_RATIO)
 
 
