@@ -96,14 +96,22 @@ def _nearest(name: str) -> str:
 
 
 def _call(name: str, words: list[str]) -> int:
-    from cyclopts import CycloptsError
+    from pinchpoint.cli.parameter import files_alone
 
-    own = words
-    if hasattr(_module(name), "separate"):
-        words = _module(name).separate(words)
+    own, module = words, _module(name)
+    if hasattr(module, "separate"):
+        words = module.separate(words)
         own = words[: words.index("--") + 2] if "--" in words else words
     if "" in own:  # a Path would make the current folder of it
         raise UsageError("an empty argument", hint="is a variable of the shell not set?")
+    if hasattr(module, "command") and files_alone(module.command, words):
+        return int(module.command(*map(Path, words)))
+    return _parsed(name, words)
+
+
+def _parsed(name: str, words: list[str]) -> int:
+    from cyclopts import CycloptsError
+
     try:
         code = app_of(name)(
             words, exit_on_error=False, print_error=False, result_action="return_value"
@@ -136,6 +144,7 @@ def app_of(name: str) -> "App":
     from cyclopts import App
 
     from pinchpoint.cli.help import HelpText, epilogue
+    from pinchpoint.cli.parameter import for_parser
 
     module = _module(name)
     app = App(
@@ -148,8 +157,10 @@ def app_of(name: str) -> "App":
     )
     app["--help"].show = False  # who reads this has found it
     if hasattr(module, "command"):
+        for_parser(module.command)
         app.default(module.command)
     for subcommand, function in getattr(module, "SUBCOMMANDS", {}).items():
+        for_parser(function)
         own = epilogue(f"{name} {subcommand}")
         app.command(function, name=subcommand, help_epilogue=own)
     return app

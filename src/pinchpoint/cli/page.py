@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from pinchpoint.cli.parameter import Parameter
 
 from pinchpoint.cli.output import write_file, wrote
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from cyclopts import Parameter
+from pinchpoint.cli.parameter import Parameter
 
 from pinchpoint.analysis.steps.steps import steps as steps_of
 from pinchpoint.errors import UsageError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter
+from pinchpoint.cli.parameter import Parameter
 
 from pinchpoint.cli.output import look, note, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page, Redact
