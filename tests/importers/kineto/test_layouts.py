@@ -257,6 +257,29 @@ def test_counters(tmp_path):
     assert trace.text(trace.kernel_counters, "metric", 0) == "sm active"
 
 
+@pytest.mark.parametrize("scanner", SCANNERS)
+@pytest.mark.parametrize("broken", [False, True])
+def test_counters_of_all_spellings(tmp_path, scanner, broken):
+    """In order of time; what has no time, no object or no number is no sample."""
+    at = {"ph": "C", "pid": 0, "name": "power"}
+    samples = (
+        at | {"ts": 9, "args": {"power": 2, "on": True, "no": None}},
+        at | {"ts": "5.5", "args": {"W": 3.25, "value": 1}},
+        at | {"ts": 6, "args": [1, 2]},
+        at | {"args": {"W": 3}},
+    )
+    text = document(op("x", 1, 9), *samples)
+    if broken:  # the values of one sample are no JSON
+        text = text.replace('"args": [1, 2]', '"args": {"W": nan}')
+    trace = read(written(tmp_path, text), scanner=scanner)
+    rows = trace.counters
+    said = [trace.text(rows, "name", row) for row in range(len(rows))]
+    assert said == ["power: W", "power", "power"]
+    assert rows["value"].tolist() == [3.25, 1.0, 2.0]
+    assert rows["time_ns"].tolist() == [4500, 4500, 8000]
+    assert rows["device"].tolist() == [0, 0, 0]
+
+
 def test_facts_of_the_header(tmp_path):
     properties = [{"id": 0, "name": "NVIDIA H100", "totalGlobalMem": 80, "numSms": 132,
                    "computeMajor": 9, "computeMinor": 0}]  # fmt: skip

@@ -8,6 +8,7 @@ from pinchpoint.importers.health import health_table
 from pinchpoint.importers.kineto import facts
 from pinchpoint.importers.kineto.clock import clock_of, origin_ns, time_order
 from pinchpoint.importers.kineto.columns import Columns, Interned, known, known_32
+from pinchpoint.importers.kineto.counters import counter_table
 from pinchpoint.importers.kineto.device import device_tables
 from pinchpoint.importers.kineto.health import ScannedRecording, recording_facts
 from pinchpoint.importers.kineto.host import Sources, host_tables
@@ -16,7 +17,6 @@ from pinchpoint.importers.kineto.reading.document import DocumentFrame
 from pinchpoint.importers.kineto.reading.fields import ABSENT, NULL, PLACE, Lane
 from pinchpoint.importers.kineto.reading.rare import (
     Rare,
-    counter_table,
     kernel_counter_table,
     read_rare,
 )
@@ -248,7 +248,7 @@ def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: Scanne
         device_annotations=device_annotations if has_device_side else None,
         flows=flows,
         steps=steps,
-        counters=counter_table(rare, names, clock.zero_ns, rank),
+        counters=counter_table(columns, names, clock.zero_ns, rank),
         kernel_counters=kernel_counter_table(rare, names),
         allocations=allocations,
         health=health_table(recording_facts(found), names),

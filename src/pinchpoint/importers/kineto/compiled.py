@@ -3,49 +3,54 @@
 Steps, calls, operations of compiled programs and what was launched from where are told by nothing
 but arguments. torch's traces tell them otherwise and must not pay for reading these: they are read
 in a second pass, where the processes are named as XLA names them, and then as XPlane files are.
+
+Events repeat: those with the same name and arguments, but for the number that links a call with
+what it launched, are of one *kind*, which is looked at once.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any, NamedTuple
+import re
+from dataclasses import field, replace
+from typing import Any
 
+import numpy as np
+
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.kineto.reading.rare import Rare
-from pinchpoint.importers.kineto.reading.scanner import ScannerName, read_arguments
+from pinchpoint.importers.kineto.reading.scanner import (
+    ScannerName,
+    arguments_in,
+    read_argument_texts,
+)
 from pinchpoint.importers.kineto.recorder import XLA
 from pinchpoint.importers.kineto.threads import OF_A_TPU, lines_of_devices
-from pinchpoint.importers.xplane.host import HostRows, linked_tables
-from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_rows
+from pinchpoint.importers.xplane.host import HostRows, linked
+from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_kinds
 from pinchpoint.importers.xplane.space import Event, Value, device_row
 from pinchpoint.trace import Names, Table, Trace
+from pinchpoint.trace.arrays import Array, Mask, distinct_rows
 
 FORMAT = "xplane json"
 _LONGEST_NUMBER = 18  # digits; more may not fit into 64 bits
+_LINK = re.compile(rb'"correlation_id"\s*:\s*(?:"(0|[1-9]\d{0,17})"|(0|[1-9]\d{0,17})(?=\s*[,}]))')
+_ANY_LINK = b'"correlation_id":0'
+_OWN = ("start_ns", "duration_ns", "thread", "device", "stream", "event")
+_UNLINKED = -1
+_NOTHING = b"{}"
 
 
 def as_xla_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
     """The trace with the tables that its arguments tell."""
     sides = [side for side in (trace.host_ops, trace.device_ops) if side is not None]
-    positions = [e for side in sides for e in side["event"][side.known("event")].tolist()]
-    said = dict(zip(positions, read_arguments(trace, positions, scanner), strict=True))
-    lines = lines_of_devices(rare)
-    names, host = Names(trace.names), HostRows()
-    device: list[Row] = []
-    compiled: list[Row | None] = []
-    for side in sides:
-        for row, event in _events(trace, side, said):
-            start, lasted = row.start_ns, row.duration_ns
-            number = None if side is trace.host_ops else row.device
-            op = ""
-            if number is None:
-                host.add(event, start, lasted, row.thread, row.event)
-            else:
-                op = event.name if lines.get((number, row.stream)) == OF_A_TPU else ""
-                stream = -1 if row.stream is None else row.stream
-                told = device_row(event, start, lasted, number, stream)
-                device.append(told | {"event": row.event, "stream": row.stream})
-            compiled.append(compiled_row(event.stats, start, lasted, number, op))
-    host_ops, api_calls, device_ops = linked_tables(host, device, names)
-    found = [row for row in compiled if row is not None]
+    positions = np.concatenate([side["event"][side.known("event")] for side in sides]).tolist()
+    texts = read_argument_texts(trace, positions, scanner)
+    said = dict(zip(positions, texts, strict=True))
+    of_tpus = {place for place, line in lines_of_devices(rare).items() if line == OF_A_TPU}
+    events = [_events(trace, side, said, of_tpus) for side in sides]
+    names = Names(trace.names)
+    host_ops, api_calls, device_ops = linked(
+        *(_table(name, events, names) for name in ("host_ops", "api_calls", "device_ops"))
+    )
+    steps, compiled = _table("steps", events, names), _table("compiled_ops", events, names)
     has_device_side = trace.device_ops is not None or len(api_calls) > 0
     return replace(
         trace,
@@ -53,34 +58,118 @@ def as_xla_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
         host_ops=host_ops,
         api_calls=api_calls if has_device_side else None,
         device_ops=device_ops if has_device_side else None,
-        steps=table_of_rows("steps", host.steps, names) if host.steps else trace.steps,
-        compiled_ops=table_of_rows("compiled_ops", found, names) if found else None,
+        steps=steps if len(steps) else trace.steps,
+        compiled_ops=compiled if len(compiled) else None,
         names=names.freeze(),
     )
 
 
-class _Place(NamedTuple):
-    """Where and when an event ran, as the columns of its table have it."""
+@dataclass
+class _Kinds:
+    """The kinds of events of one side, numbered as they come."""
 
-    start_ns: Any
-    duration_ns: Any
-    name: Any
-    thread: Any
-    device: Any
-    stream: Any
-    event: Any
+    names: tuple[str, ...]
+    are_device_ops: bool
+    known: dict[tuple[int, bool, bytes], int] = field(default_factory=dict)
+    rows: dict[str, list[Row | None]] = field(default_factory=dict)  # by table, of each kind
+
+    def number(self, name: int, of_tpu: bool, text: bytes) -> int:
+        """Which kind a name and arguments are."""
+        key = (name, of_tpu, text)
+        if key not in self.known:
+            self.known[key] = len(self.known)
+            self._look_at(self.names[name], of_tpu, arguments_in(text))
+        return self.known[key]
+
+    def _look_at(self, name: str, of_tpu: bool, facts: dict[str, Any]) -> None:
+        """Add the rows of another kind, as an XPlane file would have it."""
+        event = Event(name, 0, 0, {key: _value(value) for key, value in facts.items()})
+        rows: dict[str, list[Row]] = {}
+        if self.are_device_ops:
+            rows["device_ops"] = [device_row(event, 0, 0, 0, -1)]
+        else:
+            host = HostRows()
+            host.add(event, 0, 0, 0)
+            rows |= {"host_ops": host.ops, "api_calls": host.calls, "steps": host.steps}
+        compiled = compiled_row(event.stats, 0, 0, None, name if of_tpu else "")
+        rows["compiled_ops"] = [] if compiled is None else [compiled]
+        for table, some in rows.items():
+            self.rows.setdefault(table, []).append(some[0] if some else None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Events:
+    """The events of one side."""
+
+    side: Table
+    kinds: _Kinds
+    kind: Array  # of each row
+    link: Array  # the number of each row that its kind leaves open; _UNLINKED: none
 
 
 def _events(
-    trace: Trace, side: Table, said: dict[int, dict[str, Any]]
-) -> Iterator[tuple[_Place, Event]]:
-    """Each row of the columns needed here, and its event as an XPlane file would have it."""
-    columns = (_values(side, column) for column in _Place._fields)
-    nothing: dict[str, Any] = {}
-    for row in map(_Place, *columns):
-        facts = said.get(row.event, nothing)
-        stats = {k: _value(v) for k, v in facts.items()} if facts else {}
-        yield row, Event(trace.names[row.name], 0, 0, stats)
+    trace: Trace, side: Table, said: dict[int, bytes], of_tpus: set[tuple[int, int | None]]
+) -> _Events:
+    kinds = _Kinds(trace.names, side.name == "device_ops")
+    kind, link = np.zeros(len(side), np.int64), np.full(len(side), _UNLINKED)
+    texts = [said.get(event, _NOTHING) for event in _values(side, "event")]
+    of_tpu = np.zeros(len(side), np.bool_)
+    if kinds.are_device_ops and of_tpus:
+        places = zip(_values(side, "device"), _values(side, "stream"), strict=True)
+        of_tpu[:] = [place in of_tpus for place in places]
+    silent = np.array([text == _NOTHING for text in texts], np.bool_)
+    rows = np.flatnonzero(silent)
+    names = side["name"].astype(np.int64)
+    distinct, which = distinct_rows(names[rows], of_tpu[rows].astype(np.int64))
+    numbers = [kinds.number(name, bool(tpu), _NOTHING) for name, tpu in distinct.tolist()]
+    kind[rows] = np.array(numbers, np.int64)[which]
+    rows = np.flatnonzero(~silent)
+    given = (column[rows].tolist() for column in (names, of_tpu))
+    for row, name, tpu in zip(rows.tolist(), *given, strict=True):
+        text, link[row] = _without_link(texts[row])
+        kind[row] = kinds.number(name, tpu, text)
+    return _Events(side, kinds, kind, link)
+
+
+def _without_link(text: bytes) -> tuple[bytes, int]:
+    """Arguments with the same number in each, and their own."""
+    if found := _LINK.search(text):
+        alike = text[: found.start()] + _ANY_LINK + text[found.end() :]
+        if alike.count(b'"correlation_id"') == 1:
+            return alike, int(found[1] or found[2])
+    return text, _UNLINKED
+
+
+def _table(name: str, events: list[_Events], names: Names) -> Table:
+    """The table of all rows that go there."""
+    kinds: list[Row] = []
+    kind: list[Array] = []
+    own: dict[str, list[tuple[Array, Mask]]] = {column: [] for column in (*_OWN, "correlation")}
+    for side in events:
+        all_kinds = side.kinds.rows.get(name, [])
+        number = np.full(len(all_kinds) + 1, -1, np.int64)
+        here = [at for at, row in enumerate(all_kinds) if row is not None]
+        number[here] = np.arange(len(here)) + len(kinds)
+        kinds += [row for row in all_kinds if row is not None]
+        rows = np.flatnonzero(number[side.kind] >= 0) if all_kinds else np.zeros(0, np.intp)
+        kind.append(number[side.kind[rows]])
+        for column in _OWN:
+            own[column].append(_own(side.side, column, rows))
+        fixed = [row.get("correlation") for row in kinds]
+        fixed_link = np.array([_UNLINKED if v is None else v for v in (*fixed, None)], np.int64)
+        link = np.where(side.link[rows] < 0, fixed_link[kind[-1]], side.link[rows])
+        own["correlation"].append((link, link < 0))
+    joined = {
+        column: (np.concatenate([v for v, _ in some]), np.concatenate([m for _, m in some]))
+        for column, some in own.items()
+    }
+    return table_of_kinds(name, kinds, np.concatenate(kind), joined, names)
+
+
+def _own(side: Table, column: str, rows: Array) -> tuple[Array, Mask]:
+    if column not in side.columns:
+        return np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_)
+    return side[column][rows], ~side.known(column)[rows]
 
 
 def _values(side: Table, column: str) -> list[Any]:

@@ -60,10 +60,17 @@ class HostRows:
 
 
 def linked_tables(host: HostRows, device: list[Row], names: Names) -> tuple[Table, Table, Table]:
+    """``host_ops``, ``api_calls`` and ``device_ops`` of rows, linked."""
+    host_ops = table_of_rows("host_ops", host.ops, names)
+    api_calls = table_of_rows("api_calls", host.calls, names)
+    return linked(host_ops, api_calls, table_of_rows("device_ops", device, names))
+
+
+def linked(host_ops: Table, api_calls: Table, device_ops: Table) -> tuple[Table, Table, Table]:
     """``host_ops`` with their parents, ``api_calls`` inside them, ``device_ops`` from those."""
-    host_ops = _nested(table_of_rows("host_ops", host.ops, names))
-    api_calls = _inside(table_of_rows("api_calls", host.calls, names), host_ops)
-    return host_ops, api_calls, _launched(table_of_rows("device_ops", device, names), api_calls)
+    host_ops = _nested(host_ops)
+    api_calls = _inside(api_calls, host_ops)
+    return host_ops, api_calls, _launched(device_ops, api_calls)
 
 
 class _Named(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.trace import TABLES, Names, Table, empty_table, table
+from pinchpoint.trace.arrays import Array, Mask
 
 # ------------------------------------------------------------------------------------------------
 # Tables from rows, for formats whose events are few enough to be looked at one by one.
@@ -35,6 +36,35 @@ def table_of_rows(name: str, rows: list[Row], names: Names) -> Table:
         if holes:
             values = [0 if v is None else v for v in values]
         columns[column] = np.array(values, spec.dtype)
+    return table(name, columns, masks)
+
+
+def table_of_kinds(
+    name: str, kinds: list[Row], kind: Array, own: dict[str, tuple[Array, Mask]], names: Names
+) -> Table:
+    """The same for many rows of few ``kinds``: which each row is, and the columns of its ``own``.
+
+    Beside each of these columns stands where it has no value. Their rows are those of ``kind``.
+    """
+    if not len(kind):
+        return empty_table(name)
+    order = np.lexsort((-own["duration_ns"][0], own["start_ns"][0]))
+    columns, masks = {}, {}
+    for column, spec in TABLES[name].items():
+        if column in own:
+            values, holes = own[column][0][order], own[column][1][order]
+        else:
+            said: Sequence[Any] = [row.get(column) for row in kinds]
+            if spec.refers_to == "names":
+                said = [None if v is None else names.id_of(v) for v in said]
+            lacks = np.array([value is None for value in said])
+            filled = np.array([0 if v is None else v for v in said], spec.dtype)
+            values, holes = filled[kind[order]], lacks[kind[order]]
+        if spec.nullable and holes.all():
+            continue
+        if holes.any():
+            masks[column] = holes
+        columns[column] = np.where(holes, 0, values).astype(spec.dtype)
     return table(name, columns, masks)
 
 

@@ -47,6 +47,7 @@ cdef int HOST = fields.Lane.HOST
 cdef int FLOW = fields.Lane.FLOW
 cdef int MEMORY = fields.Lane.MEMORY
 cdef int PAIR = fields.Lane.PAIR
+cdef int COUNTER = fields.Lane.COUNTER
 cdef int RAW = fields.Lane.RAW
 cdef int IGNORED = fields.Lane.IGNORED
 cdef int UNTIMED = fields.Lane.UNTIMED
@@ -416,7 +417,9 @@ cdef class NativeScanner:
             if name != self.memory_event:
                 return IGNORED
             return MEMORY if timed else UNTIMED
-        if phase == 77 or phase == 67:  # M C
+        if phase == 67:  # C
+            return COUNTER
+        if phase == 77:  # M
             return RAW
         if phase == 66 or phase == 69:  # B E
             return PAIR if timed else UNTIMED

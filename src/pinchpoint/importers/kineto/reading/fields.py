@@ -21,10 +21,11 @@ class Lane(IntEnum):
     FLOW = 4  # one end of an arrow
     MEMORY = 5  # one allocation or release
     PAIR = 6  # the begin or the end of an event of the lanes 0 to 3
-    RAW = 7  # rare events, kept as text
-    IGNORED = 8  # arrows from launches to kernels, where the correlation says the same; marks
-    UNTIMED = 9  # lacks a time that its phase needs
-    UNREAD = 10  # a phase that no recorder of device work writes
+    COUNTER = 7  # a sample of a counter
+    RAW = 8  # rare events, kept as text
+    IGNORED = 9  # arrows from launches to kernels, where the correlation says the same; marks
+    UNTIMED = 10  # lacks a time that its phase needs
+    UNREAD = 11  # a phase that no recorder of device work writes
 
 
 class Form(IntEnum):
@@ -93,7 +94,7 @@ ARGUMENT_KEYS = (
 )
 
 KEYS = EVENT_KEYS + ARGUMENT_KEYS
-ARGUMENTS = "arguments"  # the whole args object as text, kept for collectives only
+ARGUMENTS = "arguments"  # the whole args object as text, kept for collectives and counters only
 COLUMNS = (*(key.column for key in KEYS), ARGUMENTS)
 FORMS = (*(key.form for key in KEYS), Form.JSON)
 INTERNED = frozenset({Form.TEXT, Form.TOKEN, Form.JSON})
@@ -151,6 +152,7 @@ LANE_COLUMNS: dict[Lane, tuple[str, ...]] = {
         "total_allocated",
         "total_reserved",
     ),
+    Lane.COUNTER: ("start", "name", PLACE, ARGUMENTS),
 }
 _OF_SPANS = (LANE_COLUMNS[lane] for lane in (Lane.HOST, Lane.API, Lane.SYNC, Lane.DEVICE))
 LANE_COLUMNS[Lane.PAIR] = (
@@ -221,7 +223,9 @@ def lane_of(phase: int, category: bytes, name: bytes, timed: bool, spanned: bool
             return Lane.RAW
         case "i" | "I" | "\0":
             return Lane.IGNORED
-        case "M" | "C":
+        case "C":
+            return Lane.COUNTER
+        case "M":
             return Lane.RAW
     return Lane.UNREAD
 

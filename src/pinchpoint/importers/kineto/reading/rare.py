@@ -1,4 +1,4 @@
-"""Events that are few: names of threads, counters, spans of the recording, counter ranges."""
+"""Events that are few: names of threads, spans of the recording, counter ranges."""
 
 from dataclasses import field
 from functools import lru_cache
@@ -24,7 +24,6 @@ class Rare:
     process_labels: dict[str, str] = field(default_factory=dict)
     window_end_ns: int | None = None
     recording_ns: tuple[int, int] | None = None  # the profiler's own span: start, end
-    counters: list[tuple[int, str, str, float]] = field(default_factory=list)  # time, process, …
     ranges: list[tuple[int, str, str, dict[str, Any]]] = field(default_factory=list)
 
 
@@ -108,8 +107,6 @@ def _take(rare: Rare, event: _Event) -> None:
     match chr(event.phase):
         case "M":
             _read_label(rare, event.name, event.process, event.thread, event.arguments)
-        case "C" if event.start != NULL:
-            _read_counter(rare, event.start, event.process, event.name, event.arguments)
         case "i" | "I" if event.name == WINDOW_END.decode() and event.start != NULL:
             rare.window_end_ns = event.start
         case "X" if event.start != NULL and event.duration != NULL:
@@ -135,15 +132,6 @@ def _read_label(rare: Rare, what: str, process: str, thread: str, arguments: Any
         rare.process_labels[process] = label.strip()
 
 
-def _read_counter(rare: Rare, start: int, process: str, name: str, arguments: Any) -> None:
-    if not isinstance(arguments, dict):
-        return
-    for key, value in arguments.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            label = name if key in ("value", name) else f"{name}: {key}"
-            rare.counters.append((start, process, label, float(value)))
-
-
 def thread_label(labels: list[str], process_name: str | None) -> str | None:
     """The most telling of several names: one that is not just the program's."""
     own = [label for label in labels if not process_name or f"({process_name})" not in label]
@@ -155,24 +143,6 @@ def device_in(text: str) -> int | None:
     """The device number in ``0``, ``GPU 3`` or ``GPU 3 Counters``."""
     digits = [word for word in text.split() if word.isdigit()]
     return int(digits[0]) if digits and len(digits[0]) < 6 else None
-
-
-def counter_table(rare: Rare, names: Names, zero_ns: int, rank: int | None) -> Table | None:
-    """The counters, or None if the file has none."""
-    if not rare.counters:
-        return None
-    samples = sorted(rare.counters, key=lambda sample: sample[0])
-    devices = [device_in(process) for _, process, _, _ in samples]
-    missing = {"device": np.array([d is None for d in devices])}
-    columns: dict[str, Any] = {
-        "time_ns": np.array([time - zero_ns for time, *_ in samples], np.int64),
-        "name": np.array(names.ids_of(name for _, _, name, _ in samples), np.int32),
-        "value": np.array([value for *_, value in samples]),
-        "device": np.array([d or 0 for d in devices], np.int32),
-    }
-    if rank is not None:
-        columns["rank"] = np.full(len(samples), rank, np.int32)
-    return table("counters", columns, missing)
 
 
 def kernel_counter_table(rare: Rare, names: Names) -> Table | None:

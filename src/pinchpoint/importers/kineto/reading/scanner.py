@@ -162,6 +162,13 @@ def read_arguments(
     Reads the file again, as far as the last of the events. An event without arguments has an
     empty dictionary. Raises UnreadableFile if the file is gone.
     """
+    return [arguments_in(text) for text in read_argument_texts(trace, events, scanner)]
+
+
+def read_argument_texts(
+    trace: Trace, events: Iterable[int], scanner: ScannerName | None = None
+) -> list[bytes]:
+    """The same as it is written, ``{}`` where there is none."""
     asked = [int(event) for event in events]
     if not asked:
         return []
@@ -180,24 +187,31 @@ def read_arguments(
             if not more or before > last:
                 break
             blocks.give_back(block)
-    return [_arguments(found.get(event)) for event in asked]
+    return _argument_texts([found.get(event, b"{}") for event in asked])
 
 
 class _Arguments(msgspec.Struct, gc=False):
     """What is asked of an event whose text is strict JSON."""
 
-    args: dict[str, Any] = {}
+    args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_STRICT = msgspec.json.Decoder(_Arguments)
+_STRICT = msgspec.json.Decoder(list[_Arguments])
 
 
-def _arguments(event: bytes | None) -> dict[str, Any]:
-    if event is None:
-        return {}
-    if b"\\" not in event:  # keys are compared as they are written, msgspec compares them decoded
+def _argument_texts(events: list[bytes]) -> list[bytes]:
+    """The arguments of each event; strict JSON is read at once, if it is nothing else."""
+    text = b",".join(events)
+    if b"\\" not in text:  # keys are compared as they are written, msgspec compares them decoded
         with suppress(msgspec.MsgspecError, RecursionError, ValueError):
-            return _STRICT.decode(event).args
-    members, _ = event_at(event, 0, len(event))
-    arguments = value_of(members.get(ARGUMENTS, b"{}"))
+            found = [bytes(event.args) for event in _STRICT.decode(b"[" + text + b"]")]
+            if all(one.startswith(b"{") for one in set(found)):  # else an earlier one may be one
+                return found
+    members = (event_at(event, 0, len(event))[0] for event in events)
+    return [of.get(ARGUMENTS, b"{}") for of in members]
+
+
+def arguments_in(text: bytes) -> dict[str, Any]:
+    """Arguments as data; empty where their text is broken."""
+    arguments = value_of(text)
     return arguments if isinstance(arguments, dict) else {}
