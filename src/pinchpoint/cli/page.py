@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pinchpoint.cli.parameter import Parameter
-
 from pinchpoint.cli.output import write_file, wrote
+from pinchpoint.cli.parameter import Parameter
 
 Force = Annotated[bool, Parameter(negative="")]
 Redact = Annotated[bool, Parameter(negative="")]  # leave out what is private

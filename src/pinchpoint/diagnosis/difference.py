@@ -12,12 +12,12 @@ import msgspec
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.compare.profiles import compare_profiles
 from pinchpoint.compare.contrasts import Contrast, contrasts
 from pinchpoint.compare.profiles import (
     CauseOfChange,
     FindingChange,
     ProfileComparison,
+    compare_profiles,
 )
 from pinchpoint.compare.worth import ChangedWorth
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked, predicted

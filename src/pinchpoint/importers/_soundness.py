@@ -147,7 +147,9 @@ def sharing(calls: Table | None, ops: Table | None, threads: Sequence[Thread]) -
         return
     rows = np.flatnonzero(ops.known("api_call"))
     thread = calls["thread"][ops["api_call"][rows]]
-    places = distinct_rows(thread.astype(np.int64), ops["device"][rows].astype(np.int64))[0].tolist()
+    places = distinct_rows(thread.astype(np.int64), ops["device"][rows].astype(np.int64))[
+        0
+    ].tolist()
     devices: dict[str, set[int]] = {}
     for number, device in places:
         devices.setdefault(threads[number].process, set()).add(device)

@@ -92,9 +92,7 @@ class _Kernel(NamedTuple):
 def _kernel(name: str) -> _Kernel:
     found = ((pattern.search(name), elements) for pattern, elements in _MODELS)
     modelled, elements = next((one for one in found if one[0]), (None, None))
-    return _Kernel(
-        _INDEXED.search(name), _GATHERED.search(name), modelled, elements, _width(name)
-    )
+    return _Kernel(_INDEXED.search(name), _GATHERED.search(name), modelled, elements, _width(name))
 
 
 def _width(name: str) -> int:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from pinchpoint.cli.parameter import Parameter
 
 from pinchpoint.analysis.steps.steps import steps as steps_of
+from pinchpoint.cli.parameter import Parameter
 from pinchpoint.errors import UsageError
 from pinchpoint.trace import Trace
 from pinchpoint.trace.window import window

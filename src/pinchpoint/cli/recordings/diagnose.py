@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pinchpoint.cli.parameter import Parameter
-
 from pinchpoint.cli.output import look, note, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page, Redact
+from pinchpoint.cli.parameter import Parameter
 from pinchpoint.cli.recordings._answers import Answers, Asked, answers_of
 from pinchpoint.cli.recordings._full_page import full_page
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window

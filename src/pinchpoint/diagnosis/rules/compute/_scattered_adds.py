@@ -2,7 +2,7 @@
 
 from pinchpoint.analysis.host.input_arguments import elements
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall
-from pinchpoint.diagnosis.attainable import Attainable
+from pinchpoint.diagnosis.evidence.attainable import Attainable
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
 

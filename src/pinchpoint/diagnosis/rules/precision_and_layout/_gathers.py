@@ -6,7 +6,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.input_arguments import elements, parsed
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.attainable import Attainable
+from pinchpoint.diagnosis.evidence.attainable import Attainable
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Rows

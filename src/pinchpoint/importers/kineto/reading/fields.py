@@ -221,13 +221,12 @@ def lane_of(phase: int, category: bytes, name: bytes, timed: bool, spanned: bool
             return Lane.MEMORY if timed else Lane.UNTIMED
         case "i" | "I" if name == WINDOW_END:
             return Lane.RAW
-        case "i" | "I" | "\0":
+        case "i" | "I":
             return Lane.IGNORED
-        case "C":
-            return Lane.COUNTER
-        case "M":
-            return Lane.RAW
-    return Lane.UNREAD
+    return _OF_PHASE.get(chr(phase), Lane.UNREAD)
+
+
+_OF_PHASE = {"M": Lane.RAW, "C": Lane.COUNTER, "\0": Lane.IGNORED}
 
 
 _LANES = {category.encode(): lane for category, lane in CATEGORY_LANES.items()}

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.host.ancestry import InputWork, input_work_of_name
 from pinchpoint.analysis.mean.rare_steps import RarePlace, called, own_frame
+from pinchpoint.diagnosis.evidence.loading import MOST_OF_IT_RATIO, Loads
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.loading import MOST_OF_IT_RATIO, Loads
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.durations import duration

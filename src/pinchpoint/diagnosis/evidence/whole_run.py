@@ -5,13 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pinchpoint.analysis.mean.rare_steps import (
-    FEWEST_STEPS,
-    RarePlace,
-    called,
-    kind_of,
-    own_frame,
-)
+from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace, called, kind_of, own_frame
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
