@@ -56,7 +56,9 @@ def traced(trace: Trace) -> Traced | None:
         return None  # before torch 1.10 events had no address, so frees cannot be paired
     around = _around(trace, rows)
     stacks, stack_of_op = _stacks(trace, np.unique(around[around != NO_ROW]))
-    stack = np.array([stack_of_op.get(op, -1) for op in around.tolist()], np.int64)
+    stack_of_row = np.full(len(trace.host_ops) + 1, -1, np.int64)  # at NO_ROW, the last: none
+    stack_of_row[list(stack_of_op)] = list(stack_of_op.values())
+    stack = stack_of_row[around]
     twice = np.repeat(np.arange(len(rows)), np.where(rows["bytes"] > 0, 1, 2))
     origin_us = (trace.origin_ns or 0) // 1000
     snapshot = MemorySnapshot(
