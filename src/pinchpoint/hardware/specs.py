@@ -58,23 +58,37 @@ class DeviceSpec:
 @cache
 def all_specs() -> tuple[DeviceSpec, ...]:
     """Every device that is known."""
-    folder = files("pinchpoint.hardware") / "data"
-    texts = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
-    found = []
-    for text in texts:
-        page = tomllib.loads(text.read_text("utf-8"))
-        found += [_spec(entry, page) for entry in page["device"]]
-    return tuple(found)
+    return tuple(spec for text in _pages() for spec in _specs(text))
 
 
 def find_spec(reported: str | None) -> DeviceSpec | None:
     """The data sheet of a device by the name that the driver or framework reports, or None."""
-    return None if reported is None else _by_name().get(_normal(reported))
+    return None if reported is None else _found(_normal(reported))
 
 
 @cache
-def _by_name() -> dict[str, DeviceSpec]:
-    return {_normal(name): s for s in all_specs() for name in (s.name, *s.reported)}
+def _found(name: str) -> DeviceSpec | None:
+    """Looks into the pages that have all words of the name first: reading one takes long."""
+    pages = _pages()[::-1]
+    likely = [text for text in pages if all(word in text.lower() for word in name.split())]
+    for text in (*likely, *pages):
+        known = {_normal(n): s for s in _specs(text) for n in (s.name, *s.reported)}
+        if name in known:
+            return known[name]
+    return None
+
+
+@cache
+def _pages() -> tuple[str, ...]:
+    folder = files("pinchpoint.hardware") / "data"
+    pages = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    return tuple(page.read_text("utf-8") for page in pages)
+
+
+@cache
+def _specs(text: str) -> tuple[DeviceSpec, ...]:
+    page = tomllib.loads(text)
+    return tuple(_spec(entry, page) for entry in page["device"])
 
 
 def _normal(name: str) -> str:
