@@ -82,7 +82,7 @@
       const share = (100 * node.amount / top.amount).toFixed(1);
       const own = modes.inverted ? "" : `, ${inUnit(ownOf(node), data.unit)} by itself`;
       return `${node.name}: ${inUnit(node.amount, data.unit)}, ${share} %${own}`
-        + (node.times ? `, ${node.times.toLocaleString("en")} ${data.counted}` : "");
+        + (node.times ? `, ${node.times.toLocaleString("en")} ${node.times === 1 ? data.counted.slice(0, -1) : data.counted}` : "");
     };
     const hits = (node) => search.value.trim() !== "" && node.name.toLowerCase().includes(search.value.trim().toLowerCase());
     const sumOfHits = (node) => hits(node) ? node.amount : node.children.reduce((sum, child) => sum + sumOfHits(child), 0);

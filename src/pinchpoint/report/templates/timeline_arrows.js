@@ -91,16 +91,20 @@ function drawArrow(view, from, to, colour) {
   paint.lineWidth = 1;
 }
 
+// A bar on each event of the path, and a line from one to the next.
 function drawPath(view) {
-  const { path } = otherEdges(view), { paint } = view;
+  const { path } = otherEdges(view), { paint } = view, half = TimelineLayout.ROW / 2;
+  paint.strokeStyle = paint.fillStyle = view.colours.exposed;
   path.forEach((slice, k) => {
-    if (view.end(slice) >= view.from && view.start[slice] <= view.to) view.outline(slice, view.colours.exposed);
-    const next = path[k + 1];
-    if (next === undefined || view.end(slice) < view.from || view.start[next] > view.to) return;
-    paint.strokeStyle = view.colours.exposed;
+    const next = path[k + 1], y = view.rowOf(slice), [low, high] = view.zone(view.laneOf(slice));
+    const x0 = Math.max(view.pixel(view.start[slice]), view.gutter), x1 = Math.min(view.pixel(view.end(slice)), view.width);
+    if (x1 >= x0 && y > low && y < high) paint.fillRect(x0, y - half, Math.max(x1 - x0, 1), 3);
+    if (next === undefined || view.start[next] < view.from || view.end(slice) > view.to) return;
+    const y1 = view.rowOf(next);
+    if (y1 === y) return;
     paint.beginPath();
-    paint.moveTo(Math.min(view.pixel(view.end(slice)), view.width), view.rowOf(slice));
-    paint.lineTo(Math.max(view.pixel(view.start[next]), view.gutter), view.rowOf(next));
+    paint.moveTo(Math.min(view.pixel(view.end(slice)), view.width), y - half);
+    paint.lineTo(Math.max(view.pixel(view.start[next]), view.gutter), y1 - half);
     paint.stroke();
   });
 }

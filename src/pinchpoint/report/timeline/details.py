@@ -15,7 +15,7 @@ from pinchpoint.report.quantity import quantity
 from pinchpoint.report.timeline.kinds import Numbers
 from pinchpoint.trace import MemoryKind, Table, Trace
 
-MOST_SETS = 20_000  # of arguments, the most frequent ones; about a megabyte of text
+MOST_SETS = 10_000  # of arguments of a table, the most frequent ones; some 100 kB, packed
 VALUE_LIMIT = 400  # characters of one argument
 
 _TEXTS = {
@@ -47,32 +47,32 @@ _OF = {
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """``number`` of each asked row: 0 for no arguments, else one more than a position in ``sets``."""
+    """``number`` of each asked row: 0 for no arguments, else one more than a position in ``sets``.
+
+    Where there are too many sets, the last one says so in place of all the others.
+    """
 
     number: Numbers
     sets: tuple[dict[str, str], ...]
-    left_out: int  # rows whose arguments are not among the sets
 
 
 def details(trace: Trace, row: Numbers) -> Details:
     """Of rows of device_ops, host_ops and api_calls, one after the other."""
-    number, sets, left_out, first = np.zeros(len(row), np.int64), [], 0, 0
+    number, first = np.zeros(len(row), np.int64), 0
+    sets: list[dict[str, str]] = []
     for name in ("device_ops", "host_ops"):
         table = getattr(trace, name)
         if table is None:
             continue
         mine = (row >= first) & (row < first + len(table))
-        one = _sets(trace, table, _OF[name], row[mine] - first, MOST_SETS - len(sets))
+        one = _sets(trace, table, _OF[name], row[mine] - first)
         number[mine] = np.where(one.number > 0, one.number + len(sets), 0)
         sets += one.sets
-        left_out += one.left_out
         first += len(table)
-    return Details(number, tuple(sets), left_out)
+    return Details(number, tuple(sets))
 
 
-def _sets(
-    trace: Trace, table: Table, columns: tuple[str, ...], rows: Numbers, most: int
-) -> Details:
+def _sets(trace: Trace, table: Table, columns: tuple[str, ...], rows: Numbers) -> Details:
     """The distinct sets of arguments of the rows, the most frequent first."""
     which, used = np.zeros(len(rows), np.int64), []
     for column in columns:
@@ -85,16 +85,19 @@ def _sets(
         both = which * (int(values.max()) + 1) + values
         which = np.unique(both, return_inverse=True)[1].reshape(-1)
     if not used:
-        return Details(which, (), 0)
+        return Details(which, ())
     found, first, which, count = np.unique(
         which, return_index=True, return_inverse=True, return_counts=True
     )
-    order = np.argsort(-count, kind="stable")[:most]
-    number = np.zeros(len(found), np.int64)
+    order = np.argsort(-count, kind="stable")[:MOST_SETS]
+    sets = [_texts(trace, table, used, int(rows[first[one]])) for one in order.tolist()]
+    if len(order) < len(found):
+        sets.append({"arguments": f"not on this page, which has {MOST_SETS:,} different ones"})
+    number = np.full(len(found), len(sets))
     number[order] = np.arange(1, len(order) + 1)
-    sets = tuple(_texts(trace, table, used, int(rows[first[one]])) for one in order.tolist())
-    shown = number[which.reshape(-1)]
-    return Details(shown, sets, int(np.count_nonzero(shown == 0)))
+    numbered: Numbers = number[which.reshape(-1)]
+    empty = np.array([not one for one in sets], np.bool_)
+    return Details(np.where(empty[numbered - 1], 0, numbered), tuple(sets))
 
 
 def _texts(trace: Trace, table: Table, columns: list[str], row: int) -> dict[str, str]:

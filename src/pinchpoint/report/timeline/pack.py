@@ -78,7 +78,6 @@ def pack(
         **_names(trace, drawn.entries, kept),
         "kinds": [[kind.label, kind.lane, kind.css] for kind in KINDS],
         "details": arguments.sets,
-        "details_left_out": arguments.left_out,
         "sources": source_texts,
         "lanes": [{"label": plain(lane.label, 60), "kind": lane.kind} for lane in drawn.lanes],
         "tracks": _tracks(slices, first),
