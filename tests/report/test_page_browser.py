@@ -203,8 +203,10 @@ def test_sums_are_those_of_the_recording_when_few_events_are_drawn(browser, tmp_
     assert row.locator("td").nth(1).inner_text() == f"{counted(trace, 'aten::linear')[0]:,}"
     opened.page.click("text=typical step")
     start, end = opened.window()
-    folded = """([from, to]) => pinchpointTimeline.count.filter(
-      (events, i) => events && pinchpointTimeline.start[i] >= from && pinchpointTimeline.start[i] < to).length"""
+    folded = """([from, to]) => {
+      const { count, start } = pinchpointTimeline;
+      return count.filter((events, i) => events && start[i] >= from && start[i] < to).length;
+    }"""
     assert opened.page.evaluate(folded, [start, end]) == 0  # every event that begins in the step
     assert opened.complaints == []
     opened.page.close()
@@ -227,7 +229,8 @@ def test_a_view_is_an_address_to_share_and_back_returns(opened, browser, report_
     assert other.evaluate(state) == opened.page.evaluate(state)
     assert other.evaluate("pinchpointTimeline.area") == seen
     other.close()
-    window = "([from, to]) => Math.abs(pinchpointTimeline.from - from) < 9 && Math.abs(pinchpointTimeline.to - to) < 9"
+    window = """([from, to]) => Math.abs(pinchpointTimeline.from - from) < 9
+      && Math.abs(pinchpointTimeline.to - to) < 9"""
     opened.page.go_back()
     opened.page.wait_for_function("pinchpointTimeline.area === null")
     opened.page.wait_for_function(window, arg=at_finding)
@@ -265,7 +268,9 @@ def test_fingers_move_zoom_and_select(browser, report_file):
     touch = context.new_cdp_session(page)
 
     def fingers(kind, *places):
-        points = [{"x": box["x"] + x, "y": box["y"] + y, "id": i} for i, (x, y) in enumerate(places)]
+        points = [
+            {"x": box["x"] + x, "y": box["y"] + y, "id": i} for i, (x, y) in enumerate(places)
+        ]
         touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
 
     window = "[pinchpointTimeline.from, pinchpointTimeline.to]"

@@ -8,7 +8,11 @@ from pinchpoint.trace import ApiKind, FlowKind
 
 def row(trace, table, position):
     """The number of a row among device_ops, host_ops and api_calls."""
-    before = {"device_ops": (), "host_ops": ("device_ops",), "api_calls": ("device_ops", "host_ops")}
+    before = {
+        "device_ops": (),
+        "host_ops": ("device_ops",),
+        "api_calls": ("device_ops", "host_ops"),
+    }
     return position + sum(len(getattr(trace, name)) for name in before[table])
 
 
@@ -57,5 +61,7 @@ def test_the_critical_path_leads_through_what_the_step_waits_for():
         builder.launch(at + 40_000, 5_000, "add", runs_at=at + 930_000, for_ns=30_000)
         builder.api("cudaDeviceSynchronize", at + 70_000, 895_000, kind=ApiKind.SYNC_DEVICE)
     trace = builder.trace()
-    found = [trace.names[trace.device_ops["name"][i]] for i in path(trace) if i < len(trace.device_ops)]
+    found = [
+        trace.names[trace.device_ops["name"][i]] for i in path(trace) if i < len(trace.device_ops)
+    ]
     assert found == ["gemm", "add"]

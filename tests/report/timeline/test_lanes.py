@@ -31,7 +31,11 @@ def unpacked(text):
     planes = np.frombuffer(body[4 + length :], np.uint8).reshape(8, 4, head["slices"])
     columns = np.ascontiguousarray(planes.transpose(0, 2, 1)).view("<u4")[:, :, 0]
     return head, dict(
-        zip(("start", "duration", "name", "link", "count", "row", "detail", "source"), columns, strict=True)
+        zip(
+            ("start", "duration", "name", "link", "count", "row", "detail", "source"),
+            columns,
+            strict=True,
+        )
     )
 
 
@@ -104,7 +108,9 @@ def test_long_recordings_have_some_steps_in_full_and_count_everything_else():
     assert len(drawn.slices) <= 350 < len(whole.slices)
     assert f"{len(whole.slices) - alone:,} of {len(whole.slices):,} events" in drawn.left_out[0]
     head, _ = unpacked(pack(trace, drawn, report))
-    counted = dict(zip(head["names"], zip(head["events"], head["total_ns"]), strict=True))
+    counted = dict(
+        zip(head["names"], zip(head["events"], head["total_ns"], strict=True), strict=True)
+    )
     assert counted["short"] == (160, 1600)
     assert counted["long"] == (40, 36_000)
     assert counted["gemm"] == (200, 140_000)

@@ -63,9 +63,9 @@ def _of_device(history: History) -> Pictures:
     peak = history.peak_event
     return Pictures(
         curves=(lambda: curves(history, timeline(history))) if len(history.replay) else None,
-        flame=lambda: flame(
-            of_memory(stack_tree(history, peak)), "Live bytes by stack", "bytes", "blocks"
-        )
-        or "",
+        flame=lambda: (
+            flame(of_memory(stack_tree(history, peak)), "Live bytes by stack", "bytes", "blocks")
+            or ""
+        ),
         heap=(lambda: heap_map(history, heap(history, peak))) if history.has_layout else None,
     )

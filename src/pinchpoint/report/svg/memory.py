@@ -1,6 +1,6 @@
 """The pictures of the memory view as SVG: curves, heap, flame graph. No script, no network."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 
 import numpy as np

@@ -39,11 +39,15 @@ def _event_waits(trace: Trace) -> Iterator[tuple[int, int, int]]:
         & flows.known("to_stream")
     )
     recorded = np.flatnonzero(calls["kind"] == ApiKind.EVENT_RECORD)
-    by_correlation = dict(zip(calls.filled("correlation", -1)[recorded].tolist(), recorded.tolist()))
+    correlations = calls.filled("correlation", -1)[recorded].tolist()
+    by_correlation = dict(zip(correlations, recorded.tolist(), strict=True))
     launched = {stream: _launches(ops, calls, stream) for stream in np.unique(waits["to_stream"])}
     first_call = len(ops) + (0 if trace.host_ops is None else len(trace.host_ops))
     for at, correlation, stream in zip(
-        waits["start_ns"].tolist(), waits["from_correlation"].tolist(), waits["to_stream"], strict=True
+        waits["start_ns"].tolist(),
+        waits["from_correlation"].tolist(),
+        waits["to_stream"],
+        strict=True,
     ):
         begin, rows = launched[stream]
         next_one = int(np.searchsorted(begin, at))

@@ -73,13 +73,11 @@ def _threshold(duration: Numbers, most: int) -> int:
     return int(np.partition(duration, len(duration) - most)[len(duration) - most]) + 1
 
 
-def _sentence(
-    events: int, shown: Slices, threshold: int, complete: Sequence[FullStep]
-) -> str:
+def _sentence(events: int, shown: Slices, threshold: int, complete: Sequence[FullStep]) -> str:
     alone = int(np.count_nonzero(shown.count == 0))
     said = (
-        f"{events - alone:,} of {events:,} events are shorter than {threshold:,} ns and drawn as grey "
-        "stretches that say how many they stand for; search and its sums count all of them"
+        f"{events - alone:,} of {events:,} events are shorter than {threshold:,} ns and drawn as "
+        "grey stretches that say how many they stand for; search and its sums count all of them"
     )
     if not complete:
         return said

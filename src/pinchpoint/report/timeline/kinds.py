@@ -1,5 +1,6 @@
 """What kind of work each event is: what the colours of the timeline stand for."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,10 @@ class Kind:
 
 
 _DEVICE: tuple[tuple[Kind, tuple[Category, ...]], ...] = (
-    (Kind("matrix products, convolutions", "device", "blue"), (Category.GEMM, Category.CONVOLUTION)),
+    (
+        Kind("matrix products, convolutions", "device", "blue"),
+        (Category.GEMM, Category.CONVOLUTION),
+    ),
     (Kind("attention", "device", "violet"), (Category.ATTENTION,)),
     (
         Kind("normalisation, softmax, reduction", "device", "teal"),
@@ -83,7 +87,9 @@ def kinds(trace: Trace) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def _looked_up(
-    values: NDArray[np.generic], groups: list[tuple[int, ...]] | list[tuple[Category, ...]], first: int
+    values: NDArray[np.generic],
+    groups: Sequence[tuple[int, ...]],
+    first: int,
 ) -> Numbers:
     """The position of the group that has each value; the last group takes what none has."""
     table = np.full(256, first + len(groups) - 1, np.int64)  # values are of one byte

@@ -1,7 +1,7 @@
 """What the timeline draws: slices on lanes, steps, counters and the places of findings.
 
-Slices are sorted by lane, depth and start. Those of one lane and depth are a *track*. How often each
-name occurs, and for how long, is counted over everything that was recorded, drawn or not.
+Slices are sorted by lane, depth and start. Those of one lane and depth are a *track*. How often
+each name occurs, and for how long, is counted over everything that was recorded, drawn or not.
 """
 
 from collections.abc import Mapping

@@ -49,7 +49,7 @@ def pack(
     drawn: Timeline,
     report: Report,
     marked: Mapping[str, Mark] | None = None,
-    steps_shown: Shown = Shown(),  # noqa: B008  frozen
+    steps_shown: Shown = Shown(),
 ) -> str:
     """The timeline in base64, with what the links of the page lead to."""
     slices = drawn.slices
@@ -147,7 +147,8 @@ def _path(trace: Trace, drawn: Timeline) -> list[int]:
     """The slices of the critical path, as differences from one to the next."""
     place = np.concatenate([*drawn.place_of.values()])
     shown = [at for at in place[path(trace)].tolist() if _alone(drawn, at)]
-    return np.diff(np.array(shown, np.int64), prepend=0).tolist()
+    apart: list[int] = np.diff(np.array(shown, np.int64), prepend=0).tolist()
+    return apart
 
 
 def _alone(drawn: Timeline, at: int) -> bool:
@@ -217,8 +218,8 @@ def _marks(
         zip(drawn.entries.name.tolist(), drawn.entries.kind.tolist(), strict=True)
     ):
         if trace.names[name] in wanted:
-            key = trace.names[name], KINDS[kind].lane
-            number.setdefault(key, []).append(int(entry[position]))
+            named = trace.names[name], KINDS[kind].lane
+            number.setdefault(named, []).append(int(entry[position]))
     found = []
     for key, mark in marked.items():
         one: dict[str, Any] = {"key": key, "label": mark.label, "count": mark.count}
