@@ -28,15 +28,16 @@ def unpacked(text):
     body = gzip.decompress(base64.b64decode(text))
     length = int.from_bytes(body[:4], "little")
     head = json.loads(body[4 : 4 + length])
-    planes = np.frombuffer(body[4 + length :], np.uint8).reshape(8, 4, head["slices"])
-    columns = np.ascontiguousarray(planes.transpose(0, 2, 1)).view("<u4")[:, :, 0]
-    return head, dict(
-        zip(
-            ("start", "duration", "name", "link", "count", "row", "detail", "source"),
-            columns,
-            strict=True,
-        )
-    )
+    planes = np.frombuffer(body[4 + length :], np.uint8).reshape(-1, head["slices"])
+    names = ("start", "duration", "name", "link", "count", "row", "detail", "source")
+    columns, at = {}, 0
+    for name, own in zip(names, head["planes"], strict=True):
+        columns[name] = np.zeros(head["slices"], np.uint32)
+        for plane in own:
+            columns[name] |= planes[at].astype(np.uint32) << np.uint32(8 * plane)
+            at += 1
+    assert at == len(planes)
+    return head, columns
 
 
 def test_lanes_are_streams_and_then_threads():

@@ -192,5 +192,6 @@
     holder.prepend(tools, box, said);
     turn();
   }
-  for (const holder of document.querySelectorAll(".flames")) live(holder);
+  const later = window.requestIdleCallback || ((act) => setTimeout(act, 50));  // the first screen comes first
+  for (const holder of document.querySelectorAll(".flames")) later(() => live(holder));
 })();

@@ -10,13 +10,13 @@ async function readTimeline(base64) {
   const head = JSON.parse(new TextDecoder().decode(body.subarray(4, 4 + length)));
   const n = head.slices;
   let at = 4 + length;
+  const planes = [...head.planes];
   const column = () => {
     const values = new Uint32Array(n);
-    for (let i = 0; i < n; i++) {
-      values[i] = body[at + i] | (body[at + n + i] << 8) | (body[at + 2 * n + i] << 16)
-        | (body[at + 3 * n + i] << 24);
+    for (const plane of planes.shift()) {
+      for (let i = 0; i < n; i++) values[i] |= body[at + i] << (8 * plane);
+      at += n;
     }
-    at += 4 * n;
     return values;
   };
   const start = column(), duration = column(), name = column();

@@ -15,9 +15,9 @@ from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask
 
 MOST_SLICES = 1_000_000  # more make the page slow to load; packed they are about 6 MB
-FULL_RATIO = 0.45  # of the slices, for steps in full
-LONGEST_RATIO = 0.3  # for the longest events elsewhere; the rest is for the stretches
-STRETCH_RATIO = 0.2  # about; on top of those that kept slices separate
+FULL_RATIO = 0.45  # of the slices, at most, for steps in full
+STRETCH_RATIO = 0.2  # for stretches, where nothing separates them
+# What is left goes to the longest events elsewhere, twice: each may part a stretch into two.
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ def folded(trace: Trace, whole: Timeline, steps: Sequence[FullStep], most: int) 
     if len(slices) <= most:
         return Folded(whole, None)
     complete, held = _in_full(slices, steps, int(most * FULL_RATIO))
-    threshold = _threshold(slices.duration_ns[~held], int(most * LONGEST_RATIO))
+    left = int(most * (1 - STRETCH_RATIO)) - int(np.count_nonzero(held))
+    threshold = _threshold(slices.duration_ns[~held], left // 2)
     kept = held | (slices.duration_ns >= threshold)
     shown, place = _stretched(slices, kept, max(int(most * STRETCH_RATIO), 1))
     rows = sum(len(rows) for rows in whole.place_of.values())

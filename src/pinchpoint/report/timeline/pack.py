@@ -1,8 +1,8 @@
 """The timeline as text inside the page: columns of whole numbers, compressed, in base64.
 
 The bytes, once decompressed: length of the head (4 bytes), the head as JSON, then eight columns of
-32-bit little-endian numbers, each split into four planes of bytes, because equal high bytes side by
-side compress well. Starts and rows are differences within a track, links differences to the slice
+32-bit little-endian numbers, each split into planes of bytes, because equal high bytes side by side
+compress well; planes of nothing but zeros are left out. Starts and rows are differences within a track, links differences to the slice
 itself. Times are in ticks, of 1 ns unless the recording is longer than 2^32 ns.
 """
 
@@ -91,8 +91,11 @@ def pack(
         "shown_steps": [[s.number, s.start_ns, s.end_ns, s.why] for s in steps_shown.steps],
         "all_in_full": steps_shown.all_in_full,
     }
+    planes = [_planes(column) for column in columns]
+    head["planes"] = [[n for n, plane in enumerate(four) if any(plane)] for four in planes]
     text = msgspec.json.encode(head)
-    body = len(text).to_bytes(4, "little") + text + b"".join(_planes(c) for c in columns)
+    filled = b"".join(plane for four in planes for plane in four if any(plane))
+    body = len(text).to_bytes(4, "little") + text + filled
     return base64.b64encode(gzip.compress(body, _COMPRESSION, mtime=0)).decode("ascii")
 
 
@@ -155,9 +158,10 @@ def _alone(drawn: Timeline, at: int) -> bool:
     return at != NO_LINK and not drawn.slices.count[at]
 
 
-def _planes(column: Numbers) -> bytes:
+def _planes(column: Numbers) -> list[bytes]:
+    """The bytes of the numbers, the lowest ones first."""
     values = (column & 0xFFFFFFFF).astype("<u4")
-    return values.view(np.uint8).reshape(-1, 4).T.tobytes()
+    return [plane.tobytes() for plane in values.view(np.uint8).reshape(-1, 4).T]
 
 
 def _track_begins(slices: Slices) -> Any:
