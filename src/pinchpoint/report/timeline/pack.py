@@ -2,8 +2,9 @@
 
 The bytes, once decompressed: length of the head (4 bytes), the head as JSON, then eight columns of
 32-bit little-endian numbers, each split into planes of bytes, because equal high bytes side by side
-compress well; planes of nothing but zeros are left out. Starts and rows are differences within a track, links differences to the slice
-itself. Times are in ticks, of 1 ns unless the recording is longer than 2^32 ns.
+compress well; planes of nothing but zeros are left out. Starts and rows are differences within a
+track, links differences to the slice itself. Times are in ticks, of 1 ns unless the recording is
+longer than 2^32 ns.
 """
 
 import base64
