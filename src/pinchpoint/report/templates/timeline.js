@@ -251,14 +251,9 @@ function drawKinds(view, box) {
     if (!items.length) continue;
     box.append(element("b", lane));
     for (const [label, kind] of items) {
-      const key = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-      const square = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-      key.setAttribute("viewBox", "0 0 10 10");
-      for (const [name, value] of [["width", 10], ["height", 10], ["rx", 2], ["fill", view.kindColours[kind]]]) square.setAttribute(name, value);
-      key.append(square);
-      const item = document.createElement("span");
-      item.append(key, ` ${label}`);
-      box.append(item);
+      const key = element("i");
+      key.style.background = view.kindColours[kind];
+      box.append(element("span", "", key, label));
     }
   }
 }
