@@ -148,11 +148,171 @@ def test_one_switch_puts_the_whole_page_on_another_clock(opened):
     assert opened.page.evaluate(shown) == 0
 
 
-def test_a_kernel_leads_to_its_launch(opened):
-    opened.page.fill("#search", "elementwise_kernel")
+def test_arrows_are_followed_both_ways_and_everything_recorded_is_said(opened):
+    opened.page.fill("#search", "launch_clamp_scalar")
     opened.page.press("#search", "Enter")
-    opened.page.click("#selected button >> nth=-1")
-    assert opened.page.inner_text("#selected b").startswith("cuda")
+    said = opened.page.inner_text("#selected")
+    assert opened.page.inner_text("#selected b") == "elementwise: launch_clamp_scalar"
+    for fact in ("grid", "[16,1,1]", "registers a thread", "record_gpu.py:65 in forward"):
+        assert fact in said
+    opened.page.click("#selected summary")
+    assert "at::native::vectorized_elementwise_kernel<4" in opened.page.inner_text("#selected code")
+    kernel = opened.page.evaluate("pinchpointTimeline.selected")
+    opened.page.focus("#canvas")
+    opened.page.keyboard.press("[")
+    assert opened.page.inner_text("#selected b") == "cudaLaunchKernel"
+    assert "starts" in opened.page.locator("#selected dt").all_inner_texts()
+    opened.page.keyboard.press("]")
+    assert opened.page.evaluate("pinchpointTimeline.selected") == kernel
+    opened.page.fill("#search", "AddmmBackward0")
+    opened.page.press("#search", "Enter")
+    assert "differentiates" in opened.page.locator("#selected dt").all_inner_texts()
+    opened.page.focus("#canvas")
+    opened.page.keyboard.press("c")
+    assert opened.page.get_attribute("[data-do=path]", "aria-pressed") == "true"
+    assert opened.page.evaluate("otherEdges(pinchpointTimeline).path.length") > 10
+
+
+def counted(trace, text):
+    """Events with a text in their name and their time, over the three tables of events."""
+    rows = [
+        (int(took), trace.names[name])
+        for table in (trace.host_ops, trace.api_calls, trace.device_ops)
+        for name, took in zip(table["name"].tolist(), table["duration_ns"].tolist(), strict=True)
+    ]
+    mine = [took for took, name in rows if text.lower() in name.lower()]
+    return len(mine), sum(mine)
+
+
+def test_sums_are_those_of_the_recording_when_few_events_are_drawn(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(interactive, "MOST_SLICES", 3000)
+    trace, file = load(DEMO), tmp_path / "report.html"
+    file.write_text(interactive.render(trace, diagnose(trace)), "utf-8")
+    opened = Opened(browser, file)
+    opened.page.fill("#search", "aten::")
+    events, took_ns = counted(trace, "aten::")
+    said = opened.page.inner_text("#found")
+    assert said.startswith(f"{events:,} events, {took_ns / 1e6:.3g} ms together; ")
+    drawn = opened.page.evaluate("pinchpointTimeline.matches.length")
+    assert said.endswith(f"; {drawn:,} of them are drawn one by one")
+    assert 0 < drawn < events
+    opened.page.press("#search", "Escape")
+    opened.page.keyboard.press("Home")
+    opened.page.keyboard.press("m")  # everything that is seen: the whole recording
+    row = opened.page.locator("#area tr", has=opened.page.locator("button[title='aten::linear']"))
+    assert row.locator("td").nth(1).inner_text() == f"{counted(trace, 'aten::linear')[0]:,}"
+    opened.page.click("text=typical step")
+    start, end = opened.window()
+    folded = """([from, to]) => {
+      const { count, start } = pinchpointTimeline;
+      return count.filter((events, i) => events && start[i] >= from && start[i] < to).length;
+    }"""
+    assert opened.page.evaluate(folded, [start, end]) == 0  # every event that begins in the step
+    assert opened.complaints == []
+    opened.page.close()
+
+
+def test_a_view_is_an_address_to_share_and_back_returns(opened, browser, report_file):
+    whole = opened.window()
+    opened.page.click("#finding-sync-in-loop button.at >> nth=0")
+    at_finding = opened.window()
+    opened.page.locator("#heads .name").nth(0).click()
+    opened.page.locator("#heads .pin").nth(1).click()
+    opened.page.press("#canvas", "m")
+    address, seen = opened.page.evaluate("[location.hash, pinchpointTimeline.area]")
+    other = browser.new_page()
+    other.goto(report_file.as_uri() + address)
+    other.wait_for_selector("#timeline[data-ready]")
+    state = """() => { const v = pinchpointTimeline;
+      return [v.selected, v.mark.key, v.place, v.lanes.map(l => [l.folded, l.pinned]), v.area,
+        Math.round(v.from), Math.round(v.to)]; }"""
+    assert other.evaluate(state) == opened.page.evaluate(state)
+    assert other.evaluate("pinchpointTimeline.area") == seen
+    other.close()
+    window = """([from, to]) => Math.abs(pinchpointTimeline.from - from) < 9
+      && Math.abs(pinchpointTimeline.to - to) < 9"""
+    opened.page.go_back()
+    opened.page.wait_for_function("pinchpointTimeline.area === null")
+    opened.page.wait_for_function(window, arg=at_finding)
+    opened.page.go_back()
+    opened.page.wait_for_function(window, arg=whole)
+
+
+def test_lanes_collapse_and_stay_at_the_top_and_the_window_is_filled(opened):
+    lane = "pinchpointTimeline.lanes[1]"
+    opened.page.click("[data-do=large]")
+    box = opened.page.locator("#timeline").bounding_box()
+    assert (box["x"], box["y"]) == (0, 0)
+    assert (box["width"], box["height"]) == (1280, 720)
+    height = opened.page.evaluate(f"{lane}.height")
+    opened.page.locator("#heads .name").nth(1).click()
+    assert opened.page.evaluate(f"{lane}.height") < height
+    opened.page.locator("#heads .pin").nth(2).click()
+    assert opened.page.evaluate(
+        "pinchpointTimeline.laneTop(pinchpointTimeline.lanes[2]) < pinchpointTimeline.top"
+    )
+    opened.page.keyboard.press("?")
+    assert opened.page.locator("#timeline-help").is_visible()
+    opened.page.keyboard.press("Escape")
+    opened.page.keyboard.press("g")
+    assert opened.page.locator("#timeline").bounding_box()["width"] < 1280
+
+
+def test_fingers_move_zoom_and_select(browser, report_file):
+    context = browser.new_context(has_touch=True, viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(report_file.as_uri())
+    page.wait_for_selector("#timeline[data-ready]")
+    page.click("[data-do=large]")
+    box = page.locator("#canvas").bounding_box()
+    touch = context.new_cdp_session(page)
+
+    def fingers(kind, *places):
+        points = [
+            {"x": box["x"] + x, "y": box["y"] + y, "id": i} for i, (x, y) in enumerate(places)
+        ]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    window = "[pinchpointTimeline.from, pinchpointTimeline.to]"
+    start, end = page.evaluate(window)
+    fingers("touchStart", (200, 200), (260, 200))
+    fingers("touchMove", (140, 200), (320, 200))
+    fingers("touchEnd")
+    closer = page.evaluate(window)
+    assert closer[1] - closer[0] == pytest.approx((end - start) / 3, rel=0.01)
+    fingers("touchStart", (200, 200))
+    fingers("touchMove", (260, 200))
+    fingers("touchEnd")
+    moved = page.evaluate(window)
+    assert moved[0] < closer[0]
+    assert moved[1] - moved[0] == pytest.approx(closer[1] - closer[0])
+    top = page.evaluate("pinchpointTimeline.rowOf(pinchpointTimeline.lanes[2].tracks[0].first)")
+    fingers("touchStart", (250, top))
+    fingers("touchEnd")
+    assert page.evaluate("pinchpointTimeline.selected") >= 0
+    context.close()
+
+
+def test_flame_graphs_are_searched_turned_and_without_libraries(opened):
+    graph = opened.page.locator("#flame-host .flames")
+    said = graph.locator(".flamesaid")
+    graph.locator("input").fill("aten::linear")
+    assert "% in frames that match" in said.inner_text()
+    names = graph.locator(".frame").all_inner_texts()
+    assert any(name.startswith("torch/nn/") for name in names)
+    graph.get_by_text("hide library frames").click()
+    shorter = graph.locator(".frame").all_inner_texts()
+    assert not any(name.startswith(("torch/", "<built-in")) for name in shorter)
+    graph.locator("input").fill("")
+    whole = said.inner_text()
+    graph.get_by_text("invert").click()
+    graph.locator(".flamebox").focus()
+    opened.page.keyboard.press("ArrowDown")
+    opened.page.keyboard.press("Enter")
+    widths = graph.locator(".frame").evaluate_all("all => all.map(one => one.style.width)")
+    assert widths[:2] == ["100%", "100%"]  # what was zoomed to, and what holds it
+    opened.page.keyboard.press("Escape")
+    assert said.inner_text().split(",")[0] == whole.split(",")[0]
 
 
 def test_tables_are_sorted_by_their_values_and_filtered(opened):

@@ -77,7 +77,7 @@ def test_names_stay_text_in_every_view(browser, tmp_path):
         opened.press("#search", "Enter")
     opened.hover("#selected")
     assert opened.evaluate("typeof window.ran") == "undefined"
-    assert opened.evaluate("document.scripts.length") == 3
+    assert opened.evaluate("document.scripts.length") == 4
     assert opened.locator("img, iframe, object, link").count() == 0
     assert opened.evaluate("document.documentElement.scrollWidth") <= 1280
     assert (complaints, requests) == ([], [file.as_uri()])

@@ -1,7 +1,7 @@
 """Which counters the timeline draws, and how they are named."""
 
 from builders import TraceBuilder
-from pinchpoint.report.timeline.pack import MOST_COUNTERS, counters_of
+from pinchpoint.report.timeline.counters import MOST_COUNTERS, counters_of
 
 
 def sampled(**series):

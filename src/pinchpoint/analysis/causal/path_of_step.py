@@ -7,11 +7,11 @@ import numpy as np
 from pinchpoint.analysis.causal.critical_path import CriticalPath, Link, critical_path
 from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.host.attribution import launching_operators
-from pinchpoint.analysis.host.timeline import host_rows
+from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Ints, Mask
 
 PARTS = 240  # of a step: as many as a picture has room for
 _NOBODYS = -1  # no position of a name
@@ -76,7 +76,8 @@ def _names(trace: Trace, path: CriticalPath, window: ReplayedWindow) -> Ints:
         of_host = np.append(host["name"].astype(np.int64), _NOBODYS)
         of_op = np.where(operator < len(host), of_host[np.minimum(operator, len(host))], of_op)
     call = np.where(graph.api_rows >= 0, calls["name"][np.maximum(graph.api_rows, 0)], _NOBODYS)
-    before = _before_nodes(trace, spent(trace, graph), len(graph.lane))
+    rows = np.append(host_rows(trace).name.astype(np.int64), _NOBODYS)
+    before = rows[_before_nodes(trace, spent(trace, graph), len(graph.lane))]
     on_device = np.isin(path.link, (Link.DEVICE, Link.START))
     node = np.where(on_device, 0, path.at)
     of_node = np.where(path.link == Link.CALL, call[node], before[node])
@@ -85,10 +86,44 @@ def _names(trace: Trace, path: CriticalPath, window: ReplayedWindow) -> Ints:
 
 
 def _before_nodes(trace: Trace, time: Spent, count: int) -> Ints:
-    """Of each node the name of the row that had most of the host time before it."""
-    rows = np.append(host_rows(trace).name.astype(np.int64), _NOBODYS)
-    found = np.full(count, _NOBODYS, np.int64)
+    """Of each node the row of host_rows that had most of the host time before it."""
+    found = np.full(count, len(host_rows(trace)), np.int64)
     mine = ~time.inside
     order = np.argsort(time.ns[mine], kind="stable")
-    found[time.node[mine][order]] = rows[time.row[mine][order]]
-    return found
+    found[time.node[mine][order]] = time.row[mine][order]
+    return np.where(found == NO_ROW, len(host_rows(trace)), found)
+
+
+@dataclass(frozen=True, eq=False)
+class RowsOfPath:
+    """What one step's path leads through, in its order; equally long columns."""
+
+    row: Ints  # of device_ops, or of host_rows
+    on_device: Mask
+    ns: Ints  # as replayed
+
+
+def rows_of_path(trace: Trace) -> RowsOfPath:
+    """The recorded rows on the path of the step that is nearest to the mean.
+
+    Empty where the trace cannot be replayed. Stretches of host time that no row explains are
+    left out, and so is the start of an operation on the device.
+    """
+    nothing = np.zeros(0, np.int64)
+    path, window = critical_path(trace), replayed_window(trace)
+    if path is None or window is None:
+        return RowsOfPath(nothing, nothing.astype(np.bool_), nothing)
+    begin, end = path.one_step(window)
+    graph, operators = window.graph, host_rows(trace).operators
+    here = (path.end_ns > begin) & (path.start_ns < end) & (path.link != Link.START)
+    link, at = path.link[here], path.at[here]
+    on_device = link == Link.DEVICE
+    node = np.where(on_device, 0, at)
+    before = _before_nodes(trace, spent(trace, graph), len(graph.lane))[node]
+    none = len(host_rows(trace))
+    call = np.where(graph.api_rows[node] >= 0, graph.api_rows[node] + operators, none)
+    on_host = np.where(link == Link.CALL, call, before)
+    row = np.where(on_device, graph.op_rows[np.where(on_device, at, 0)], on_host)
+    known = on_device | (row < none)
+    ns = (path.end_ns - path.start_ns)[here]
+    return RowsOfPath(row[known], on_device[known], ns[known])

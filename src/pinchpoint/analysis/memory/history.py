@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.host.frames import Owner, owner_of
 from pinchpoint.analysis.memory.allocator.lives import Lives
 from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay, devices, replay
 from pinchpoint.analysis.memory.allocator.segments import Range
@@ -294,6 +295,7 @@ class Node:
     name: str
     bytes: int = 0
     blocks: int = 0
+    library: bool = False  # not the user's own code
     children: dict[str, "Node"] = field(default_factory=dict)
 
 
@@ -311,21 +313,26 @@ def stack_tree(history: History, event: int) -> Node:
         at = top
         at.bytes += total
         at.blocks += count
-        for name in _path(history, one):
-            at = at.children.setdefault(name, Node(name))
+        for name, library in _path(history, one):
+            at = at.children.setdefault(name, Node(name, library=library))
             at.bytes += total
             at.blocks += count
     return top
 
 
-def _path(history: History, stack: int) -> list[str]:
+def _path(history: History, stack: int) -> list[tuple[str, bool]]:
+    """The Python frames of a stack from the program's start on, and whether each is a library's."""
     frames = [f for f in history.signs.stacks[stack] if is_python(f)] if stack >= 0 else []
     if not frames:
         node = history.signs.operation(stack) if stack >= 0 else None
-        return ["no Python frame (autograd, or before recording)", *([node] if node else [])]
+        unknown = "no Python frame (autograd, or before recording)"
+        return [(name, False) for name in (unknown, node) if name]
     calls = ("_call_impl", "_wrapped_call_impl")
     return [
-        f"{f.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{f.line} {f.function}"
+        (
+            f"{f.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{f.line} {f.function}",
+            owner_of(f.file) != Owner.USER,
+        )
         for f in reversed(frames)
         if f.function not in calls
     ]

@@ -6,7 +6,7 @@ scripts the tables, the graphs and a still timeline are there all the same.
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -22,20 +22,35 @@ from pinchpoint.report.html_page.memory import memory_view
 from pinchpoint.report.html_page.static import shown
 from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.plain import plain
-from pinchpoint.report.svg.timeline import flame_svg, timeline_svg
-from pinchpoint.report.timeline.lanes import timeline
+from pinchpoint.report.svg.flame import flame, of_calls
+from pinchpoint.report.svg.timeline import timeline_svg
+from pinchpoint.report.timeline.fold import MOST_SLICES, folded
+from pinchpoint.report.timeline.full_steps import full_steps
+from pinchpoint.report.timeline.lanes import Timeline, timeline
 from pinchpoint.report.timeline.marks import marks
-from pinchpoint.report.timeline.pack import pack
+from pinchpoint.report.timeline.pack import Shown, pack
 from pinchpoint.trace import Trace
 
 MOST_FACTS = 200  # of the environment
+MOST_BYTES = 8_000_000  # of the page: what a mail takes, and a browser opens at once
+_SPARE_RATIO = 0.95  # of what a smaller timeline may take, because packing is not proportional
+_TRIES = 4  # of making the timeline small enough
 
-_SCRIPTS = (
-    "tables.js",
-    "timeline_data.js",
-    "timeline_marks.js",
-    "timeline_view.js",
-    "timeline.js",
+_SCRIPTS = (  # each line runs by itself, so that one that fails leaves the others
+    ("tables.js",),
+    ("flame.js",),
+    (
+        "timeline_data.js",
+        "timeline_marks.js",
+        "timeline_layout.js",
+        "timeline_view.js",
+        "timeline_arrows.js",
+        "timeline_panel.js",
+        "timeline_search.js",
+        "timeline_address.js",
+        "timeline_hands.js",
+        "timeline.js",
+    ),
 )
 
 
@@ -55,44 +70,75 @@ def render(
     """
     safe = clean(report)
     memory = memory_view(trace, report, snapshot, found)
-    drawn = timeline(trace)
-    marked = marks(trace, drawn, report) if drawn else {}
     flames = _flames(trace)
     environment = list(_environment(trace))[:MOST_FACTS]
     facts = shown(safe)
     if memory is not None and memory.alone:
         facts["about_memory"] = memory.verdict
-    return template("page.html").render(
-        facts,
-        interactive=True,
-        home=home,
-        marked=marked,
-        packed=Markup(pack(trace, drawn, report, marked)) if drawn else None,
-        still=timeline_svg(drawn) if drawn else None,
-        left_out=drawn.left_out if drawn else (),
-        flames=flames,
-        memory=memory,
-        ranks=None if job is None else fragment(ranks_page(job, verbose=True, full=True).blocks),
-        environment=environment,
-        contents=_contents(
-            safe,
+    whole = timeline(trace)
+
+    def page(of_timeline: Mapping[str, Any]) -> str:
+        return template("page.html").render(
             facts,
-            drawn is not None,
-            flames,
-            bool(environment),
-            memory is not None,
-            job is not None,
-        ),
-        scripts=[Markup(script) for script in _scripts()],
-        script_sources=Markup(" ".join(_hashes())),
-    )
+            interactive=True,
+            home=home,
+            flames=flames,
+            memory=memory,
+            ranks=None
+            if job is None
+            else fragment(ranks_page(job, verbose=True, full=True).blocks),
+            environment=environment,
+            contents=_contents(
+                safe,
+                facts,
+                whole is not None,
+                flames,
+                bool(environment),
+                memory is not None,
+                job is not None,
+            ),
+            scripts=[Markup(script) for script in _scripts()],
+            script_sources=Markup(" ".join(_hashes())),
+            **of_timeline,
+        )
+
+    if whole is None:
+        return page({"packed": None, "still": None, "left_out": (), "marked": {}})
+    return _small_enough(trace, report, whole, page)
+
+
+def _small_enough(
+    trace: Trace, report: Report, whole: Timeline, page: Callable[[Mapping[str, Any]], str]
+) -> str:
+    """The page with as much of the timeline as it has room for."""
+    steps, most = full_steps(trace, report), MOST_SLICES
+    text, still = "", timeline_svg(whole)
+    for _ in range(_TRIES):
+        shown = folded(trace, whole, steps, most)
+        drawn, full = shown.drawn, shown.in_full
+        marked = marks(trace, drawn, report)
+        packed = pack(
+            trace, drawn, report, marked, Shown(steps if full is None else full, full is None)
+        )
+        text = page(
+            {
+                "packed": Markup(packed),
+                "still": still,
+                "left_out": drawn.left_out,
+                "marked": marked,
+            }
+        )
+        size = len(text.encode())
+        if size <= MOST_BYTES:
+            break
+        room = max(MOST_BYTES - (size - len(packed)), 0)
+        most = max(int(len(drawn.slices) * _SPARE_RATIO * room / len(packed)), 1)
+    return text
 
 
 @cache
 def _scripts() -> tuple[str, ...]:
-    """The files of this package as two scripts, so that one that fails leaves the other."""
-    tables, *timeline_parts = map(source, _SCRIPTS)
-    return tables, "".join(timeline_parts)
+    return tuple("".join(map(source, names)) for names in _SCRIPTS)
 
 
 @cache
@@ -121,7 +167,8 @@ def _flames(trace: Trace) -> list[tuple[str, str, str, Markup]]:
         ),
     )
     drawn = (
-        (id_, title, note, flame_svg(trace, tree, ns, title)) for id_, title, ns, note in kinds
+        (id_, title, note, flame(of_calls(trace, tree, ns), title, "ns", "calls"))
+        for id_, title, ns, note in kinds
     )
     return [(id_, title, note, svg) for id_, title, note, svg in drawn if svg is not None]
 

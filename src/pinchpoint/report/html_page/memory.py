@@ -12,7 +12,8 @@ from pinchpoint.report.documents.memory import MemoryReport
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.pages.memory import Pictures, memory_blocks
 from pinchpoint.report.plain import plain
-from pinchpoint.report.svg.memory import curves, flame, heap_map
+from pinchpoint.report.svg.flame import flame, of_memory
+from pinchpoint.report.svg.memory import curves, heap_map
 from pinchpoint.trace import Trace
 
 _SENTENCE_LIMIT = 600  # characters
@@ -62,6 +63,9 @@ def _of_device(history: History) -> Pictures:
     peak = history.peak_event
     return Pictures(
         curves=(lambda: curves(history, timeline(history))) if len(history.replay) else None,
-        flame=lambda: flame(stack_tree(history, peak)),
+        flame=lambda: (
+            flame(of_memory(stack_tree(history, peak)), "Live bytes by stack", "bytes", "blocks")
+            or ""
+        ),
         heap=(lambda: heap_map(history, heap(history, peak))) if history.has_layout else None,
     )

@@ -1,11 +1,11 @@
 """The pictures of the memory view as SVG: curves, heap, flame graph. No script, no network."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 
 import numpy as np
 
-from pinchpoint.analysis.memory.history import Heap, History, MemoryTimeline, Node
+from pinchpoint.analysis.memory.history import Heap, History, MemoryTimeline
 from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase
 from pinchpoint.report.plain import plain
@@ -18,8 +18,6 @@ ROW_HEIGHT = 18  # a line of text of 12 units with room around it
 MOST_RANGES = 48  # of the heap: the largest ones
 MOST_BLOCKS = 4000  # shapes; more make a page slow to open
 MOST_LABELS = 30  # of steps
-NARROWEST = 1.2  # pixels of a frame of the flame graph
-DEEPEST = 40  # frames; what lies deeper is narrow
 # From the bottom of the stack up: what stays, then what comes and goes.
 ORDER = (
     MemoryCategory.PARAMETER,
@@ -166,45 +164,6 @@ def _block(history: History, at: Heap, i: int, row: int, scale: float) -> str:
         f'width="{max(length * scale, 0.3):.2f}" height="{ROW_HEIGHT - 4}">'
         f"<title>{title}</title></rect>"
     )
-
-
-def flame(top: Node) -> str:
-    """The tree of stacks, callers above, as wide as the bytes below them."""
-    parts: list[str] = []
-    deepest = _draw(top, 0.0, 0, top.bytes, parts)
-    return _svg("".join(parts), (deepest + 1) * ROW_HEIGHT, "Live bytes by stack")
-
-
-def _draw(node: Node, left: float, depth: int, total: int, parts: list[str]) -> int:
-    width = node.bytes * WIDTH / max(total, 1)
-    name = escape(plain(node.name))
-    title = escape(plain(f"{node.name}: {size(node.bytes)} in {node.blocks} blocks"))
-    shade = sum(map(ord, node.name)) % 5
-    parts.append(
-        f'<g><title>{title}</title><rect class="m-flame m-flame-{shade}" x="{left:.2f}" '
-        f'y="{depth * ROW_HEIGHT}" width="{max(width - 0.5, 0.5):.2f}" height="{ROW_HEIGHT - 1}"/>'
-        + (_label(name, left, depth, width) if width > 40 else "")
-        + "</g>"
-    )
-    deepest, at = depth, left
-    if depth < DEEPEST:
-        for child in _widest_first(node):
-            wide = child.bytes * WIDTH / max(total, 1)
-            if wide >= NARROWEST:
-                deepest = max(deepest, _draw(child, at, depth + 1, total, parts))
-            at += wide
-    return deepest
-
-
-def _widest_first(node: Node) -> Sequence[Node]:
-    return sorted(node.children.values(), key=lambda n: -n.bytes)
-
-
-def _label(name: str, left: float, depth: int, width: float) -> str:
-    room = int(width / 6.2)
-    text = name if len(name) <= room else name[: max(room - 1, 1)] + "…"
-    y = depth * ROW_HEIGHT + ROW_HEIGHT - 6
-    return f'<text class="m-text m-dark" x="{left + 3:.1f}" y="{y}">{text}</text>'
 
 
 def _svg(content: str, height: int, label: str) -> str:

@@ -1,14 +1,18 @@
-// Mouse, keys, search, selection and findings.
+// Puts the parts of the timeline together: what every button, key and link does.
 function liveTimeline(view) {
   const { canvas, head } = view;
   const byId = (id) => document.getElementById(id);
-  const panel = byId("selected"), search = byId("search"), found = byId("found");
+  const section = byId("timeline"), panel = byId("selected"), search = byId("search"), found = byId("found");
+  const tip = byId("tip"), help = byId("timeline-help");
+  const button = (name) => document.querySelector(`[data-do=${name}]`);
+  const isLarge = () => section.classList.contains("large");
+  let areaNext = false, headsAt = "";
 
   const zoom = (factor, x = (view.width + view.gutter) / 2) => {
     const centre = view.tick(x);
     view.show(centre - (centre - view.from) * factor, centre + (view.to - centre) * factor);
   };
-  const move = (share) => {
+  const moveBy = (share) => {
     const by = share * (view.to - view.from);
     view.show(view.from + by, view.to + by);
   };
@@ -16,257 +20,251 @@ function liveTimeline(view) {
     const length = Math.max(view.duration[i], 20);
     view.show(view.start[i] - 2 * length, view.start[i] + 3 * length);
   };
-
-  const line = (list, what, value) => {
-    const term = document.createElement("dt"), fact = document.createElement("dd");
-    term.textContent = what;
-    fact.append(value);
-    list.append(term, fact);
-  };
-  const linkTo = (i, text) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = text;
-    button.addEventListener("click", () => { select(i); zoomTo(i); });
-    return button;
-  };
-  const select = (i) => {
+  const choose = (i) => {
     view.selected = i;
     panel.replaceChildren();
     if (i >= 0) {
       view.bringToView(i);
-      describe(i);
+      describe(view, i, panel, (other) => address.jump(() => { choose(other); near(other); }));
     }
-    view.show(view.from, view.to);
+    view.redraw();
   };
-  const linksTo = (ids) => {
-    const links = document.createElement("span");
-    for (const id of new Set(ids)) {
-      const link = document.createElement("a");
-      link.href = `#finding-${id}`;
-      link.textContent = id;
-      links.append(link, " ");
-    }
-    return links;
+  // Into sight, and as much nearer as it takes to see it.
+  const near = (i) => {
+    if (view.duration[i] * 200 < view.to - view.from) return zoomTo(i);
+    const half = (view.to - view.from) / 2;
+    if (view.start[i] < view.from || view.start[i] > view.to) view.show(view.start[i] - half, view.start[i] + half);
   };
-  // As the tables of the recording count them, from 0.
-  const rowOf = (i) => {
-    let row = view.row[i];
-    for (const [table, rows] of head.tables) {
-      if (row < rows) return `${table} ${row}`;
-      row -= rows;
-    }
-    return "";
+  const find = (text) => {
+    if (search.value !== text) search.value = text;
+    if (text.trim()) [view.mark, view.place] = [null, -1];
+    found.textContent = searched(view, text);
+    view.redraw();
   };
-  const describe = (i) => {
-    const title = document.createElement("b"), list = document.createElement("dl");
-    title.textContent = view.title(i);
-    panel.append(title, list);
-    const start = view.nsOf(view.start[i]), length = view.duration[i] * head.tick_ns;
-    line(list, "takes", `${inUnits(length)} (${length.toLocaleString("en")} ns)`);
-    // Steps reach from completion to completion: that says little about a host that runs ahead.
-    const lane = head.lanes[head.tracks[view.track[i]][0]];
-    const step = lane.kind === "device" && head.steps.find(([, from, to]) => from <= start && start < to);
-    line(list, "starts at", `${(start / 1e6).toFixed(4)} ms${step ? `, in step ${step[0]}` : ""}`);
-    line(list, "on", lane.label);
-    const callers = [];
-    for (let c = view.caller(i); c >= 0 && callers.length < 8; c = view.caller(c)) callers.push(c);
-    if (callers.length) {
-      const path = document.createElement("span");
-      callers.forEach((c) => path.append(linkTo(c, view.title(c).slice(0, 60)), " "));
-      line(list, "inside", path);
-    }
-    if (view.link[i]) {
-      const call = i + view.link[i];
-      const after = start - view.nsOf(view.start[call]);
-      line(list, "started by", linkTo(call, `${view.title(call)}, ${inUnits(Math.max(after, 0))} before`));
-    }
-    const places = head.places.filter((place) => place.slice === i);
-    if (places.length) line(list, "finding", linksTo(places.map((place) => place.id)));
-    if (!view.count[i]) line(list, "row", rowOf(i));
-  };
-
-  const find = () => {
-    const wanted = search.value.trim().toLowerCase();
-    if (wanted) view.mark = null;
-    view.searching = wanted !== "";
-    const hit = head.names.map((name) => view.searching && name.toLowerCase().includes(wanted));
-    const matches = [];
-    let total = 0;
-    for (let i = 0; view.searching && i < head.slices; i++) {
-      if (hit[view.name[i]] && !view.count[i]) { matches.push(i); total += view.duration[i]; }
-    }
-    view.matches = Int32Array.from(matches);
-    found.textContent = view.searching
-      ? `${matches.length.toLocaleString("en")} events, ${inUnits(total * head.tick_ns)} together` : "";
-    view.show(view.from, view.to);
-  };
-  const step = (by) => {
-    if (view.mark) return goTo(view.mark, view.place + by);
-    if (!view.matches.length) return;
-    const order = [...view.matches].sort((a, b) => view.start[a] - view.start[b]);
-    const here = order.indexOf(view.selected);
-    const next = order[here < 0 ? 0 : (here + by + order.length) % order.length];
-    select(next);
-    if (view.start[next] < view.from || view.start[next] > view.to
-      || view.duration[next] * 200 < view.to - view.from) zoomTo(next);
-  };
-  const neighbour = (by) => {
-    if (view.selected < 0) return select(view.firstSeen(view.lanes[0].tracks[0]) % head.slices);
-    const next = view.selected + by;
-    if (next >= 0 && next < head.slices && view.track[next] === view.track[view.selected]) {
-      select(next);
-      const half = (view.to - view.from) / 2;
-      if (view.start[next] < view.from || view.start[next] > view.to) {
-        view.show(view.start[next] - half, view.start[next] + half);
-      }
-    }
-  };
-  const up = () => { const c = view.selected < 0 ? -1 : view.caller(view.selected); if (c >= 0) select(c); };
-  const down = () => {
-    if (view.selected < 0) return;
-    const [lane, depth] = head.tracks[view.track[view.selected]];
-    const track = view.lanes[lane].tracks.find((t) => t.depth === depth + 1);
-    if (!track) return;
-    const i = notBefore(view.start, view.start[view.selected], track.first, track.end);
-    if (i < track.end && view.start[i] < view.start[view.selected] + view.duration[view.selected]) select(i);
+  const setArea = (area) => {
+    view.area = area;
+    describeArea(view, byId("area"), (name) => address.jump(() => find(name)), () => address.jump(() => setArea(null)));
+    view.redraw();
   };
 
   // A place is shown with as much around it as an eighth of a step, or as it takes itself.
   const context = head.steps.length
     ? (head.steps.at(-1)[2] - head.steps[0][1]) / head.steps.length / head.tick_ns / 8 : 0;
   const goTo = (mark, place) => {
-    const places = placesOf(mark, view), { starts, ends, slices } = places;
+    const { starts, ends, slices } = placesOf(mark, view);
     if (view.mark !== mark) {
       [view.mark, view.matches, view.searching] = [mark, Int32Array.from(slices || []).sort(), slices !== null];
       search.value = "";
     }
     if (!starts.length) {
+      view.place = -1;
       found.textContent = `${mark.label}: too short to be drawn one by one`;
-      view.show(view.from, view.to);
-      return;
+      return view.redraw();
     }
     view.place = (place + starts.length) % starts.length;
     const from = starts[view.place], length = ends[view.place] - from;
-    select(slices ? slices[view.place] : -1);
+    choose(slices ? slices[view.place] : -1);
     const half = Math.max(length * 2.5, context, 20) / 2;
     view.show(from + length / 2 - half, from + length / 2 + half);
-    const stretches = mark.count > starts.length ? ` (of ${mark.count.toLocaleString("en")}, near ones joined)` : "";
-    found.textContent = `${mark.label}: ${(view.place + 1).toLocaleString("en")} of `
-      + `${starts.length.toLocaleString("en")}${stretches}, ${inUnits(length * head.tick_ns)}`;
+    found.textContent = `${mark.label}: ${thousands(view.place + 1)} of ${thousands(starts.length)}${ofHowMany(mark, starts.length)}, `
+      + inUnits(length * head.tick_ns);
+  };
+  const ofHowMany = (mark, drawn) => {
+    if (mark.names) {
+      const events = mark.names.reduce((sum, entry) => sum + head.events[entry], 0);
+      return events > drawn ? ` that are drawn one by one (of ${thousands(events)})` : "";
+    }
+    return mark.count > drawn ? ` (of ${thousands(mark.count)}, near ones joined)` : "";
   };
   const clear = () => {
-    [view.mark, view.place, search.value] = [null, -1, ""];
-    find();
+    [view.mark, view.place] = [null, -1];
+    find("");
+  };
+  const step = (by) => address.jump(() => {
+    if (view.mark) return goTo(view.mark, view.place + by);
+    const next = nextMatch(view, by);
+    if (next < 0) return;
+    choose(next);
+    near(next);
+  });
+  const neighbour = (by) => {
+    if (view.selected < 0) return choose(Math.min(view.firstSeen(view.lanes[0].tracks[0]), head.slices - 1));
+    const next = view.selected + by;
+    if (next < 0 || next >= head.slices || view.track[next] !== view.track[view.selected]) return;
+    choose(next);
+    near(next);
+  };
+  const another = (i) => { if (view.selected >= 0 && i >= 0) choose(i); };
+  // The slice of a neighbouring lane that is nearest in time.
+  const otherLane = (by) => {
+    if (view.selected < 0) return neighbour(0);
+    const lane = view.lanes[view.lanes.indexOf(view.laneOf(view.selected)) + by];
+    if (!lane) return;
+    const { first, end } = lane.tracks[0];
+    choose(Math.min(notBefore(view.start, view.start[view.selected], first, end), end - 1));
+    near(view.selected);
+  };
+  const follow = (on) => {
+    const arrow = view.selected >= 0 && arrowsOf(view, view.selected).find((one) => one.on === on);
+    if (arrow) address.jump(() => { choose(arrow.slice); near(arrow.slice); });
+  };
+  const toggle = (lane, flag) => {
+    lane[flag] = !lane[flag];
+    view.layOut();
+    view.redraw();
+  };
+  const ofSelection = (flag) => toggle(view.selected < 0 ? view.lanes[0] : view.laneOf(view.selected), flag);
+  const pressed = (name, yes) => button(name).setAttribute("aria-pressed", String(yes));
+  const large = (yes) => {
+    section.classList.toggle("large", yes);
+    pressed("large", yes);
+    if (yes) canvas.focus({ preventScroll: true }); else section.scrollIntoView({ block: "start" });
+  };
+  const showPath = (yes) => {
+    view.pathShown = yes && head.path.length > 0;
+    pressed("path", view.pathShown);
+    view.redraw();
   };
 
-  const commands = {
-    in: () => zoom(0.6), out: () => zoom(1 / 0.6), left: () => move(-0.3), right: () => move(0.3),
-    whole: () => view.show(0, head.ticks), next: () => step(1), previous: () => step(-1),
-    selected: () => { if (view.selected >= 0) zoomTo(view.selected); },
+  const act = {
+    zoom, moveBy,
+    in: () => zoom(0.6), out: () => zoom(1 / 0.6), left: () => moveBy(-0.3), right: () => moveBy(0.3),
+    whole: () => address.jump(() => view.show(0, head.ticks)),
+    selected: () => { if (view.selected >= 0) address.jump(() => zoomTo(view.selected)); },
+    next: () => step(1), previous: () => step(-1), back: () => follow(false), on: () => follow(true),
+    before: () => neighbour(-1), after: () => neighbour(1),
+    caller: () => another(view.selected < 0 ? -1 : view.caller(view.selected)),
+    called: () => another(view.selected < 0 ? -1 : view.called(view.selected)),
+    laneAbove: () => otherLane(-1), laneBelow: () => otherLane(1),
+    lower: () => view.scrollTo(view.scroll + view.shown / 2), higher: () => view.scrollTo(view.scroll - view.shown / 2),
+    fold: () => ofSelection("folded"), pin: () => ofSelection("pinned"),
+    search: () => { search.focus(); search.select(); },
+    help: () => help.showModal(),
+    large: () => large(!isLarge()),
+    area: () => { areaNext = !areaNext; pressed("area", areaNext); },
+    markArea: () => address.jump(() => setArea(view.selected < 0 ? { from: view.from, to: view.to, lanes: null }
+      : { from: view.start[view.selected], to: Math.max(view.end(view.selected), view.start[view.selected] + 1), lanes: null })),
+    path: () => address.jump(() => {
+      showPath(!view.pathShown);
+      const { path } = otherEdges(view);
+      if (view.pathShown) view.show(view.start[path[0]], view.end(path.at(-1)));
+    }),
+    escape: () => {
+      if (view.selected < 0 && !view.mark && !view.searching && !view.area && isLarge()) return large(false);
+      setArea(null);
+      choose(-1);
+      clear();
+    },
+    areaWanted: () => areaNext,
+    stretch: (drag, at) => {
+      const [from, to] = [view.tick(drag.x), view.tick(at.x)].sort((a, b) => a - b);
+      const [high, low] = [drag.y, at.y].sort((a, b) => a - b);
+      const touched = view.lanes.flatMap((lane, number) =>
+        view.laneTop(lane) < low && view.laneTop(lane) + lane.height > high ? [number] : []);
+      const lanes = drag.everyLane || !touched.length || touched.length === view.lanes.length ? null : touched;
+      view.area = { from: Math.max(from, 0), to: Math.min(to, head.ticks), lanes };
+      byId("area").textContent = inUnits((view.area.to - view.area.from) * head.tick_ns);
+      view.redraw();
+    },
+    stretched: () => {
+      if (areaNext) act.area();
+      address.jump(() => setArea(view.area));
+    },
+    hover: (at) => {
+      const i = at ? view.sliceAt(at.x, at.y) : -1;
+      tip.hidden = i < 0;
+      if (i < 0) return;
+      tip.textContent = tipOf(view, i);
+      tip.style.left = `${Math.max(Math.min(at.x + 14, view.width - tip.offsetWidth - 4), 0)}px`;
+      tip.style.top = `${at.y + 18 + tip.offsetHeight > view.shown ? at.y - tip.offsetHeight - 8 : at.y + 18}px`;
+    },
+    click: ({ x, y }) => {
+      const finding = view.findingAt(y);
+      if (!finding) return address.jump(() => choose(view.sliceAt(x, y)));
+      const places = placesOf(finding, view);
+      address.jump(() => goTo(finding, x < view.gutter ? longestPlace(places) : nearestPlace(places, view.tick(x))));
+    },
   };
-  const keys = {
-    w: "in", "+": "in", "=": "in", s: "out", "-": "out", a: "left", d: "right",
-    Home: "whole", f: "selected", n: "next", p: "previous",
-  };
-  const arrows = {
-    ArrowLeft: () => neighbour(-1), ArrowRight: () => neighbour(1), ArrowUp: up, ArrowDown: down,
-    Escape: () => { select(-1); clear(); },
-    PageDown: () => view.scrollTo(view.scroll + view.shown / 2),
-    PageUp: () => view.scrollTo(view.scroll - view.shown / 2),
-    "/": () => search.focus(),
-  };
-  canvas.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const act = commands[keys[event.key]] || arrows[event.key];
-    if (!act) return;
-    event.preventDefault();
-    act();
-  });
-  for (const button of document.querySelectorAll("[data-do]")) {
-    button.addEventListener("click", commands[button.dataset.do]);
-  }
-  search.addEventListener("input", find);
-  search.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") step(event.shiftKey ? -1 : 1);
-    if (event.key === "Escape") { clear(); canvas.focus(); }
-  });
-
-  canvas.addEventListener("wheel", (event) => {
-    if (document.activeElement !== canvas && !event.ctrlKey) return;
-    event.preventDefault();
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      move((event.deltaX || event.deltaY) / 1000);
-    } else {
-      zoom(Math.exp(Math.max(Math.min(event.deltaY, 200), -200) / 400), Math.max(event.offsetX, view.gutter));
-    }
-  }, { passive: false });
-
-  let drag = null;
-  canvas.addEventListener("pointerdown", (event) => {
-    drag = { x: event.offsetX, y: event.offsetY, from: view.from, to: view.to, scroll: view.scroll,
-      measures: event.shiftKey, moved: false };
-    canvas.setPointerCapture(event.pointerId);
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    if (!drag) return;
-    const dx = event.offsetX - drag.x, dy = event.offsetY - drag.y;
-    drag.moved ||= Math.abs(dx) + Math.abs(dy) > 4;
-    if (drag.measures) {
-      view.measure = [view.tick(drag.x), view.tick(event.offsetX)];
-      panel.textContent = inUnits(Math.abs(view.measure[1] - view.measure[0]) * head.tick_ns);
-      view.show(view.from, view.to);
-    } else if (drag.moved) {
-      const ticks = dx / (view.width - view.gutter) * (drag.to - drag.from);
-      view.scrollTo(drag.scroll - dy);
-      view.show(drag.from - ticks, drag.to - ticks);
-    }
-  });
-  canvas.addEventListener("pointerup", (event) => {
-    if (drag && !drag.moved) {
-      view.measure = null;
-      const lane = view.laneAt(event.offsetY), finding = view.findingAt(event.offsetY);
-      if (finding) {
-        const places = placesOf(finding, view);
-        goTo(finding, event.offsetX < view.gutter ? longestPlace(places) : nearestPlace(places, view.tick(event.offsetX)));
-        drag = null;
-        return;
-      }
-      if (event.offsetX < view.gutter && lane >= 0) {
-        if (!view.folded.delete(lane)) view.folded.add(lane);
-        view.layOut();
-        view.scrollTo(view.scroll);
-      } else {
-        select(view.sliceAt(event.offsetX, event.offsetY));
-      }
-    }
-    drag = null;
-  });
-  canvas.addEventListener("dblclick", () => commands.selected());
 
   const byKey = new Map(head.marks.map((mark) => [mark.key, mark]));
-  for (const button of document.querySelectorAll("button.at")) {
-    const mark = byKey.get(button.dataset.mark);
+  const address = keepAddress(view, () => viewAsText(view, search.value.trim()), (said) => {
+    for (const [number, lane] of view.lanes.entries()) {
+      [lane.folded, lane.pinned] = [said.folded.includes(number), said.pinned.includes(number)];
+    }
+    view.layOut();
+    clear();
+    const mark = byKey.get(said.mark);
+    if (mark) goTo(mark, said.at); else find(said.find);
+    showPath(said.path);
+    setArea(said.area);
+    choose(said.event);
+    if (said.window) view.show(...said.window);
+  });
+
+  watchKeys(act, section, isLarge);
+  watchWheel(view, act, isLarge);
+  watchPointers(view, act);
+  for (const one of document.querySelectorAll("[data-do]")) one.addEventListener("click", act[one.dataset.do]);
+  search.addEventListener("input", () => find(search.value));
+  search.addEventListener("change", () => address.moved());
+  search.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") step(event.shiftKey ? -1 : 1);
+    if (event.key === "Escape") { event.preventDefault(); clear(); canvas.focus(); }
+  });
+  button("path").hidden = !head.path.length;
+  for (const [number, start, end, why] of head.shown_steps.filter(([, , , why]) => /^(typical|exceptional)$/.test(why[0]))) {
+    const jump = pressable(`${why[0]} step`, () => address.jump(() => view.show(view.tickOf(start), view.tickOf(end))));
+    jump.title = `step ${number}${why.length > 1 ? `, also for ${why.slice(1).join(", ")}` : ""}`;
+    byId("kept-steps").append(jump, " ");
+  }
+  for (const link of document.querySelectorAll("button.at")) {
+    const mark = byKey.get(link.dataset.mark);
     if (!mark) continue;
-    button.hidden = false;
-    button.addEventListener("click", () => {
-      goTo(mark, longestPlace(placesOf(mark, view)));
-      byId("timeline").scrollIntoView({ block: "start" });
+    link.hidden = false;
+    link.addEventListener("click", () => {
+      address.jump(() => goTo(mark, longestPlace(placesOf(mark, view))));
+      section.scrollIntoView({ block: "start" });
       canvas.focus({ preventScroll: true });
     });
   }
+  const placeHeads = laneHeads(view, byId("heads"), toggle);
+  view.drawn = () => {
+    const now = [view.scroll, view.top, view.shown, view.width, ...view.lanes.map((lane) => lane.y * 4 + lane.folded * 2 + lane.pinned)].join();
+    if (now !== headsAt) placeHeads();
+    headsAt = now;
+    address.moved();
+  };
+  const dressed = () => { view.resize(); drawKinds(view, byId("kinds")); };
   new ResizeObserver(() => view.resize()).observe(canvas);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view.resize());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dressed);
+  dressed();
+  address.read();
+  if (location.hash.startsWith("#timeline=")) section.scrollIntoView({ block: "start" });
+}
+
+// The legend: kinds that occur, those of the device and those of the host.
+function drawKinds(view, box) {
+  const used = new Set(view.head.kind);
+  box.replaceChildren();
+  for (const lane of ["device", "host"]) {
+    const items = view.head.kinds.flatMap(([label, of], kind) => of === lane && used.has(kind) ? [[label, kind]] : []);
+    if (!items.length) continue;
+    box.append(element("b", lane));
+    for (const [label, kind] of items) {
+      const key = element("i");
+      key.style.background = view.kindColours[kind];
+      box.append(element("span", "", key, label));
+    }
+  }
 }
 
 (async () => {
-  const packed = document.getElementById("data");
-  if (!packed || typeof DecompressionStream === "undefined") return;
-  const data = await readTimeline(packed.textContent);
+  const data = document.getElementById("data");
+  if (!data || typeof DecompressionStream === "undefined") return;
+  const read = await readTimeline(data.textContent);
   document.getElementById("live").hidden = false;
   document.getElementById("still").style.display = "none";
-  const view = new TimelineView(document.getElementById("canvas"), data);
-  view.resize();
+  const view = new TimelineView(document.getElementById("canvas"), read);
   liveTimeline(view);
   document.getElementById("timeline").dataset.ready = performance.now();  // ms since the page was asked for
   window.pinchpointTimeline = view;  // for tests and for a reader's console

@@ -1,5 +1,5 @@
 "use strict";
-// Unpacks what report/timeline_pack.py wrote.
+// Unpacks what report/timeline/pack.py wrote.
 async function readTimeline(base64) {
   const bytes = Uint8Array.fromBase64
     ? Uint8Array.fromBase64(base64)
@@ -10,18 +10,18 @@ async function readTimeline(base64) {
   const head = JSON.parse(new TextDecoder().decode(body.subarray(4, 4 + length)));
   const n = head.slices;
   let at = 4 + length;
+  const planes = [...head.planes];
   const column = () => {
     const values = new Uint32Array(n);
-    for (let i = 0; i < n; i++) {
-      values[i] = body[at + i] | (body[at + n + i] << 8) | (body[at + 2 * n + i] << 16)
-        | (body[at + 3 * n + i] << 24);
+    for (const plane of planes.shift()) {
+      for (let i = 0; i < n; i++) values[i] |= body[at + i] << (8 * plane);
+      at += n;
     }
-    at += 4 * n;
     return values;
   };
   const start = column(), duration = column(), name = column();
   const link = new Int32Array(column().buffer), count = column();
-  const row = new Int32Array(column().buffer);
+  const row = new Int32Array(column().buffer), detail = column(), source = column();
   const track = new Int32Array(n);
   head.tracks.forEach(([, , first, slices], t) => {
     track.fill(t, first, first + slices);
@@ -30,7 +30,7 @@ async function readTimeline(base64) {
       row[i] += row[i - 1];
     }
   });
-  return { head, start, duration, name, link, count, row, track };
+  return { head, start, duration, name, link, count, row, detail, source, track };
 }
 
 // First position in [low, high) whose start is not before a time; high if there is none.
@@ -47,4 +47,21 @@ function inUnits(ns) {
     : ns >= 1e3 ? ["µs", 1e3] : ["ns", 1];
   const value = ns / size;
   return `${value >= 100 || size === 1 ? value.toFixed(0) : value.toPrecision(3)} ${unit}`;
+}
+
+const thousands = (number) => number.toLocaleString("en");
+
+// An element with text and children.
+function element(tag, text = "", ...children) {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  made.append(...children);
+  return made;
+}
+
+function pressable(text, act) {
+  const button = element("button", text);
+  button.type = "button";
+  button.addEventListener("click", act);
+  return button;
 }

@@ -1,4 +1,4 @@
-// What the links of the page lead to; report/timeline_marks.py says what they are.
+// What the links of the page lead to; report/timeline/marks.py says what they are.
 
 // The places of a mark in order of time: starts and ends in ticks, slices where they are events.
 function placesOf(mark, data) {
@@ -8,7 +8,13 @@ function placesOf(mark, data) {
     let at = 0;
     mark.starts.forEach((gap, k) => { at += gap; starts.push(at); ends.push(at + mark.lengths[k]); });
   } else {
-    slices = mark.names ? slicesNamed(mark, data) : summed(mark.slices);
+    if (mark.names) {
+      const wanted = new Uint8Array(data.head.names.length);
+      for (const entry of mark.names) wanted[entry] = 1;
+      slices = slicesNamed(wanted, data);
+    } else {
+      slices = summed(mark.slices);
+    }
     slices.sort((a, b) => data.start[a] - data.start[b]);
     starts = Array.from(slices, (i) => data.start[i]);
     ends = Array.from(slices, (i) => data.start[i] + data.duration[i]);
@@ -23,14 +29,10 @@ function summed(differences) {
   return sums;
 }
 
-function slicesNamed(mark, { head, name, count }) {
-  const wanted = new Uint8Array(head.names.length);
-  for (const n of mark.names) wanted[n] = 1;
+// The slices with some of the names, in order of tracks; folded stretches are none of them.
+function slicesNamed(wanted, { head, name, count }) {
   const found = [];
-  for (const [lane, , first, slices] of head.tracks) {
-    if (head.lanes[lane].kind !== mark.kind) continue;
-    for (let i = first; i < first + slices; i++) if (wanted[name[i]] && !count[i]) found.push(i);
-  }
+  for (let i = 0; i < head.slices; i++) if (wanted[name[i]] && !count[i]) found.push(i);
   return Int32Array.from(found);
 }
 

@@ -1,8 +1,7 @@
 """What the timeline draws: slices on lanes, steps, counters and the places of findings.
 
-Slices are sorted by lane, depth and start. Those of one lane and depth are a *track*. Of a long
-recording only the longest slices stay; the others are folded into stretches that say how many
-events they stand for.
+Slices are sorted by lane, depth and start. Those of one lane and depth are a *track*. How often
+each name occurs, and for how long, is counted over everything that was recorded, drawn or not.
 """
 
 from collections.abc import Mapping
@@ -12,14 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import depths, parents
+from pinchpoint.analysis.host.attribution import backward_nodes, forward_rows
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import Trace
+from pinchpoint.report.timeline.kinds import Numbers, kinds
+from pinchpoint.trace import Table, Trace
 
-Numbers = NDArray[np.int64]
-
-MOST_SLICES = 1_000_000  # more make the page slow to load and larger than a mail takes
-KEPT_SLICES = 300_000  # of a recording with more; the rest is folded
-FOLDED_STRETCHES = 200_000  # about; on top of those that kept slices separate
 MOST_LANES = 64  # more than a person looks through
 MOST_LEVELS = 64  # of calls inside calls
 MOST_COUNTED = 1 << 24  # entries of a table of counts: faster than a sort, within its memory
@@ -37,16 +33,34 @@ class Lane:
 
 
 @dataclass(frozen=True, eq=False)
+class Entries:
+    """Every name of a kind of event, over all events of the recording, drawn or not.
+
+    Equally long columns: positions in Trace.names and in KINDS, how many events, together and the
+    longest of them.
+    """
+
+    name: Numbers
+    kind: Numbers
+    count: Numbers
+    total_ns: Numbers
+    longest_ns: Numbers
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+@dataclass(frozen=True, eq=False)
 class Slices:
-    """Equally long columns. ``name`` is a position in Trace.names, ``link`` the slice of the call
-    that started a device operation, ``count`` how many events a folded stretch stands for (0: the
-    slice is one event)."""
+    """Equally long columns. ``entry`` is a position in Entries, ``link`` the slice of the call that
+    started a device operation or of the forward operator of a backward one, ``count`` how many
+    events a folded stretch stands for (0: the slice is one event)."""
 
     lane: Numbers
     depth: Numbers
     start_ns: Numbers
     duration_ns: Numbers
-    name: Numbers
+    entry: Numbers
     link: Numbers
     count: Numbers
     row: (
@@ -63,6 +77,7 @@ class Timeline:
 
     lanes: tuple[Lane, ...]
     slices: Slices
+    entries: Entries
     start_ns: int
     end_ns: int
     left_out: tuple[str, ...]
@@ -70,12 +85,13 @@ class Timeline:
 
 
 def timeline(trace: Trace) -> Timeline | None:
-    """The timeline of a recording; None where nothing has a place in time."""
+    """Every event of a recording with its place; None where nothing has a place in time."""
     parts = [part for part in (_device(trace), *_host(trace)) if part is not None]
     if not parts:
         return None
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     key, depth, start, duration, name, link = columns
+    entries, entry = _entries(trace, name, duration)
     lanes, lane, left_out = _lanes(trace, key)
     keep = (lane >= 0) & (depth < MOST_LEVELS)
     if deeper := int(np.count_nonzero((lane >= 0) & (depth >= MOST_LEVELS))):
@@ -88,23 +104,25 @@ def timeline(trace: Trace) -> Timeline | None:
         depth[order],
         start[order],
         duration[order],
-        name[order],
+        entry[order],
         place[link[order]],
         np.zeros(len(order), np.int64),
         order,
     )
-    folded, place_in_folded, threshold_ns = fold(slices)
-    if threshold_ns is not None:
-        gone = len(slices) - int(np.count_nonzero(folded.count == 0))
-        left_out.append(
-            f"{gone:,} of {len(slices):,} events are shorter than {threshold_ns:,} ns and drawn as "
-            "grey stretches that say how many they stand for"
-        )
-        place = np.where(place == NO_LINK, NO_LINK, place_in_folded[place])
     end = int((start + duration).max())
     first = int(start.min())
-    where = _by_table(trace, place)
-    return Timeline(lanes, folded, first, max(end, first + 1), tuple(left_out), where)
+    where = by_table(trace, place)
+    return Timeline(lanes, slices, entries, first, max(end, first + 1), tuple(left_out), where)
+
+
+def _entries(trace: Trace, name: Numbers, duration: Numbers) -> tuple[Entries, Numbers]:
+    """The names with their exact sums, and the entry of each row."""
+    names = len(trace.names)
+    keys, entry, count = distinct(np.concatenate(kinds(trace)) * names + name)
+    total, longest = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
+    np.add.at(total, entry, duration)
+    np.maximum.at(longest, entry, duration)
+    return Entries(keys % names, keys // names, count, total, longest), entry
 
 
 def _order(track: Numbers, start: Numbers, keep: NDArray[np.bool_]) -> Numbers:
@@ -117,7 +135,7 @@ def _order(track: Numbers, start: Numbers, keep: NDArray[np.bool_]) -> Numbers:
     return found
 
 
-def _by_table(trace: Trace, place: Numbers) -> dict[str, Numbers]:
+def by_table(trace: Trace, place: Numbers) -> dict[str, Numbers]:
     """The place of each row, cut into the tables that were laid one after the other."""
     found, begin = {}, 0
     for name in ROW_TABLES:
@@ -147,17 +165,24 @@ def _host(trace: Trace) -> list[list[Numbers] | None]:
     depth = _zeros(host) if host is None else depths(parents(host))
     found: list[list[Numbers] | None] = []
     if host is not None and len(host):
-        found.append(_calls(host, depth))
+        found.append(_calls(host, depth, _forward(trace, host)))
     if api is not None and len(api):
         inside = np.append(depth, -1)[api.filled("host_op", -1)] + 1
-        found.append(_calls(api, inside))
+        found.append(_calls(api, inside, np.full(len(api), NO_LINK, np.int64)))
     return found
 
 
-def _calls(rows: Any, depth: Numbers) -> list[Numbers]:
-    nothing = np.full(len(rows), NO_LINK, np.int64)
+def _calls(rows: Any, depth: Numbers, link: Numbers) -> list[Numbers]:
     lane = rows["thread"].astype(np.int64)
-    return [lane, depth, rows["start_ns"], rows["duration_ns"], rows["name"], nothing]
+    return [lane, depth, rows["start_ns"], rows["duration_ns"], rows["name"], link]
+
+
+def _forward(trace: Trace, host: Table) -> Numbers:
+    """Of nodes of the backward pass the row of the forward operator, else NO_LINK."""
+    forward = forward_rows(trace)
+    known = backward_nodes(trace) & (forward < len(host)) & (forward != np.arange(len(host)))
+    devices = 0 if trace.device_ops is None else len(trace.device_ops)
+    return np.where(known, forward + devices, NO_LINK)
 
 
 def _zeros(rows: Any) -> Numbers:
@@ -216,45 +241,3 @@ def _device_labels(trace: Trace) -> dict[int, str]:
 def _thread_label(trace: Trace, number: int) -> str:
     thread = trace.threads[number]
     return thread.label or f"thread {thread.thread}"
-
-
-def fold(slices: Slices) -> tuple[Slices, Numbers, int | None]:
-    """At most MOST_SLICES or so; where each slice went; and the duration below which events were
-    folded, if any were."""
-    if len(slices) <= MOST_SLICES:
-        return slices, np.zeros(0, np.int64), None
-    duration = slices.duration_ns
-    threshold = int(np.partition(duration, len(duration) - KEPT_SLICES)[-KEPT_SLICES]) + 1
-    kept = duration >= threshold
-    begins = _stretch_begins(slices, kept)
-    first = np.flatnonzero(begins)
-    small = ~kept[first]
-    end = np.maximum.reduceat(slices.start_ns + duration, first)
-    events = np.diff(np.append(first, len(slices)))
-    place = np.cumsum(begins) - 1
-    linked = slices.link[first]
-    target = np.where(linked == NO_LINK, NO_LINK, place[linked])
-    folded = Slices(
-        slices.lane[first],
-        slices.depth[first],
-        slices.start_ns[first],
-        np.where(small, end - slices.start_ns[first], duration[first]),
-        slices.name[first],
-        np.where(small, NO_LINK, target),
-        np.where(small, events, 0),
-        slices.row[first],
-    )
-    return folded, place, threshold
-
-
-def _stretch_begins(slices: Slices, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Where a kept slice or a stretch of folded ones begins."""
-    track = np.empty(len(slices), np.bool_)
-    track[0] = True
-    track[1:] = (np.diff(slices.lane) != 0) | (np.diff(slices.depth) != 0)
-    span = int(slices.start_ns.max() - slices.start_ns.min()) + 1
-    width = max(span // max(FOLDED_STRETCHES // int(track.sum()), 1), 1)
-    bucket = (slices.start_ns - slices.start_ns.min()) // width
-    begins = track | kept
-    begins[1:] |= kept[:-1] | (np.diff(bucket) != 0)
-    return begins
