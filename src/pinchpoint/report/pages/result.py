@@ -95,6 +95,17 @@ def better_or_worse(ratio: float | None) -> str:
     return f"{size} {'worse' if ratio > 0 else 'better'}"
 
 
+def worsening_range(interval: tuple[float, float] | None) -> str:
+    """An interval of worsenings in words: ``9.6 to 44.6 % better``, ``2.1 % better to 3.0 % worse``."""
+    if interval is None:
+        return "-"
+    low, high = sorted(interval)
+    if low * high <= 0:
+        return f"{better_or_worse(low)} to {better_or_worse(high)}"
+    least, most = sorted((low, high), key=abs)
+    return f"{change(abs(least)).strip('+ %')} to {better_or_worse(most)}"
+
+
 def change_range(interval: tuple[float, float] | None) -> str:
     """An interval of worsenings."""
     if interval is None:
