@@ -196,7 +196,7 @@ def one(browser: Any, file: Path, screen: tuple[int, int], scheme: str) -> Shot:
     if scheme == "light":
         faults += unseen_focus(page)
     context.close()
-    answers = [what for what, top in seen["answers"] if top < height]
+    answers = [what for said, top in seen["answers"] if top < height for what in said.split(", ")]
     return Shot(name, tuple(dict.fromkeys(answers)), tuple(faults))
 
 

@@ -16,6 +16,7 @@ from pinchpoint.report.blocks import (
     Ladder,
     Page,
     Table,
+    Text,
     Title,
 )
 from pinchpoint.report.plain import plain
@@ -47,7 +48,11 @@ class _Section:
             case Breakdown():
                 return self.title or "Breakdown"
             case Table():
-                return self.title or first.title or first.heads[0]
+                return self.title or _capital(first.title or first.heads[0])
+            case FindingCard(number=1):
+                return self.title or "Findings"
+            case Text(role="strong"):
+                return self.title or "Overview"
             case _:
                 return self.title or getattr(first, "title", "")
 
@@ -59,7 +64,7 @@ def render(page: Page) -> str:
     return template("document.html").render(
         title=title,
         body=_drawn(sections),
-        contents=[(s.id, plain(s.label, 40)) for s in sections if s.id and s.label],
+        contents=[(s.id, plain(_short(s.label), 40)) for s in sections if s.id and s.label],
         style=_style(),
         name=plain(title.name),
     )
@@ -68,6 +73,15 @@ def render(page: Page) -> str:
 def fragment(blocks: Iterable[Block]) -> "Markup":
     """Blocks without page and style; titles are left to the page around them."""
     return _drawn(list(_sections(blocks)))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _short(label: str) -> str:
+    """A title that goes on after its first words is cut there, not in the middle of a word."""
+    return label.partition(": ")[0]
 
 
 def _drawn(sections: list[_Section]) -> "Markup":

@@ -14,7 +14,7 @@ from pinchpoint.report.plain import middle_cut
 from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg, queue_svg
 from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.svg.steps import legend, scale, steps_svg
-from pinchpoint.report.tables.columns import numeric, shown_value, titled
+from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 # Tables of the document as the HTML page shows them: no empty columns, long names on demand.
 
 
-FULL_NAME = "full_name"  # the column whose text opens below the short name in the first one
 _LONGEST_TEXT = 64  # characters of a cell before it is cut: three lines of a column
 _LONGEST_WORD = 34  # characters that stay on one line; longer texts may wrap
 

@@ -42,7 +42,7 @@ def table(title: str, header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]
 
 def blocks(result: ResultPage) -> Page:
     """The same as blocks."""
-    role: Role = "strong" if result.verdict else "plain"
+    role: Role = "strong" if result.verdict and not result.answer else "plain"
     said: list[Block] = [Title(result.title)]
     if result.answer:
         said.append(Text(f"{result.answer}.", "strong"))

@@ -7,7 +7,7 @@ import msgspec
 from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
 from pinchpoint.report.documents.report import PartOfStep, Report, StepsInfo
-from pinchpoint.report.quantity import duration, in_unit, percent, span, time_unit
+from pinchpoint.report.quantity import duration, in_unit, percent, size, span, time_unit
 
 CANNOT_CONCLUDE = "cannot conclude"
 NOT_CORRECTED = "not corrected: "  # and why not
@@ -15,6 +15,7 @@ SMALL_PART_RATIO = 0.01  # parts below this share of the step are summed in the 
 MOST_PARTS = 10  # rows of the overview; a longer list is no overview
 VISIBLE_COST_RATIO = 0.005  # of the step; three digits show no smaller cost of recording
 FEWEST_FOR_SPREAD = 4  # complete steps; of fewer, a 10th and a 90th percentile mean nothing
+_SHORT = 60  # characters of a gain, that stands on one line beside the name of its finding
 MOST_DEVICES = 8  # of one process, in the terminal: one host's
 MOST_KINDS_OF_WORK = 4  # of the device, in one sentence
 
@@ -153,7 +154,15 @@ def gain(report: Report, finding: Finding) -> str:
     if finding.cost_ns_per_step and (base or finding.consequence is None):
         unit = time_unit(base or finding.cost_ns_per_step)
         return f"costs {in_unit(finding.cost_ns_per_step, unit)} {unit} a step"
-    return finding.consequence or "the gain is not known"
+    return in_memory(finding) or "the gain is not known"
+
+
+def in_memory(finding: Finding) -> str:
+    """What fixing it gives in memory, in a few words; the consequence has the whole story."""
+    said = finding.consequence or ""
+    if finding.saving_bytes and not 0 < len(said) <= _SHORT:
+        return f"saves up to {size(finding.saving_bytes)}"
+    return said
 
 
 def given(finding: Finding) -> str | None:
