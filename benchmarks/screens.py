@@ -7,10 +7,10 @@
 
 Pages are written by the commands that users call, from recordings of this repository and made-up
 ones: small, demo, large (60 MB of text), memory, ranks (eight), compare, ab and runs (the list of
-``serve``). Of each: the first screen, and at 360 and 1366 pixels the whole page. Checked and
-printed: that nothing is fetched, no script complains, nothing is wider than the window, the answers
-stand on the first screen (elements with ``data-answers``), and that Tab reaches something
-visible each time. Exit code 1 if any of it is not so.
+``serve``). Of each: the first screen, at 360 and 1366 pixels the whole page, and the page as
+printed. Checked: that nothing is fetched, no script complains, nothing is wider than the window or
+paper, and that Tab reaches something visible each time. Printed besides: which questions the first
+screen answers (elements with ``data-answers``). Exit code 1 if any of it is not so.
 """
 
 import argparse
@@ -35,6 +35,7 @@ SCHEMES = ("light", "dark")
 LARGE_BYTES = 60_000_000
 MOST_TABS = 40  # the rest of a page is tables and findings of the same kinds
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+A4_PX = 794  # 210 mm at 96 dots an inch
 PAGE = "the file of the page"
 SLOW = f"{sys.executable} -c 'print(sum(i * i for i in range(900000)))'"
 QUICK = f"{sys.executable} -c 'print(sum(i * i for i in range(300000)))'"
@@ -195,9 +196,20 @@ def one(browser: Any, file: Path, screen: tuple[int, int], scheme: str) -> Shot:
         page.screenshot(path=file.with_name(f"{name}-whole.png"), full_page=True)
     if scheme == "light":
         faults += unseen_focus(page)
+    if scheme == "light" and width == SCREENS[0][0]:
+        faults += on_paper(page, file.with_name(f"{file.stem}-print.png"))
     context.close()
     answers = [what for said, top in seen["answers"] if top < height for what in said.split(", ")]
     return Shot(name, tuple(dict.fromkeys(answers)), tuple(faults))
+
+
+def on_paper(page: Any, picture: Path) -> Iterator[str]:
+    """What a printer would cut off."""
+    page.set_viewport_size({"width": A4_PX, "height": A4_PX * 3 // 2})
+    page.emulate_media(media="print")
+    page.screenshot(path=picture, full_page=True)
+    if (wider := page.evaluate(MEASURE)["wider"]) > 0:
+        yield f"{wider} pixels wider than paper"
 
 
 def unseen_focus(page: Any) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pinchpoint.bench.ab.bisect import Bisection
 from pinchpoint.bench.ab.result import AbResult, Calibration, MeasureResult, improved
 from pinchpoint.compare.fix import FixOutcome
-from pinchpoint.report.blocks import Ladder, Rung, Table
+from pinchpoint.report.blocks import Fact, Ladder, Rung, Table
 from pinchpoint.report.pages.fix import fix_ladder
 from pinchpoint.report.pages.result import (
     Case,
@@ -181,22 +182,29 @@ def pairs(result: AbResult) -> str:
 
 
 def _table(title: str, measures: list[MeasureResult]) -> Table:
-    return table(
-        title,
-        ("", "A", "B", "B is", "95 % interval", "would see", "verdict"),
-        tuple(
-            (
-                m.label,
-                figure(m.a_median, m.unit),
-                figure(m.b_median, m.unit),
-                better_or_worse(m.estimate_ratio),
-                worsening_range(m.ci95_ratio),
-                better_or_worse(m.smallest_visible_ratio),
-                m.verdict or "",
-            )
-            for m in measures
-        ),
+    rows = tuple(
+        (
+            m.label,
+            figure(m.a_median, m.unit),
+            figure(m.b_median, m.unit),
+            better_or_worse(m.estimate_ratio),
+            m.verdict or "",
+        )
+        for m in measures
     )
+    made = table(title, ("", "A", "B", "B is", "verdict"), rows)
+    return replace(made, below=tuple(map(_sureness, measures)))
+
+
+def _sureness(m: MeasureResult) -> tuple[Fact, ...]:
+    """Within what the change lies, and how large a worsening these pairs would show."""
+    seen = m.smallest_visible_ratio
+    said = (
+        f"95 %: {worsening_range(m.ci95_ratio)}" if m.ci95_ratio else "",
+        f"{better_or_worse(seen)} would be seen" if seen else "",
+    )
+    text = "; ".join(filter(None, said))
+    return (Fact("", text),) if text else ()
 
 
 def _message(m: MeasureResult) -> str:
