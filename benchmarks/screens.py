@@ -52,7 +52,7 @@ FOCUSED = """() => {
   const box = e.getBoundingClientRect();
   const shown = getComputedStyle(e.matches(".clock input") ? e.nextElementSibling : e);
   return {
-    name: e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + " " + (e.textContent || "").trim().slice(0, 30),
+    name: `${e.tagName.toLowerCase()} ${e.id} ${(e.textContent || "").trim().slice(0, 30)}`,
     seen: box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight,
     outlined: shown.outlineStyle !== "none",
   };

@@ -16,7 +16,6 @@ from pinchpoint.report.blocks import (
     Ladder,
     Page,
     Table,
-    Text,
     Title,
 )
 from pinchpoint.report.plain import plain
@@ -37,6 +36,7 @@ class _Section:
     title: str
     blocks: list[Block]
     id: str = ""  # an anchor
+    name: str = ""  # for the navigation, where neither title nor blocks say one
 
     @property
     def label(self) -> str:
@@ -51,16 +51,16 @@ class _Section:
                 return self.title or _capital(first.title or first.heads[0])
             case FindingCard(number=1):
                 return self.title or "Findings"
-            case Text(role="strong"):
-                return self.title or "Overview"
             case _:
-                return self.title or getattr(first, "title", "")
+                return self.title or getattr(first, "title", "") or self.name
 
 
 def render(page: Page) -> str:
     """One self-contained file."""
     title = next((block for block in page.blocks if isinstance(block, Title)), Title(""))
     sections = list(_sections(page.blocks))
+    if sections and not sections[0].label:
+        sections[0].id, sections[0].name = "overview", "Overview"
     return template("document.html").render(
         title=title,
         body=_drawn(sections),
@@ -71,8 +71,11 @@ def render(page: Page) -> str:
 
 
 def fragment(blocks: Iterable[Block]) -> "Markup":
-    """Blocks without page and style; titles are left to the page around them."""
-    return _drawn(list(_sections(blocks)))
+    """Blocks without page and style; titles and anchors are left to the page around them."""
+    sections = list(_sections(blocks))
+    for section in sections:  # a ladder inside leads to its findings
+        section.id = section.id if section.id.startswith("finding-") else ""
+    return _drawn(sections)
 
 
 def _capital(text: str) -> str:

@@ -42,7 +42,9 @@ def test_regular_exceptions_say_how_often():
 def test_a_slow_beginning_is_said_and_does_not_count():
     said = diagnose(now_and_then("python", (0, 1)))
     (sentence,) = mean_sentences(said)
-    assert "he first complete step adds 10.0 ms a step while program or recording settles" in sentence
+    assert (
+        "he first complete step adds 10.0 ms a step while program or recording settles" in sentence
+    )
     assert said.steps.base_ns is None
     assert base_ns(said) < 11e6
     assert "typical step" not in said.verdict
@@ -82,4 +84,4 @@ def test_the_mean_that_gains_count_from_is_said_where_it_is_another():
     said = diagnose(now_and_then("checkpoint", (3, 8, 13), steps=16))
     steps = replace_fields(said.steps, base_ns=25_000_000)
     sentence = step_sentence(replace_fields(said, steps=steps))
-    assert sentence.startswith("A step takes about 25.0 ms on average without the profiler")
+    assert sentence.startswith("A step takes 25.0 ms on average without the profiler")

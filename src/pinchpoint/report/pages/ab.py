@@ -118,10 +118,7 @@ def _measured(result: AbResult, gated: list[MeasureResult]) -> str:
     if not gated:
         return ""
     m = next((m for m in gated if m.verdict == result.verdict), gated[0])
-    if m.improved:
-        said = "B is better"
-    else:
-        said = _SAID.get(result.verdict, "")
+    said = "B is better" if m.improved else _SAID.get(result.verdict, "")
     sure = f" (95 % interval: {worsening_range(m.ci95_ratio)})" if m.ci95_ratio else ""
     values = f"{figure(m.a_median, m.unit)} → {figure(m.b_median, m.unit)}"
     return f"{said}: {m.label} {values}, {better_or_worse(m.estimate_ratio)}{sure}"

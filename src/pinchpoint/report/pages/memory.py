@@ -33,7 +33,6 @@ from pinchpoint.report.documents.memory import (
 from pinchpoint.report.pages.report import evidence, fix_facts
 from pinchpoint.report.quantity import percent, size
 from pinchpoint.report.svg.memory import ORDER, css_class
-from pinchpoint.report.words.report import in_memory
 from pinchpoint.report.words.memory import (
     CATEGORY_WORDS,
     FAILURE_CAUSES,
@@ -45,6 +44,7 @@ from pinchpoint.report.words.memory import (
     peak_sentence,
     where,
 )
+from pinchpoint.report.words.report import in_memory
 
 _HOLDERS = 8  # beside the curve on one screen
 _WHAT_IFS = 8  # beside the holders on one screen

@@ -114,6 +114,7 @@ def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Bl
     """The same without a title, of a report that was cleaned."""
     yield from _head(safe)
     if ladder := ladder_block(safe):
+        yield Gap()
         yield ladder
     yield Gap()
     for number, finding in enumerate(safe.findings, 1):

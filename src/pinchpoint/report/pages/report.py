@@ -46,7 +46,9 @@ def _head(report: Report) -> Iterator[Block]:
     """What was read, then the answer in one sentence, then how slow it is."""
     first, *others = wording.source_line(report)
     yield Title(first, tuple(others))
-    if report.verdict and report.health.verdict != wording.CANNOT_CONCLUDE:
+    if report.health.verdict == wording.CANNOT_CONCLUDE:
+        return
+    if report.verdict:
         yield Text(report.verdict, "strong")
     timed = (wording.step_sentence(report), wording.spread_sentence(report))
     for sentence in (*timed, *mean_sentences(report)):

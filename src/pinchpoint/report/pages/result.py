@@ -96,7 +96,7 @@ def better_or_worse(ratio: float | None) -> str:
 
 
 def worsening_range(interval: tuple[float, float] | None) -> str:
-    """An interval of worsenings in words: ``9.6 to 44.6 % better``, ``2.1 % better to 3.0 % worse``."""
+    """An interval of worsenings: ``9.6 to 44.6 % better``, ``2.1 % better to 3.0 % worse``."""
     if interval is None:
         return "-"
     low, high = sorted(interval)

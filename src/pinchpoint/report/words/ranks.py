@@ -63,7 +63,7 @@ def step_sentence(report: RanksReport) -> str | None:
         return f"A step takes {recorded}, as recorded"
     if duration(without) == recorded:
         return f"A step takes {recorded}, with the profiler or without"
-    return f"A step takes about {duration(without)} without the profiler; {recorded} in the recordings"
+    return f"A step takes about {duration(without)} without the profiler, {recorded} as recorded"
 
 
 def doubts(report: RanksReport) -> tuple[str, ...]:

@@ -51,8 +51,8 @@ def steps_found(report: Report) -> str:
 def step_sentence(report: Report) -> str | None:
     """How long a step takes, as the one number that gains count from; None if nothing was timed.
 
-    ``A step takes about 14.4 ms without the profiler (12.1 to 16.7); 24.6 ms in the trace``. The
-    number is the mean where exceptional steps or several kinds of steps make it another one.
+    ``A step takes 14.4 ms without the profiler (12.1 to 16.7), 24.6 in the trace``. The number is
+    the mean where exceptional steps or several kinds of steps make it another one.
     """
     steps, base = report.steps, base_ns(report)
     if steps.typical_ns is None or not base:
@@ -65,18 +65,21 @@ def step_sentence(report: Report) -> str | None:
         why = steps.unprofiled_how or ""
         more = f"; {why}" if why.startswith(NOT_CORRECTED) else ""
         settled = mean and steps.mean_ns and duration(steps.mean_ns) != duration(base)
-        return f"A step takes {takes}, as recorded{', the first ones left out' * bool(settled)}{more}"
+        return (
+            f"A step takes {takes}, as recorded{', the first ones left out' * bool(settled)}{more}"
+        )
     recorded = (steps.mean_ns if mean else steps.typical_ns) or steps.typical_ns
     limits = steps.base_range_ns if mean else steps.unprofiled_ns_range
     between = f" ({span(*limits, time_unit(base))})" if limits else ""
     if abs(recorded - base) < VISIBLE_COST_RATIO * recorded:
         return f"A step takes {takes}, with the profiler or without{between}"
     measured = (steps.unprofiled_how or "").startswith("measured")
-    about, how = ("", ", measured in the same run") if measured else ("about ", "")
-    return (
-        f"A step takes {about}{takes} without the profiler{between}{how};"
-        f" {duration(recorded)} in the trace"
-    )
+    about = "" if measured or between else "about "
+    how = ", measured in the same run" if measured else ""
+    unit = time_unit(base)
+    same = unit == time_unit(recorded)
+    trace = in_unit(recorded, unit) if same else duration(recorded)
+    return f"A step takes {about}{takes} without the profiler{between}{how}, {trace} in the trace"
 
 
 def _one_piece(report: Report) -> str:
