@@ -56,7 +56,9 @@ def test_the_newest_run_says_what_changed_and_whether_that_was_predicted():
 )
 def test_only_what_is_comparable_is_compared(other):
     pair = [(recording("a/x", 2), summary(8.57, **other)), (recording("a/w", 1), SLOW)]
-    assert programs(pair)[0].runs[0].change_ratio is None
+    (program,) = programs(pair)
+    assert program.runs[0].change_ratio is None
+    assert program.steps_ns == (8_570_000,)  # the trend is of runs like the newest
 
 
 def test_a_command_is_a_program_wherever_it_ran():

@@ -36,6 +36,7 @@ class _Section:
     title: str
     blocks: list[Block]
     id: str = ""  # an anchor
+    name: str = ""  # for the navigation, where neither title nor blocks say one
 
     @property
     def label(self) -> str:
@@ -47,27 +48,43 @@ class _Section:
             case Breakdown():
                 return self.title or "Breakdown"
             case Table():
-                return self.title or first.title or first.heads[0]
+                return self.title or _capital(first.title or first.heads[0])
+            case FindingCard(number=1):
+                return self.title or "Findings"
             case _:
-                return self.title or getattr(first, "title", "")
+                return self.title or getattr(first, "title", "") or self.name
 
 
 def render(page: Page) -> str:
     """One self-contained file."""
     title = next((block for block in page.blocks if isinstance(block, Title)), Title(""))
     sections = list(_sections(page.blocks))
+    if sections and not sections[0].label:
+        sections[0].id, sections[0].name = "overview", "Overview"
     return template("document.html").render(
         title=title,
         body=_drawn(sections),
-        contents=[(s.id, plain(s.label, 40)) for s in sections if s.id and s.label],
+        contents=[(s.id, plain(_short(s.label), 40)) for s in sections if s.id and s.label],
         style=_style(),
         name=plain(title.name),
     )
 
 
 def fragment(blocks: Iterable[Block]) -> "Markup":
-    """Blocks without page and style; titles are left to the page around them."""
-    return _drawn(list(_sections(blocks)))
+    """Blocks without page and style; titles and anchors are left to the page around them."""
+    sections = list(_sections(blocks))
+    for section in sections:  # a ladder inside leads to its findings
+        section.id = section.id if section.id.startswith("finding-") else ""
+    return _drawn(sections)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _short(label: str) -> str:
+    """A title that goes on after its first words is cut there, not in the middle of a word."""
+    return label.partition(": ")[0]
 
 
 def _drawn(sections: list[_Section]) -> "Markup":

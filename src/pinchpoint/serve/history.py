@@ -34,8 +34,13 @@ class Program:
 
     @property
     def steps_ns(self) -> tuple[int | None, ...]:
-        """Of its runs, oldest first; of the ranks of a job only the slowest."""
-        return tuple(r.summary.step_ns if r.summary else None for r in reversed(self.runs))
+        """Of the runs that can be compared with the newest one, oldest first.
+
+        Of the ranks of a job only the slowest.
+        """
+        known = [run.summary for run in reversed(self.runs) if run.summary is not None]
+        timed = [summary for summary in known if summary.step_ns is not None]
+        return tuple(now.step_ns for now in timed if _comparable(timed[-1], now))
 
 
 def programs(found: Sequence[tuple[ListedRecording, Summary | None]]) -> tuple[Program, ...]:

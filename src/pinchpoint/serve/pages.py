@@ -83,11 +83,19 @@ def _program(
     trend = _path(program.steps_ns, max(times, default=0))
     return {
         "name": plain(program.name or "recordings", _NAME_LIMIT),
+        "folder": _folder(program),
         "trend": trend if len(times) > 1 else "",
         "least": duration(min(times, default=0)),
         "most": duration(max(times, default=0)),
         "runs": [_listed(root, run, members, base) for run in program.runs],
     }
+
+
+def _folder(program: Program) -> str:
+    """What the names of all its runs begin with, where the heading says it already."""
+    begin = f"{program.name}/"
+    alike = all(run.recording.name.startswith(begin) for run in program.runs)
+    return plain(begin, _NAME_LIMIT) if alike else ""
 
 
 def _listed(

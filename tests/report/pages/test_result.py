@@ -1,6 +1,10 @@
 from xml.etree import ElementTree as Xml
 
+import pytest
+
+from pinchpoint.bench.ab.result import AbResult, MeasureResult
 from pinchpoint.report import ci, markdown, terminal
+from pinchpoint.report.pages import ab
 from pinchpoint.report.pages.result import Case, ResultPage, blocks, table
 
 PAGE = ResultPage(
@@ -78,3 +82,41 @@ def test_branches_are_told_apart_where_the_words_are_the_same():
 
     arm = {"command": ["python", "t.py"], "params": {"branch": "mine", "commit": "f" * 40}}
     assert _arm("B", arm) == f"B: python t.py on mine ({'f' * 10})"
+
+
+def test_whether_b_is_better_is_said_first_and_drawn():
+    wall = MeasureResult(
+        name="duration_s",
+        label="wall time",
+        unit="s",
+        better="lower",
+        gated=True,
+        a_median=2.0,
+        b_median=1.0,
+        pairs=5,
+        estimate_ratio=-0.5,
+        ci95_ratio=(-0.6, 0.1),
+        sd_pair_log=0.1,
+        verdict="pass",
+        smallest_visible_ratio=0.2,
+    )
+    arm = {"command": ["python", "t.py"], "params": {}}
+    result = AbResult(
+        session_id="s",
+        bench_id="python",
+        verdict="pass",
+        why="no change as large as the threshold",
+        measures=(wall,),
+        arms={"A": arm, "B": arm},
+        pairs_measured=5,
+        pairs_excluded=0,
+        looks=(5,),
+    )
+    title, first, *_ = terminal.render(blocks(ab.page(result))).splitlines()
+    assert title == "A/B of python: 5 interleaved pairs"
+    assert first.startswith("B is not worse: wall time 2.00 s → 1.00 s, 50.0 % better (95 %")
+    shown = ab.page(result)
+    today, after = shown.ladder.rungs
+    assert (today.ratio, after.ratio, after.high) == pytest.approx((2.0 / 2.2, 1.0 / 2.2, 1.0))
+    (facts,) = shown.tables[0].below
+    assert facts[0].text == "95 %: 60.0 % better to 10.0 % worse; 20.0 % worse would be seen"

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 from msgspec.structs import replace as replace_fields
@@ -10,7 +11,7 @@ from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.mean import mean_sentences
-from pinchpoint.report.words.report import base_ns
+from pinchpoint.report.words.report import base_ns, step_sentence
 from pinchpoint.trace import RunFacts
 
 
@@ -33,15 +34,17 @@ def test_kinds_of_steps_are_said_apart():
 def test_regular_exceptions_say_how_often():
     (sentence,) = mean_sentences(diagnose(now_and_then("checkpoint", (3, 8, 13), steps=16)))
     assert sentence == (
-        "Mean 30.0 ms in the trace: typical 10.0, and steps of up to 110 ms, one every 5, add 20.0"
-        " a step (saving or loading a checkpoint)"
+        "A typical step takes 10.0 ms without the profiler; steps of up to 110 ms, one every 5, add"
+        " 20.0 ms a step (saving or loading a checkpoint)"
     )
 
 
 def test_a_slow_beginning_is_said_and_does_not_count():
     said = diagnose(now_and_then("python", (0, 1)))
     (sentence,) = mean_sentences(said)
-    assert "the first complete step adds 10.0 a step while program or recording settles" in sentence
+    assert (
+        "he first complete step adds 10.0 ms a step while program or recording settles" in sentence
+    )
     assert said.steps.base_ns is None
     assert base_ns(said) < 11e6
     assert "typical step" not in said.verdict
@@ -72,11 +75,13 @@ def test_every_format_says_it():
         markdown.render(report_page(said)),
         static.render(said),
     ):
-        assert "Mean 20.0 ms in the trace" in " ".join(text.split())
+        words = " ".join(re.sub("<.*?>", "", text).split())
+        assert "20.0 ms on average" in words
+        assert "one step of 110 ms adds 10.0 ms a step" in words
 
 
 def test_the_mean_that_gains_count_from_is_said_where_it_is_another():
     said = diagnose(now_and_then("checkpoint", (3, 8, 13), steps=16))
     steps = replace_fields(said.steps, base_ns=25_000_000)
-    *_, sentence = mean_sentences(replace_fields(said, steps=steps))
-    assert sentence.startswith("Gains count from a mean step of 25.0 ms")
+    sentence = step_sentence(replace_fields(said, steps=steps))
+    assert sentence.startswith("A step takes 25.0 ms on average without the profiler")

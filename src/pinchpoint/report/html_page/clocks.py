@@ -5,7 +5,7 @@ from pinchpoint.report.blocks import Ladder
 from pinchpoint.report.documents.clock import Clock, has_two_clocks, on_clock
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.pages.ladder import ladder_block
-from pinchpoint.report.quantity import in_unit, percent, time_unit
+from pinchpoint.report.quantity import duration, in_unit, percent, time_unit
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.ladder import clock_words
@@ -33,6 +33,7 @@ class OnClock:
     label: str  # of the switch
     suffix: str  # of anchors: empty for the clock that is shown at first
     verdict: str
+    step: tuple[str, str, str]  # how long a step takes: what stands before the number, it, the rest
     mean: tuple[str, ...]
     ladder: Ladder | None
     gains: dict[str, str]  # of findings, by id
@@ -62,6 +63,7 @@ def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
         label=clock_words(report),
         suffix=suffix,
         verdict=report.verdict,
+        step=_step(report),
         mean=tuple(mean_sentences(report)),
         ladder=ladder_block(report),
         gains={finding.id: wording.gain(report, finding) for finding in report.findings},
@@ -73,6 +75,10 @@ def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
         device_work=wording.device_work(report),
         closing=closing_sentence(report),
     )
+
+
+def _step(report: Report) -> tuple[str, str, str]:
+    return (wording.step_sentence(report) or "").partition(duration(wording.base_ns(report) or 0))
 
 
 def _parts(report: Report, unit: str) -> tuple[Part, ...]:

@@ -192,6 +192,8 @@ def _contents(
         *((id_, title, True) for id_, title, _, _ in flames),
         ("memory", "Memory", has_memory),
         ("roofline", "Roofline", facts["roofline"] is not None),
+        ("causal", "What each piece is worth", bool(facts["ladder"] or facts["path"])),
+        ("queue", "Queue", facts["queue"] is not None),
         *((f"table-{table.id}", table.title, True) for table in safe.tables.values()),
         ("environment", "Environment", has_environment),
         ("health", "How far to trust this", True),

@@ -13,8 +13,8 @@ from pinchpoint.report.pages.report import finding_block
 from pinchpoint.report.plain import middle_cut
 from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg, queue_svg
 from pinchpoint.report.svg.roofline import roofline_svg
-from pinchpoint.report.svg.steps import legend, steps_svg
-from pinchpoint.report.tables.columns import numeric, shown_value, titled
+from pinchpoint.report.svg.steps import legend, scale, steps_svg
+from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 # Tables of the document as the HTML page shows them: no empty columns, long names on demand.
 
 
-FULL_NAME = "full_name"  # the column whose text opens below the short name in the first one
 _LONGEST_TEXT = 64  # characters of a cell before it is cut: three lines of a column
 _LONGEST_WORD = 34  # characters that stay on one line; longer texts may wrap
 
@@ -120,11 +119,12 @@ def shown(safe: Report) -> dict[str, object]:
         "source": wording.source_line(safe),
         "about_memory": "",
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
-        "step": wording.step_sentence(safe),
         "spread": wording.spread_sentence(safe),
         "clocks": on,
         "steps_strip": steps_svg(safe.steps),
         "steps_legend": legend(safe.steps),
+        "steps_scale": scale(safe.steps),
+        "in_time": any(clock.ladder for clock in on),
         "groups": [g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
         "parts": on[0].parts,
         "unit": on[0].unit,

@@ -2,12 +2,13 @@
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pinchpoint.bench.ab.bisect import Bisection
 from pinchpoint.bench.ab.result import AbResult, Calibration, MeasureResult, improved
 from pinchpoint.compare.fix import FixOutcome
-from pinchpoint.report.blocks import Table
+from pinchpoint.report.blocks import Fact, Ladder, Rung, Table
 from pinchpoint.report.pages.fix import fix_ladder
 from pinchpoint.report.pages.result import (
     Case,
@@ -15,10 +16,11 @@ from pinchpoint.report.pages.result import (
     ResultPage,
     better_or_worse,
     change,
-    change_range,
     figure,
     table,
+    worsening_range,
 )
+from pinchpoint.report.quantity import number
 from pinchpoint.report.words.fix import fix_sentence
 
 # ------------------------------------------------------------------------------------------------
@@ -97,8 +99,8 @@ def page(result: AbResult, fix: FixOutcome | None = None) -> ResultPage:
         title=f"A/B of {result.bench_id}: {pairs(result)}",
         verdict=result.verdict,
         headline=result.why,
-        answer="" if fix is None else _answer(fix),
-        ladder=None if fix is None else fix_ladder(fix),
+        answer=_answer(fix) if fix else _measured(result, gated),
+        ladder=fix_ladder(fix) if fix else _arms_as_bars(gated),
         tables=tuple(tables),
         warnings=result.warnings,
         notes=(*_arms(result), *result.notes),
@@ -109,6 +111,44 @@ def page(result: AbResult, fix: FixOutcome | None = None) -> ResultPage:
 def _answer(fix: FixOutcome) -> str:
     said = fix_sentence(fix)
     return f"{said[:1].upper()}{said[1:]}"
+
+
+def _measured(result: AbResult, gated: list[MeasureResult]) -> str:
+    """Whether B is better, of the measure that decides; of several the one that is worse."""
+    if not gated:
+        return ""
+    m = next((m for m in gated if m.verdict == result.verdict), gated[0])
+    said = "B is better" if m.improved else _SAID.get(result.verdict, "")
+    sure = f" (95 % interval: {worsening_range(m.ci95_ratio)})" if m.ci95_ratio else ""
+    values = f"{figure(m.a_median, m.unit)} → {figure(m.b_median, m.unit)}"
+    return f"{said}: {m.label} {values}, {better_or_worse(m.estimate_ratio)}{sure}"
+
+
+_SAID = {
+    "regressed": "B is worse",
+    "pass": "B is not worse",
+    "inconclusive": "Cannot tell from these pairs",
+}
+
+
+def _arms_as_bars(gated: list[MeasureResult]) -> Ladder | None:
+    """A and B of the first measure; the range of B is that of the change."""
+    m = next((m for m in gated if m.better == "lower" and m.a_median > 0), None)
+    if m is None:
+        return None
+    low, high = m.ci95_ratio or (m.estimate_ratio, m.estimate_ratio)
+    b = [m.a_median * (1 + ratio) for ratio in (m.estimate_ratio, low, high)]
+    whole = max(m.a_median, *b)
+    between = f"{number(b[1])} to {number(b[2])}" if m.ci95_ratio else ""
+    share = [value / whole for value in b]
+    return Ladder(
+        m.label,
+        m.unit,
+        (
+            Rung("A", number(m.a_median), *3 * (m.a_median / whole,), role="today"),
+            Rung("B, by the pairs", number(b[0]), *share, between=between, role="together"),
+        ),
+    )
 
 
 def bisect_page(found: Bisection) -> ResultPage:
@@ -139,32 +179,39 @@ def pairs(result: AbResult) -> str:
 
 
 def _table(title: str, measures: list[MeasureResult]) -> Table:
-    return table(
-        title,
-        ("", "A", "B", "B is", "95 % interval of the worsening", "sees from", "verdict"),
-        tuple(
-            (
-                m.label,
-                figure(m.a_median, m.unit),
-                figure(m.b_median, m.unit),
-                better_or_worse(m.estimate_ratio),
-                change_range(m.ci95_ratio),
-                change(m.smallest_visible_ratio),
-                m.verdict or "",
-            )
-            for m in measures
-        ),
+    rows = tuple(
+        (
+            m.label,
+            figure(m.a_median, m.unit),
+            figure(m.b_median, m.unit),
+            better_or_worse(m.estimate_ratio),
+            m.verdict or "",
+        )
+        for m in measures
     )
+    made = table(title, ("", "A", "B", "B is", "verdict"), rows)
+    return replace(made, below=tuple(map(_sureness, measures)))
+
+
+def _sureness(m: MeasureResult) -> tuple[Fact, ...]:
+    """Within what the change lies, and how large a worsening these pairs would show."""
+    seen = m.smallest_visible_ratio
+    said = (
+        f"95 %: {worsening_range(m.ci95_ratio)}" if m.ci95_ratio else "",
+        f"{better_or_worse(seen)} would be seen" if seen else "",
+    )
+    text = "; ".join(filter(None, said))
+    return (Fact("", text),) if text else ()
 
 
 def _message(m: MeasureResult) -> str:
     a, b = figure(m.a_median, m.unit), figure(m.b_median, m.unit)
-    interval = change_range(m.ci95_ratio)
+    interval = worsening_range(m.ci95_ratio)
     limit = change(m.threshold_ratio)
     if m.improved:
         return f"{m.label}: {a} to {b}, {improved(m.estimate_ratio, m.better)}"
     how = better_or_worse(m.estimate_ratio)
-    return f"{m.label}: {a} to {b}, {how} (worse by {interval}), limit {limit}"
+    return f"{m.label}: {a} to {b}, {how} ({interval}), limit {limit}"
 
 
 def _arms(result: AbResult) -> list[str]:

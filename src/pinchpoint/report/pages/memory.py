@@ -44,6 +44,7 @@ from pinchpoint.report.words.memory import (
     peak_sentence,
     where,
 )
+from pinchpoint.report.words.report import in_memory
 
 _HOLDERS = 8  # beside the curve on one screen
 _WHAT_IFS = 8  # beside the holders on one screen
@@ -85,7 +86,7 @@ def memory_blocks(
 ) -> Iterator[Block]:
     """The same without a title; findings in ``said``, the verdict and what the device is called may
     stand elsewhere."""
-    if pictures and verdict:
+    if verdict:
         yield Text(report.verdict, "strong")
     for i, device in enumerate(report.devices):
         if named:
@@ -150,14 +151,14 @@ def _moment(moment: Moment) -> Iterator[Block]:
 
 
 def _finding(finding: MemoryFinding, number: int, verbose: bool) -> FindingCard:
-    stake = "" if finding.saving_bytes is None else size(finding.saving_bytes)
+    stake = in_memory(finding)
     matters = f"({finding.severity})" if verbose or finding.severity == "negligible" else ""
     consequence = finding.consequence or ""
     place = where(finding.location, None) if verbose and finding.location else ""
     said = (
         Fact("at", place, "place"),
         *(evidence(finding.evidence) if verbose else ()),
-        Fact("also", "" if consequence in finding.summary else consequence),
+        Fact("also", "" if consequence in (stake, finding.summary) else consequence),
         *fix_facts(finding),
     )
     facts = tuple(fact for fact in said if fact.text)

@@ -114,6 +114,7 @@ def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Bl
     """The same without a title, of a report that was cleaned."""
     yield from _head(safe)
     if ladder := ladder_block(safe):
+        yield Gap()
         yield ladder
     yield Gap()
     for number, finding in enumerate(safe.findings, 1):
@@ -122,6 +123,8 @@ def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Bl
         yield Text(sentence)
     yield Gap()
     yield from _breakdown(safe)
+    if sentence := words.clock_sentence(safe):
+        yield Text(sentence, "soft")
     yield from _late(safe, verbose)
     yield from _pictures(safe)
     yield from _what_if(safe)
@@ -137,9 +140,8 @@ def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Bl
 
 def _head(report: RanksReport) -> Iterator[Block]:
     yield Text(report.verdict, "strong")
-    for sentence in (words.step_sentence(report), words.clock_sentence(report)):
-        if sentence:
-            yield Text(sentence)
+    if sentence := words.step_sentence(report):
+        yield Text(sentence)
     if doubts := words.doubts(report):
         yield Items(doubts, "warning")
 

@@ -26,7 +26,7 @@ from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.pages.causal import queue_sentence
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
-from pinchpoint.report.tables.columns import numeric, shown_value, titled
+from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.mean import mean_sentences
@@ -46,7 +46,9 @@ def _head(report: Report) -> Iterator[Block]:
     """What was read, then the answer in one sentence, then how slow it is."""
     first, *others = wording.source_line(report)
     yield Title(first, tuple(others))
-    if report.verdict and report.health.verdict != wording.CANNOT_CONCLUDE:
+    if report.health.verdict == wording.CANNOT_CONCLUDE:
+        return
+    if report.verdict:
         yield Text(report.verdict, "strong")
     timed = (wording.step_sentence(report), wording.spread_sentence(report))
     for sentence in (*timed, *mean_sentences(report)):
@@ -165,16 +167,16 @@ def fix_facts(finding: Finding) -> tuple[Fact, ...]:
 
 
 def result_table(table: ResultTable) -> Table:
-    """A table of the document as texts."""
+    """A table of the document as texts; what first names are short for is left to the document."""
+    kept = [i for i, column in enumerate(table.columns) if column.id != FULL_NAME]
+    of_numbers = numeric(table)
     return Table(
-        heads=tuple(column.label for column in table.columns),
+        heads=tuple(table.columns[i].label for i in kept),
         rows=tuple(
-            tuple(
-                "-" if value is None else shown_value(table, row, i) for i, value in enumerate(row)
-            )
+            tuple("-" if row[i] is None else shown_value(table, row, i) for i in kept)
             for row in table.rows
         ),
-        numeric=tuple(numeric(table)),
+        numeric=tuple(of_numbers[i] for i in kept),
         note=table.note,
         most=_TABLE_ROWS,
         left_out=table.rows_left_out,

@@ -42,7 +42,7 @@ def table(title: str, header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]
 
 def blocks(result: ResultPage) -> Page:
     """The same as blocks."""
-    role: Role = "strong" if result.verdict else "plain"
+    role: Role = "strong" if result.verdict and not result.answer else "plain"
     said: list[Block] = [Title(result.title)]
     if result.answer:
         said.append(Text(f"{result.answer}.", "strong"))
@@ -93,6 +93,17 @@ def better_or_worse(ratio: float | None) -> str:
         return "the same"
     size = change(abs(ratio)).removeprefix("+")
     return f"{size} {'worse' if ratio > 0 else 'better'}"
+
+
+def worsening_range(interval: tuple[float, float] | None) -> str:
+    """An interval of worsenings: ``9.6 to 44.6 % better``, ``2.1 % better to 3.0 % worse``."""
+    if interval is None:
+        return "-"
+    low, high = sorted(interval)
+    if low * high <= 0:
+        return f"{better_or_worse(low)} to {better_or_worse(high)}"
+    least, most = sorted((low, high), key=abs)
+    return f"{change(abs(least)).strip('+ %')} to {better_or_worse(most)}"
 
 
 def change_range(interval: tuple[float, float] | None) -> str:

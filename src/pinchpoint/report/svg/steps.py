@@ -44,6 +44,14 @@ def legend(steps: StepsInfo) -> tuple[tuple[str, str], ...]:
     return tuple(said + ([("exception", "exceptional")] if steps.exceptional else []))
 
 
+def scale(steps: StepsInfo) -> str:
+    """What the height of the bars says: ``, 6.38 to 7.70 ms``."""
+    if len(steps.duration_ns) < FEWEST:
+        return ""
+    least, most = duration(min(steps.duration_ns)), duration(max(steps.duration_ns))
+    return f", {most} each" if least == most else f": the shortest {least}, the longest {most}"
+
+
 def _bar(steps: StepsInfo, rows: range, longest: int, exceptional: set[int]) -> Markup:
     """The longest of these steps; the place to the left is filled in later."""
     row = max(rows, key=lambda at: steps.duration_ns[at])

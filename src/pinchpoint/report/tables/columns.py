@@ -8,6 +8,7 @@ from pinchpoint.report.documents.report import ResultTable, TableColumn
 from pinchpoint.report.quantity import quantity
 
 MOST_ROWS = 200  # of a table in the document; how many are left out is said
+FULL_NAME = "full_name"  # the column of what short names in the first one stand for
 LONGEST_NAME = 1000  # characters; C++ names of kernels are long, and hostile ones longer
 
 Row = TypeVar("Row")

@@ -2,6 +2,14 @@
 // Sorting, filtering and copying of the tables; without this script they are complete as they are.
 (() => {
   const FIRST_ROWS = 12;  // of a long table, until the reader asks for more
+  const SCALE = {
+    ns: 1e-9, "µs": 1e-6, ms: 1e-3, min: 60, h: 3600,
+    KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40,
+  };
+  const figure = (text) => {  // of "1,024", "4.10 ms" or "1.06 GiB"; what is none sorts last
+    const [, number, unit] = /^([-+]?[\d.,]+(?:e[-+]?\d+)?)\s*(\S*)/.exec(text) ?? [];
+    return number === undefined ? -Infinity : Number(number.replaceAll(",", "")) * (SCALE[unit] ?? 1);
+  };
   for (const table of document.querySelectorAll("section .scroll > table")) {
     const rows = [...table.rows].slice(1);
     if (rows.length < 2) continue;
@@ -18,7 +26,8 @@
       const compare = (a, b) => {
         const x = value(a, column), y = value(b, column);
         if (!numbers) return x.localeCompare(y);
-        return (x === "" ? -Infinity : Number(x)) - (y === "" ? -Infinity : Number(y));
+        const [first, second] = [figure(x), figure(y)];
+        return first === second ? 0 : first - second;
       };
       rows.sort((a, b) => (descending ? -1 : 1) * compare(a, b));
       for (const other of table.rows[0].cells) other.removeAttribute("aria-sort");
@@ -27,6 +36,7 @@
       refresh();
     };
     [...table.rows[0].cells].forEach((header, column) => {
+      if (!header.textContent.trim()) return;
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = header.textContent;

@@ -42,7 +42,7 @@ def closing_sentence(report: Report) -> str | None:
         return None
     worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step"
     where = "" if report.source.one_of is None else " inside this rank alone"
-    if report.findings:
+    if any(f.predicted_step_ns is not None or f.cost_ns_per_step for f in report.findings):
         return f"No other cause that was checked{where} is {worth}."
     if now_and_then := unexplained_exceptions(report):
         return f"No cause that was checked{where} is {worth}, yet {now_and_then}."
@@ -59,6 +59,8 @@ def closing_sentence(report: Report) -> str | None:
 
 def _nothing(report: Report, where: str, worth: str) -> str:
     """Not even a doubt is left, unless what takes most cannot be judged."""
+    if report.findings:  # of memory, or of how the program measures
+        return f"No cause that was checked{where} is {worth}."
     if where:
         return f"Nothing{where} is {worth}."
     if report.not_applicable:

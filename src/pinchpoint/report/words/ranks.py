@@ -58,11 +58,12 @@ def step_sentence(report: RanksReport) -> str | None:
     steps = report.steps
     if steps.typical_ns is None:
         return None
-    text = f"Step {duration(steps.typical_ns)} in the recordings"
-    without = steps.unprofiled_ns_predicted
-    if without is not None and without < 0.98 * steps.typical_ns:
-        text += f", about {duration(without)} without the profiler"
-    return text
+    without, recorded = steps.unprofiled_ns_predicted, duration(steps.typical_ns)
+    if without is None:
+        return f"A step takes {recorded}, as recorded"
+    if duration(without) == recorded:
+        return f"A step takes {recorded}, with the profiler or without"
+    return f"A step takes about {duration(without)} without the profiler, {recorded} as recorded"
 
 
 def doubts(report: RanksReport) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import msgspec
 from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
 from pinchpoint.report.documents.report import PartOfStep, Report, StepsInfo
-from pinchpoint.report.quantity import duration, in_unit, percent, span, time_unit
+from pinchpoint.report.quantity import duration, in_unit, percent, size, span, time_unit
 
 CANNOT_CONCLUDE = "cannot conclude"
 NOT_CORRECTED = "not corrected: "  # and why not
@@ -15,6 +15,7 @@ SMALL_PART_RATIO = 0.01  # parts below this share of the step are summed in the 
 MOST_PARTS = 10  # rows of the overview; a longer list is no overview
 VISIBLE_COST_RATIO = 0.005  # of the step; three digits show no smaller cost of recording
 FEWEST_FOR_SPREAD = 4  # complete steps; of fewer, a 10th and a 90th percentile mean nothing
+_SHORT = 60  # characters of a gain, that stands on one line beside the name of its finding
 MOST_DEVICES = 8  # of one process, in the terminal: one host's
 MOST_KINDS_OF_WORK = 4  # of the device, in one sentence
 
@@ -48,27 +49,60 @@ def steps_found(report: Report) -> str:
 
 
 def step_sentence(report: Report) -> str | None:
-    """The step's time in the trace and without the profiler; None if nothing was timed."""
-    steps = report.steps
-    if steps.typical_ns is None:
+    """How long a step takes, as the one number that gains count from; None if nothing was timed.
+
+    ``A step takes 14.4 ms without the profiler (12.1 to 16.7), 24.6 in the trace``. The number is
+    the mean where exceptional steps or several kinds of steps make it another one.
+    """
+    steps, base = report.steps, base_ns(report)
+    if steps.typical_ns is None or not base:
         return None
     if steps.how == "none":
-        whole = f"The recording lasts {duration(steps.typical_ns)} and is judged as one step"
-    else:
-        whole = f"Step {duration(steps.typical_ns)} in the trace"
+        return _one_piece(report)
+    mean = counts_the_mean(report)
+    takes = f"{duration(base)} on average" if mean else duration(base)
+    if steps.unprofiled_ns_predicted is None:
+        why = steps.unprofiled_how or ""
+        more = f"; {why}" if why.startswith(NOT_CORRECTED) else ""
+        settled = mean and steps.mean_ns and duration(steps.mean_ns) != duration(base)
+        return (
+            f"A step takes {takes}, as recorded{', the first ones left out' * bool(settled)}{more}"
+        )
+    recorded = (steps.mean_ns if mean else steps.typical_ns) or steps.typical_ns
+    limits = steps.base_range_ns if mean else steps.unprofiled_ns_range
+    between = f" ({span(*limits, time_unit(base))})" if limits else ""
+    if abs(recorded - base) < VISIBLE_COST_RATIO * recorded:
+        return f"A step takes {takes}, with the profiler or without{between}"
+    measured = (steps.unprofiled_how or "").startswith("measured")
+    about = "" if measured or between else "about "
+    how = ", measured in the same run" if measured else ""
+    unit = time_unit(base)
+    same = unit == time_unit(recorded)
+    trace = in_unit(recorded, unit) if same else duration(recorded)
+    return f"A step takes {about}{takes} without the profiler{between}{how}, {trace} in the trace"
+
+
+def _one_piece(report: Report) -> str:
+    """A recording in which no steps were found."""
+    steps = report.steps
+    whole = f"The recording lasts {duration(steps.typical_ns or 0)} and is judged as one step"
     predicted = steps.unprofiled_ns_predicted
     if predicted is None:
         why = steps.unprofiled_how or ""
         return f"{whole}; {why}" if why.startswith(NOT_CORRECTED) else whole
-    between = ""
-    if steps.unprofiled_ns_range:
-        between = f" ({span(*steps.unprofiled_ns_range, time_unit(predicted))})"
+    limits = steps.unprofiled_ns_range
+    between = f" ({span(*limits, time_unit(predicted))})" if limits else ""
     if not _is_corrected(report):
         return f"{whole}, the same without the profiler{between}"
-    measured = (steps.unprofiled_how or "").startswith("measured")
-    about = "" if measured else "about "
-    how = ", measured in the same run" if measured else ""
-    return f"{whole}, {about}{duration(predicted)} without the profiler{between}{how}"
+    return f"{whole}, about {duration(predicted)} without the profiler{between}"
+
+
+def counts_the_mean(report: Report) -> bool:
+    """Whether gains count from a mean step that is another one than the typical."""
+    steps = report.steps
+    known = steps.unprofiled_ns_predicted
+    typical = steps.typical_ns if known is None else known
+    return bool(steps.base_ns and typical and duration(steps.base_ns) != duration(typical))
 
 
 def spread_sentence(report: Report) -> str | None:
@@ -79,7 +113,9 @@ def spread_sentence(report: Report) -> str | None:
     said = [] if steps.how == "marker" or not steps.basis else [steps.basis]
     if steps.spread_ns and steps.typical_ns and len(steps.duration_ns) >= FEWEST_FOR_SPREAD:
         unit = time_unit(steps.typical_ns)
-        said.append(f"most steps take {span(*_usual(steps), unit)} {unit} as recorded")
+        least, most = (in_unit(ns, unit) for ns in _usual(steps))
+        usual = least if least == most else f"{least} to {most}"
+        said.append(f"most steps take {usual} {unit} as recorded")
     slow = [f"step {o['step']} took {duration(o['duration_ns'])}" for o in steps.outliers[:3]]
     if slow:
         more = len(steps.outliers) - len(slow)
@@ -121,7 +157,15 @@ def gain(report: Report, finding: Finding) -> str:
     if finding.cost_ns_per_step and (base or finding.consequence is None):
         unit = time_unit(base or finding.cost_ns_per_step)
         return f"costs {in_unit(finding.cost_ns_per_step, unit)} {unit} a step"
-    return finding.consequence or "the gain is not known"
+    return in_memory(finding) or "the gain is not known"
+
+
+def in_memory(finding: Finding) -> str:
+    """What fixing it gives in memory, in a few words; the consequence has the whole story."""
+    said = finding.consequence or ""
+    if finding.saving_bytes and not 0 < len(said) <= _SHORT:
+        return f"saves up to {size(finding.saving_bytes)}"
+    return said
 
 
 def given(finding: Finding) -> str | None:
@@ -274,14 +318,14 @@ def _idle_share(report: Report, of_recording: float) -> str:
     """How much of a step no device works, on the clock of its parts."""
     parts = all_parts(report)
     whole = sum(ns for _, ns in parts)
-    idle_is = "The device is idle" if len(report.devices) < 2 else "All devices at once are idle"
+    idle_is = "the device is idle" if len(report.devices) < 2 else "all devices at once are idle"
     if not whole:
-        share = percent(of_recording)
-        return f"{idle_is} {share} % of the time from its first operation to its last, as recorded"
+        said = f"{idle_is[:1].upper()}{idle_is[1:]} {percent(of_recording)} % of the time"
+        return f"{said} from its first operation to its last, as recorded"
     idle = sum(ns for part, ns in parts if part.group == "idle")
     what = "step" if report.steps.how != "none" else "recording"
     clock = "without the profiler" if _parts_are_corrected(report) else "as recorded"
-    return f"{idle_is} {percent(idle / whole)} % of the {what}, {clock}"
+    return f"For all reasons together, {idle_is} {percent(idle / whole)} % of the {what}, {clock}"
 
 
 def _each_device(report: Report) -> str:

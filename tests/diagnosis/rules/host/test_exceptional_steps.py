@@ -102,6 +102,6 @@ def test_the_document_and_its_sentence():
     assert "But that is the typical step, and the mean one takes 20.0 ms" in said.verdict
     (sentence,) = mean_sentences(said)
     assert sentence == (
-        "Mean 20.0 ms in the trace: typical 10.0, and one step of 110 ms adds 10.0 a step"
+        "A typical step takes 10.0 ms without the profiler; one step of 110 ms adds 10.0 ms a step"
         " (host runs Python)"
     )

@@ -1,0 +1,238 @@
+"""Screenshots of every kind of page, at the widths of a phone, a laptop and a large screen.
+
+./run bench screens --output screens                    Chromium, light and dark
+./run bench screens --output screens --firefox firefox  Firefox too, the first screen only
+./run bench screens --output screens --trace FILE       a recording of your own among them
+./run bench screens --output screens --only compare,ab  some of the pages
+
+Pages are written by the commands that users call, from recordings of this repository and made-up
+ones: small, demo, large (60 MB of text), memory, ranks (eight), compare, ab and runs (the list of
+``serve``). Of each: the first screen, at 360 and 1366 pixels the whole page, and the page as
+printed. Checked: that nothing is fetched, no script complains, nothing is wider than the window or
+paper, and that Tab reaches something visible each time. Printed besides: which questions the first
+screen answers (elements with ``data-answers``). Exit code 1 if any of it is not so.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import make_ranks
+import synthetic_trace
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "tests/data"
+# A phone, the most usual laptop, and a large screen; heights that such screens have.
+SCREENS = ((360, 780), (1366, 768), (2560, 1440))
+SCHEMES = ("light", "dark")
+LARGE_BYTES = 60_000_000
+MOST_TABS = 40  # the rest of a page is tables and findings of the same kinds
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+A4_PX = 794  # 210 mm at 96 dots an inch
+PAGE = "the file of the page"
+SLOW = f"{sys.executable} -c 'print(sum(i * i for i in range(900000)))'"
+QUICK = f"{sys.executable} -c 'print(sum(i * i for i in range(300000)))'"
+
+MEASURE = """() => ({
+  wider: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  answers: [...document.querySelectorAll("[data-answers]")]
+    .filter((e) => e.getClientRects().length)
+    .map((e) => [e.dataset.answers, e.getBoundingClientRect().top]),
+})"""
+FOCUSED = """() => {
+  const e = document.activeElement;
+  if (!e || e === document.body) return null;
+  const box = e.getBoundingClientRect();
+  const shown = getComputedStyle(e.matches(".clock input") ? e.nextElementSibling : e);
+  return {
+    name: `${e.tagName.toLowerCase()} ${e.id} ${(e.textContent || "").trim().slice(0, 30)}`,
+    seen: box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight,
+    outlined: shown.outlineStyle !== "none",
+  };
+}"""
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A page on one screen: what is wrong with it, and which answers it shows."""
+
+    name: str
+    answers: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+def main() -> int:
+    """Write the pages, take the pictures, print a line each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True, help="a folder for pages and PNGs")
+    parser.add_argument("--firefox", type=Path, help="a Firefox to take the first screens with")
+    parser.add_argument("--trace", type=Path, action="append", default=[], help="of your own")
+    parser.add_argument("--only", default="", help="names of pages, separated by commas")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    wanted = set(filter(None, options.only.split(",")))
+    with tempfile.TemporaryDirectory() as scratch:
+        pages = [*written(options.output, Path(scratch), wanted, options.trace)]
+    shots = [*in_chromium(pages)]
+    if options.firefox is not None:
+        in_firefox(options.firefox, pages)
+    for shot in shots:
+        said = "; ".join(shot.faults) or "nothing wrong"
+        print(f"{shot.name:<24} {said}. First screen: {', '.join(shot.answers) or 'no answers'}")
+    return 1 if any(shot.faults for shot in shots) else 0
+
+
+def written(
+    folder: Path, scratch: Path, wanted: set[str], traces: Sequence[Path]
+) -> Iterator[Path]:
+    """The pages, each by the command that users would call."""
+    for name, arguments in commands(scratch, traces).items():
+        if wanted and name not in wanted:
+            continue
+        made_up(name, scratch)
+        page = folder / f"{name}.html"
+        asked = [str(page) if argument is PAGE else str(argument) for argument in arguments]
+        ran = subprocess.run(
+            [sys.executable, "-m", "pinchpoint", *asked],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if not page.exists():
+            sys.exit(f"{name}: {ran.stderr.strip()}")
+        yield page
+    if not wanted or "runs" in wanted:
+        page = folder / "runs.html"
+        page.write_text(list_of_runs(scratch), "utf-8")
+        yield page
+
+
+def commands(scratch: Path, traces: Sequence[Path]) -> dict[str, list[Any]]:
+    """The arguments of each page; ``PAGE`` stands for its file."""
+    to_page = ["--html", PAGE]
+    slow = DATA / "labelled/c16_sync_in_loop.slow.json.gz"
+    fixed = DATA / "labelled/c16_sync_in_loop.fixed.json.gz"
+    measuring = ["--pairs", 5, "--output", scratch / "ab", "--allow-inconclusive"]
+    return {
+        "small": ["diagnose", DATA / "kineto/cupy_mix.json.gz", *to_page],
+        "demo": ["diagnose", ROOT / "src/pinchpoint/data/item_sync.json.gz", *to_page],
+        "large": ["diagnose", scratch / "large.json.gz", *to_page],
+        "memory": ["memory", DATA / "memory/oom.pickle.gz", *to_page],
+        "ranks": ["ranks", scratch / "ranks", *to_page],
+        "compare": ["compare", slow, fixed, *to_page],
+        "ab": ["bench", "ab", *measuring, *to_page, "--", SLOW, QUICK],
+        **{t.name.partition(".")[0]: ["diagnose", t, *to_page] for t in traces},
+    }
+
+
+def made_up(name: str, scratch: Path) -> None:
+    """The recordings that no repository should hold."""
+    if name == "large":
+        synthetic_trace.write(scratch / "large.json.gz", LARGE_BYTES)
+    if name == "ranks":
+        (scratch / "ranks").mkdir()
+        make_ranks.write(scratch / "ranks", ranks=8)
+
+
+def list_of_runs(scratch: Path) -> str:
+    """The list that ``serve`` shows of the recordings in this repository's tests."""
+    from threading import Lock
+
+    from pinchpoint.serve.index import Index
+    from pinchpoint.serve.listing import recordings
+    from pinchpoint.serve.pages import list_page
+    from pinchpoint.serve.reader import Reader, summary_of
+
+    index = Index(scratch / "runs.sqlite")
+    for recording in recordings(DATA).recordings:
+        index.put(recording, summary_of(DATA, recording.name))
+    return list_page(DATA, "/", index, Reader(DATA, index, Lock()))
+
+
+def in_chromium(pages: Sequence[Path]) -> Iterator[Shot]:
+    """Pictures of all pages on all screens, in both schemes."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),
+            args=["--no-sandbox", "--disable-gpu"],
+        )
+        for page, screen, scheme in product(pages, SCREENS, SCHEMES):
+            yield one(browser, page, screen, scheme)
+        browser.close()
+
+
+def one(browser: Any, file: Path, screen: tuple[int, int], scheme: str) -> Shot:
+    """Open a page on one screen, take its pictures and look for faults."""
+    width, height = screen
+    faults: list[str] = []
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=width < 500
+    )
+    page = context.new_page()
+    page.on("console", lambda message: faults.append(message.text))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
+    page.goto(file.as_uri())
+    if page.locator("#data").count():
+        page.wait_for_selector("#timeline[data-ready]")
+    name = f"{file.stem}-{width}-{scheme}"
+    page.screenshot(path=file.with_name(f"{name}.png"))
+    seen = page.evaluate(MEASURE)
+    if seen["wider"] > 0:
+        faults.append(f"{seen['wider']} pixels wider than the window")
+    faults += [f"fetches {url}" for url in fetched[1:]]
+    if scheme == "light" and width < SCREENS[-1][0]:
+        page.screenshot(path=file.with_name(f"{name}-whole.png"), full_page=True)
+    if scheme == "light":
+        faults += unseen_focus(page)
+    if scheme == "light" and width == SCREENS[0][0]:
+        faults += on_paper(page, file.with_name(f"{file.stem}-print.png"))
+    context.close()
+    answers = [what for said, top in seen["answers"] if top < height for what in said.split(", ")]
+    return Shot(name, tuple(dict.fromkeys(answers)), tuple(faults))
+
+
+def on_paper(page: Any, picture: Path) -> Iterator[str]:
+    """What a printer would cut off."""
+    page.set_viewport_size({"width": A4_PX, "height": A4_PX * 3 // 2})
+    page.emulate_media(media="print")
+    page.screenshot(path=picture, full_page=True)
+    if (wider := page.evaluate(MEASURE)["wider"]) > 0:
+        yield f"{wider} pixels wider than paper"
+
+
+def unseen_focus(page: Any) -> Iterator[str]:
+    """What Tab reaches without anyone seeing where the focus is."""
+    for _ in range(MOST_TABS):
+        page.keyboard.press("Tab")
+        focus = page.evaluate(FOCUSED)
+        if focus is None:
+            return
+        if not focus["seen"] or not focus["outlined"]:
+            yield f"focus cannot be seen on {focus['name']}"
+
+
+def in_firefox(firefox: Path, pages: Sequence[Path]) -> None:
+    """First screens of all pages, by Firefox's own command; a profile of its own each time."""
+    for page, (width, height) in product(pages, SCREENS):
+        picture = page.with_name(f"{page.stem}-{width}-firefox.png")
+        with tempfile.TemporaryDirectory() as profile:
+            size, shot = f"--window-size={width},{height}", str(picture.resolve())
+            wanted = ["--headless", "--profile", profile, size, "--screenshot", shot]
+            subprocess.run([firefox, *wanted, page.resolve().as_uri()], check=False, timeout=120)
+        print(f"{picture.stem:<24} {'taken' if picture.exists() else 'NOT taken'}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
