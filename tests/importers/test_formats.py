@@ -13,6 +13,7 @@ from importers.test_execution_trace import flat
 from importers.test_memory_timeline import ROWS
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
 from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
+from importers.test_rocpd import rocpd
 from importers.test_rocprofv3 import PROCESS, stamp
 from importers.test_run_folder import run_folder
 from importers.test_telemetry import SCRAPE
@@ -95,6 +96,7 @@ SAMPLES = {
     "nsys": nsys,
     "nsys stats CSV": lambda f: [*text(f, "a.csv", GPU_TRACE), *text(f, "b.csv", SUMMARY)],
     "perfetto": perfetto,
+    "rocpd": lambda f: [rocpd(f / "7_results.db")],
     "rocprofv3": rocprof,
     "run folder": lambda f: [run_folder(f)],
     "DCGM exporter text": lambda f: text(f, "metrics.txt", SCRAPE),

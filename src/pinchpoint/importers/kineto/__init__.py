@@ -47,6 +47,8 @@ _SIGNS = (
     b'"ph"',
 )
 _OUR_OWN = re.compile(rb'"schema"\s*:\s*"pinchpoint')
+# rocprof 1 begins its list of events with an empty one, then names processes; rocpd reads it.
+_ROCPROF = re.compile(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\},"ph":"M"')
 # JSON of which something else is known: rocprofv3, lists of numbers, execution traces.
 _OTHERS = re.compile(
     rb'"rocprofiler-sdk-tool"|^\[\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
@@ -59,7 +61,7 @@ def claims(path: Path, head: bytes) -> bool:
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start[:1] not in (b"{", b"[") or _OUR_OWN.search(head):
         return False
-    if b'"traceEvents"' not in start and _OTHERS.search(start):
+    if _ROCPROF.match(start) or (b'"traceEvents"' not in start and _OTHERS.search(start)):
         return False
     return any(sign in head for sign in _SIGNS) or path.name.lower().endswith(_NAMES)
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pinchpoint.importers.nsys.database import Column, Database, Strings, interned
+from pinchpoint.importers._database import Column, Database
+from pinchpoint.importers.nsys.database import Strings, interned
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, NameIds
 from pinchpoint.trace.kinds import api_kind, without_version

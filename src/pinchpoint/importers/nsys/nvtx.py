@@ -9,7 +9,8 @@ from itertools import compress
 
 import numpy as np
 
-from pinchpoint.importers.nsys.database import Database, Strings
+from pinchpoint.importers._database import Database
+from pinchpoint.importers.nsys.database import Strings
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, Mask, NameIds
 
