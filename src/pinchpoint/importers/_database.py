@@ -24,7 +24,10 @@ NULL = -(2**63)  # stands for NULL while integers travel; no value comes near it
 _LEAST_ROW_BYTES = 2  # a SQLite row is at least a length and a row id
 _LONGEST_VALUE_BYTES = 64 * 1024**2  # longest text or blob that is read
 _ALLOWED_FUNCTIONS = {"ifnull", "coalesce"}
-_BROKEN = "copy it again, or export it again (nsys export --type sqlite REPORT.nsys-rep), or record it again"
+_BROKEN = (
+    "copy it again, or export it again (nsys export --type sqlite REPORT.nsys-rep), or record it"
+    " again"
+)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What AMD's profilers write beside JSON of their own: rocpd of ``rocprofv3`` 7, files of rocprof 1.
+"""Databases of rocprofv3 7 (rocpd), and what rocprof 1 wrote: a database, and events as JSON.
 
 Times are nanoseconds of the host's clock. In rocpd each table's name ends in the number of the run
 that filled it, and several runs may lie in one file; a call and what it started share the

@@ -285,12 +285,13 @@ def _idle_share(report: Report, of_recording: float) -> str:
 
 
 def _each_device(report: Report) -> str:
-    """One sentence a device, where there are several."""
+    """One sentence a device, where there are several; of the recording from its first operation."""
     if len(report.devices) < 2:
         return ""
+    of = "the recording" if report.steps.how != "none" else "it"
     shown = report.devices[:MOST_DEVICES]
     said = (
-        f"Device {d.device} alone is idle {percent(d.idle_ratio)} % of it"
+        f"Device {d.device} alone is idle {percent(d.idle_ratio)} % of {of}"
         for d in shown
         if d.idle_ratio is not None
     )
