@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from pinchpoint.importers._wire import BYTES, VARINT, MalformedMessage, fields
 
-_PROGRAM_MODULE = 1  # of HloProto
-_MODULE_NAME, _MODULE_COMPUTATION = 1, 3
-_COMPUTATION_INSTRUCTION = 2
-_INSTRUCTION_NAME, _INSTRUCTION_METADATA = 1, 7
+_PROGRAM_MODULE = 1  # field of HloProto
+_MODULE_NAME, _MODULE_COMPUTATION = 1, 3  # fields of HloModuleProto
+_COMPUTATION_INSTRUCTION = 2  # field of HloComputationProto
+_INSTRUCTION_NAME, _INSTRUCTION_METADATA = 1, 7  # fields of HloInstructionProto
 _SCOPE, _FILE, _LINE = 2, 3, 4  # of OpMetadata: op_name, source_file, source_line
 
 Places = Mapping[tuple[str, str], str]

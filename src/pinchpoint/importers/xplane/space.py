@@ -23,7 +23,7 @@ _PLANE_NAME, _PLANE_LINE, _PLANE_EVENT_NAME, _PLANE_STAT_NAME, _PLANE_STAT = 2, 
 _LINE_ID, _LINE_NAME, _LINE_START, _LINE_EVENT, _LINE_SHOWN = 1, 2, 3, 4, 11  # of a line
 _EVENT_NAME, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STAT = 1, 2, 3, 4  # of an event
 _STAT_NAME, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT = 1, 2, 3, 4, 5  # of a statistic
-_RAW, _REFERENCE = 6, 7
+_RAW, _REFERENCE = 6, 7  # the same
 _KEY, _MESSAGE = 1, 2  # of an entry of a map
 _META_NAME, _META_STAT = 2, 5  # of the description of an event or statistic
 

@@ -16,6 +16,7 @@ from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.queue_over_time import queue_over_time
+from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.commands import program_of
 from pinchpoint.diagnosis.ladder import in_order
@@ -41,6 +42,9 @@ from pinchpoint.report.documents.report import (
     ProcessInfo,
     QueueInfo,
     Report,
+    RoundInfo,
+    RoundsInfo,
+    ServingInfo,
     SourceInfo,
     StepsInfo,
 )
@@ -105,9 +109,25 @@ def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> 
         device=_device(trace),
         devices=tuple(OneDeviceInfo(**asdict(device)) for device in each_device(trace)),
         processes=tuple(_process(part) for part in processes(trace)),
+        serving=_serving(trace),
         tables=tables(windows.names_of(trace)) | tables(trace) if detailed else {},
         roofline=_roofline(trace) if detailed else None,
         **conclusions,
+    )
+
+
+_MOST_ROUNDS = 1000  # a few seconds of decoding; the kinds count all
+
+
+def _serving(trace: Trace) -> ServingInfo | None:
+    found = serving(trace)
+    if found is None:
+        return None
+    return ServingInfo(
+        engine=found.engine,
+        kinds=tuple(RoundsInfo(**asdict(kind)) for kind in found.kinds),
+        between_ns=found.between_ns,
+        rounds=tuple(RoundInfo(**asdict(one)) for one in found.rounds[:_MOST_ROUNDS]),
     )
 
 

@@ -122,6 +122,7 @@ def shown(safe: Report) -> dict[str, object]:
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
         "step": wording.step_sentence(safe),
         "spread": wording.spread_sentence(safe),
+        "serving": wording.serving_sentence(safe),
         "clocks": on,
         "steps_strip": steps_svg(safe.steps),
         "steps_legend": legend(safe.steps),

@@ -48,7 +48,11 @@ def _head(report: Report) -> Iterator[Block]:
     yield Title(first, tuple(others))
     if report.verdict and report.health.verdict != wording.CANNOT_CONCLUDE:
         yield Text(report.verdict, "strong")
-    timed = (wording.step_sentence(report), wording.spread_sentence(report))
+    timed = (
+        wording.step_sentence(report),
+        wording.spread_sentence(report),
+        wording.serving_sentence(report),
+    )
     for sentence in (*timed, *mean_sentences(report)):
         if sentence:
             yield Text(sentence)

@@ -6,7 +6,7 @@ import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
-from pinchpoint.report.documents.report import PartOfStep, Report, StepsInfo
+from pinchpoint.report.documents.report import PartOfStep, Report, RoundsInfo, StepsInfo
 from pinchpoint.report.quantity import duration, in_unit, percent, span, time_unit
 
 CANNOT_CONCLUDE = "cannot conclude"
@@ -86,6 +86,28 @@ def spread_sentence(report: Report) -> str | None:
         said.append(", ".join(slow) + (f" and {more} more stand out" if more else ""))
     sentence = "; ".join(said)
     return sentence[:1].upper() + sentence[1:] if said else None
+
+
+def serving_sentence(report: Report) -> str | None:
+    """What a serving engine did, a clause a kind of rounds; None for other programs."""
+    found = report.serving
+    if found is None:
+        return None
+    said = f"{found.engine}, as recorded: {'; '.join(_rounds(kind) for kind in found.kinds)}"
+    if found.between_ns:
+        said += f". Between two rounds the host takes {duration(found.between_ns)}"
+    return said
+
+
+def _rounds(kind: RoundsInfo) -> str:
+    said = f"{kind.count} {kind.kind} round{'s' if kind.count != 1 else ''}"
+    said += f" of {kind.requests:g} request{'s' if kind.requests != 1 else ''}"
+    if kind.tokens is not None and kind.tokens != kind.requests:
+        said += f" and {kind.tokens:,.0f} tokens"
+    said += f", {duration(kind.typical_ns)}{' each' if kind.count != 1 else ''}"
+    if kind.tokens_per_s is not None:
+        said += f", {kind.tokens_per_s:,.0f} tokens/s"
+    return said
 
 
 def _usual(steps: StepsInfo) -> tuple[int, int]:

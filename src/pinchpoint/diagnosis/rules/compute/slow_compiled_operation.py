@@ -41,7 +41,7 @@ RULE = Rule(needs=("device_ops",), record=CPU_AND_DEVICE, residual=True, advice=
 FAR_RATIO = 3.0  # as of slow-operator: limits are right within a factor of two
 PASSES = 6  # of bfloat16 that XLA takes at most for one product of float32
 LEAST_GAIN_RATIO = 0.15  # of the step: no other way is known, only much is worth the search
-MOST_TOLD = 3
+MOST_TOLD = 3  # as of slow-operator: the others wait for the next look
 _PLACE = re.compile(r"(?P<file>[^,\n]+):(?P<line>\d{1,7})(,|$)")
 _WAITING = re.compile(r"^(infeed|outfeed|recv|send|copy-(start|done)|async-)", re.IGNORECASE)
 
@@ -98,7 +98,7 @@ def _far(
     product_ns = done / flop_per_s * 1e9 if flop_per_s else 0.0
     limit_ns = max(memory_ns, product_ns)
     far = took >= FAR_RATIO * memory_ns and took >= PASSES * product_ns
-    if not far or took - limit_ns < LEAST_GAIN_RATIO * steps(trace).typical_ns:
+    if not far or took - limit_ns < LEAST_GAIN_RATIO * (steps(trace).typical_ns or 0):
         return None
     row = int(np.flatnonzero(mine)[0])
     name, source = trace.text(ops, "op", row), trace.text(ops, "source", row)
