@@ -26,9 +26,9 @@ import numpy as np
 
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.diagnosis.evidence.round_trips import copies_between
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
-from pinchpoint.diagnosis.round_trips import copies_between
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Table, Trace
 from pinchpoint.trace import intervals as iv
