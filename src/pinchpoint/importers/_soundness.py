@@ -35,6 +35,7 @@ def in_capture(calls: Table, names: Names) -> NDArray[np.bool_]:
 
 
 MOST_LOST_RATIO = 0.5  # of launches without a device operation: the device side is unusable
+CAPTURED_RATIO = 0.9  # of launches: warm-ups and copies stand beside a capture
 CLOCK_SLACK_NS = 10_000  # CUPTI converts device clocks to within a few microseconds
 MANY_BEFORE_LAUNCH_RATIO = 0.01  # of the operations: fewer are the clock's
 ENCLOSED_OPERATIONS = 10  # on its own stream, inside one operation: that one is malformed
@@ -111,7 +112,12 @@ def lost_launches(calls: Table | None, ops: Table | None, names: Names) -> Itera
     """Launches of kernels and graphs without device work, beside those into a captured graph."""
     if calls is None or not len(calls):
         return
-    launch = launches_of(calls) & ~in_capture(calls, names)
+    every, captured = launches_of(calls), in_capture(calls, names)
+    taken = int((every & captured).sum())
+    if taken and taken >= CAPTURED_RATIO * every.sum():
+        first = int(np.flatnonzero(every & captured)[0])
+        yield Fact("graph-captured", taken, time_ns=int(calls["start_ns"][first]))
+    launch = every & ~captured
     answered = np.zeros(len(calls), np.bool_)
     if ops is not None and len(ops):
         answered[ops["api_call"][ops.known("api_call")]] = True
