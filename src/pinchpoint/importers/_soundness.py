@@ -108,16 +108,20 @@ def orphans(ops: Table | None) -> Iterator[Fact]:
         yield Fact("launches-missing", len(unlaunched), time_ns=first)
 
 
+def mostly_captured(calls: Table, names: Names) -> Iterator[Fact]:
+    """Nearly all launches were captured into a graph, so that next to nothing ran."""
+    every = launches_of(calls)
+    taken = np.flatnonzero(every & in_capture(calls, names))
+    if len(taken) and len(taken) >= CAPTURED_RATIO * every.sum():
+        yield Fact("graph-captured", len(taken), time_ns=int(calls["start_ns"][taken[0]]))
+
+
 def lost_launches(calls: Table | None, ops: Table | None, names: Names) -> Iterator[Fact]:
     """Launches of kernels and graphs without device work, beside those into a captured graph."""
     if calls is None or not len(calls):
         return
-    every, captured = launches_of(calls), in_capture(calls, names)
-    taken = int((every & captured).sum())
-    if taken and taken >= CAPTURED_RATIO * every.sum():
-        first = int(np.flatnonzero(every & captured)[0])
-        yield Fact("graph-captured", taken, time_ns=int(calls["start_ns"][first]))
-    launch = every & ~captured
+    yield from mostly_captured(calls, names)
+    launch = launches_of(calls) & ~in_capture(calls, names)
     answered = np.zeros(len(calls), np.bool_)
     if ops is not None and len(ops):
         answered[ops["api_call"][ops.known("api_call")]] = True

@@ -10,6 +10,7 @@ from pinchpoint.importers._soundness import (
     MOST_LOST_RATIO,
     clocks,
     in_capture,
+    mostly_captured,
     launches_of,
     no_calls,
     orphans,
@@ -150,6 +151,7 @@ def _on_device_lanes(recording: ScannedRecording) -> int:
 
 def _links(recording: ScannedRecording) -> Iterator[Fact]:
     calls, operations = recording.api_calls, recording.device_ops
+    yield from mostly_captured(calls, recording.names)
     if not len(operations):
         return
     launched = operations.known("api_call")
