@@ -10,6 +10,7 @@ import pytest
 from importers.nsys_export import call, kernel, nvtx, strings, write
 from importers.test_ascend import DETAILS
 from importers.test_execution_trace import flat
+from importers.test_load_test import VLLM, stats
 from importers.test_memory_timeline import ROWS
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
 from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
@@ -91,6 +92,8 @@ SAMPLES = {
     "bench folder": bench,
     "kineto": kineto,
     "PyTorch memory snapshot": lambda _: sorted((DATA / "memory").glob("*.pickle.gz"))[:1],
+    "load test": lambda f: text(f, "result.json", json.dumps(VLLM)),
+    "TensorFlow stats": lambda f: [stats(f)],
     "memory timeline": lambda f: text(f, "memory.raw.json.gz", json.dumps(ROWS)),
     "ncu": lambda _: sorted((DATA / "ncu").glob("*.csv.gz"))[:1],
     "nsys": nsys,
