@@ -201,6 +201,17 @@ STRANGERS = {
         "binary data that was handled as text",
         "binary in .gitattributes",
     ),
+    "requests": (
+        b'[{"id":1,"timestamps":[{"name":"REQUEST_START","ns":5294383808197}]}]',
+        "a Triton server",
+        "pinchpoint bench serve",
+    ),
+    "asynchronous": (
+        b'[{"cat": "r", "name": "1", "id": "1", "ph": "b", "ts": 2.5, "pid": 0},'
+        b' {"cat": "r", "name": "1", "id": "1", "ph": "e", "ts": 4.5, "pid": 0}]',
+        "events of requests alone",
+        "pinchpoint run",
+    ),
     "samples": (
         b'{"$schema": "https://www.speedscope.app/file-format-schema.json", "profiles": []}',
         "a speedscope profile",

@@ -119,6 +119,11 @@ def _of_another_tool(path: Path, head: bytes) -> Answer | None:
         )
     if head[:1] not in b"{[":
         return None
+    if head[:1] == b"[" and b'"timestamps"' in head and b'"REQUEST_START"' in head:
+        return (
+            "timestamps of requests of a Triton server, and nothing of what it ran",
+            "record the server under this load: pinchpoint run; or measure: pinchpoint bench serve",
+        )
     if b"speedscope.app/file-format-schema" in head:
         return (
             "a speedscope profile, which has samples of the host alone",

@@ -91,6 +91,14 @@ def _with_content(path: Path, trace: Trace) -> Trace:
     tables = (trace.host_ops, trace.api_calls, trace.device_ops, trace.counters, trace.allocations)
     if any(table is not None and len(table) for table in tables):
         return trace
+    facts = () if trace.health is None else trace.health["fact"].tolist()
+    if any(trace.names[fact] == "phases-unread" for fact in facts):
+        raise UnreadableFile(
+            f"{path}: events of requests alone (asynchronous ones, ph b and e), which belong to no"
+            " thread and no device",
+            hint="record what the program does meanwhile: pinchpoint run; its latency: pinchpoint"
+            " bench serve",
+        )
     raise UnreadableFile(
         f"{path}: a list of events without a single one that can be used",
         hint="record again, and export after the profiler has stopped",
