@@ -46,8 +46,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "ncu": "launches are replayed one by one",
     },
     "Are launches without their device work, or the other way round?": {
-        "trace": ("launches-lost", "launches-missing"),
-        "nsys": ("launches-lost", "launches-missing"),
+        "trace": ("launches-lost", "launches-missing", "graph-captured"),
+        "nsys": ("launches-lost", "launches-missing", "graph-captured"),
         "csv": ("launches-lost", "launches-missing"),
         "xplane": ("launches-lost", "launches-missing"),
         "ncu": "the report has no calls",

@@ -201,10 +201,16 @@ STRANGERS = {
         "binary data that was handled as text",
         "binary in .gitattributes",
     ),
-    "load": (
-        b'{"date": "20260101", "backend": "vllm", "duration": 9.1, "request_throughput": 3.2}',
-        "results of a load test",
+    "requests": (
+        b'[{"id":1,"timestamps":[{"name":"REQUEST_START","ns":5294383808197}]}]',
+        "a Triton server",
         "pinchpoint bench serve",
+    ),
+    "asynchronous": (
+        b'[{"cat": "r", "name": "1", "id": "1", "ph": "b", "ts": 2.5, "pid": 0},'
+        b' {"cat": "r", "name": "1", "id": "1", "ph": "e", "ts": 4.5, "pid": 0}]',
+        "events of requests alone",
+        "pinchpoint run",
     ),
     "samples": (
         b'{"$schema": "https://www.speedscope.app/file-format-schema.json", "profiles": []}',
@@ -229,10 +235,16 @@ def test_what_is_no_recording_is_named_with_what_helps(tmp_path, capsys, name):
     assert helps in said[1]
 
 
-@pytest.mark.parametrize("name", ["a.overview_page.json", "tensorflow_stats.pb", "x.hlo_proto.pb"])
+@pytest.mark.parametrize("name", ["a.overview_page.json", "pod_viewer.pb"])
 def test_pages_of_xprof_lead_to_the_recording(tmp_path, name):
     with pytest.raises(UnreadableFile, match="a page of XProf") as caught:
         load(file(tmp_path, name, b'{"cols": []}'))
+    assert ".xplane.pb" in caught.value.hint
+
+
+def test_a_program_without_times_leads_to_the_recording(tmp_path):
+    with pytest.raises(UnreadableFile, match="a compiled program") as caught:
+        load(file(tmp_path, "jit_f(13).hlo_proto.pb", b"\x0a\x05jit_f"))
     assert ".xplane.pb" in caught.value.hint
 
 

@@ -10,9 +10,11 @@ import pytest
 from importers.nsys_export import call, kernel, nvtx, strings, write
 from importers.test_ascend import DETAILS
 from importers.test_execution_trace import flat
+from importers.test_load_test import VLLM, stats
 from importers.test_memory_timeline import ROWS
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
 from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
+from importers.test_rocpd import rocpd
 from importers.test_rocprofv3 import PROCESS, stamp
 from importers.test_run_folder import run_folder
 from importers.test_telemetry import SCRAPE
@@ -90,11 +92,14 @@ SAMPLES = {
     "bench folder": bench,
     "kineto": kineto,
     "PyTorch memory snapshot": lambda _: sorted((DATA / "memory").glob("*.pickle.gz"))[:1],
+    "load test": lambda f: text(f, "result.json", json.dumps(VLLM)),
+    "TensorFlow stats": lambda f: [stats(f)],
     "memory timeline": lambda f: text(f, "memory.raw.json.gz", json.dumps(ROWS)),
     "ncu": lambda _: sorted((DATA / "ncu").glob("*.csv.gz"))[:1],
     "nsys": nsys,
     "nsys stats CSV": lambda f: [*text(f, "a.csv", GPU_TRACE), *text(f, "b.csv", SUMMARY)],
     "perfetto": perfetto,
+    "rocpd": lambda f: [rocpd(f / "7_results.db")],
     "rocprofv3": rocprof,
     "run folder": lambda f: [run_folder(f)],
     "DCGM exporter text": lambda f: text(f, "metrics.txt", SCRAPE),

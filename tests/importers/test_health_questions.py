@@ -78,6 +78,12 @@ CHROME = {
     "events-capped": chrome(*GOOD),  # with the number of events that some writers stop at
     "stopped-early": chrome(*GOOD, INFO=STOPPED),
     "launches-lost": chrome(*GOOD, call("cudaLaunchKernel", 30, 1, 9)),
+    "graph-captured": chrome(
+        call("cudaStreamBeginCapture", 20, 1, 8),
+        *(call("cudaLaunchKernel", 30 + n, 1, 10 + n) for n in range(10)),
+        call("cudaStreamEndCapture", 50, 1, 9),
+        *launched("k", 60, 65, 2, 30),
+    ),
     "launches-missing": chrome(*GOOD, kernel("k", 40, 1, 99)),
     "links-missing": chrome(
         op("aten::mm", 0, 90), *launched("k", 5, 8, 2, 0), *launched("k", 15, 18, 2, 0)
@@ -137,6 +143,18 @@ NSYS = {
     "tables-empty": emptied,
     "launches-lost": export([CALL, SECOND, nsys.call(14 * US_NS, 15 * US_NS, 7, 1)],
                             [RUN, nsys.kernel(40 * US_NS, 41 * US_NS, 6)]),
+    "graph-captured": export(
+        [
+            nsys.call(10 * US_NS, 11 * US_NS, 5, 2),
+            *(nsys.call((12 + n) * US_NS, (13 + n) * US_NS, 6 + n, 1) for n in range(3)),
+            nsys.call(20 * US_NS, 21 * US_NS, 30, 3),
+        ],
+        [nsys.kernel(40 * US_NS, 41 * US_NS, 31)],
+        StringIds=nsys.strings(
+            "gemm", "cudaLaunchKernel_v7000", "cudaStreamBeginCapture_v10000",
+            "cudaStreamEndCapture_v10000",
+        ),
+    ),
     "launches-missing": export([CALL], [RUN, nsys.kernel(40 * US_NS, 41 * US_NS, 9)]),
     "links-missing": export(
         [CALL, SECOND, nsys.call(14 * US_NS, 15 * US_NS, 7, 1)],

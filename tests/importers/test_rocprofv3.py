@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import sqlite3
-from contextlib import closing
 
 import pytest
 
@@ -183,13 +181,3 @@ def test_sums_say_what_to_give_instead(tmp_path, capsys, header, helps):
     path = written(tmp_path, "7_stats.csv", header + '\n1,2,"a",4,5\n')
     assert main(["diagnose", str(path)]) == 2
     assert helps in capsys.readouterr().err
-
-
-def test_a_rocpd_database_says_how_to_convert_it(tmp_path):
-    path = tmp_path / "7_results.db"
-    with closing(sqlite3.connect(path)) as made:
-        made.execute("CREATE TABLE rocpd_kernel_dispatch_00 (id INTEGER, start INTEGER)")
-        made.commit()
-    with pytest.raises(UnreadableFile, match="rocpd database") as caught:
-        load(path)
-    assert "rocpd convert" in caught.value.hint

@@ -35,6 +35,7 @@ def in_capture(calls: Table, names: Names) -> NDArray[np.bool_]:
 
 
 MOST_LOST_RATIO = 0.5  # of launches without a device operation: the device side is unusable
+CAPTURED_RATIO = 0.9  # of launches: warm-ups and copies stand beside a capture
 CLOCK_SLACK_NS = 10_000  # CUPTI converts device clocks to within a few microseconds
 MANY_BEFORE_LAUNCH_RATIO = 0.01  # of the operations: fewer are the clock's
 ENCLOSED_OPERATIONS = 10  # on its own stream, inside one operation: that one is malformed
@@ -107,10 +108,19 @@ def orphans(ops: Table | None) -> Iterator[Fact]:
         yield Fact("launches-missing", len(unlaunched), time_ns=first)
 
 
+def mostly_captured(calls: Table, names: Names) -> Iterator[Fact]:
+    """Nearly all launches were captured into a graph, so that next to nothing ran."""
+    every = launches_of(calls)
+    taken = np.flatnonzero(every & in_capture(calls, names))
+    if len(taken) and len(taken) >= CAPTURED_RATIO * every.sum():
+        yield Fact("graph-captured", len(taken), time_ns=int(calls["start_ns"][taken[0]]))
+
+
 def lost_launches(calls: Table | None, ops: Table | None, names: Names) -> Iterator[Fact]:
     """Launches of kernels and graphs without device work, beside those into a captured graph."""
     if calls is None or not len(calls):
         return
+    yield from mostly_captured(calls, names)
     launch = launches_of(calls) & ~in_capture(calls, names)
     answered = np.zeros(len(calls), np.bool_)
     if ops is not None and len(ops):

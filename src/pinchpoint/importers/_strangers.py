@@ -17,11 +17,9 @@ _UNFINISHED = (
     ".filepart",
 )
 _XPROF_PAGE = re.compile(
-    r"(overview_page|input_pipeline|op_profile|memory_viewer|pod_viewer|tensorflow_stats|kernel_stats"
-    r"|hlo_proto|hlo_stats|memory_profile)\b[^/]*\.(pb|json|csv)(\.gz)?$"
+    r"(overview_page|input_pipeline|op_profile|memory_viewer|pod_viewer|kernel_stats"
+    r"|hlo_stats|memory_profile)\b[^/]*\.(pb|json|csv)(\.gz)?$"
 )
-# Of vLLM's and SGLang's benchmarks, and of trtllm-bench.
-_LOAD_TEST = (b'"request_throughput"', b'"mean_ttft_ms"', b'"streaming_metrics"', b'"output_lens"')
 _LEAST_OF_TEXT = 9  # a tab; no text has bytes below it
 _LOST_RATIO = 0.1  # of the bytes: half of those of a packed number are no text
 _AGAIN = "fetch it again: curl -fLO URL (-f: no error page is kept as the file)"
@@ -114,17 +112,22 @@ def _of_another_tool(path: Path, head: bytes) -> Answer | None:
     events = b"traceEvents" in head or b'"ph"' in head
     if _XPROF_PAGE.search(path.name.lower()) and not events:
         return "a page of XProf, made from a recording", "give the .xplane.pb that it was made from"
+    if path.name.lower().endswith((".hlo_proto.pb", ".hlo_proto.pb.gz")):
+        return (
+            "a compiled program, which holds no times",
+            "give the .xplane.pb of the same folder: it has the program and what it took",
+        )
     if head[:1] not in b"{[":
         return None
+    if head[:1] == b"[" and b'"timestamps"' in head and b'"REQUEST_START"' in head:
+        return (
+            "timestamps of requests of a Triton server, and nothing of what it ran",
+            "record the server under this load: pinchpoint run; or measure: pinchpoint bench serve",
+        )
     if b"speedscope.app/file-format-schema" in head:
         return (
             "a speedscope profile, which has samples of the host alone",
             "record what the device does too: pinchpoint run python train.py",
-        )
-    if any(sign in head for sign in _LOAD_TEST):
-        return (
-            "results of a load test: latencies, and no timeline",
-            "record the server under this load: pinchpoint run; or measure: pinchpoint bench serve",
         )
     return None
 

@@ -47,6 +47,11 @@ FACTS: dict[str, FactKind] = {
         "CUDA graphs were recorded as a whole: what runs inside them is not known "
         "(record with nsys profile --cuda-graph-trace=node)",
     ),
+    "graph-captured": FactKind(
+        Severity.WARNING,
+        "launches were captured into a graph and ran nothing here: what the graph takes shows a"
+        " recording of the program at work, with its replays",
+    ),
     "no-device-activity": FactKind(Severity.WARNING, "the file has no device operation"),
     "too-little": FactKind(
         Severity.FATAL,

@@ -25,6 +25,7 @@ from pinchpoint.importers._remote import local_copy, url_in
 from pinchpoint.importers._strangers import guess, unmistakable
 from pinchpoint.trace import Trace
 
+_DATABASE = b"SQLite format 3\x00"
 HEAD_BYTES = 4096  # a page of a disk: every format shows itself in less
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b'{\x00"\x00', b"{\x00\n\x00", b"[\x00{\x00")
 # What formats tell of, and the parts of a Trace that hold it.
@@ -171,7 +172,9 @@ def format_of(path: Path) -> str | None:
         head = read_head(path)
     except UnreadableFile:
         return None
-    importer = _claimant(Path("unnamed") if head else path, head)
+    # The first bytes of databases are alike; their tables tell.
+    named = not head or head.startswith(_DATABASE)
+    importer = _claimant(path if named else Path("unnamed"), head)
     return importer.FORMAT if importer else None
 
 

@@ -23,7 +23,7 @@ from pinchpoint.trace import Device, DeviceKind, HostKind, MemoryKind, Source, T
 FORMAT = "rocprofv3"
 FILES = ("results.json kernel_trace.csv", "rocprofv3 --output-format json|csv")
 READS: tuple[str, ...] = ("host", "calls", "device", "steps")
-NOT_READ = "counters, PC samples; of rocpd nothing"
+NOT_READ = "counters, PC samples"
 
 _JSON_SIGN = b'"rocprofiler-sdk-tool"'
 _GPU = 2  # agents: 1 is a CPU
@@ -35,9 +35,9 @@ _NUMBER = re.compile(r"(\d{1,9})\s*$")
 _KERNELS, _TRACES = "*kernel_trace.csv", "*_trace.csv"
 _MOST_FILES = 1000  # of a folder: seven domains of each process of a machine
 _COPY = {
-    "HOST_TO_DEVICE": "Memcpy HtoD",
-    "DEVICE_TO_HOST": "Memcpy DtoH",
-    "DEVICE_TO_DEVICE": "Memcpy DtoD",
+    "HOSTTODEVICE": "Memcpy HtoD",
+    "DEVICETOHOST": "Memcpy DtoH",
+    "DEVICETODEVICE": "Memcpy DtoD",
 }
 _H, _D = int(MemoryKind.HOST), int(MemoryKind.DEVICE)
 _ENDS = {"Memcpy HtoD": (_H, _D), "Memcpy DtoH": (_D, _H), "Memcpy DtoD": (_D, _D)}
@@ -143,25 +143,31 @@ def _dispatch(
         device=numbers.get(info["agent_id"]["handle"], 0),
         stream=stream["handle"],
         correlation=row["correlation_id"]["internal"],
-        grid=_triple([-(-items[a] // max(block[a], 1)) for a in "xyz"]),
-        block=_triple([block[a] for a in "xyz"]),
+        grid=triple([-(-items[a] // max(block[a], 1)) for a in "xyz"]),
+        block=triple([block[a] for a in "xyz"]),
         shared_bytes=info.get("group_segment_size"),
     )
 
 
-def _triple(values: list[int]) -> str:
+def triple(values: list[int]) -> str:
+    """A grid or block as the tables spell it."""
     return "[" + ",".join(map(str, values)) + "]"
+
+
+def copy_named(said: str) -> tuple[str, int | None, int | None]:
+    """A copy's name as elsewhere, and the kinds of memory it goes from and to."""
+    bare = said.upper().replace("_", "")
+    name = next((ours for theirs, ours in _COPY.items() if theirs in bare), said or "Memcpy")
+    return name, *_ENDS.get(name, (None, None))
 
 
 def _copy(
     timeline: Timeline, row: dict[str, Any], spelt: list[Any], numbers: dict[int, int]
 ) -> None:
-    said = _operation(row, spelt)
-    name = next((ours for theirs, ours in _COPY.items() if theirs in said), said or "Memcpy")
+    name, source, target = copy_named(_operation(row, spelt))
     ends = [
         numbers.get((row.get(f"{end}_agent_id") or {}).get("handle", -1)) for end in ("dst", "src")
     ]
-    source, target = _ENDS.get(name, (None, None))
     timeline.on_device(
         name,
         *_span(row),
@@ -251,19 +257,17 @@ def _csv_kernel(
         device=device,
         stream=_last_number(row.get("queue_id")) if stream is None else stream,
         correlation=_last_number(row.get("correlation_id")),
-        grid=_triple([-(-i // max(b, 1)) for i, b in zip(items, block, strict=True)])  # type: ignore[operator,type-var]
+        grid=triple([-(-i // max(b, 1)) for i, b in zip(items, block, strict=True)])  # type: ignore[operator,type-var]
         if known
         else None,
-        block=_triple(block) if known else None,  # type: ignore[arg-type]
+        block=triple(block) if known else None,  # type: ignore[arg-type]
         registers=_last_number(row.get("vgpr_count")),
         shared_bytes=_last_number(row.get("lds_block_size") or row.get("group_segment_size")),
     )
 
 
 def _csv_copy(timeline: Timeline, row: dict[str, str], span: tuple[int, int]) -> None:
-    said = (row.get("direction") or row.get("function") or "").upper()
-    name = next((ours for theirs, ours in _COPY.items() if theirs in said), "Memcpy")
-    source, target = _ENDS.get(name, (None, None))
+    name, source, target = copy_named((row.get("direction") or row.get("function") or "").upper())
     ends = [_last_number(row.get(f"{end}_agent_id")) for end in ("destination", "source")]
     host_first = name == "Memcpy DtoH"
     timeline.on_device(

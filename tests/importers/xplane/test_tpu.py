@@ -2,6 +2,7 @@
 
 import pytest
 
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import DeviceKind, MemoryKind
 from xplane_messages import event, message, meta
@@ -54,6 +55,18 @@ def test_markers_of_the_host_come_first(written):
             id="from the host",
         ),
         pytest.param(
+            "%copy-done.9 = f32[5,8]{1,0:T(8,128)S(5)} copy-done((f32[5,8]{1,0:T(8,128)S(5)},"
+            " f32[5,8]{1,0:T(8,128)}, u32[]{:S(2)}) %c)",
+            (MemoryKind.DEVICE, MemoryKind.PINNED),
+            id="tiles between the shape and the space",
+        ),
+        pytest.param(
+            "%copy-start.9 = (f32[5,8]{1,0:T(8,128)}, f32[5,8]{1,0:T(8,128)S(5)}, u32[]{:S(2)})"
+            " copy-start(f32[5,8]{1,0:T(8,128)S(5)} %x)",
+            (MemoryKind.PINNED, MemoryKind.DEVICE),
+            id="begun from the host",
+        ),
+        pytest.param(
             "%copy-start.9 = (f32[8]{0:S(5)}, f32[8]{0}, u32[]) copy-start(f32[8]{0} %x)",
             (MemoryKind.DEVICE, MemoryKind.PINNED),
             id="begun",
@@ -71,3 +84,48 @@ def test_copies_to_the_memory_of_the_host(written, instruction, ends):
         assert (ops.value("from_memory", 0), ops.value("to_memory", 0)) == ends
     name = instruction.split(" = ")[0].lstrip("%")
     assert trace.names[int(trace.compiled_ops["op"][0])] == name
+
+
+def described(key, name, *stats):
+    return (4, message((1, key), (2, message((1, key), (2, name), *((5, s) for s in stats)))))
+
+
+def test_costs_and_the_line_of_a_fusion_come_from_the_program(written):
+    """As recordings of a TPU v6e have it: costs stand with the description of an operation."""
+    instruction = "%fusion.3 = f32[8]{0} fusion(f32[8] %a)"
+    costs = [
+        message((1, 1), (3, 4096)),
+        message((1, 2), (3, 10**9)),
+        message((1, 3), (5, "loop fusion")),
+    ]
+    metadata = message((2, "jit(step)/dot"), (3, "model.py"), (4, 41))
+    program = message((1, "jit_step"), (3, message((2, message((1, "fusion.3"), (7, metadata))))))
+    proto = message((1, program))
+    damaged = message((1, 1), (6, b"\x0a\x7fcut"))
+    device = message(
+        (2, "/device:TPU:0"),
+        (6, message((1, 4), (5, "TPU v6 Lite"))),
+        described(1, instruction, *costs),
+        described(2, "jit_step(77)"),
+        *(
+            meta(5, n, name)
+            for n, name in enumerate(
+                ("bytes_accessed", "flops", "hlo_category", "device_type_string"), 1
+            )
+        ),
+        (3, message((1, 1), (2, "XLA Modules"), (3, 50), event(2, 0, 9 * US))),
+        (3, message((1, 2), (2, "XLA Ops"), (3, 50), event(1, US, 4 * US))),
+    )
+    kept = message(
+        (2, "/host:metadata"),
+        meta(5, 1, "Hlo Proto"),
+        described(7, "jit_step(77)", message((1, 1), (6, proto))),
+        described(8, "jit_other(78)", damaged),
+    )
+    trace = written(message((1, device), (1, kept)))
+    ops = trace.compiled_ops
+    assert (ops["bytes"][0], ops["flops"][0]) == (4096, 10**9)
+    assert trace.text(ops, "source", 0) == "model.py:41"
+    assert trace.text(ops, "module", 0) == "jit_step"
+    assert trace.devices[0].name == "TPU v6 Lite"
+    assert category_of_device_ops(trace).tolist() == [Category.ELEMENTWISE]

@@ -37,7 +37,7 @@ def category_of_device_ops(trace: Trace) -> Codes:
     if ops is None:
         return np.zeros(0, np.uint8)
     code = by_distinct(trace.names, ops["name"], category_of_kernel_name)
-    code = _claimed(trace, ops, code)
+    code = _claimed(trace, ops, _of_compiled(trace, ops, code))
     kind = ops["kind"]
     code[kind == DeviceKind.COLLECTIVE] = Category.COLLECTIVE
     code[kind == DeviceKind.MEMSET] = Category.MEMSET
@@ -55,6 +55,41 @@ def by_distinct(
     for position in np.flatnonzero(np.bincount(positions, minlength=1)):
         table[position] = judge(names[position]) or NO_CATEGORY
     return table[positions]
+
+
+# What XLA calls an operation (``hlo_category``); "convolution" is any product, also of matrices.
+_OF_XLA = {
+    "convolution": Category.GEMM,
+    "convolution fusion": Category.GEMM,
+    "dot": Category.GEMM,
+    "loop fusion": Category.ELEMENTWISE,
+    "non-fusion elementwise": Category.ELEMENTWISE,
+    "reduce": Category.REDUCTION,
+    "reduce fusion": Category.REDUCTION,
+    "reduce-window": Category.POOLING,
+    "sort": Category.SORTING,
+    "gather": Category.EMBEDDING,
+    "scatter": Category.EMBEDDING,
+    "data formatting": Category.DATA_MOVEMENT,
+    "pad": Category.DATA_MOVEMENT,
+    "transpose": Category.DATA_MOVEMENT,
+}
+
+
+def _of_compiled(trace: Trace, ops: Table, code: Codes) -> Codes:
+    """What XLA says of operations whose names say nothing (``fusion.3``): a TPU's."""
+    compiled = trace.compiled_ops
+    if compiled is None or not len(compiled) or len(trace.api_calls or ()):
+        return code
+    said = np.zeros(len(compiled), np.uint8)
+    for number in np.unique(compiled.filled("category", -1)).tolist():
+        if number >= 0 and (found := _OF_XLA.get(trace.names[number])):
+            said[(compiled.filled("category", -1)) == number] = found
+    begun = zip(compiled["start_ns"].tolist(), compiled.filled("device", -1).tolist(), strict=True)
+    told_at = {pair: kind for pair, kind in zip(begun, said.tolist(), strict=True) if kind}
+    pairs = zip(ops["start_ns"].tolist(), ops["device"].tolist(), strict=True)
+    told = np.array([told_at.get(pair, NO_CATEGORY) for pair in pairs], np.uint8)
+    return np.where((code == Category.OTHER) & (told != NO_CATEGORY), told, code)
 
 
 def _claimed(trace: Trace, ops: Table, code: Codes) -> Codes:

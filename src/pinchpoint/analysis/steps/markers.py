@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.launches import issued, main_thread, own_work
 from pinchpoint.analysis.steps.repetition import Spans
 from pinchpoint.trace import HostKind, Table, Trace
+from pinchpoint.trace.engine_steps import engine_step
 
 Times = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -59,7 +60,8 @@ def _of_one_level(trace: Trace, rows: Table) -> Table:
 
 
 def _stem(name: str) -> str:
-    return re.sub(r"\d+\s*$", "", name)
+    """What markers of one kind share; rounds of a serving engine have counts of their own."""
+    return re.sub(r"\d.*$" if engine_step(name) else r"\d+\s*$", "", name)
 
 
 def _spelling(trace: Trace, rows: Table) -> str:

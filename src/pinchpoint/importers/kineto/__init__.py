@@ -47,9 +47,11 @@ _SIGNS = (
     b'"ph"',
 )
 _OUR_OWN = re.compile(rb'"schema"\s*:\s*"pinchpoint')
-# JSON of which something else is known: rocprofv3, lists of numbers, execution traces.
+# rocprof 1 begins its list of events with an empty one, then names processes; rocpd reads it.
+_ROCPROF = re.compile(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\},"ph":"M"')
+# JSON of which something else is known: rocprofv3, load tests, lists of numbers, execution traces.
 _OTHERS = re.compile(
-    rb'"rocprofiler-sdk-tool"|^\[\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
+    rb'"rocprofiler-sdk-tool"|"request_throughput"|"mean_ttft_ms"|"streaming_metrics"|"output_lens"|^\[\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
 )
 _NAMES = (".json", ".json.gz", ".trace", ".trace.gz", ".json.tmp")
 
@@ -59,7 +61,7 @@ def claims(path: Path, head: bytes) -> bool:
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start[:1] not in (b"{", b"[") or _OUR_OWN.search(head):
         return False
-    if b'"traceEvents"' not in start and _OTHERS.search(start):
+    if _ROCPROF.match(start) or (b'"traceEvents"' not in start and _OTHERS.search(start)):
         return False
     return any(sign in head for sign in _SIGNS) or path.name.lower().endswith(_NAMES)
 
@@ -89,6 +91,14 @@ def _with_content(path: Path, trace: Trace) -> Trace:
     tables = (trace.host_ops, trace.api_calls, trace.device_ops, trace.counters, trace.allocations)
     if any(table is not None and len(table) for table in tables):
         return trace
+    facts = () if trace.health is None else trace.health["fact"].tolist()
+    if any(trace.names[fact] == "phases-unread" for fact in facts):
+        raise UnreadableFile(
+            f"{path}: events of requests alone (asynchronous ones, ph b and e), which belong to no"
+            " thread and no device",
+            hint="record what the program does meanwhile: pinchpoint run; its latency: pinchpoint"
+            " bench serve",
+        )
     raise UnreadableFile(
         f"{path}: a list of events without a single one that can be used",
         hint="record again, and export after the profiler has stopped",

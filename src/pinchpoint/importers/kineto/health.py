@@ -11,6 +11,7 @@ from pinchpoint.importers._soundness import (
     clocks,
     in_capture,
     launches_of,
+    mostly_captured,
     no_calls,
     orphans,
     sharing,
@@ -150,6 +151,7 @@ def _on_device_lanes(recording: ScannedRecording) -> int:
 
 def _links(recording: ScannedRecording) -> Iterator[Fact]:
     calls, operations = recording.api_calls, recording.device_ops
+    yield from mostly_captured(calls, recording.names)
     if not len(operations):
         return
     launched = operations.known("api_call")

@@ -16,6 +16,7 @@ from pinchpoint.importers.kineto.recorder import sign_of_torch
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.trace import HostKind, Names, Table, empty_table, table
 from pinchpoint.trace.arrays import Array
+from pinchpoint.trace.engine_steps import engine_step
 from pinchpoint.trace.kinds import api_kind, without_version
 
 # ------------------------------------------------------------------------------------------------
@@ -157,17 +158,27 @@ def _api_calls(sources: Sources, spans: Spans, thread: Array, enclosing: Array) 
 
 def _steps(host_ops: Table, names: Names) -> Table:
     numbers = {i: int(m[1]) for i in range(len(names)) if (m := STEP.fullmatch(names[i]))}
-    is_step = np.zeros(len(names) + 1, np.bool_)
-    is_step[[i for i, number in numbers.items() if number < 2**63]] = True
-    rows = np.flatnonzero(is_step[host_ops["name"]] & (host_ops["kind"] == HostKind.ANNOTATION))
-    rows = _without_repeats(host_ops, rows)
+    numbers = {i: number for i, number in numbers.items() if number < 2**63}
+    rows = _annotations(host_ops, names, list(numbers))
+    if not len(rows):  # rounds of a serving engine, which are not numbered
+        rounds = [i for i in range(len(names)) if engine_step(names[i])]
+        rows = _annotations(host_ops, names, rounds)
     if not len(rows):
         return empty_table("steps")
     steps = host_ops.take(rows)
     columns = {c: steps[c] for c in ("start_ns", "duration_ns", "name", "thread", "rank")}
-    columns["number"] = np.array([numbers[i] for i in steps["name"].tolist()], np.int64)
+    counted = enumerate(steps["name"].tolist())
+    columns["number"] = np.array([numbers.get(i, at) for at, i in counted], np.int64)
     missing = {"rank": ~steps.known("rank")}
     return table("steps", columns, missing)
+
+
+def _annotations(host_ops: Table, names: Names, wanted: list[int]) -> Array:
+    """Rows of the annotations with these names, each once."""
+    is_one = np.zeros(len(names) + 1, np.bool_)
+    is_one[wanted] = True
+    rows = np.flatnonzero(is_one[host_ops["name"]] & (host_ops["kind"] == HostKind.ANNOTATION))
+    return _without_repeats(host_ops, rows)
 
 
 def _without_repeats(host_ops: Table, rows: Array) -> Array:

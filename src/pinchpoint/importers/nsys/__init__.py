@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+from pinchpoint.importers import rocpd
+from pinchpoint.importers._database import opened
 from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers.nsys.build import build
-from pinchpoint.importers.nsys.database import opened
+from pinchpoint.importers.nsys.database import must_be_an_export
 from pinchpoint.importers.nsys.report_file import MAGIC, exported
 from pinchpoint.trace import Trace
 
@@ -17,8 +19,8 @@ _SQLITE = b"SQLite format 3\x00"
 
 
 def claims(path: Path, head: bytes) -> bool:
-    """A SQLite database (nsys leaves no other sign in the first bytes), or a report."""
-    return head.startswith((_SQLITE, MAGIC))
+    """A SQLite database that is none of AMD's (the first bytes do not tell), or a report."""
+    return head.startswith((_SQLITE, MAGIC)) and not rocpd.claims(path, head)
 
 
 def read(path: Path) -> Trace:
@@ -32,6 +34,10 @@ def read(path: Path) -> Trace:
             report = file.read(len(MAGIC)) == MAGIC
         if report:
             with exported(plain, path) as export, opened(export, path) as database:
+                must_be_an_export(database)
                 return build(database, path.stat().st_size)
         with opened(plain, path) as database:
+            if rocpd.holds(database.columns):  # packed: what it is shows only here
+                return rocpd.build(database, path)
+            must_be_an_export(database)
             return build(database, path.stat().st_size)

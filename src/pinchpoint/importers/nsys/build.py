@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pinchpoint.importers._database import Database
 from pinchpoint.importers._soundness import (
     clocks,
     lost_launches,
@@ -17,7 +18,7 @@ from pinchpoint.importers._soundness import (
 )
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.nsys import device_table, host_table
-from pinchpoint.importers.nsys.database import Database, read_strings
+from pinchpoint.importers.nsys.database import read_strings
 from pinchpoint.importers.nsys.device import DeviceRows, read_device_rows
 from pinchpoint.importers.nsys.host import (
     Calls,

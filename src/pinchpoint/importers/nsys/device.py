@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers.nsys.database import Column, Database, Strings, interned
+from pinchpoint.importers._database import Column, Database
+from pinchpoint.importers.nsys.database import Strings, interned
 from pinchpoint.importers.nsys.host_table import pid_of
 from pinchpoint.trace import DeviceKind, MemoryKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, NameIds, distinct_rows

@@ -3,7 +3,8 @@
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers.nsys.database import Column, Database, Strings, interned
+from pinchpoint.importers._database import Column, Database
+from pinchpoint.importers.nsys.database import Strings, interned
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, NameIds
 from pinchpoint.trace.kinds import api_kind, without_version

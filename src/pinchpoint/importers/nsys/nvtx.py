@@ -9,9 +9,11 @@ from itertools import compress
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers.nsys.database import Database, Strings
+from pinchpoint.importers._database import Database
+from pinchpoint.importers.nsys.database import Strings
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, Mask, NameIds
+from pinchpoint.trace.engine_steps import engine_step
 
 MARK, PUSH_POP, START_END = 34, 59, 60  # eventType of NVTX_EVENTS
 NO_NAME = -1  # no position of a name
@@ -141,6 +143,10 @@ def find_steps(ranges: Ranges, names: Names) -> StepMarkers | None:
     "optimizer step" alone is a part of a step, and is only taken where nothing better is there.
     """
     distinct = np.unique(ranges.name)
+    rounds = [name for name in distinct.tolist() if engine_step(names[name])]
+    rows = np.flatnonzero(np.isin(ranges.name, rounds) & (ranges.end > ranges.start))
+    if len(rows) >= _LEAST_MARKERS:
+        return StepMarkers(rows, np.full(len(rows), -1))
     for pattern in _STEP_WORDS:
         numbers = {}
         for name in distinct.tolist():

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers.nsys.database import Database, Strings
+from pinchpoint.importers._database import Database
+from pinchpoint.importers.nsys.database import Strings
 from pinchpoint.trace import Device
 
 # The only settings that are kept: the capture's metadata also holds the whole environment, the

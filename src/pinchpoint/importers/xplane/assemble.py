@@ -24,7 +24,8 @@ from pinchpoint.importers._soundness import (
 )
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.xplane.host import HostRows, linked_tables
-from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_rows
+from pinchpoint.importers.xplane.operations import Row, compiled_row, said_of, table_of_rows
+from pinchpoint.importers.xplane.programs import Places, places_of
 from pinchpoint.importers.xplane.space import Event, Line, Plane, device_of, device_row
 from pinchpoint.trace import Names, Source, Table, Thread, Trace
 
@@ -118,6 +119,7 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
                     memory += [allocated] if allocated else []
                 compiled += _compiled(events, None, line.name, [])
     host.steps.extend([] if host.steps else _steps_of_device(path, planes, base, threads))
+    _with_places(compiled, places_of(p for plane in planes for p in plane.programs))
     if not device:
         facts.append(Fact("no-device-activity" if devices else "cpu-only"))
     host_ops, api_calls, device_ops = linked_tables(host, device, names)
@@ -140,6 +142,14 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
         health=health_table(facts, names),
         names=names.freeze(),
     )
+
+
+def _with_places(compiled: list[Row], places: Places) -> None:
+    """Put the lines of the user's program, that the programs tell, to their operations."""
+    for row in compiled:
+        place = places.get((row["module"] or "", row["op"]))
+        if place and place not in (row["source"] or ""):
+            row["source"] = said_of(place, row["source"])
 
 
 def _facts(calls: Table, ops: Table, threads: tuple[Thread, ...], names: Names) -> Iterator[Fact]:
@@ -242,24 +252,32 @@ def _named_as_xla_does(placed: _Placed) -> _Placed:
     instruction = placed.event.name
     name = instruction.split(" = ")[0].lstrip("%")
     stats = placed.event.stats
-    if copied := _copied(instruction):
+    if copied := _copied(instruction, stats.get("bytes_accessed")):
         stats = {**stats, "memcpy_details": copied}
     return replace(placed, event=replace(placed.event, name=name, stats=stats))
 
 
-# Host memory is space 5 of XLA's layouts: ``f32[8]{0:S(5)} copy-done(...)``.
+# Host memory is space 5 of XLA's layouts: ``f32[8]{0:S(5)} copy-done(...)``. What a copy writes is
+# its result, or the first of a tuple: ``(f32[8]{0}, f32[8]{0:S(5)}, u32[]) copy-start(...)``.
 _OF_HOST = "S(5)"
-_COPYING = re.compile(r" = (?P<to>.*?)\s(?:copy|copy-start|copy-done|dynamic-(?:update-)?slice)\(")
+_COPYING = re.compile(
+    r" = \(?(?P<to>\w+\[[^\]]*\](?:\{[^}]*\})?).*?"
+    r"\s(?P<how>copy|copy-start|copy-done|dynamic-(?:update-)?slice(?:-start|-done)?)\("
+)
+_BEGUN = "-start"
 
 
-def _copied(instruction: str) -> str | None:
-    """What XLA says of a copy to or from the host's memory, as a GPU's recording would."""
+def _copied(instruction: str, size: object) -> str | None:
+    """What XLA says of a copy to or from the host's memory, as a GPU's recording would.
+
+    The bytes are those of its end: beginning one takes no time.
+    """
     found = _COPYING.search(instruction)
     if found is None or _OF_HOST not in instruction:
         return None
-    to_host = _OF_HOST in found["to"].split(",", 1)[0] or found["to"].count(_OF_HOST) > 1
-    source, target = ("device", "pinned") if to_host else ("pinned", "device")
-    return f"kind_src:{source} kind_dst:{target}"
+    source, target = ("device", "pinned") if _OF_HOST in found["to"] else ("pinned", "device")
+    bytes_moved = f" size:{size}" if size and not found["how"].endswith(_BEGUN) else ""
+    return f"kind_src:{source} kind_dst:{target}{bytes_moved}"
 
 
 def _called_a_copy(event: Event) -> Event:

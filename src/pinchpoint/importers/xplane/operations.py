@@ -92,11 +92,16 @@ def compiled_row(
         "op": name,
         "module": _text(facts.get("hlo_module")),
         "category": _text(facts.get("hlo_category")),
-        "source": _text(facts.get("tf_op")) or _text(facts.get("source")),
+        "source": said_of(_text(facts.get("source")), _text(facts.get("tf_op"))),
         "device": device,
         "flops": _count(facts.get("flops")) or _count(facts.get("model_flops")),
         "bytes": _count(facts.get("bytes_accessed")),
     }
+
+
+def said_of(place: str | None, scope: str | None) -> str | None:
+    """``model.py:41, jit(step)/dot``: the line first, where it is known."""
+    return ", ".join(part for part in (place, scope) if part) or None
 
 
 def _text(value: Any) -> str | None:

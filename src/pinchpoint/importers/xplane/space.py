@@ -23,7 +23,8 @@ _SPACE_PLANE = 1
 _PLANE_NAME, _PLANE_LINE, _PLANE_EVENT_NAME, _PLANE_STAT_NAME, _PLANE_STAT = 2, 3, 4, 5, 6
 _LINE_ID, _LINE_NAME, _LINE_START, _LINE_EVENT, _LINE_SHOWN = 1, 2, 3, 4, 11  # of a line
 _EVENT_NAME, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STAT = 1, 2, 3, 4  # of an event
-_STAT_NAME, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _REFERENCE = 1, 2, 3, 4, 5, 7  # of a statistic
+_STAT_NAME, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT = 1, 2, 3, 4, 5  # of a statistic
+_RAW, _REFERENCE = 6, 7  # the same
 _KEY, _MESSAGE = 1, 2  # of an entry of a map
 _META_NAME, _META_STAT = 2, 5  # of the description of an event or statistic
 
@@ -55,6 +56,7 @@ class Plane:
     name: str
     lines: list[Line]
     stats: dict[str, Value]
+    programs: tuple[memoryview, ...] = ()  # HloProto messages, of /host:metadata
 
 
 @dataclass
@@ -89,7 +91,24 @@ def _plane(message: memoryview) -> Plane:
             names.stats[key] = next((f.text for f in fields(meta) if f.number == _META_NAME), "")
         elif entry.number == _PLANE_STAT:
             stats.append(entry.bytes)
-    return Plane(name, [_line(line, names) for line in lines], dict(_stats(stats, names)))
+    programs = tuple(_programs(names)) if _PROGRAM in names.stats.values() else ()
+    return Plane(name, [_line(line, names) for line in lines], dict(_stats(stats, names)), programs)
+
+
+_PROGRAM = "Hlo Proto"
+
+
+def _programs(names: _Names) -> Iterator[memoryview]:
+    for messages in names.event_stats.values():
+        for message in messages:
+            parts = list(fields(message))
+            if any(
+                p.number == _STAT_NAME
+                and p.kind == VARINT
+                and names.stats.get(p.integer) == _PROGRAM
+                for p in parts
+            ):
+                yield from (p.bytes for p in parts if p.number == _RAW and p.kind == BYTES)
 
 
 def _map_entry(message: memoryview) -> tuple[int, memoryview]:
@@ -197,7 +216,8 @@ def device_of(plane: Plane, number: int, kind: str) -> Device:
     """The device that a plane describes."""
     stats = plane.stats
     major, minor = _whole(stats, "compute_cap_major"), _whole(stats, "compute_cap_minor")
-    name, vendor = stats.get("gpu_device_name"), stats.get("device_vendor")
+    name = stats.get("gpu_device_name") or stats.get("device_type_string")
+    vendor = stats.get("device_vendor")
     return Device(
         number,
         str(name) if name else None,

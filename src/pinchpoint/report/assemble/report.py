@@ -16,6 +16,7 @@ from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.queue_over_time import queue_over_time
+from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.commands import program_of
 from pinchpoint.diagnosis.ladder import in_order
@@ -41,8 +42,13 @@ from pinchpoint.report.documents.report import (
     ProcessInfo,
     QueueInfo,
     Report,
+    ResultTable,
+    RoundInfo,
+    RoundsInfo,
+    ServingInfo,
     SourceInfo,
     StepsInfo,
+    TableColumn,
 )
 from pinchpoint.report.documents.roofline import RooflineDocument, roofline_document
 from pinchpoint.report.tables.build import tables
@@ -105,9 +111,42 @@ def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> 
         device=_device(trace),
         devices=tuple(OneDeviceInfo(**asdict(device)) for device in each_device(trace)),
         processes=tuple(_process(part) for part in processes(trace)),
-        tables=tables(windows.names_of(trace)) | tables(trace) if detailed else {},
+        serving=_serving(trace),
+        tables=_sums(trace) | (tables(windows.names_of(trace)) | tables(trace) if detailed else {}),
         roofline=_roofline(trace) if detailed else None,
         **conclusions,
+    )
+
+
+def _sums(trace: Trace) -> dict[str, ResultTable]:
+    """What a file of sums says, which has no timeline."""
+    if trace.device_ops is not None or trace.api_calls is not None:
+        return {}
+    return {
+        f"sums-{number}": ResultTable(
+            id=f"sums-{number}",
+            title="as the file says",
+            columns=tuple(TableColumn(id=name, label=name) for name in table.columns),
+            rows=table.rows[:_MOST_SUMS],
+            rows_left_out=max(len(table.rows) - _MOST_SUMS, 0),
+        )
+        for number, table in enumerate(trace.summaries, 1)
+    }
+
+
+_MOST_SUMS = 1000  # rows of one table; the command kernels has all
+_MOST_ROUNDS = 1000  # a few seconds of decoding; the kinds count all
+
+
+def _serving(trace: Trace) -> ServingInfo | None:
+    found = serving(trace)
+    if found is None:
+        return None
+    return ServingInfo(
+        engine=found.engine,
+        kinds=tuple(RoundsInfo(**asdict(kind)) for kind in found.kinds),
+        between_ns=found.between_ns,
+        rounds=tuple(RoundInfo(**asdict(one)) for one in found.rounds[:_MOST_ROUNDS]),
     )
 
 

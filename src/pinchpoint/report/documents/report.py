@@ -153,6 +153,37 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: int  # of its devices, with at least one operation
 
 
+class RoundsInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Rounds of one kind of a serving engine; medians, of the complete ones where there are any."""
+
+    kind: str  # prefill, decode, mixed, idle, or the engine's own word
+    count: int  # of rounds
+    requests: float  # in one round
+    tokens: float | None = None  # computed in one round; null where their names do not say
+    typical_ns: int  # of one round
+    tokens_per_s: float | None = None  # of all of them together
+    tokens_a_request: float | None = None  # of decoding; above one where several are proposed
+
+
+class RoundInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One round of a serving engine."""
+
+    at_ns: int  # its call on the host
+    duration_ns: int  # from the completion of the round before to its own
+    kind: str  # as in RoundsInfo
+    requests: int  # in it
+    tokens: int | None = None  # computed in it
+
+
+class ServingInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a serving engine did in the recording."""
+
+    engine: str  # vLLM, SGLang, TensorRT-LLM
+    kinds: tuple[RoundsInfo, ...]  # most time first
+    between_ns: int | None = None  # host time between two rounds, median; null for one round
+    rounds: tuple[RoundInfo, ...] = ()  # in order, the first thousand
+
+
 class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the breakdown; the parts of a list add up to the step exactly.
 
@@ -207,6 +238,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     device: DeviceInfo | None = None  # null: nothing ran on a device
     devices: tuple[OneDeviceInfo, ...] = ()  # that did something, by number
     processes: tuple[ProcessInfo, ...] = ()  # empty for a single one
+    serving: ServingInfo | None = None  # null: no rounds of a serving engine are named
     breakdown: tuple[PartOfStep, ...] = ()  # where a step goes
     verdict: str = ""  # what bounds the step, in one sentence
     findings: tuple[Finding, ...] = ()  # best first

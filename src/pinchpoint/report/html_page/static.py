@@ -120,6 +120,7 @@ def shown(safe: Report) -> dict[str, object]:
         "about_memory": "",
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
         "spread": wording.spread_sentence(safe),
+        "serving": wording.serving_sentence(safe),
         "clocks": on,
         "steps_strip": steps_svg(safe.steps),
         "steps_legend": legend(safe.steps),

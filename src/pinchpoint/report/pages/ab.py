@@ -137,16 +137,16 @@ def _arms_as_bars(gated: list[MeasureResult]) -> Ladder | None:
     if m is None:
         return None
     low, high = m.ci95_ratio or (m.estimate_ratio, m.estimate_ratio)
-    b = [m.a_median * (1 + ratio) for ratio in (m.estimate_ratio, low, high)]
-    whole = max(m.a_median, *b)
-    between = f"{number(b[1])} to {number(b[2])}" if m.ci95_ratio else ""
-    share = [value / whole for value in b]
+    b, least, most = (m.a_median * (1 + ratio) for ratio in (m.estimate_ratio, low, high))
+    whole = max(m.a_median, b, least, most)
+    between = f"{number(least)} to {number(most)}" if m.ci95_ratio else ""
+    share = (b / whole, least / whole, most / whole)
     return Ladder(
         m.label,
         m.unit,
         (
             Rung("A", number(m.a_median), *3 * (m.a_median / whole,), role="today"),
-            Rung("B, by the pairs", number(b[0]), *share, between=between, role="together"),
+            Rung("B, by the pairs", number(b), *share, between=between, role="together"),
         ),
     )
 

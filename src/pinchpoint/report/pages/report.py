@@ -50,7 +50,11 @@ def _head(report: Report) -> Iterator[Block]:
         return
     if report.verdict:
         yield Text(report.verdict, "strong")
-    timed = (wording.step_sentence(report), wording.spread_sentence(report))
+    timed = (
+        wording.step_sentence(report),
+        wording.spread_sentence(report),
+        wording.serving_sentence(report),
+    )
     for sentence in (*timed, *mean_sentences(report)):
         if sentence:
             yield Text(sentence)
@@ -79,6 +83,7 @@ def _answer(report: Report, verbose: bool) -> Iterator[Block]:
     if report.findings:
         yield Gap()
     yield from _breakdown(report)
+    yield from _sums(report)
     if sentence := wording.device_work(report):
         yield Text(sentence)
     if sentence := wording.not_checked_sentence(report):
@@ -107,6 +112,21 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
         if verbose:
             yield Gap()
         yield Command(report.next_command)
+
+
+def _sums(report: Report) -> Iterator[Block]:
+    for name, table in report.tables.items():
+        if name.startswith("sums-"):
+            yield Table(
+                heads=tuple(column.label for column in table.columns),
+                rows=tuple(tuple(str(cell) for cell in row) for row in table.rows),
+                numeric=(False, *(True,) * (len(table.columns) - 1)),
+                most=_MOST_SUMS,
+                more="rows (--json)",
+            )
+
+
+_MOST_SUMS = 12  # rows on a screen
 
 
 def _breakdown(report: Report) -> Iterator[Block]:

@@ -6,7 +6,7 @@ import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
-from pinchpoint.report.documents.report import PartOfStep, Report, StepsInfo
+from pinchpoint.report.documents.report import PartOfStep, Report, RoundsInfo, StepsInfo
 from pinchpoint.report.quantity import duration, in_unit, percent, size, span, time_unit
 
 CANNOT_CONCLUDE = "cannot conclude"
@@ -122,6 +122,28 @@ def spread_sentence(report: Report) -> str | None:
         said.append(", ".join(slow) + (f" and {more} more stand out" if more else ""))
     sentence = "; ".join(said)
     return sentence[:1].upper() + sentence[1:] if said else None
+
+
+def serving_sentence(report: Report) -> str | None:
+    """What a serving engine did, a clause a kind of rounds; None for other programs."""
+    found = report.serving
+    if found is None:
+        return None
+    said = f"{found.engine}, as recorded: {'; '.join(_rounds(kind) for kind in found.kinds)}"
+    if found.between_ns:
+        said += f". Between two rounds the host takes {duration(found.between_ns)}"
+    return said
+
+
+def _rounds(kind: RoundsInfo) -> str:
+    said = f"{kind.count} {kind.kind} round{'s' if kind.count != 1 else ''}"
+    said += f" of {kind.requests:g} request{'s' if kind.requests != 1 else ''}"
+    if kind.tokens is not None and kind.tokens != kind.requests:
+        said += f" and {kind.tokens:,.0f} tokens"
+    said += f", {duration(kind.typical_ns)}{' each' if kind.count != 1 else ''}"
+    if kind.tokens_per_s is not None:
+        said += f", {kind.tokens_per_s:,.0f} tokens/s"
+    return said
 
 
 def _usual(steps: StepsInfo) -> tuple[int, int]:
@@ -329,12 +351,13 @@ def _idle_share(report: Report, of_recording: float) -> str:
 
 
 def _each_device(report: Report) -> str:
-    """One sentence a device, where there are several."""
+    """One sentence a device, where there are several; of the recording from its first operation."""
     if len(report.devices) < 2:
         return ""
+    of = "the recording" if report.steps.how != "none" else "it"
     shown = report.devices[:MOST_DEVICES]
     said = (
-        f"Device {d.device} alone is idle {percent(d.idle_ratio)} % of it"
+        f"Device {d.device} alone is idle {percent(d.idle_ratio)} % of {of}"
         for d in shown
         if d.idle_ratio is not None
     )

@@ -1,0 +1,268 @@
+"""Databases of rocprofv3 7 (rocpd), and what rocprof 1 wrote: a database, and events as JSON.
+
+Times are nanoseconds of the host's clock. In rocpd each table's name ends in the number of the run
+that filled it, and several runs may lie in one file; a call and what it started share the
+``stack_id`` of their events. The views that lie beside the tables leave rows out, so they are not
+asked. A kernel's grid counts work-items, not blocks. rocprof 1 wrote a SQLite database and Chrome
+trace events, whose arguments hold the same columns; there devices are processes of their own.
+Source: rocpd_tables.sql of rocprofiler-sdk (versions 3), and tblextr.py of rocprofiler.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._database import Database, opened, tables_in
+from pinchpoint.importers._memory import ROCPROF_JSON_TIMES, must_fit
+from pinchpoint.importers._packed import unpacked
+from pinchpoint.importers._timeline import Timeline
+from pinchpoint.importers.rocprofv3 import copy_named, triple
+from pinchpoint.trace import Device, DeviceKind, HostKind, Source, Trace
+
+FORMAT = "rocpd"
+FILES = ("results.db results.json", "rocprofv3 (ROCm 7: .db), rocprof (both)")
+READS: tuple[str, ...] = ("host", "calls", "device", "steps")
+NOT_READ = "counters, samples, allocations; schema 4"
+
+_SQLITE = b"SQLite format 3\x00"
+_KERNELS = "rocpd_kernel_dispatch"
+_OPS, _COPIES, _CALLS = "OPS", "COPY", ("HIP", "HSA")  # of rocprof 1
+_OLD = ("BeginNs", "EndNs", "Name", "Index")
+_LAUNCHES = ("pid", "tid")
+_AXES = "xyz"
+# rocprof 1 begins its list of events with an empty one, and orders its processes.
+_OLD_JSON = re.compile(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\},"ph":"M"')
+_COPYING, _RUNTIMES = 1, (2, 3)  # processes in it; markers are 0
+
+
+def claims(path: Path, head: bytes) -> bool:
+    """Such tables or events; a database inside an archive is known when it is unpacked."""
+    if _OLD_JSON.match(head):
+        return True
+    return head.startswith(_SQLITE) and holds(tables_in(path))
+
+
+def holds(tables: Collection[str]) -> bool:
+    """Whether a database with these tables is one of AMD's."""
+    return any(t.startswith(_KERNELS) for t in tables) or {_OPS, "HIP"} <= set(tables)
+
+
+def read(path: Path) -> Trace:
+    """The trace of all runs in the file; UnreadableFile for a damaged one, or an unknown schema."""
+    with unpacked(path) as plain:
+        with plain.open("rb") as file:
+            packed_json = file.read(1) == b"{"
+        if packed_json:
+            return _of_events(path, plain)
+        with opened(plain, path) as database:
+            return build(database, path)
+
+
+def build(database: Database, path: Path) -> Trace:
+    """The trace of an opened database."""
+    timeline, devices = Timeline(), dict[int, Device]()
+    for run in _runs(database):
+        _Run(database, run).into(timeline, devices)
+    for number, table in enumerate((_OPS, _COPIES)):
+        _old_operations(timeline, devices, database, table, copies=number == 1)
+    for table in _CALLS:
+        for pid, tid, *row in database.rows(table, (*_LAUNCHES, *_OLD)):
+            start, end, name, index = row
+            timeline.call(str(name), start, end - start, timeline.thread(pid, tid), index)
+    return _finished(path, timeline, devices)
+
+
+def _finished(path: Path, timeline: Timeline, devices: dict[int, Device]) -> Trace:
+    if not (timeline.host or timeline.calls or timeline.operations):
+        raise UnreadableFile(
+            f"{path}: nothing that AMD's profiler recorded can be read: it is empty, or of a schema"
+            " that is not known here",
+            hint="record it again with rocprofv3 --runtime-trace --kernel-trace"
+            " --output-format json, or convert it: rocpd convert -i FILE --output-format pftrace",
+        )
+    used = {row["device"] for row in timeline.operations}
+    source = Source(str(path), FORMAT, path.stat().st_size, recorder="rocprofv3")
+    return timeline.trace(source, [devices[n] for n in sorted(used & set(devices))])
+
+
+def _runs(database: Database) -> list[str]:
+    """What the names of the tables of one run end in."""
+    return [t.removeprefix(_KERNELS) for t in database.columns if t.startswith(_KERNELS)]
+
+
+class _Run:
+    """Rows of one run, with what they point to."""
+
+    def __init__(self, database: Database, ending: str) -> None:
+        self._database, self._ending = database, ending
+        self._strings = dict(self._rows("string", "id", "string"))
+        self._threads = {
+            i: (pid, tid) for i, pid, tid in self._rows("info_thread", "id", "pid", "tid")
+        }
+        self._kernels = {
+            i: shown or name
+            for i, name, shown in self._rows(
+                "info_kernel_symbol", "id", "kernel_name", "display_name"
+            )
+        }
+        self._event = {
+            i: (category, stack)
+            for i, category, stack in self._rows("event", "id", "category_id", "stack_id")
+        }
+
+    def _rows(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+        return self._database.rows(f"rocpd_{table}{self._ending}", columns)
+
+    def into(self, timeline: Timeline, devices: dict[int, Device]) -> None:
+        """Everything that the run recorded."""
+        agents: dict[int, int] = {}
+        kinds = ("id", "type", "type_index", "product_name", "name")
+        for i, kind, index, product, name in self._rows("info_agent", *kinds):
+            if kind == "GPU":
+                agents[i] = index
+                devices[index] = Device(number=index, name=product or name, vendor="amd")
+        self._dispatches(timeline, agents)
+        self._copies(timeline, agents)
+        for pid, tid, start, end, name, event in self._rows(
+            "region", *_LAUNCHES, "start", "end", "name_id", "event_id"
+        ):
+            category, stack = self._event.get(event, (None, None))
+            thread = timeline.thread(*self._threads.get(tid, (pid, tid)))
+            text, lasts = self._strings.get(name) or "(unnamed)", end - start
+            if "MARKER" in str(self._strings.get(category)).upper():
+                timeline.on_host(text, start, lasts, thread, HostKind.ANNOTATION)
+            else:
+                timeline.call(text, start, lasts, thread, stack)
+
+    def _dispatches(self, timeline: Timeline, agents: dict[int, int]) -> None:
+        sizes = [f"{what}_size_{a}" for what in ("workgroup", "grid") for a in _AXES]
+        for agent, kernel, stream, start, end, event, *size in self._rows(
+            "kernel_dispatch",
+            *("agent_id", "kernel_id", "stream_id", "start", "end", "event_id"),
+            *sizes,
+        ):
+            block, items = size[:3], size[3:]
+            timeline.on_device(
+                str(self._kernels.get(kernel) or f"kernel {kernel}").removesuffix(".kd"),
+                start,
+                end - start,
+                device=agents.get(agent, 0),
+                stream=stream,
+                correlation=self._event.get(event, (None, None))[1],
+                grid=triple([-(-i // max(b, 1)) for i, b in zip(items, block, strict=True)]),
+                block=triple(block),
+            )
+
+    def _copies(self, timeline: Timeline, agents: dict[int, int]) -> None:
+        for name, start, end, to, of, size, stream, event in self._rows(
+            "memory_copy",
+            *("name_id", "start", "end", "dst_agent_id", "src_agent_id"),
+            *("size", "stream_id", "event_id"),
+        ):
+            named, source, target = copy_named(self._strings.get(name) or "")
+            timeline.on_device(
+                named,
+                start,
+                end - start,
+                device=next((agents[a] for a in (to, of) if a in agents), 0),
+                kind=DeviceKind.COPY,
+                stream=stream,
+                correlation=self._event.get(event, (None, None))[1],
+                bytes=size,
+                from_memory=source,
+                to_memory=target,
+            )
+
+
+def _old_operations(
+    timeline: Timeline, devices: dict[int, Device], database: Database, table: str, *, copies: bool
+) -> None:
+    """Rows of rocprof 1; a call and what it started have one ``Index``."""
+    for device, stream, start, end, name, index in database.rows(
+        table, ("dev-id", "stream-id", *_OLD)
+    ):
+        devices.setdefault(device, Device(number=device, vendor="amd"))
+        more: dict[str, Any] = {"stream": stream, "correlation": index}
+        if copies:
+            name, source, target = copy_named(str(name))
+            more |= {"kind": DeviceKind.COPY, "from_memory": source, "to_memory": target}
+        timeline.on_device(str(name), start, end - start, device=device, **more)
+
+
+# ------------------------------------------------------------------------------------------------
+# Chrome trace events of rocprof 1.
+
+
+def _of_events(path: Path, plain: Path) -> Trace:
+    must_fit(path, plain.stat().st_size, ROCPROF_JSON_TIMES)
+    try:
+        events = msgspec.json.decode(plain.read_bytes())["traceEvents"]
+    except (msgspec.DecodeError, KeyError, TypeError, RecursionError) as error:
+        raise UnreadableFile(
+            f"{path}: cut off or broken JSON ({error})", hint="copy it again, or record it again"
+        ) from None
+    timeline, devices = Timeline(), dict[int, Device]()
+    started = {_place(e): e.get("id") for e in events if e.get("ph") == "t"}
+    asked = _Asked(e for e in events if e.get("ph") == "s")
+    for event in events:
+        if event.get("ph") == "X":
+            _event(timeline, devices, event, started, asked)
+    return _finished(path, timeline, devices)
+
+
+def _place(event: dict[str, Any]) -> tuple[Any, Any, int]:
+    return event.get("pid"), event.get("tid"), int(event.get("ts", 0))
+
+
+def _event(
+    timeline: Timeline,
+    devices: dict[int, Device],
+    event: dict[str, Any],
+    started: dict[tuple[Any, Any, int], Any],
+    asked: "_Asked",
+) -> None:
+    facts = event.get("args") or {}
+    name, process = str(event.get("name")), event.get("pid")
+    try:
+        start, end = int(facts["BeginNs"]), int(facts["EndNs"])
+    except (KeyError, ValueError, TypeError):
+        timeline.unusable += 1
+        return
+    if "dev-id" not in facts:
+        thread = timeline.thread(facts.get("pid"), facts.get("tid"))
+        if process in _RUNTIMES:
+            timeline.call(name, start, end - start, thread, asked.within(event, start, end))
+        else:
+            timeline.on_host(name, start, end - start, thread, HostKind.ANNOTATION)
+        return
+    device = int(facts["dev-id"])
+    devices.setdefault(device, Device(number=device, vendor="amd"))
+    more: dict[str, Any] = {"stream": int(facts.get("stream-id") or 0)}
+    more["correlation"] = started.get(_place(event))
+    if process == _COPYING:
+        name, source, target = copy_named(name)
+        more |= {"kind": DeviceKind.COPY, "from_memory": source, "to_memory": target}
+    timeline.on_device(name, start, end - start, device=device, **more)
+
+
+class _Asked:
+    """Beginnings of flows, by the thread of the call that they begin in."""
+
+    def __init__(self, flows: Iterable[dict[str, Any]]) -> None:
+        self._by_thread: dict[tuple[Any, Any], list[tuple[int, Any]]] = {}
+        for flow in flows:
+            process, thread, at_us = _place(flow)
+            self._by_thread.setdefault((process, thread), []).append((at_us, flow.get("id")))
+        for each in self._by_thread.values():
+            each.sort(key=lambda flow: flow[0])
+
+    def within(self, call: dict[str, Any], start: int, end: int) -> Any:
+        """The flow that begins while a call runs; None of a call that starts nothing."""
+        mine = self._by_thread.get((call.get("pid"), call.get("tid")), [])
+        at = bisect_left(mine, start // 1000, key=lambda flow: flow[0])
+        return mine[at][1] if at < len(mine) and mine[at][0] <= end // 1000 else None
