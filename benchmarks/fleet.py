@@ -70,7 +70,8 @@ def write_run(
         },
         "metrics.json": {
             "schema": "pinchpoint.run-metrics/1", "exit_code": 0, "duration_s": 7200.0,
-            "world_size": 8, "steps": {"count": 7000, "run_ms": {"p50": step_ms, "p99": 2 * step_ms}},
+            "world_size": 8,
+            "steps": {"count": 7000, "run_ms": {"p50": step_ms, "p99": 2 * step_ms}},
             "data_wait": {"of_run_ratio": 0.02},
         },
         "env.json": {"code": {"commit": commit}},
@@ -80,7 +81,7 @@ def write_run(
 
 
 def asked(root: Path, cache: Path, *options: str) -> tuple[str, float, float]:
-    """Standard output of a command, seconds on a core, and the most megabytes of a process so far."""
+    """Standard output of a command, its seconds on a core, the most megabytes of one so far."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-m", "pinchpoint", "fleet", str(root), *options],
@@ -108,8 +109,8 @@ def folders(programs: int, runs: int) -> None:
     hit = [p for p, (at, _) in planted.items() if any(_near(p, at, f) for f in found)]
     missed = sorted(set(planted) - set(hit))
     print(
-        f"{answer['runs']:,} runs, seconds on a core: {first_s:.1f} the first time, {again_s:.1f} again, "
-        f"SQL {sql_s:.1f}; {most_mb:.0f} MB at most\n"
+        f"{answer['runs']:,} runs, seconds on a core: {first_s:.1f} the first time, "
+        f"{again_s:.1f} again, SQL {sql_s:.1f}; {most_mb:.0f} MB at most\n"
         f"planted changes found: {len(hit)} of {len(planted)}"
         f"{''.join(f'; missed {p} ({planted[p][1]:.0%})' for p in missed)}; "
         f"not planted: {len(found) - len(hit)}"

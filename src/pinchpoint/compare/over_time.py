@@ -79,16 +79,20 @@ def _ranks(values: Floats) -> Floats:
 
 
 def _newest(values: Floats) -> int | None:
-    """Where the newest values begin that are clearly beyond the ones before; None: nowhere."""
-    best: tuple[float, int | None] = (NEWEST_CHANCE, None)
+    """Where the newest values begin that are clearly beyond the ones before; None: nowhere.
+
+    Of several such places the one after and before which values scatter least.
+    """
+    best: tuple[float, int | None] = (float("inf"), None)
     for newest in range(FEWEST, min(MOST_NEWEST, len(values) // 2) + 1):
         at = len(values) - newest
         old, new = values[max(0, at - MOST_BEFORE) : at], values[at:]
         middle = np.median(old)
         sigma = MAD_TO_SIGMA * np.median(np.abs(old - middle))
         usual = SIGMAS * MEDIAN_ERROR * sigma / newest**0.5
-        if abs(np.median(new) - middle) > usual and (likely := chance(old, new)) < best[0]:
-            best = likely, at
+        if abs(np.median(new) - middle) > usual and chance(old, new) <= NEWEST_CHANCE:
+            scatter = float(np.abs(values[:at] - middle).sum() + np.abs(new - np.median(new)).sum())
+            best = min(best, (scatter, at))
     return best[1]
 
 

@@ -115,7 +115,7 @@ def _script(command: tuple[str, ...]) -> str:
 
 
 def _busy(metrics: MetricsDocument) -> float | None:
-    found = list(_means(metrics, "gpu_utilization_ratio"))
+    found = list(_means(metrics, "any_kernel_ratio"))
     return sum(found) / len(found) if found else None
 
 

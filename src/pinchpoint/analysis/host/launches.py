@@ -100,8 +100,9 @@ def main_thread(trace: Trace) -> int:
 
     The thread with the markers; else the one with most launches; else the one with most time in
     operators, of those that run Python where any of these computes itself; else, as with JAX, whose
-    operators run on threads of their own, the one with most time in Python. The autograd thread may launch more than the thread that called it, so launches
-    count for a thread only if it also runs annotations or Python, where any thread does.
+    operators run on threads of their own, the one with most time in Python. The autograd thread may
+    launch more than the thread that called it, so launches count for a thread only if it also runs
+    annotations or Python, where any thread does.
     """
     if trace.steps is not None and len(trace.steps):
         return _most_common(trace.steps["thread"])

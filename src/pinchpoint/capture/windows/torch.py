@@ -11,7 +11,6 @@ from typing import Any
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording, TraceFile, pack
 
-
 GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124
 
 

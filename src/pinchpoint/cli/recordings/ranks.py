@@ -26,7 +26,6 @@ from pinchpoint.run_folder.layout import RUN_FILE
 
 if TYPE_CHECKING:
     from pinchpoint.importers import load
-from pinchpoint.jobs.run import Progress
 
 Switch = Parameter(negative="")
 

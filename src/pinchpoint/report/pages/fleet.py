@@ -71,7 +71,9 @@ def _hours(document: FleetDocument) -> str:
         (document.waiting_rank_hours, "waited for batches"),
         (document.failed_rank_hours, "in runs that failed"),
     ]
-    said = [f"{percent(hours / document.rank_hours)} % {what}" for hours, what in parts if hours > 0]
+    said = [
+        f"{percent(hours / document.rank_hours)} % {what}" for hours, what in parts if hours > 0
+    ]
     return f"{text}; {', '.join(said)}." if said else f"{text}."
 
 
