@@ -1,14 +1,16 @@
 """Runs programs with known causes under ``pinchpoint run`` with default options; prints a table.
 
     python benchmarks/live.py                             five small programs on the CPU
+    python benchmarks/live.py benchmarks/shape_programs   Trainer, Lightning, Ray, JAX, threads, …
     python benchmarks/live.py FOLDER --device cuda        all programs of a folder
     python benchmarks/live.py FOLDER --budget-seconds 540 --out OUT --variants slow fixed
 
-The small ones name the slow function in ``SLOW``; it counts as found where the verdict or the first
-finding names it. A folder has a ``truth.jsonl`` in or beside it, with ``case``, ``truth`` and
-``variant`` (or ``variant_with_cause``). A truth that is the id of a rule is judged by it, "healthy"
-by no finding; of one in words the row says what was found, for a person to judge. The programs take
-``--variant``, ``--device`` and ``--steps``.
+These name the slow function in ``SLOW``, which counts as found where the verdict or the first
+finding names it, and in ``LAUNCH`` what stands before the script. Another folder has a
+``truth.jsonl`` in or beside it, with ``case``, ``truth`` and ``variant`` (or
+``variant_with_cause``). A truth that is the id of a rule is judged by it, "healthy" by no finding;
+of one in words the row says what was found, for a person to judge. Its programs take ``--variant``,
+``--device`` and ``--steps``.
 
 What no longer fits into the budget is left out and said. ``--out`` keeps ``table.md``,
 ``results.jsonl`` and the run folders in archives of at most 15 MB, four at most; recordings that do
@@ -45,6 +47,7 @@ class Program:
     arguments: tuple[str, ...]
     truth: str
     by_place: bool
+    launch: tuple[str, ...] = ()  # before the script: -m torch.distributed.run …
 
     @property
     def name(self) -> str:
@@ -68,12 +71,16 @@ class Result:
     right: str
 
 
-def small(steps: int) -> Iterator[Program]:
-    """The programs that come with this benchmark."""
-    for path in sorted(SMALL.glob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SLOW":
-                yield Program(path, "", (str(steps),), ast.literal_eval(node.value), True)
+def small(folder: Path, steps: int) -> Iterator[Program]:
+    """Programs that say themselves what is slow in them."""
+    for path in sorted(folder.glob("*.py")):
+        said = {
+            ast.unparse(node.targets[0]): node.value
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.Assign)
+        }
+        slow, *launch = (ast.literal_eval(said[n]) for n in ("SLOW", "LAUNCH") if n in said)
+        yield Program(path, "", (str(steps),), slow, True, *launch)
 
 
 def of_folder(folder: Path, variants: list[str], device: str, steps: int) -> Iterator[Program]:
@@ -104,7 +111,14 @@ def run(program: Program, home: Path) -> tuple[int | None, float]:
     began = time.monotonic()
     try:
         done = subprocess.run(
-            [*command, "--no-diff", "--no-diagnose", str(program.path), *program.arguments],
+            [
+                *command,
+                "--no-diff",
+                "--no-diagnose",
+                *program.launch,
+                str(program.path),
+                *program.arguments,
+            ],
             capture_output=True,
             timeout=LONGEST_S,
             check=False,
@@ -239,10 +253,10 @@ def _size(folder: Path) -> int:
 def main() -> None:
     """Run what fits into the budget, print a row each, then the sums."""
     asked = _asked()
+    folder, steps = asked.folder or SMALL, asked.steps or 160
+    labelled = any((place / "truth.jsonl").exists() for place in (folder, folder.parent))
     programs = list(
-        of_folder(asked.folder, asked.variants, asked.device, asked.steps or 160)
-        if asked.folder
-        else small(asked.steps or 160)
+        of_folder(folder, asked.variants, asked.device, steps) if labelled else small(folder, steps)
     )
     programs = [p for p in programs if not asked.only or p.path.stem in asked.only]
     end = time.monotonic() + asked.budget_seconds

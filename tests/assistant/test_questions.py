@@ -33,6 +33,11 @@ def test_what_there_is(ask):
 def test_the_whole_way_down(ask, root):
     report = json.loads(ask.diagnose("a.json.gz"))
     first = report["findings"][0]["id"]
+    pieces = json.loads(ask.causal("a.json.gz", "operator", 2000))["pieces"]
+    assert pieces[0]["by"] == "operator"
+    assert len(ask.causal("a.json.gz", max_chars=2000)) <= 2000
+    with pytest.raises(UsageError, match="no way to cut"):
+        ask.causal("a.json.gz", "colour")
     assert json.loads(ask.show_finding("./a.json.gz", first))["id"] == first
     assert json.loads(ask.show_finding(str(root / "a.json.gz"), "1"))["id"] == first
     assert ask.explain_rule(first).startswith(first[:0])

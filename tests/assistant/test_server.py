@@ -54,7 +54,7 @@ def test_a_conversation_from_the_list_to_a_finding(tmp_path):
     )
     names = {tool.name for tool in tools}
     assert names == {
-        *("list_recordings", "diagnose", "show_finding", "explain_rule"),
+        *("list_recordings", "diagnose", "causal", "show_finding", "explain_rule"),
         *("compare", "tables", "sql"),
     }
     assert all(tool.annotations.read_only_hint for tool in tools)

@@ -9,6 +9,7 @@ import pytest
 
 import pinchpoint as pp
 from pinchpoint.errors import UsageError
+from pinchpoint.serve.jobs import job_facts
 
 torch = pytest.importorskip("torch", reason="records with torch.profiler")
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
@@ -119,9 +120,15 @@ def test_the_flight_recorder_records_only_what_is_slower(tmp_path, monkeypatch):
     assert run["recordings"]
 
 
-def test_a_watch_without_trouble_records_nothing(tmp_path):
+def test_a_watch_without_trouble_records_nothing_and_is_seen_by_a_fleet_at_once(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("pinchpoint.capture.api.SAVE_EVERY_NS", 0)
     with pp.watch(out=tmp_path / "run") as recorder:
         train_on(recorder.steps(loader(30)))
+        facts = job_facts(tmp_path / "run", "run")  # while it goes on
+        assert (facts.status, facts.steps) == ("running", 30)
+        assert facts.step_ms is not None
     assert list((tmp_path / "run/traces").iterdir()) == []
     assert recorder.problems == []
 

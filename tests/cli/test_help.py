@@ -32,7 +32,17 @@ def test_every_subcommand_has_examples_of_its_own():
         )
 
 
-@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
+def in_ci():
+    """The commands of ``examples/ci``."""
+    for file in sorted((ROOT / "examples/ci").iterdir()):
+        for line in file.read_text().splitlines():
+            if (text := line.strip().removeprefix("- ")).startswith("pinchpoint "):
+                yield text
+
+
+@pytest.mark.parametrize(
+    "line", [line for lines in EXAMPLES.values() for line in lines] + [*in_ci()]
+)
 def test_examples_are_understood(line):
     _, name, *words = shlex.split(line)
     module = dispatch._module(name)

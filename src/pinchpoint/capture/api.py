@@ -32,6 +32,9 @@ from pinchpoint.monitor.telemetry import Rhythm, Telemetry
 from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, TELEMETRY_FILE, TRACES, write_json
 
 Batch = TypeVar("Batch")
+SAVE_EVERY_NS = (
+    60_000_000_000  # a document of some ms: who looks at a run, or a fleet, sees it go on
+)
 CALM = Rhythm(1.0, 1.0)  # seconds: the sampler shares the process with the program
 
 
@@ -48,7 +51,7 @@ class Capture:
         self._telemetry: Telemetry | None = None
         self._loaders: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._stop_listening: list[Callable[[], None]] = []
-        self._started_ns = 0
+        self._started_ns = self._saved_ns = 0
         self.folder: Path | None = None  # the run folder, once begun
         self.problems: list[str] = []  # what went wrong, in sentences, once ended
         self.seconds_spent = 0.0  # in Pinchpoint's own hooks, recordings left out
@@ -65,7 +68,7 @@ class Capture:
             collect.begin(self.folder, sys.argv, self._settings)
             write_json(self.folder / ENVIRONMENT_FILE, environment())
             self._telemetry = Telemetry(self.folder / TELEMETRY_FILE, CALM, root_pid=os.getpid())
-        self._started_ns = time.time_ns()
+        self._started_ns, self._saved_ns = time.time_ns(), time.perf_counter_ns()
         if "torch.utils.data.dataloader" in sys.modules:
             self._stop_listening = [
                 BATCH_FETCHED.listen(self._fetched, self._hook_failed),
@@ -121,6 +124,9 @@ class Capture:
         recording = session.window is not None
         session.step("call")
         if not recording and session.window is None:
+            if start_ns - self._saved_ns > SAVE_EVERY_NS:
+                self._saved_ns = start_ns
+                session.save()
             self.seconds_spent += (time.perf_counter_ns() - start_ns) / 1e9
 
     def _window(self, kind: Kind) -> Window | None:

@@ -38,6 +38,7 @@ What have you got?
   two commands to compare     pinchpoint bench ab -- "COMMAND" "COMMAND, CHANGED"
   a program to benchmark      pinchpoint bench run -- python train.py
   many runs to keep track of  pinchpoint serve runs/
+  thousands of runs           pinchpoint fleet runs/
   nothing yet                 pinchpoint demo
 
 pinchpoint --help lists all commands; pinchpoint COMMAND --help says more about one.
@@ -137,6 +138,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "pinchpoint export trace.json.gz --to speedscope -o stacks.speedscope.json",
         "pinchpoint export trace.json.gz --to chrome --steps 3-5 -o steps.json",
         "pinchpoint export trace.json.gz --to parquet -o tables/",
+    ),
+    "fleet": (
+        "pinchpoint fleet runs/",
+        "pinchpoint fleet s3://bucket/runs --by script",
+        'pinchpoint fleet runs/ --sql "SELECT host, median(step_ms) FROM runs GROUP BY ALL"',
     ),
     "formats": ("pinchpoint formats",),
     "kernels": ("pinchpoint kernels report.ncu-rep",),

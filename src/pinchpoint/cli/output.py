@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from pinchpoint.report.terminal import Look
 if TYPE_CHECKING:
     from pinchpoint.importers.open import Progress
 
+Counted = Callable[[int, int], None]  # things that are done, things in all
 _LOG_WIDTH = 80  # logs and pipes have no width of their own
 _WIDEST = 240  # wider than screens; texts wrap earlier
 _WRITTEN: list[Path] = []  # for whoever interrupts a command
@@ -141,6 +142,27 @@ def reading(path: Path) -> "Iterator[Progress | None]":
 
     label = f"reading {plain(path.name, 40)} ({_bytes(path) / 1e6:.0f} MB)"
     columns = (TextColumn(escape(label)), BarColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def counting(what: str = "reading ranks") -> "Iterator[Counted | None]":
+    """A bar of files on standard error; None where nobody would look at it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

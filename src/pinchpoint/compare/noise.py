@@ -11,7 +11,7 @@ from math import comb, floor, sqrt
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Floats, Ints
 
 FEWEST_STEPS = 2  # a side with one value shows no spread at all
 TAIL = 0.025  # on each side of a 95 % interval
@@ -97,6 +97,15 @@ def rank_from_below(n: int, m: int) -> int:
     return k
 
 
+def chance(a: Floats, b: Floats) -> float:
+    """How likely two sides of one origin are so far apart, by ranks; for a hundred values or so."""
+    above = float(np.sum(b[None, :] > a[:, None]) + np.sum(b[None, :] == a[:, None]) / 2)
+    extreme = floor(min(above, len(a) * len(b) - above))
+    ways = _ways(len(a), len(b))
+    return min(2 * sum(ways[: extreme + 1]) / comb(len(a) + len(b), len(a)), 1.0)
+
+
+@cache
 def _ways(n: int, m: int) -> list[int]:
     """In how many orders of n and m values U takes each value: Gauss's binomial, coefficients."""
     ways = [1] + [0] * (n * m)

@@ -4,7 +4,7 @@ Text takes the place of positions in the pool of names, and words that of kinds.
 position that ``parent``, ``api_call`` and ``host_op`` refer to.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -78,12 +78,53 @@ def query(
 
     ``confine`` is called when the tables are there, right before the statement runs.
     """
+    return _asked(lambda connection: _fill(connection, trace), statement, limits, confine)
+
+
+def query_columns(
+    tables: Mapping[str, Mapping[str, Sequence[Any]]], statement: str, limits: Limits
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The same of tables that are given as columns of plain values; None is NULL."""
+
+    def fill(connection: "DuckDBPyConnection") -> None:
+        for name, columns in tables.items():
+            kinds_of = ", ".join(f'"{column}" {_kind(v)}' for column, v in columns.items())
+            connection.execute(f"CREATE TABLE {name} ({kinds_of})")
+            connection.register("given", {n: _array(v) for n, v in columns.items()})
+            connection.execute(f"INSERT INTO {name} SELECT * FROM given")
+            connection.unregister("given")
+
+    return _asked(fill, statement, limits, None)
+
+
+def _kind(values: Sequence[Any]) -> str:
+    """The type of a column, by its first value that is known."""
+    known = next((value for value in values if value is not None), "")
+    return {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE"}.get(type(known), "VARCHAR")
+
+
+def _array(values: Sequence[Any]) -> Any:
+    """Masked where nothing is known; texts as objects, in which None is NULL."""
+    known = next((value for value in values if value is not None), "")
+    if isinstance(known, str):
+        return np.array([*values, None], object)[:-1]
+    absent = [value is None for value in values]
+    filled = [type(known)(0) if value is None else value for value in values]
+    return np.ma.masked_array(np.array(filled, type(known)), absent)
+
+
+def _asked(
+    fill: "Callable[[DuckDBPyConnection], None]",
+    statement: str,
+    limits: Limits | None,
+    confine: Callable[[], None] | None,
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     duckdb = duckdb_module()
     connection = duckdb.connect(":memory:")
     seconds = limits.seconds if limits else None
     try:
         return interruptible(
-            connection, lambda: _answer(connection, trace, statement, limits, confine), seconds
+            connection, lambda: _answer(connection, fill, statement, limits, confine), seconds
         )
     except TimeoutError:
         raise UsageError("sql: the query takes too long", hint="aggregate or filter it") from None
@@ -114,12 +155,12 @@ def interruptible(
 
 def _answer(
     connection: "DuckDBPyConnection",
-    trace: Trace,
+    fill: "Callable[[DuckDBPyConnection], None]",
     statement: str,
     limits: Limits | None,
     confine: Callable[[], None] | None,
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    _fill(connection, trace)
+    fill(connection)
     _lock(connection, limits)
     if confine is not None:
         confine()

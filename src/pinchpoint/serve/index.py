@@ -1,4 +1,4 @@
-"""What is known of the recordings below a folder: one SQLite file in the user's cache.
+"""What is known of the recordings below a folder or bucket: one SQLite file in the user's cache.
 
 Nothing is written beside the recordings. The file can be deleted at any time: then they are read
 again. A summary counts as long as its recording has the same size and time of change.
@@ -7,30 +7,35 @@ again. A summary counts as long as its recording has the same size and time of c
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from pinchpoint.frozen import dataclass
+from pinchpoint.serve.jobs import JobFacts
 from pinchpoint.serve.listing import ListedRecording
 from pinchpoint.serve.summary import Summary
 
 VERSION = 1  # of the table; another one is made anew
 _WAIT_S = 5.0  # for another process that writes
-_TABLE = """
+_TABLES = """
 CREATE TABLE IF NOT EXISTS summaries (
     name TEXT PRIMARY KEY, modified_ns INTEGER, bytes INTEGER, summary BLOB
-) WITHOUT ROWID
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS jobs (
+    name TEXT PRIMARY KEY, state INTEGER, facts BLOB
+) WITHOUT ROWID;
 """
 
 
-def index_file(root: Path) -> Path:
-    """Where the index of a folder is kept: below ``XDG_CACHE_HOME``, else ``~/.cache``."""
+def index_file(root: Path | str) -> Path:
+    """Where the index of a folder or URL is kept: below ``XDG_CACHE_HOME``, else ``~/.cache``."""
     chosen = os.environ.get("XDG_CACHE_HOME")
     cache = Path(chosen) if chosen else Path.home() / ".cache"
-    digest = hashlib.sha256(str(root.resolve()).encode("utf-8", "replace")).hexdigest()[:16]
+    place = root if isinstance(root, str) else str(root.resolve())
+    digest = hashlib.sha256(place.encode("utf-8", "replace")).hexdigest()[:16]
     return cache / "pinchpoint" / f"runs-{digest}.sqlite"
 
 
@@ -58,6 +63,25 @@ class Index:
                 database.execute("REPLACE INTO summaries VALUES (?, ?, ?, ?)", (*row, text))
                 database.commit()
 
+    def jobs(self) -> dict[str, tuple[int, JobFacts]]:
+        """What is known of run folders, with what tells whether one has changed, by name."""
+        found = {}
+        with self._open() as database:
+            rows = database.execute("SELECT * FROM jobs") if database else ()
+            for name, state, text in rows:
+                with suppress(msgspec.MsgspecError):  # of another version: it is read again
+                    found[name] = (state, msgspec.json.decode(text, type=JobFacts))
+        return found
+
+    def put_jobs(self, jobs: Iterable[tuple[int, JobFacts]], gone: Iterable[str] = ()) -> None:
+        """Remember run folders as they are now, and forget those that are gone."""
+        with self._open() as database:
+            if database is not None:
+                rows = [(facts.name, state, msgspec.json.encode(facts)) for state, facts in jobs]
+                database.executemany("REPLACE INTO jobs VALUES (?, ?, ?)", rows)
+                database.executemany("DELETE FROM jobs WHERE name = ?", [(name,) for name in gone])
+                database.commit()
+
     @contextmanager
     def _open(self) -> "Iterator[sqlite3.Connection | None]":
         database = None if self.file is None else _connected(self.file)
@@ -77,7 +101,7 @@ def _connected(file: Path) -> sqlite3.Connection | None:
         if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
             database.execute("DROP TABLE IF EXISTS summaries")
             database.execute(f"PRAGMA user_version = {VERSION}")
-        database.execute(_TABLE)
+        database.executescript(_TABLES)
         return database
     except (OSError, sqlite3.Error):
         return None

@@ -65,6 +65,22 @@ def recordings(root: Path, known: Known | None = None) -> Listing:
     return Listing(tuple(found), complete)
 
 
+def run_folders(root: Path, most: int) -> Iterator[Path]:
+    """The run folders below ``root``, itself included, in order of names; ``most`` of them.
+
+    Hidden names and links are left out, and nothing inside a run folder is looked at.
+    """
+    waiting = [root]
+    while waiting and most > 0:
+        folder = waiting.pop()
+        if (folder / RUN_FILE).is_file():
+            most -= 1
+            yield folder
+            continue
+        inside = (e for e in _entries(folder) if not e.name.startswith(".") and not e.is_symlink())
+        waiting += reversed([folder / entry.name for entry in inside if entry.is_dir()])
+
+
 def inside_run(root: Path, run: Path) -> tuple[ListedRecording, ...]:
     """The recordings that a run folder keeps, in order of their names."""
     inside = (_recording(root, place, {}) for place in _walk(run) if place is not None)

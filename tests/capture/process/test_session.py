@@ -122,13 +122,23 @@ def test_cycles_record_exactly_the_steps_that_were_asked_for(tmp_path, clock, wa
     assert session.stage is Stage.DONE
 
 
+class Foreseen:
+    most_steps, keeps = None, True
+
+    def due(self, clock):
+        return len(clock.interval_ns) == 80
+
+    def caught(self, clock, recorded):
+        return False
+
+
 def test_a_rare_step_that_is_foreseen_is_recorded_with_names(tmp_path, clock):
     (tmp_path / "processes").mkdir()
     session = make(tmp_path, clock, names=True)
     asked = []
     session._make_window = lambda kind: asked.append(kind) or CountingWindow(kind)
     run(session, clock, *[10] * 70)
-    session.foreseen = lambda clock: len(clock.interval_ns) == 80
+    session.foresight = Foreseen()
     run(session, clock, *[10] * 30)
     assert asked == ["early", "times", "names", "rare"]
     assert [(r.window, r.steps) for r in session.recordings][-1] == ("rare", 3)
@@ -379,7 +389,7 @@ def test_ranks_agree_on_the_steps_to_record(tmp_path, clock):
 
 
 def test_ranks_agree_on_a_request_as_well(tmp_path, clock, monkeypatch):
-    for module in ("settings", "process.session"):
+    for module in ("settings", "process.ranks"):
         monkeypatch.setattr(f"pinchpoint.capture.{module}.REQUEST_EVERY_NS", 0)
     (tmp_path / "processes").mkdir()
     ranks = [make(tmp_path, clock, rank=rank, world_size=2) for rank in (0, 1)]
@@ -405,7 +415,7 @@ def test_ranks_that_were_not_chosen_are_timed_only(tmp_path, clock):
 
 
 def test_a_request_asks_for_one_more_recording(session, clock, tmp_path, monkeypatch):
-    for module in ("settings", "process.session"):
+    for module in ("settings", "process.ranks"):
         monkeypatch.setattr(f"pinchpoint.capture.{module}.REQUEST_EVERY_NS", 0)
     run(session, clock, *[10] * 60)
     (tmp_path / "capture.request").write_text("")

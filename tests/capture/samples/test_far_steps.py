@@ -150,6 +150,41 @@ def test_a_step_of_a_rhythm_is_foreseen_two_steps_before_it(steps):
     assert due == [46, 56]
 
 
+def stalls(steps, far, recorded_ms):
+    """Opens and ends of windows among 10 ms steps; recorded ones take ``recorded_ms``."""
+    foresight, opened, ended, inside = Foresight(steps.far), [], [], -2
+    for number in range(6000):
+        usual = 10 if inside < -1 else recorded_ms
+        steps.step(usual + 70 * (number in far), disturbed=inside >= -1)
+        if inside >= -1:
+            if foresight.caught(steps.clock, inside) or inside == foresight.most_steps - 1:
+                ended.append((number, foresight.keeps))
+                inside = -2
+            else:
+                inside += 1
+        elif foresight.due(steps.clock):
+            opened.append(number)
+            inside = -1
+    return opened, ended
+
+
+def test_a_stall_without_rhythm_ends_the_window_that_waits_for_it(steps):
+    far = {n + (n * n) % 7 for n in range(20, 6000, 12)}
+    opened, ended = stalls(steps, far, recorded_ms=15)
+    assert [end for end, keeps in ended] == [min(f for f in far if f > at + 1) for at in opened]
+    assert all(keeps for _, keeps in ended)
+    assert len(opened) == 2  # the second shows whether the first was odd
+    elapsed_ms = 10 * (opened[0] + 1) + 70 * sum(n <= opened[0] for n in far)
+    assert elapsed_ms >= 100 * 26 * 10  # 1 % of the run pays for twice the usual distance of 12
+
+
+def test_a_window_that_catches_none_is_given_up(steps):
+    early = {n + (n * n) % 7 for n in range(20, 2900, 12)}
+    _, ended = stalls(steps, {n for n in early if n < 2600}, recorded_ms=15)
+    assert [keeps for _, keeps in ended].count(False) <= 4
+    assert not any(keeps for end, keeps in ended if end > 2600)
+
+
 @pytest.mark.parametrize("numbers", [(20, 31, 45, 52, 70), ()], ids=["no rhythm", "none far"])
 def test_what_has_no_rhythm_is_not_waited_for(steps, numbers):
     foresight = Foresight(steps.far)

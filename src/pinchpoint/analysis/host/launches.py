@@ -98,8 +98,10 @@ def main_thread(trace: Trace) -> int:
     """The thread that runs the steps; NOBODY if the trace has no host rows.
 
     The thread with the markers; else the one with most launches; else the one with most time in
-    operators. The autograd thread may launch more than the thread that called it, so launches
-    count for a thread only if it also runs annotations or Python, where any thread does.
+    operators, of those that run Python where any of these computes itself; else, as with JAX, whose
+    operators run on threads of their own, the one with most time in Python. The autograd thread may
+    launch more than the thread that called it, so launches count for a thread only if it also runs
+    annotations or Python, where any thread does.
     """
     if trace.steps is not None and len(trace.steps):
         return _most_common(trace.steps["thread"])
@@ -117,7 +119,10 @@ def main_thread(trace: Trace) -> int:
         operators = host["kind"] == HostKind.OPERATOR
         if not operators.any():
             operators = host["kind"] != HostKind.OVERHEAD
-        return _heaviest(host["thread"][operators], host["duration_ns"][operators])
+        python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE))
+        leading = np.isin(host["thread"], np.unique(host["thread"][python])) & operators
+        chosen = leading if leading.any() else python if python.any() else operators
+        return _heaviest(host["thread"][chosen], host["duration_ns"][chosen])
     launching = _launching(calls)
     return _most_common(launching) if len(launching) else NOBODY
 

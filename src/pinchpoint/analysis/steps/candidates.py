@@ -65,13 +65,13 @@ def _host_work(trace: Trace) -> LaunchedWork:
     if host is None or not len(host):
         return LaunchedWork(none, none, 0, none, "host operators", False)
     operator = host["kind"] == HostKind.OPERATOR
-    unit = "host operators"
-    if not operator.any():  # a recording of ranges alone
+    mine, unit = host["thread"] == main_thread(trace), "host operators"
+    if not (operator & mine).any():  # a recording of ranges alone, or operators of other threads
         operator, unit = host["kind"] == HostKind.ANNOTATION, "annotated ranges"
     inside = np.zeros(len(host), np.bool_)
     known = host.known("parent")
     inside[known] = operator[host["parent"][known]]
-    outer = operator & ~inside & (host["thread"] == main_thread(trace))
+    outer = operator & ~inside & mine
     until = host.end_ns[outer]
     return _numbered(host["start_ns"][outer], host["name"][outer], until, unit)
 

@@ -48,7 +48,8 @@ _OWN_WORK = (
 )
 _WAITS = re.compile(
     r"method (acquire|poll|select|recv\w*|read\w*|wait|join|accept|get) of |function (sleep|select"
-    r"|read|waitpid|poll)|(threading|queues?|selectors|connection|subprocess|popen_\w+)\.py"
+    r"|read|waitpid|poll)|^<unknown> (acquire|wait|join|select|poll)$"  # the last: JAX's spelling
+    r"|(threading|queues?|selectors|connection|subprocess|popen_\w+)\.py"
 )
 
 

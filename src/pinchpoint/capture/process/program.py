@@ -23,7 +23,7 @@ from pinchpoint.capture.settings import BESIDE, Kind, Settings, from_environment
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.all_threads import watch_captures
 from pinchpoint.capture.windows.nsys import NvtxRanges
-from pinchpoint.capture.windows.torch import OWN, USED, TorchWindow
+from pinchpoint.capture.windows.torch import GRAPHS_SAFE_SINCE_CUDA, OWN, USED, TorchWindow
 from pinchpoint.inside import marked
 from pinchpoint.inside.after_import import Action, after_import
 from pinchpoint.inside.hooks import (
@@ -43,7 +43,6 @@ from pinchpoint.run_folder.layout import (
     TRACES,
 )
 
-GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124
 OWN_PROFILER = (
     "the program runs its own profiler, and only one can record at a time: nothing was recorded "
     "here; diagnose the program's own trace, or switch its profiler off"

@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from pinchpoint.capture.settings import REQUEST_EVERY_NS, Requests
 from pinchpoint.frozen import dataclass
 from pinchpoint.run_folder.layout import PROCESSES
 
@@ -119,6 +120,16 @@ class Agreement:
             return False
         self._opened_at, self.pending, self._ready_since = self.pending, None, None
         return True
+
+    def asked(self, edge: int, requests: Requests, step_ns: int) -> bool:
+        """Whether one that somebody asks for is to begin: the first rank hears it for all."""
+        new = False
+        if self.pending is None:
+            if not requests.due():
+                return False
+            new = self.decides and requests.new()
+        ahead = AHEAD + 3 * REQUEST_EVERY_NS // max(step_ns, 1)  # others look once a second
+        return self.due(edge, new, ahead)
 
     def _decide(self, at: int, ready: bool) -> int | None:
         if not ready:

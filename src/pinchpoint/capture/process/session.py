@@ -24,7 +24,7 @@ from pinchpoint.capture.process.loaders import LoaderRhythm
 from pinchpoint.capture.process.memory import resident_bytes
 from pinchpoint.capture.process.model_calls import ModelCalls
 from pinchpoint.capture.process.policy import Policy, compile_count, early_is_due, policy_of
-from pinchpoint.capture.process.ranks import AHEAD, Agreement, Identity, identity
+from pinchpoint.capture.process.ranks import Agreement, Identity, identity
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import (
     FIRST_STEPS,
@@ -32,6 +32,7 @@ from pinchpoint.capture.process.step_clock import (
     MarkingOptimizer,
     StepClock,
 )
+from pinchpoint.capture.samples.foresight import Foresight
 from pinchpoint.capture.settings import REQUEST_EVERY_NS, Kind, Requests, Settings, chosen
 from pinchpoint.capture.windows import Window
 from pinchpoint.capture.windows.recording import Recording, keep_best
@@ -73,16 +74,13 @@ class CaptureSession:
         self.before, self.after = range(0), range(0)
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
         self.end_quiet_watch: Callable[[], None] = lambda: None
-        self.stepped: Callable[[], None] = lambda: (
-            None
-        )  # told after each step, before what we do at it
-        self.foreseen: Callable[[StepClock], bool] = lambda _: False
+        self.stepped: Callable[[], None] = lambda: None  # told after each step, before our part
+        self.foresight: Foresight | None = None
         self._kind: Kind = "times"
         self._countdown = 0
         self._optimizer, self._models = MarkingOptimizer(), ModelCalls()
         self._thread: int | None = None
-        self._resident_at_open, self._looked_ns = 0, 0
-        self._timing_since_ns = 0
+        self._resident_at_open = self._looked_ns = self._timing_since_ns = 0
         self._on_termination = OnTermination(self.finish)
 
     @property
@@ -293,7 +291,9 @@ class CaptureSession:
 
     def _record_step(self) -> None:
         assert self.window is not None
-        if self.window.steps == self._wanted_steps() - 1:
+        rare = self.foresight if self._kind == "rare" else None
+        caught = rare is not None and rare.caught(self.clock, self.window.steps)
+        if caught or self.window.steps == self._wanted_steps() - 1:
             self._close(step_ended=True)  # the next step is not begun
             return
         self.window.step()
@@ -323,14 +323,19 @@ class CaptureSession:
     def _wanted_steps(self) -> int:
         asked = self.settings.steps
         if self._kind != "times":
-            return min(asked, NAMED_STEPS)
+            waits = self.foresight.most_steps if self.foresight and self._kind == "rare" else None
+            return waits or min(asked, NAMED_STEPS)
         return max(asked, self._loader.round_steps()) if self.settings.whole_round else asked
 
     def _close(self, *, step_ended: bool = False) -> None:
         window, self.window = self.window, None
         began_ns = self.clock.now_ns()
         if window is not None:
-            self.keep(replace(window.close(step_ended=step_ended), window=self._kind))
+            recording = replace(window.close(step_ended=step_ended), window=self._kind)
+            if self._kind == "rare" and self.foresight and not self.foresight.keeps:
+                recording.remove(Path(self.settings.folder))  # what it waited for did not come
+            else:
+                self.keep(recording)
         self._on_termination.disarm()
         self._save(self)
         if self.policy.warm_up is not None and self.policy.repeats:
@@ -375,23 +380,18 @@ class CaptureSession:
             self.stage = Stage.WAITING if self.policy.repeats else Stage.DONE
 
     def _maybe_record_more(self, intervals: int) -> None:
-        """A step far from typical is foreseen, or somebody asks for one more recording."""
+        """A far step is foreseen or waited for, or somebody asks for one more recording."""
         alone = self.settings.names and self.identity.world_size == 1
-        if alone and self.recordings and self.foreseen(self.clock) and self._begin("rare"):
+        foresight = self.foresight if alone and self.recordings else None
+        if foresight is not None and foresight.due(self.clock) and self._begin("rare"):
             self._open()
         else:
             self._maybe_answer_request(intervals)
 
     def _maybe_answer_request(self, intervals: int) -> None:
         """Somebody may ask for one more recording; the first rank hears it for all."""
-        asked = False
-        if self._agreement.pending is None:
-            if not self._requests.due():
-                return
-            asked = self._agreement.decides and self._requests.new()
         step_ns = self.clock.interval_ns[-1] if intervals else REQUEST_EVERY_NS
-        ahead = AHEAD + 3 * REQUEST_EVERY_NS // max(step_ns, 1)  # others look once a second
-        if self._agreement.due(self.clock.edges, asked, ahead):
+        if self._agreement.asked(self.clock.edges, self._requests, step_ns):
             self._prime(intervals)
 
     def _give_up(self, error: Exception) -> None:

@@ -2,7 +2,8 @@
 
 A stall is over before a window can open; the samples are its witness. One that comes every so many
 steps can be waited for: the window opens two steps before it, one to warm up and an ordinary one to
-compare with.
+compare with. For those without a rhythm a window is opened that ends with the next one; where none
+comes within twice the usual distance it is given up, and nothing is kept.
 """
 
 from itertools import pairwise
@@ -17,6 +18,12 @@ ALIKE_RATIO = 0.5  # of the usual excess: far steps of less have another cause
 LEAD = 2  # steps before it: the profiler warms up in one, and one is ordinary
 MOST = 2  # recordings of a run: the second shows whether the first was odd
 COST_RATIO = 0.01  # of the time so far, with the recordings before: half of what a run may cost
+WORTH_RATIO = (
+    0.03  # of the time of all steps: below that, far steps without a rhythm are no finding
+)
+PATIENCE = 2.0  # usual distances: 6 in 7 stalls that come at random come within
+MOST_STEPS = 64  # of a window: more of them, with stacks, fill memory
+MOST_TRIES = 4  # windows for stalls without a rhythm, one in seven of which catches none
 
 
 class Foresight:
@@ -24,19 +31,51 @@ class Foresight:
 
     def __init__(self, far: FarSteps) -> None:
         self._far, self._known, self.every = far, 0, 0
-        self._made = 0
+        self._made = self._tries = 0
+        self._least_ns = 0  # of the steps in the open window: an ordinary one, recorded
+        self.most_steps: int | None = None  # of a window for a stall without a rhythm
+        self.keeps = True  # whether what the window holds is worth keeping
 
     def due(self, clock: StepClock) -> bool:
         """Whether a recording should open at this edge."""
         far = self._far
         if far.far != self._known:
             self._known, self.every = far.far, self._distance()
-        if not self.every or self._made >= MOST:
+        if self._made >= MOST:
             return False
+        if not self.every:
+            return self._waits_for_any(clock)
         ahead = clock.edges - 1 + LEAD - far.numbers[-1]
         if ahead <= 0 or ahead % self.every or not self._fits(clock):
             return False
         self._made += 1
+        self.most_steps, self.keeps = None, True
+        return True
+
+    def caught(self, clock: StepClock, recorded: int) -> bool:
+        """A step has ended, the window holds so many before it (-1: this one was not recorded):
+        whether it was what a window without a rhythm waits for."""
+        if self.most_steps is None or self.keeps or recorded < 0 or not clock.interval_ns:
+            return False
+        took_ns = clock.interval_ns[-1]
+        usual_ns = self._least_ns or self._far.typical_ns
+        self._least_ns = min(usual_ns, took_ns) if self._least_ns else took_ns
+        if took_ns - usual_ns >= ALIKE_RATIO * median(self._far.excess[-LOOKED_AT:]):
+            self._made += 1
+            self.keeps = True
+        return self.keeps
+
+    def _waits_for_any(self, clock: StepClock) -> bool:
+        """Whether a window should open that ends with the next far step, whenever that comes."""
+        far = self._far
+        if far.far <= FEWEST or self._tries >= MOST_TRIES:
+            return False
+        steps = round(PATIENCE * far.count / far.far) + LEAD
+        worth = far.excess_ns >= WORTH_RATIO * far.total_ns
+        if not worth or steps > MOST_STEPS or not self._fits(clock, steps * far.typical_ns):
+            return False
+        self._tries += 1
+        self.most_steps, self.keeps, self._least_ns = steps, False, 0
         return True
 
     def _distance(self) -> int:
@@ -48,7 +87,8 @@ class Foresight:
         regular = len(apart) == FEWEST and len(set(apart)) == 1 and apart[0] > LEAD
         return apart[0] if regular and numbers[-1] == alike[-1] else 0
 
-    def _fits(self, clock: StepClock) -> bool:
-        """Whether one more recording stays within the budget; the first ones say what it costs."""
+    def _fits(self, clock: StepClock, more_ns: int = 0) -> bool:
+        """Whether one more recording stays within the budget; the first ones say what it costs, and
+        ``more_ns`` what a longer one adds: with stacks a step takes up to twice its time."""
         spent_ns = self._far.disturbed_ns
-        return 1.5 * spent_ns <= COST_RATIO * clock.elapsed_ns
+        return 1.5 * spent_ns + more_ns <= COST_RATIO * clock.elapsed_ns

@@ -43,7 +43,7 @@ class WholeRun:
             return
         self._started = True
         self._session.stepped = self._stepped
-        self._session.foreseen = self._foresight.due
+        self._session.foresight = self._foresight
         self._undo_gc = self.spans.watch_collections()
         self.sampler.start()
 

@@ -91,6 +91,12 @@ class Recording:
     steps: int
     window: Kind = "times"
 
+    def remove(self, run: Path) -> None:
+        """Take its file out of a run folder again."""
+        if self.file is not None:
+            part = NAMES if self.window in BESIDE else TRACES
+            (run / part / self.file.name).unlink(missing_ok=True)
+
 
 # ------------------------------------------------------------------------------------------------
 # A bounded recording with the profiler of JAX or torch_xla: an XPlane file below the traces.

@@ -1,9 +1,8 @@
 """Many ranks of one job: who holds up the others, transfers, clocks; on one machine or on Ray."""
 
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, may_write, show, show_json, wrote
+from pinchpoint.cli.output import counting, look, may_write, show, show_json, wrote
 from pinchpoint.cli.page import NO_PAGE, Page
 from pinchpoint.cli.recordings._answers import archive_as_folder, renamed
 from pinchpoint.errors import UnreadableFile, UsageError
@@ -27,7 +26,6 @@ from pinchpoint.run_folder.layout import RUN_FILE
 
 if TYPE_CHECKING:
     from pinchpoint.importers import load
-from pinchpoint.jobs.run import Progress
 
 Switch = Parameter(negative="")
 
@@ -162,24 +160,3 @@ def must_be_usable(report: RanksReport) -> None:
     """Raise UnreadableFile where no recording could be used."""
     if not report.job.ranks:
         raise UnreadableFile(nothing_usable(report), hint=_NO_ANSWER)
-
-
-@contextmanager
-def counting() -> "Iterator[Progress | None]":
-    """A bar of files on standard error; None where nobody would look at it."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("reading ranks"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

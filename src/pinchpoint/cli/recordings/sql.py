@@ -50,6 +50,12 @@ def command(
     with reading(file) as progress:
         trace = load(file, progress)
     header, rows = query(trace, statement, Limits(timeout, None, MOST_ROWS))
+    show_rows(header, rows, json=json, csv=csv)
+    return 0
+
+
+def show_rows(header: list[str], rows: list[tuple[object, ...]], *, json: bool, csv: bool) -> None:
+    """Print the answer of a query. UsageError where it is too long to be kept."""
     if len(rows) > MOST_ROWS:
         raise UsageError(
             f"sql: more than {MOST_ROWS:,} rows",
@@ -62,7 +68,6 @@ def command(
         show(csv_text(header, rows))
     else:
         show(_aligned(header, rows))
-    return 0
 
 
 def _aligned(header: list[str], rows: list[tuple[object, ...]]) -> str:

@@ -15,6 +15,8 @@ from pinchpoint.trace import RunSamples, Trace, once_per_trace
 LEAST_RUN_RATIO = 0.3
 FEWEST_LOOKS = 10  # fewer name a place by accident
 _LOADER = "torch/utils/data/dataloader.py"
+_IMPORTING = (": _find_and_load", ": exec_module")  # of importlib
+_OWN = "pinchpoint/capture/"  # as frames of Pinchpoint inside the program are spelt
 _STARTING = ("multiprocessing/process.py", ": start")
 _STOPPING = (": _shutdown_workers", ": __del__")
 
@@ -70,7 +72,13 @@ def compiles_first(trace: Trace) -> Looks | None:
     samples = trace.run.samples if trace.run else None
     if samples is None:
         return None
-    return _looks(_start(samples), lambda stack: kind_of(stack) is GapKind.COMPILE)
+    return _looks(_start(samples), _compiles)
+
+
+def _compiles(stack: Stack) -> bool:
+    """Not where the compiler itself is imported; what it imports while it works is its work."""
+    imports = [i for i, frame in enumerate(stack) if frame.endswith(_IMPORTING)]
+    return kind_of(stack[imports[-1] + 1 :] if imports else stack) is GapKind.COMPILE
 
 
 def waits_at(trace: Trace, place: Location | None) -> Location | None:
@@ -97,7 +105,9 @@ def _main(samples: RunSamples) -> Seen:
 
 
 def _start(samples: RunSamples) -> Seen:
-    return [(samples.spelt(stack), n) for stack, n in samples.start]
+    """Recording itself is no work of the program."""
+    seen = [(samples.spelt(stack), n) for stack, n in samples.start]
+    return [(stack, n) for stack, n in seen if not any(_OWN in frame for frame in stack)]
 
 
 def _in_loader(stack: Stack, functions: tuple[str, ...]) -> bool:

@@ -27,6 +27,7 @@ from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace, once_per_trace
 
 SCHEMA = "pinchpoint.causal/1"
+CUTS = tuple(str(cut.value) for cut in Cut)  # ways to cut a step
 _TAKEN = re.compile(r"enumerate\((Data\w+)\)#.*__next__")
 _BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
 

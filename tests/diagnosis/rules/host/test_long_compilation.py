@@ -13,6 +13,12 @@ COMPILING = (
     "embed.py(58): main",
 )
 LOADING = ("safetensors/torch.py(300): load_file", "embed.py(50): main")
+IMPORTED = (
+    "torch/_inductor/config.py(1): <module>",
+    "<frozen importlib._bootstrap>(1165): _find_and_load",
+    "embed.py(3): <module>",
+)
+RECORDED = (*COMPILING[:2], "pinchpoint/capture/process/session.py(300): _begin", COMPILING[2])
 READING = ("corpus.py(8): read", "embed.py(44): main")
 
 
@@ -58,9 +64,11 @@ def test_the_verdict_says_that_the_steps_are_not_the_run():
     [
         short_run(total_s=600),
         short_run(start=((LOADING, 60), (COMPILING, 15))),
+        short_run(start=((IMPORTED, 60), (READING, 15))),
+        short_run(start=((RECORDED, 60), (READING, 15))),
         short_run(start=((COMPILING, 5),)),
     ],
-    ids=["long run", "a model is loaded", "few looks"],
+    ids=["long run", "a model is loaded", "imports", "recording itself", "few looks"],
 )
 def test_other_runs_are_clear(outcome, trace):
     assert outcome("long-compilation", trace).answer == "clear"

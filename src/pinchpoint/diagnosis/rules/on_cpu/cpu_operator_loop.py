@@ -109,13 +109,14 @@ def _turns(trace: Trace, mine: Mask) -> Ints:
 
 
 def _small(trace: Trace, looped: Mask) -> Mask:
-    """Rows in which all operators get small tensors."""
+    """Rows that call operators, all of them on small tensors: a thread that waits in a loop calls
+    none."""
     size, calls = first_elements(trace), cpu_operators(trace)
-    large = calls.called & (size > GRAIN_ELEMENTS)
     around = np.append(nearest(calls.parent, looped), len(size))
-    spoilt = np.zeros(len(size) + 1, np.bool_)
-    spoilt[around[np.flatnonzero(large)]] = True
-    small: Mask = ~spoilt[:-1]
+    computes, spoilt = np.zeros((2, len(size) + 1), np.bool_)
+    computes[around[np.flatnonzero(calls.called)]] = True
+    spoilt[around[np.flatnonzero(calls.called & (size > GRAIN_ELEMENTS))]] = True
+    small: Mask = (computes & ~spoilt)[:-1]
     return small
 
 

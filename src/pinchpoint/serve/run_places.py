@@ -1,0 +1,119 @@
+"""The run folders below a folder, or below an address in an object store."""
+
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
+from pinchpoint.importers._remote import file_system, is_url
+from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_FILE, PROCESSES, RUN_FILE
+from pinchpoint.serve.listing import run_folders
+
+MOST_RUNS = 200_000  # of one fleet: listed in seconds; more belong into folders of their own
+_DOCUMENTS = (RUN_FILE, METRICS_FILE, ENVIRONMENT_FILE)
+_CHANGES = ("ETag", "etag", "LastModified", "last_modified", "mtime", "updated", "created", "size")
+
+
+@dataclass(frozen=True)
+class RunPlace:
+    """A run folder; ``name`` is relative to the root, and ``state`` changes when it does."""
+
+    name: str
+    state: int
+    place: Path | str
+    files: tuple[str, ...] = ()  # of one in an object store, as the store calls them
+
+
+def run_places(root: str) -> tuple[RunPlace, ...]:
+    """All run folders below a folder or URL, by name. UsageError where there is none."""
+    found = tuple(_remote(root) if is_url(root) else _local(Path(root)))
+    if not found:
+        raise UsageError(
+            f"{root}: no run folders",
+            hint="pinchpoint run -o FOLDER/NAME, or pp.watch(out='FOLDER/NAME'), leaves one there",
+        )
+    if len(found) > MOST_RUNS:
+        raise UsageError(f"{root}: more than {MOST_RUNS:,} runs", hint="name a part of it")
+    return found
+
+
+@contextmanager
+def documents_of(run: RunPlace) -> Iterator[Path]:
+    """A folder with the documents of a run; its recordings may be absent."""
+    if isinstance(run.place, Path):
+        yield run.place
+        return
+    with _copied(run, _is_document) as folder:
+        yield folder
+
+
+@contextmanager
+def whole(run: RunPlace) -> Iterator[Path]:
+    """The run folder with its recordings."""
+    if isinstance(run.place, Path):
+        yield run.place
+        return
+    with _copied(run, lambda _: True) as folder:
+        yield folder
+
+
+def _local(root: Path) -> Iterator[RunPlace]:
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such folder", hint="pinchpoint fleet FOLDER")
+    for folder in run_folders(root, MOST_RUNS + 1):
+        name = folder.relative_to(root).as_posix() if folder != root else ""
+        try:
+            yield RunPlace(name, folder.stat().st_mtime_ns, folder)
+        except OSError:  # it went away
+            continue
+
+
+def _remote(url: str) -> Iterator[RunPlace]:
+    system, path = file_system(url)
+    root = path.rstrip("/")
+    try:
+        found: dict[str, dict[str, Any]] = system.find(path, detail=True)
+    except Exception as error:  # each store has errors of its own
+        raise UnreadableFile(f"{url}: {error}", hint="check the URL and the credentials") from None
+    for at in sorted(name for name in found if name.rsplit("/", 1)[-1] == RUN_FILE):
+        folder = at.rpartition("/")[0]
+        inside = tuple(name for name in found if name.startswith(f"{folder}/"))
+        name = folder.removeprefix(root).strip("/")
+        yield RunPlace(name, _state(found, folder), url, inside)
+
+
+def _state(found: dict[str, dict[str, Any]], folder: str) -> int:
+    """What the store says of the documents, whichever of its words for a change it uses."""
+    said = [(n, [str(found.get(f"{folder}/{n}", {}).get(w)) for w in _CHANGES]) for n in _DOCUMENTS]
+    return zlib.crc32(repr(said).encode())
+
+
+def _is_document(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return name in _DOCUMENTS or (len(parts) > 1 and parts[0] == PROCESSES and "rank0" in parts[1])
+
+
+@contextmanager
+def _copied(run: RunPlace, wanted: Any) -> Iterator[Path]:
+    system, _ = file_system(str(run.place))
+    scratch = Path(tempfile.mkdtemp(prefix="pinchpoint-fleet-"))
+    folder = min((f.rpartition("/")[0] for f in run.files), key=len)
+    try:
+        for file in run.files:
+            name = file.removeprefix(f"{folder}/")
+            if wanted(name) and ".." not in PurePosixPath(name).parts:
+                target = scratch / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                system.get_file(file, str(target))
+        yield scratch
+    except PinchpointError:
+        raise
+    except Exception as error:  # each store has errors of its own
+        raise UnreadableFile(f"{run.name}: {error}", hint="check the credentials") from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,140 @@
+"""A fleet of made-up run folders whose answer is known."""
+
+import json
+
+import pytest
+
+from pinchpoint.cli import main
+from pinchpoint.serve.fleet import fleet_document, jobs_of
+from pinchpoint.serve.index import Index
+from pinchpoint.serve.run_places import run_places
+
+HOUR_NS = 3600 * 10**9
+
+
+def write(folder, script, at, step_ms, *, exit_code=0, wait=0.1, commit="a" * 40, host="n1"):
+    """A run of two hours on four ranks."""
+    folder.mkdir(parents=True)
+    begin = 1_790_000_000 * 10**9 + at * HOUR_NS
+    run = {
+        "schema": "pinchpoint.run/1", "status": "ended",
+        "command": ["/opt/bin/python3", script, "-x"],
+        "started_unix_ns": begin, "ended_unix_ns": begin + 2 * HOUR_NS, "exit_code": exit_code,
+        "devices": ["H100"] * 4, "recordings": [],
+    }  # fmt: skip
+    metrics = {
+        "schema": "pinchpoint.run-metrics/1", "world_size": 4,
+        "steps": {"count": 100, "run_ms": {"p50": step_ms, "p99": 2 * step_ms}},
+        "data_wait": {"of_run_ratio": wait},
+        "gpu": [{"name": "H100", "any_kernel_ratio": {"mean": 0.5, "min": 0, "max": 1}}],
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(run))
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    (folder / "env.json").write_text(json.dumps({"code": {"commit": commit, "dirty": True}}))
+    (folder / "processes").mkdir()
+    process = {"schema": "pinchpoint.process/1", "host": host, "steps": {"count": 100}}
+    (folder / "processes" / "rank00000of00004.json").write_text(json.dumps(process))
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Twelve even runs of one program; of another twelve even ones, then six that take a fifth
+    longer, at another commit, and wait for their batches; a damaged run; a failed one."""
+    root = tmp_path / "runs"
+    for run in range(12):
+        write(root / "even" / f"r{run:02}", "even.py", run, 10 + run % 3 / 10)
+        write(root / "team" / "slower" / f"r{run:02}", "slower.py", run, 20 + run % 2 / 10)
+    for run in range(12, 18):
+        place = root / "team" / "slower" / f"r{run}"
+        write(place, "slower.py", run, 24 + run % 2 / 10, wait=0.3, commit="b" * 40)
+    write(root / "failed", "failed.py", 3, 5, exit_code=1)
+    (root / "damaged").mkdir()
+    (root / "damaged" / "run.json").write_text("{")
+    return root
+
+
+def answer(root):
+    return fleet_document(str(root), jobs_of(run_places(str(root)), Index(None)))
+
+
+def test_what_became_longer_for_good_and_why(root):
+    document = answer(root)
+    (change,) = document.changes
+    assert (change.program, change.ranks, change.since) == ("slower.py -x", 4, "team/slower/r12")
+    assert (change.runs_before, change.runs_after) == (12, 6)
+    assert (change.before_ms, change.after_ms) == (20.05, 24.05)
+    assert change.commits == ("a" * 40, "b" * 40)
+    assert change.same_hosts
+    assert change.waits_more  # 0.1 of 20.05 ms against 0.3 of 24.05: 5.2 ms of 4 more
+    assert change.rank_hours == pytest.approx(6 * 2 * 4 * (1 - 20.05 / 24.05))
+
+
+def test_what_all_of_it_costs(root):
+    document = answer(root)
+    assert (document.runs, document.failed, document.running) == (32, 1, 0)
+    assert document.rank_hours == 31 * 2 * 4
+    assert document.failed_rank_hours == 8
+    assert document.waiting_rank_hours == pytest.approx(8 * (25 * 0.1 + 6 * 0.3))
+    assert [text.partition(": ")[0] for text in document.unreadable] == ["damaged"]
+    assert [(p.program, p.runs) for p in document.programs][:2] == [
+        ("slower.py -x", 18),
+        ("even.py -x", 12),
+    ]
+
+
+def test_the_index_is_asked_first_and_forgets_what_is_gone(root, tmp_path, monkeypatch):
+    index = Index(tmp_path / "index.sqlite")
+    first = jobs_of(run_places(str(root)), index)
+    monkeypatch.setattr("pinchpoint.serve.fleet.job_facts", None)  # nothing is read again
+    assert jobs_of(run_places(str(root)), index) == first
+    assert len(jobs_of(run_places(str(root))[:5], index)) == 5
+    assert len(index.jobs()) == 5
+
+
+def test_a_bucket_gives_the_same(root):
+    fsspec = pytest.importorskip("fsspec", reason="the extra [ray] is not installed")
+    store = fsspec.filesystem("memory")
+    store.put(str(root), "/fleet", recursive=True)
+    try:
+        there = answer("memory://fleet")
+    finally:
+        store.rm("/fleet", recursive=True)
+    here = answer(root)
+    assert there.changes == here.changes
+    assert there.programs == here.programs
+
+
+def test_the_command_asks_in_words_in_json_and_in_sql(root, tmp_path, monkeypatch, capsysbinary):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["fleet", str(root), "--html", str(tmp_path / "fleet.html")]) == 0
+    page = " ".join(capsysbinary.readouterr().out.decode().split())
+    assert "Steps of one program became longer for good" in page
+    assert "+20.0 %" in page
+    assert "slower.py -x" in (tmp_path / "fleet.html").read_text()
+    assert main(["fleet", str(root), "--json", "--by", "script"]) == 0
+    document = json.loads(capsysbinary.readouterr().out)
+    assert document["schema"] == "pinchpoint.fleet/1"
+    assert document["changes"][0]["program"] == "slower.py"
+    pytest.importorskip("duckdb", reason="the extra [sql] is not installed")
+    asked = (
+        "SELECT script, count(*) n, median(device_busy_ratio) busy, bool_or(dirty) dirty FROM runs"
+        " WHERE step_ms > 22 GROUP BY ALL"
+    )
+    assert main(["fleet", str(root), "--sql", asked, "--json"]) == 0
+    rows = json.loads(capsysbinary.readouterr().out)
+    assert rows == [{"script": "slower.py", "n": 6, "busy": 0.5, "dirty": True}]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["fleet", "nowhere"], "no such folder"),
+        (["fleet", "."], "no run folders"),
+        (["fleet", ".", "--csv"], "--csv goes with --sql"),
+        (["fleet", ".", "--diagnose", "-1"], "must not be negative"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch, capsysbinary, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert said in capsysbinary.readouterr().err.decode()
