@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from accuracy_rows import TAXONOMY_PARENTS, recordings
 from pinchpoint.analysis.replay import Change
 from pinchpoint.diagnosis.engine import Ranked, parents, run_rules, weighed
 from pinchpoint.diagnosis.registry import rules
-from pinchpoint.diagnosis.rule import Outcome
 from pinchpoint.trace import Trace
 from pinchpoint.trace import intervals as iv
 

@@ -113,7 +113,7 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
         name=trace.names[most],
         on_cpu=longest < len(host) and bool(host["kind"][longest] == HostKind.OPERATOR),
         in_driver=longest >= len(host),
-        does=GapKind(np.bincount(activity(trace)[row], took).argmax()),
+        does=GapKind(int(np.bincount(activity(trace)[row], took).argmax())),
         calls=len(np.unique(here)) / max(found.steps, 1),
         row=longest,
         location=location_of(trace, longest),

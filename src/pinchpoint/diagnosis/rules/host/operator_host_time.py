@@ -3,9 +3,8 @@
 ## What it looks for
 An operator whose calls spend far more host time of their own than dispatching takes (0.2 ms each
 beside 20 µs for each launch, without what recording cost), and which makes the step at least 15 %
-longer by that. Operators that wait for the device in their calls or buy memory from the driver are
-left out, and those of compilers and collectives. It yields to every other finding that explains
-the same time.
+longer by that. Waiting for the device and buying memory do not count; operators of compilers and
+of collectives are left out. It yields to every other finding that explains the same time.
 
 ## Why it matters
 Dispatching an operator takes 5 to 50 µs. One that takes longer prepares something in each call:
@@ -65,24 +64,31 @@ def check(trace: Trace) -> Iterator[Found]:
         if gain < LEAST_GAIN_RATIO:
             return
         rows = _calls(trace, piece)
-        beyond = piece.host_ns - LAUNCH_NS * piece.calls
+        beyond = piece.host_ns - _held_up_ns(trace, rows) - LAUNCH_NS * piece.calls
         if len(rows) and beyond >= DISPATCH_NS * per_step(trace, len(rows)):
             yield _finding(trace, piece, rows)
             return
 
 
 def _calls(trace: Trace, piece: Piece) -> Rows:
-    """The operator's calls in the judged steps; none where they wait or buy memory."""
-    host, calls = trace.host_ops, trace.api_calls
+    """The operator's calls in the judged steps."""
+    host = trace.host_ops
     assert host is not None
-    assert calls is not None
     if not _LIBRARY.match(piece.name):
         return np.zeros(0, np.intp)
     mine = named(trace, piece.name.__eq__) & (host["kind"] == HostKind.OPERATOR)
-    rows = np.flatnonzero(mine & rows_in_steps(trace, host))
-    bought = calls.filled("host_op", len(host))[calls["kind"] == ApiKind.MALLOC]
-    held_up = np.isin(rows, host_waits(trace).host_op) | np.isin(rows, bought)
-    return rows[:0] if held_up.any() else rows
+    return np.flatnonzero(mine & rows_in_steps(trace, host))
+
+
+def _held_up_ns(trace: Trace, rows: Rows) -> float:
+    """Waiting for the device and buying memory directly in these rows, a step."""
+    host, calls, waits = trace.host_ops, trace.api_calls, host_waits(trace)
+    assert host is not None
+    assert calls is not None
+    bought = calls["kind"] == ApiKind.MALLOC
+    bought &= np.isin(calls.filled("host_op", len(host)), rows)
+    waited = waits.took_ns[np.isin(waits.host_op, rows)].sum()
+    return per_step(trace, int(waited + calls["duration_ns"][bought].sum()))
 
 
 def _own(trace: Trace, rows: Rows) -> Intervals:
