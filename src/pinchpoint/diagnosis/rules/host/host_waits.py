@@ -28,7 +28,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.source_lines import places
-from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
+from pinchpoint.analysis.host.timeline import NO_ROW, HostPieces, host_rows
 from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
 from pinchpoint.analysis.replay import Change, DropSyncs, RemoveHostTime
 from pinchpoint.analysis.steps.in_steps import judged_steps
@@ -41,8 +41,8 @@ from pinchpoint.diagnosis.loading import loads
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.whole_run import waits_at
-from pinchpoint.trace import HostKind, Trace
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace import ApiKind, HostKind, Trace
+from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, periodic=True, advice=NO_HINT)
@@ -106,7 +106,7 @@ def _longest(trace: Trace, kinds: tuple[GapKind, ...]) -> _Waits | None:
     thread = np.full(len(windows), steps(trace).thread, np.int64)
     did = host_did(trace, thread, windows.start_ns, windows.end_ns)
     does = activity(trace)[did.row]
-    at = np.flatnonzero(np.isin(does, kinds))
+    at = np.flatnonzero(np.isin(does, kinds) & ((does != GapKind.SYNC) | _launches_later(trace, did)))
     if not len(at):
         return None
     start, end, row = did.start_ns[at], did.end_ns[at], did.row[at]
@@ -131,6 +131,18 @@ def _longest(trace: Trace, kinds: tuple[GapKind, ...]) -> _Waits | None:
         waits_at(trace, location_of(trace, int(row[longest]))),
         gone if loader is None else (*gone, *loader.ready),
     )
+
+
+def _launches_later(trace: Trace, did: HostPieces) -> Mask:
+    """Whether something is launched in the same step after each piece: its end may be waited for."""
+    calls, windows = trace.api_calls, judged_steps(trace)
+    if calls is None:
+        return np.zeros(len(did.row), np.bool_)
+    launches = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH, ApiKind.COPY))
+    started = np.sort(calls["start_ns"][launches])
+    ends = windows.end_ns[did.asked]
+    later: Mask = np.searchsorted(started, ends) > np.searchsorted(started, did.end_ns)
+    return later
 
 
 def _most(group: Ints, took: Ints) -> int:
