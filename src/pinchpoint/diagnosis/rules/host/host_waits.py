@@ -35,12 +35,12 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
+from pinchpoint.diagnosis.evidence.loading import loads
+from pinchpoint.diagnosis.evidence.whole_run import waits_at
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.loading import loads
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.whole_run import waits_at
 from pinchpoint.trace import ApiKind, HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.durations import duration
@@ -106,7 +106,9 @@ def _longest(trace: Trace, kinds: tuple[GapKind, ...]) -> _Waits | None:
     thread = np.full(len(windows), steps(trace).thread, np.int64)
     did = host_did(trace, thread, windows.start_ns, windows.end_ns)
     does = activity(trace)[did.row]
-    at = np.flatnonzero(np.isin(does, kinds) & ((does != GapKind.SYNC) | _launches_later(trace, did)))
+    at = np.flatnonzero(
+        np.isin(does, kinds) & ((does != GapKind.SYNC) | _launches_later(trace, did))
+    )
     if not len(at):
         return None
     start, end, row = did.start_ns[at], did.end_ns[at], did.row[at]
@@ -134,7 +136,7 @@ def _longest(trace: Trace, kinds: tuple[GapKind, ...]) -> _Waits | None:
 
 
 def _launches_later(trace: Trace, did: HostPieces) -> Mask:
-    """Whether something is launched in the same step after each piece: its end may be waited for."""
+    """Whether something is launched in the same step after each piece: its end may be awaited."""
     calls, windows = trace.api_calls, judged_steps(trace)
     if calls is None:
         return np.zeros(len(did.row), np.bool_)
@@ -157,7 +159,7 @@ def _finding(waits: _Waits) -> Found:
     where = f" in {waits.location}" if waits.location else ""
     of_steps = np.bincount(waits.step, waits.end_ns - waits.start_ns)
     least, most = int(of_steps.min()), int(of_steps.max())
-    alike = len(of_steps) > 2 and most - least <= ALIKE_RATIO * most
+    alike = waits.kind is GapKind.WAIT and len(of_steps) > 2 and most - least <= ALIKE_RATIO * most
     return Found(
         summary=(
             f"The thread that launches waits {duration(waits.ns_per_step)} of each step{where} for"

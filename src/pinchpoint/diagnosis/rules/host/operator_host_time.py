@@ -35,9 +35,9 @@ from pinchpoint.analysis.host.frames import acts, called_by_program
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.time.host_waits import host_waits
-from pinchpoint.diagnosis.device_work import busiest_place, device_work
+from pinchpoint.diagnosis.evidence.device_work import busiest_place, device_work
+from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Trace

@@ -37,8 +37,8 @@ from pinchpoint.analysis.work.pointwise_chains import (
     in_different_orders,
     launched_calls,
 )
-from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
-from pinchpoint.diagnosis.device_work import DeviceWork, device_work
+from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable, scaled
+from pinchpoint.diagnosis.evidence.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_STRIDES
 from pinchpoint.diagnosis.rule import NotChecked, Rule
