@@ -5,7 +5,8 @@ Time on the thread of the steps in which the host computes: Python between two l
 dispatching takes, or operators that work on CPU tensors; and in which it saves, logs, compiles,
 collects garbage, or is in a call to the driver that launches nothing. Of each source line
 (function) its whole is removed in replay; told is the one that the step would get at least 10 %
-shorter by. What other findings explain is left out.
+shorter by. Of a cold start, work that names itself comes in one step alone, and is left out; so is
+what other findings explain.
 Where an operator on the CPU fills a tensor that the same function then sends to the device, the
 copy and the wait for its buffer go with it, if what the operator reads fits into half of the
 device's memory: the device makes the same at the rate of rows at random places.
@@ -55,6 +56,7 @@ LEAST_GAIN_RATIO = 0.10
 # Less a step may as well be the Python of a few modules, recorded with stacks.
 LEAST_NS = 500_000
 MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
+AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start
 MOST_TOLD = 2  # the engine drops those that other findings explain
 _BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
 
@@ -70,6 +72,7 @@ class _Spot:
     in_driver: bool  # it is a call to the driver
     does: GapKind  # what most of it is
     calls: float  # a step
+    steps: int  # that have some of it
     row: int  # of host_rows, the longest stretch
     location: Location | None
 
@@ -85,6 +88,7 @@ def check(trace: Trace) -> Iterator[Found]:
     # Without a device operators are the work itself; rules about programs on CPUs judge them.
     cpu_alone = computes_on_cpu(trace)
     worth = [s for s in spots if s.ns_per_step >= least and not (cpu_alone and s.on_cpu)]
+    worth = [s for s in worth if s.steps >= AGAIN or _work(s) is _COMPUTES]
     worth.sort(key=lambda spot: -spot.ns_per_step)
     yield from (_finding(trace, found, spot) for spot in worth[:MOST_TOLD])
 
@@ -115,6 +119,7 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
         in_driver=longest >= len(host),
         does=GapKind(int(np.bincount(activity(trace)[row], took).argmax())),
         calls=len(np.unique(here)) / max(found.steps, 1),
+        steps=len(np.unique(judged_steps(trace).step_of(found.start_ns[at]))),
         row=longest,
         location=location_of(trace, longest),
     )

@@ -38,7 +38,7 @@ from pinchpoint.analysis.time.host_waits import host_waits
 from pinchpoint.diagnosis.evidence.device_work import busiest_place, device_work
 from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import CPU_AND_DEVICE
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE, MORE_STEPS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Trace
 from pinchpoint.trace.arrays import Rows
@@ -54,6 +54,7 @@ RULE = Rule(
 
 LEAST_GAIN_RATIO = 0.15  # of the step: as for other operators that nothing else explains
 LAUNCH_NS = 20_000  # the most of a launch and what prepares it; many in a call are no preparation
+AGAIN = 2  # steps
 MANY_CALLS = 64  # a step: a batch and a state have a handful of tensors, buckets are a few dozen
 _LIBRARY = re.compile(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$")
 
@@ -63,6 +64,9 @@ def check(trace: Trace) -> Iterator[Found]:
     found = operators_of_a_step(trace)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
+    if len(judged_steps(trace)) < AGAIN:
+        why = "in a single step, what is prepared once looks as if it were each time"
+        raise NotChecked(why, MORE_STEPS)
     many = [piece for piece in found.of(Cut.OPERATOR) if _is_many_small(piece)]
     for piece in sorted(many, key=lambda piece: piece.step_if_free_ns)[:1]:
         if piece.base_ns - piece.step_if_free_ns >= LEAST_GAIN_RATIO * piece.base_ns:
