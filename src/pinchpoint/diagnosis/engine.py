@@ -57,7 +57,11 @@ def diagnose(trace: Trace) -> Diagnosis:
     order of their own gain, and one stays only if the step gets materially faster when it is fixed
     on top of those before it. What only pays after others are fixed is kept with their ids.
     """
-    outcomes = run_rules(trace)
+    return weighed(trace, run_rules(trace))
+
+
+def weighed(trace: Trace, outcomes: tuple[Outcome, ...]) -> Diagnosis:
+    """The same of what some rules said."""
     ranked = [predicted(trace, o.id, f) for o in outcomes for f in o.findings]
     special = _most_winning_children(ranked)
     covered: dict[str, tuple[str, ...]] = {

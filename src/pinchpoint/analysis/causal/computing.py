@@ -1,9 +1,9 @@
-"""Where the host computes on the thread of the steps: Python beyond dispatch, operators on the CPU.
+"""What the host does on the thread of the steps beside dispatching: computes, or names its work.
 
 Between two calls to the driver a program runs a little Python: modules, functions, arguments. What
 is beyond that is work of its own. An operator that computes on CPU tensors takes long itself and
-launches nothing. Work that names itself (loading, saving, logging, compiling) is left out: other
-questions are about it.
+launches nothing. Work that names itself (saving, logging, compiling, collecting garbage), and long
+calls to the driver that launch nothing, count wholly. Waiting and loading are another question.
 """
 
 import re
@@ -24,6 +24,16 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.names import rows_named
+
+# Work that names itself, and is neither waiting nor dispatching.
+_NAMED_KINDS = (
+    GapKind.MALLOC,
+    GapKind.COMPILE,
+    GapKind.CODE_LOAD,
+    GapKind.GC,
+    GapKind.CHECKPOINT,
+    GapKind.LOGGING,
+)
 
 # Dispatching an operator takes 5 to 50 µs, recorded with stacks and shapes up to 100; one that
 # takes longer by itself computes.
@@ -53,6 +63,7 @@ def host_computing(trace: Trace) -> HostComputing:
     in_python = np.bincount(stretch, np.where(kind == _PYTHON, took, 0))[stretch]
     computes = (kind == _PYTHON) & (in_python > PYTHON_OF_AN_OPERATOR_NS)
     computes |= (kind == _ON_CPU) & (took > DISPATCH_NS)
+    computes |= kind == _NAMED
     start, end, row = did.start_ns[computes], did.end_ns[computes], did.row[computes]
     threads = np.unique(host_rows(trace).thread[row]).astype(np.intp)
     cost = cost_in_windows(trace, threads, start, end)
@@ -67,16 +78,17 @@ def _usual_steps(trace: Trace) -> tuple[Ints, Ints]:
     return windows.start_ns[usual], windows.end_ns[usual]
 
 
-_PYTHON, _ON_CPU = 1, 2  # codes of this module; 0 is neither
+_PYTHON, _ON_CPU, _NAMED = 1, 2, 3  # codes of this module; 0 is none of them
 
 
 def _kinds(trace: Trace) -> Ints:
-    """Of each of ``host_rows`` whether it is Python or an operator that launches nothing; last: no
-    row."""
+    """Of each of ``host_rows`` whether it is Python, an operator that launches nothing, or work
+    that names itself; last: no row."""
     rows, host = host_rows(trace), trace.host_ops
     out = np.zeros(len(rows) + 1, np.int64)
     if host is None or not len(host):
         return out
+    out[:-1][_long_calls(trace)] = _NAMED
     does = activity(trace)[: rows.operators]
     plain = np.isin(does, (GapKind.PYTHON, GapKind.DISPATCH, GapKind.HOST_COMPUTE))
     python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE)) & ~_dispatching(trace)
@@ -84,6 +96,22 @@ def _kinds(trace: Trace) -> Ints:
     out[: rows.operators] = np.where(
         plain & python, _PYTHON, np.where(plain & operator, _ON_CPU, 0)
     )
+    out[np.isin(activity(trace), _NAMED_KINDS)] = _NAMED
+    return out
+
+
+def _long_calls(trace: Trace) -> Mask:
+    """Of ``host_rows``, calls to the driver that launch nothing and take longer than dispatching an
+    operator, but for those that wait for the device."""
+    rows, calls, ops = host_rows(trace), trace.api_calls, trace.device_ops
+    out = np.zeros(len(rows), np.bool_)
+    if calls is None:
+        return out
+    launches = np.zeros(len(calls), np.bool_)
+    if ops is not None:
+        launches[ops["api_call"][ops.known("api_call")]] = True
+    plain = activity(trace)[rows.operators : -1] == GapKind.DISPATCH
+    out[rows.operators :] = plain & ~launches & (calls["duration_ns"] > DISPATCH_NS)
     return out
 
 

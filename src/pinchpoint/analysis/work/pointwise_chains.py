@@ -224,3 +224,34 @@ def _widening(of: LaunchedCall) -> float | None:
         return None
     target, source = (bytes_of(d) for d in of.call.dtypes[:2])
     return None if target is None or source is None else float(target - source)
+
+
+def in_different_orders(of: LaunchedCall) -> bool:
+    """Whether the large operands of a call do not lie in memory in one order."""
+    shapes = [of.call.shape(i) for i in range(len(of.call.shapes))]
+    largest = max((of.call.size(i) for i, s in enumerate(shapes) if s), default=0)
+    inner = set()
+    for i, shape in enumerate(shapes):
+        stride = of.stride(i)
+        if shape is None or stride is None or of.call.size(i) < largest:
+            continue
+        found = _innermost(shape, stride)
+        if found is not None:
+            dimension, step = found
+            inner.add(dimension)
+            if step > 1:
+                return True
+    return len(inner) > 1
+
+
+def _innermost(shape: Shape, stride: Shape) -> tuple[int, int] | None:
+    """The dimension whose neighbours are closest in memory, and how close; None if it is one point.
+
+    Dimensions that are repeated rather than stored (stride 0) count for nothing.
+    """
+    stored = [(step, -i) for i, (n, step) in enumerate(zip(shape, stride, strict=False)) if n > 1]
+    stored = [(step, at) for step, at in stored if step > 0]
+    if not stored:
+        return None
+    step, at = min(stored)
+    return -at, step

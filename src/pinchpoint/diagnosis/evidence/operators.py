@@ -14,6 +14,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[str, ...] = ()  # regular expressions
     kernels: tuple[str, ...] = ()
     over_one_dimension: bool = True  # it is meant for convolutions over one dimension as well
+    across_layouts: bool = False  # it is meant only where operands lie in memory in two orders
     avoidable: bool  # the same result can be had at the machine's limit
     why: str
     instead: str
@@ -36,7 +37,13 @@ def table() -> tuple[Known, ...]:
     return tuple(msgspec.convert(entry, Known) for entry in tomllib.loads(text)["operator"])
 
 
-def known(operator: str, kernel: str, *, over_one_dimension: bool = False) -> Known | None:
+def known(
+    operator: str, kernel: str, *, over_one_dimension: bool = False, across_layouts: bool = False
+) -> Known | None:
     """The first entry that fits; None where nothing is known."""
-    fitting = (entry for entry in table() if entry.fits(operator, kernel))
+    fitting = (
+        entry
+        for entry in table()
+        if entry.fits(operator, kernel) and (across_layouts or not entry.across_layouts)
+    )
     return next((e for e in fitting if e.over_one_dimension or not over_one_dimension), None)

@@ -103,7 +103,7 @@ def test_a_tied_table_is_needed_whole(outcome):
         pytest.param(("aten::mm", PRODUCT, GEMM, 2.5, 1), id="a product near its roof"),
         pytest.param(("aten::mul", POINTWISE, "elementwise", 0.5, 1), id="at the bandwidth"),
         pytest.param(("aten::index_add_", ADDING, "indexFunc", 0.7, 1), id="less than twice"),
-        pytest.param(("aten::unheard_of", POINTWISE, "mystery", 10, 1), id="no model"),
+        pytest.param(("aten::unheard_of", POINTWISE, "mystery", 5, 1), id="33 passes, no model"),
         pytest.param(
             ("aten::sum", {"shapes": [[10]], "dtypes": [F]}, "reduce", 0.009, 1), id="a start"
         ),
@@ -111,6 +111,22 @@ def test_a_tied_table_is_needed_whole(outcome):
 )
 def test_what_is_not_far(outcome, operator):
     assert outcome("slow-operator", step_of(operator, HEALTHY)).answer == "clear"
+
+
+def test_an_operator_without_a_model_that_could_pass_over_its_input_many_times(outcome, predicted):
+    trace = step_of(("aten::unheard_of", POINTWISE, "mystery", 20, 1), HEALTHY)
+    (finding,) = outcome("slow-operator", trace).findings
+    assert "134 times what one pass over what it reads would take" in finding.summary
+    # 16 passes of 0.15 ms, and the product of 1.7 ms.
+    assert predicted(trace, "slow-operator") == pytest.approx(4.1e6, rel=0.05)
+
+
+def test_operands_in_two_orders(outcome):
+    shape = [8192, 8192]
+    given = {"shapes": [shape, shape], "dtypes": [F, F], "strides": [[8192, 1], [1, 8192]]}
+    for name, found in (("elementwise_kernel", 1), ("vectorized_mystery", 0)):
+        trace = step_of(("aten::add", given, name, 0.6, 1))  # needs 0.3 ms
+        assert len(outcome("slow-operator", trace).findings) == found
 
 
 def test_where_no_other_way_is_known_it_has_to_be_much(outcome):

@@ -77,6 +77,34 @@ def test_work_that_names_itself_is_asked_about_elsewhere(outcome):
     assert not outcome("host-hotspot", training(loader)).findings
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),  # 10 µs of each are recording it
+    [
+        ("<built-in function collect>", "collects garbage for 4.99 ms a step"),
+        ("torch/serialization.py(967): save", "saves or loads a checkpoint for 4.99 ms a step"),
+    ],
+)
+def test_work_that_names_itself(outcome, name, said):
+    def named(p):
+        with p.frame("train.py(9): after"):
+            p.host(name, 5_000)
+
+    (finding,) = outcome("host-hotspot", training(named)).findings
+    assert f"{said} in after (train.py:9)" in finding.summary
+
+
+def test_a_long_call_to_the_driver_and_a_cold_start(outcome):
+    def prepares(p):
+        with p.frame("train.py(9): prepare"):
+            p.call("cudaGraphInstantiate", ApiKind.OTHER, 5_000)
+
+    (finding,) = outcome("host-hotspot", training(prepares)).findings
+    assert "is in calls to the driver for 5.00 ms a step in prepare (train.py:9)" in finding.summary
+    first = iter((prepares,))
+    once = training(lambda p: next(first, lambda _: None)(p))
+    assert not outcome("host-hotspot", once).findings
+
+
 def test_what_the_device_hides_is_not_kept(ranked, outcome):
     trace = training(python_loop, sync=False, kernel_ms=20)
     assert outcome("host-hotspot", trace).findings

@@ -1,5 +1,7 @@
 import pytest
 
+from pinchpoint.analysis.replay import DropDeviceOps
+from pinchpoint.trace import MemoryKind
 from program import Program
 
 CALLS = 4
@@ -38,7 +40,7 @@ def test_the_operator_is_named_with_its_time_in_a_call(outcome, ranked):
     [
         preparing(own_us=50),
         preparing(kernel_us=5_000),
-        preparing(waits=True),
+        preparing(own_us=50, waits=True),
         preparing(name="CompiledFunction"),
         preparing(own_us=150, launches=100, kernel_us=2),
     ],
@@ -46,3 +48,19 @@ def test_the_operator_is_named_with_its_time_in_a_call(outcome, ranked):
 )
 def test_other_host_time_is_not_meant(outcome, trace):
     assert outcome("operator-host-time", trace).answer == "clear"
+
+
+def test_many_small_copies_one_by_one(outcome):
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("pack.py(9): upload"):
+            for _ in range(100):
+                with p.row("aten::copy_"):
+                    p.busy(40)
+                    p.copy(64, 1, MemoryKind.PINNED, MemoryKind.DEVICE)
+        p.kernel("gemm", 1_000)
+        p.sync()
+    (finding,) = outcome("operator-host-time", p.trace()).findings
+    assert finding.summary.startswith("aten::copy_ is called 100 × a step in upload (pack.py:9)")
+    dropped = next(change for change in finding.changes if isinstance(change, DropDeviceOps))
+    assert len(dropped.device_ops) == 5 * 99  # of the complete steps, all but the first of each

@@ -1,12 +1,15 @@
 """An operator takes several times what the machine needs for its work, and nothing else says why.
 
 ## What it looks for
-Operators whose kernels take three times their limit or more: the bytes that they really need to
-move at the attainable bandwidth, their FLOPs at the attainable rate, and the start of a kernel. Of
-a table, that is the rows that are touched. Named is what would make the step at least 15 % shorter
-at its limit; 5 % where the table of operators knows another way to the same result. Where no limit
-is known, an operator is named if a kernel that another way avoids takes a quarter of the step. It
-yields to every other finding that explains the same time.
+Operators whose kernels and copies take three times their limit or more: the bytes that they really
+need to move at the attainable bandwidth, their FLOPs at the attainable rate, and the start of a
+kernel. Of a table, that is the rows that are touched. Named is what would make the step at least
+15 % shorter at its limit; 5 % where the table of operators knows another way to the same result.
+Operators that stream tensors in two orders are far at 1.6 times their limit, and named from 10 %
+on. Where no limit is known, an operator is named if it takes a quarter of the step, and that in a
+kernel that another way avoids, or for fifty passes over what it reads. Products in a wide number
+format are held against what the device's matrix units do. It yields to every other finding that
+explains the same time. Collectives are left out: of one rank, they may wait.
 
 ## Why it matters
 The device is busy, so that the step looks as if nothing could be won, while an operator waits for
@@ -23,20 +26,29 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.causal.limits import needed_limits
+from pinchpoint.analysis.causal.limits import KERNEL_START_NS, MEMORY_REACHED, needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, pieces
 from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
+from pinchpoint.analysis.costs import cost_of
+from pinchpoint.analysis.device.kernel_precision import Precision, precision_of_device_ops
 from pinchpoint.analysis.device.short_names import short_kernel_name
+from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.replay import Change, DropDeviceOps, LimitDeviceOps
-from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.work.one_dimension import over_one_dimension
-from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.analysis.work.operator_work import peak_type
+from pinchpoint.analysis.work.pointwise_chains import (
+    LaunchedCall,
+    in_different_orders,
+    launched_calls,
+)
+from pinchpoint.diagnosis.evidence.device_work import busiest_place, device_work
 from pinchpoint.diagnosis.evidence.operators import Known, known
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.arrays import Floats, Mask, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -49,9 +61,16 @@ RULE = Rule(
 # Limits are right within a factor of two: what caches serve, which rows meet, how full a device is.
 FAR_RATIO = 3.0
 FAR_WHERE_AVOIDABLE_RATIO = 2.0  # where another way is known to come near the limit
+# Dense elementwise kernels reach 0.9 of the memory's bandwidth, awkward ones 0.6; a limit counts
+# 0.8, so below half of the bandwidth is beyond 1.6 times the limit.
+FAR_ACROSS_LAYOUTS_RATIO = 1.6
+LEAST_GAIN_ACROSS_LAYOUTS_RATIO = 0.10  # one transposing copy may be wanted
 LEAST_GAIN_RATIO = 0.15  # where no other way is known, only much is worth the search for one
 LEAST_GAIN_WHERE_AVOIDABLE_RATIO = 0.05  # of the step: twice what a limit may be wrong by
 DOMINATES_RATIO = 0.25  # of the step: so much is worth a look even where no limit is known
+# Of an operator without a model: a radix sort passes over its input 8 times and more, a selection
+# less; more than three times 16 passes is no matter of the algorithm.
+PASSES = 16
 MOST_TOLD = 3  # the engine drops those that other findings explain
 
 
@@ -63,15 +82,115 @@ def check(trace: Trace) -> Iterator[Found]:
     told = 0
     for piece in sorted(found.of(Cut.OPERATOR), key=lambda piece: piece.step_at_limit_ns):
         mine = _rows(trace, piece)
-        entry = _known(trace, piece, mine) if mine.any() else None
-        if mine.any() and _is_far(piece, entry):
+        if not mine.any():
+            continue
+        entry = _known(trace, piece, mine)
+        one = _told(trace, piece, mine, entry)
+        if one is not None:
             told += 1
-            yield _finding(trace, piece, mine, entry)
-        elif entry is not None and _is_known_to_be_slow(piece, entry):
-            told += 1
-            yield _without_limit(trace, piece, mine, entry)
+            yield one
         if told == MOST_TOLD:
-            return
+            break
+    yield from _in_a_wide_format(trace, found.base_ns)
+
+
+def _told(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Found | None:
+    if _is_far(piece, entry):
+        return _finding(trace, piece, mine, entry)
+    if piece.limit_ns is not None or piece.device_ns < DOMINATES_RATIO * piece.base_ns:
+        return None
+    if entry is not None and entry.avoidable and entry.kernels:
+        return _without_limit(trace, piece, mine, entry.why, entry.instead)
+    passes = _passes(trace, mine)
+    if passes is None or passes < FAR_RATIO * PASSES:
+        return None
+    why = f"{passes:,.0f} times what one pass over what it reads would take"
+    return _without_limit(trace, piece, mine, why, _ANOTHER_WAY, _one_after_another(trace, mine))
+
+
+def _passes(trace: Trace, mine: Mask) -> float | None:
+    """How many times these operations could pass over what their operators read."""
+    needs = _pass_ns(trace, mine)
+    ops = trace.device_ops
+    assert ops is not None
+    return float(ops["duration_ns"][mine].sum()) / float(needs.sum()) if needs.all() else None
+
+
+def _pass_ns(trace: Trace, mine: Mask) -> Floats:
+    """One pass over the inputs of each operation's call; 0 where that is not known."""
+    known = roofs(trace)
+    if known is None or known.memory is None:
+        return np.zeros(int(mine.sum()))
+    size = launched_calls(trace).numbers(
+        lambda of: sum(of.call.bytes(i) or 0 for i in of.call.tensors()) or None
+    )[mine]
+    at = size / (known.memory.per_s * MEMORY_REACHED) * 1e9
+    return np.where(np.isnan(size), 0.0, np.maximum(at, KERNEL_START_NS))
+
+
+def _one_after_another(trace: Trace, mine: Mask) -> tuple[Change, ...]:
+    return (LimitDeviceOps(np.flatnonzero(mine), PASSES * _pass_ns(trace, mine)),)
+
+
+def _in_a_wide_format(trace: Trace, base_ns: int | None) -> Iterator[Found]:
+    """Products near the limit of their number format, and far from what matrix units do.
+
+    All of them: the format is one switch of the program.
+    """
+    ops, formats = trace.device_ops, precision_of_device_ops(trace)
+    assert ops is not None
+    rows = np.flatnonzero(launched_calls(trace).where(_is_product) & device_ops_in_steps(trace))
+    needs = _narrow_ns(trace, rows)
+    wide = ops["duration_ns"][rows] >= FAR_RATIO * needs
+    rows, needs = rows[wide], needs[wide]
+    mine = np.zeros(len(ops), np.bool_)
+    mine[rows] = True
+    work = device_work(trace, mine, "products in a wide number format")
+    if work is None or not base_ns:
+        return
+    saving = work.ns_per_step - per_step(trace, round(float(needs.sum())))
+    if saving < LEAST_GAIN_RATIO * base_ns:
+        return
+    told = int(np.bincount(formats.precision[rows], ops["duration_ns"][rows]).argmax())
+    label = Precision(told).label if told else "a wide format"
+    where = f" in {work.place}" if work.place else ""
+    yield Found(
+        summary=(
+            f"Products take {duration(work.ns_per_step)} of the device's time a step{where} in"
+            f" {label}, which the device's matrix units do several times as fast in TF32 or 16 bits"
+        ),
+        evidence=work.evidence,
+        cost_ns_per_step=work.ns_per_step,
+        changes=(LimitDeviceOps(rows, needs),),
+        location=work.place,
+        fix="Multiply in TF32 or in 16 bits (autocast), where the result allows it",
+        confidence="low",
+    )
+
+
+def _narrow_ns(trace: Trace, rows: Rows) -> Floats:
+    """What products need on matrix units, at TF32's rate where the device has it; what they took
+    if that is not known, or their format is not far from it."""
+    ops, known, formats = trace.device_ops, roofs(trace), precision_of_device_ops(trace)
+    assert ops is not None
+    took = ops["duration_ns"][rows].astype(np.float64)
+    narrow = (known.compute.get(name) for name in ("tf32", "bf16", "fp16")) if known else ()
+    best = next((roof for roof in narrow if roof is not None), None)
+    if known is None or known.memory is None or best is None:
+        return took
+    limits = needed_limits(trace)
+    moving = limits.bytes[rows] / (known.memory.per_s * MEMORY_REACHED) * 1e9
+    pairs = zip(formats.precision[rows].tolist(), formats.matrix_units[rows].tolist(), strict=True)
+    peaks = [known.compute.get(peak_type(*pair, matrix=True) or "") for pair in pairs]
+    rate = np.array([np.nan if peak is None else peak.per_s / best.per_s for peak in peaks])
+    rate = np.where(rate <= 1 / FAR_RATIO, rate, np.nan)
+    needs = np.maximum(limits.at_limit_ns[rows] * rate, np.maximum(moving, KERNEL_START_NS))
+    return np.where(np.isnan(needs), took, np.minimum(needs, took))
+
+
+def _is_product(of: LaunchedCall) -> bool:
+    cost = cost_of(of.call)
+    return cost is not None and cost.matrix
 
 
 def _rows(trace: Trace, piece: Piece) -> Mask:
@@ -83,7 +202,19 @@ def _rows(trace: Trace, piece: Piece) -> Mask:
 
 def _known(trace: Trace, piece: Piece, mine: Mask) -> Known | None:
     flat = bool(over_one_dimension(trace)[mine].all())
-    return known(piece.name, _longest_kernel(trace, mine), over_one_dimension=flat)
+    across = _goes_across(trace, mine)
+    kernel = _longest_kernel(trace, mine)
+    return known(piece.name, kernel, over_one_dimension=flat, across_layouts=across)
+
+
+def _goes_across(trace: Trace, mine: Mask) -> bool:
+    """Whether most of what these operations take beyond their limit is in calls with operands in
+    two orders."""
+    ops = trace.device_ops
+    assert ops is not None
+    beyond = ops["duration_ns"][mine] - needed_limits(trace).at_limit_ns[mine]
+    across = launched_calls(trace).where(in_different_orders)[mine]
+    return bool(2 * beyond[across].sum() > beyond.sum())
 
 
 def _longest_kernel(trace: Trace, mine: Mask) -> str:
@@ -94,22 +225,30 @@ def _longest_kernel(trace: Trace, mine: Mask) -> str:
 
 
 def _is_far(piece: Piece, entry: Known | None) -> bool:
-    avoidable = entry is not None and entry.avoidable
-    if piece.times_limit is None or not piece.in_kernels:
+    if piece.times_limit is None or piece.name in _OF_COLLECTIVES:
         return False
+    far, least = FAR_RATIO, LEAST_GAIN_RATIO
+    if entry is not None and entry.across_layouts:
+        far, least = FAR_ACROSS_LAYOUTS_RATIO, LEAST_GAIN_ACROSS_LAYOUTS_RATIO
+    elif entry is not None and entry.avoidable:
+        far, least = FAR_WHERE_AVOIDABLE_RATIO, LEAST_GAIN_WHERE_AVOIDABLE_RATIO
     gain = (piece.base_ns - piece.step_at_limit_ns) / piece.base_ns
-    if avoidable and piece.times_limit >= FAR_WHERE_AVOIDABLE_RATIO:
-        return gain >= LEAST_GAIN_WHERE_AVOIDABLE_RATIO
-    return piece.times_limit >= FAR_RATIO and gain >= LEAST_GAIN_RATIO
+    longest = piece.times_limit >= FAR_RATIO and gain >= LEAST_GAIN_RATIO
+    return longest or (piece.times_limit >= far and gain >= least)
 
 
-def _is_known_to_be_slow(piece: Piece, entry: Known) -> bool:
-    """Whether its kernel, and not its operator alone, is one that another way avoids."""
-    dominates = piece.device_ns >= DOMINATES_RATIO * piece.base_ns
-    return dominates and piece.limit_ns is None and entry.avoidable and bool(entry.kernels)
+_OF_COLLECTIVES = ("record_param_comms",)
+_ANOTHER_WAY = "Look for another way to the same result, or compile it"
 
 
-def _without_limit(trace: Trace, piece: Piece, mine: Mask, entry: Known) -> Found:
+def _without_limit(
+    trace: Trace,
+    piece: Piece,
+    mine: Mask,
+    why: str,
+    instead: str,
+    changes: tuple[Change, ...] = (),
+) -> Found:
     work = device_work(trace, mine, "in its device operations")
     assert work is not None
     where = f" in {work.place}" if work.place else ""
@@ -117,12 +256,13 @@ def _without_limit(trace: Trace, piece: Piece, mine: Mask, entry: Known) -> Foun
     return Found(
         summary=(
             f"{piece.name} takes {duration(piece.device_ns)} of the device's time a step{where},"
-            f" mostly in {kernel}: {entry.why}"
+            f" mostly in {kernel}: {why}"
         ),
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,
+        changes=changes,
         location=work.place,
-        fix=entry.instead,
+        fix=instead,
         confidence="low",
     )
 
@@ -132,7 +272,8 @@ def _finding(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Fou
     assert work is not None
     assert piece.limit_ns is not None
     kernel = short_kernel_name(_longest_kernel(trace, mine))
-    where = f" in {work.place}" if work.place else ""
+    place = _place_beyond(trace, mine) or work.place
+    where = f" in {place}" if place else ""
     return Found(
         summary=(
             f"{piece.name} takes {duration(piece.device_ns)} of the device's time a step where"
@@ -147,10 +288,20 @@ def _finding(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Fou
         ),
         cost_ns_per_step=work.ns_per_step,
         changes=_at_limit(trace, np.flatnonzero(mine)),
-        location=work.place,
-        fix=entry.instead if entry else "Look for another way to the same result, or compile it",
+        location=place,
+        fix=entry.instead if entry else _ANOTHER_WAY,
         confidence="medium" if entry else "low",
     )
+
+
+def _place_beyond(trace: Trace, mine: Mask) -> Location | None:
+    """Where most of the time beyond the limit is spent: not each call of an operator is slow."""
+    ops = trace.device_ops
+    assert ops is not None
+    rows = np.flatnonzero(mine)
+    beyond = (ops["duration_ns"][rows] - needed_limits(trace).at_limit_ns[rows]).astype(np.int64)
+    nowhere = len(trace.host_ops or ())
+    return busiest_place(trace, ops.filled("host_op", nowhere)[rows].astype(np.intp), beyond)[0]
 
 
 def _rate(piece: Piece, kernel: str) -> str:

@@ -6,7 +6,9 @@ large enough to be bound by the memory's bandwidth and running near it, with not
 them. Runs with casts there and back belong to dtype-thrash, those of an optimizer to
 unfused-optimizer, slow ones to non-contiguous-access; a loop over one operator measures it. Where
 fused kernels of a compiler run in the same steps, the program is compiled already, and what is left
-over is compile-fell-back or graph-breaks. Not checked without shapes.
+over is compile-fell-back or graph-breaks. Where chains are found, functions beside them that pass
+over memory three times as often as they need count too: the same compiler fuses their reductions.
+Not checked without shapes.
 
 ## Why it matters
 Each kernel reads its inputs from memory and writes its result there, only for the next one to read
@@ -31,10 +33,12 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import PointwiseChains, pointwise_chains
 from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable
 from pinchpoint.diagnosis.evidence.device_work import device_time_per_step, device_work
+from pinchpoint.diagnosis.evidence.functions import FarFunction, far_functions, share_of_step
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.names import rows_named
 
@@ -48,6 +52,7 @@ RULE = Rule(
 
 SHORTEST_CHAIN = 3  # of two kernels, fusing saves less than a third, and compilers often leave them
 LEAST_RATIO = 0.1  # of the device's time in such chains; less does not pay for a compiler
+LEAST_TOO_RATIO = 0.05  # of the step, in one function: as for operators that another way avoids
 # Second operands that come from outside a chain. A written-out GELU has none in eight kernels, a
 # gate or a residual connection one; fused by torch.compile they then take what is predicted.
 OUTSIDE_TENSORS = 1
@@ -69,6 +74,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if work is None or work.ns_per_step < LEAST_RATIO * device_time_per_step(trace):
         return
     longest = int((chains.count(chains.chain >= 0) * chosen).max())
+    too = _passes_too(trace, wanted)
     before = chains.total(chains.bytes)[chosen].sum()
     fewer = float(_fused_bytes(chains)[chosen].sum() / before)
     yield Found(
@@ -76,13 +82,32 @@ def check(trace: Trace) -> Iterator[Found]:
             f"{work.count:.0f} elementwise kernels a step pass over large tensors one after the"
             f" other, up to {longest} in a row, {duration(work.ns_per_step)} of each step"
         ),
-        evidence=(*work.evidence, Evidence("longest chain", longest, "kernels")),
-        cost_ns_per_step=work.ns_per_step,
-        changes=(ScaleDeviceOps(work.rows, fewer, bytes_left=fewer),),
+        evidence=(
+            *work.evidence,
+            Evidence("longest chain", longest, "kernels"),
+            *(
+                Evidence(f"beside them, passes in {one.name}", one.work.ns_per_step, "ns per step")
+                for one in too
+            ),
+        ),
+        cost_ns_per_step=work.ns_per_step + sum(one.work.ns_per_step for one in too),
+        changes=(
+            ScaleDeviceOps(work.rows, fewer, bytes_left=fewer),
+            *(change for one in too for change in one.changes),
+        ),
         location=work.place,
         fix="Let a compiler fuse them, or use the library's fused operation",
         hint="model = torch.compile(model)",
     )
+
+
+def _passes_too(trace: Trace, wanted: Mask) -> list[FarFunction]:
+    """Functions outside these chains with reductions in between, which the same compiler fuses."""
+    try:
+        far = far_functions(trace, lambda row: row.turns == 1 and not wanted[row.rows].any())
+        return [one for one in far if share_of_step(trace, one.saving_ns) >= LEAST_TOO_RATIO]
+    except NotChecked:
+        return []
 
 
 def _by_compiler(name: str) -> bool:

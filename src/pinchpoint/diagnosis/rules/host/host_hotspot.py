@@ -1,10 +1,12 @@
-"""One place in the program computes on the host while the device waits, and no rule says why.
+"""One place in the program keeps the host busy while the device waits, and no rule says why.
 
 ## What it looks for
 Time on the thread of the steps in which the host computes: Python between two launches beyond what
-dispatching takes, or operators that work on CPU tensors. Of each source line (function) its whole
-is removed in replay; told is the one that the step would get at least 10 % shorter by. Work that
-names itself (loading, saving, logging, compiling) and what other findings explain is left out.
+dispatching takes, or operators that work on CPU tensors; and in which it saves, logs, compiles,
+collects garbage, or is in a call to the driver that launches nothing. Of each source line
+(function) its whole is removed in replay; told is the one that the step would get at least 10 %
+shorter by. Of a cold start, work that names itself comes in one step alone, and is left out; so is
+what other findings explain.
 Where an operator on the CPU fills a tensor that the same function then sends to the device, the
 copy and the wait for its buffer go with it, if what the operator reads fits into half of the
 device's memory: the device makes the same at the rate of rows at random places.
@@ -36,6 +38,7 @@ from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import Change, DropSyncs, LimitDeviceOps, RemoveHostTime
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
+from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
@@ -53,6 +56,7 @@ LEAST_GAIN_RATIO = 0.10
 # Less a step may as well be the Python of a few modules, recorded with stacks.
 LEAST_NS = 500_000
 MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
+AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start
 MOST_TOLD = 2  # the engine drops those that other findings explain
 _BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
 
@@ -65,7 +69,10 @@ class _Spot:
     ns_per_step: int
     name: str  # of the row that holds most of it
     on_cpu: bool  # that row is an operator
+    in_driver: bool  # it is a call to the driver
+    does: GapKind  # what most of it is
     calls: float  # a step
+    steps: int  # that have some of it
     row: int  # of host_rows, the longest stretch
     location: Location | None
 
@@ -81,6 +88,7 @@ def check(trace: Trace) -> Iterator[Found]:
     # Without a device operators are the work itself; rules about programs on CPUs judge them.
     cpu_alone = computes_on_cpu(trace)
     worth = [s for s in spots if s.ns_per_step >= least and not (cpu_alone and s.on_cpu)]
+    worth = [s for s in worth if s.steps >= AGAIN or _work(s) is _COMPUTES]
     worth.sort(key=lambda spot: -spot.ns_per_step)
     yield from (_finding(trace, found, spot) for spot in worth[:MOST_TOLD])
 
@@ -107,8 +115,11 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
         what=at,
         ns_per_step=round(float(took.sum()) / max(found.steps, 1)),
         name=trace.names[most],
-        on_cpu=bool(host["kind"][longest] == HostKind.OPERATOR),
+        on_cpu=longest < len(host) and bool(host["kind"][longest] == HostKind.OPERATOR),
+        in_driver=longest >= len(host),
+        does=GapKind(int(np.bincount(activity(trace)[row], took).argmax())),
         calls=len(np.unique(here)) / max(found.steps, 1),
+        steps=len(np.unique(judged_steps(trace).step_of(found.start_ns[at]))),
         row=longest,
         location=location_of(trace, longest),
     )
@@ -122,8 +133,8 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
     uploads, waits = _sent_after(trace, found.row[spot.what])
     return Found(
         summary=(
-            f"The host computes for {duration(spot.ns_per_step)} a step{where} while it launches"
-            f" nothing: {_what(spot)}"
+            f"The host {_work(spot).verb} for {duration(spot.ns_per_step)} a step{where} while it"
+            f" launches nothing: {_what(spot)}"
             + (", and the result is copied to the device" if len(uploads) else "")
         ),
         evidence=(
@@ -173,15 +184,54 @@ def _made_on_the_device(trace: Trace, uploads: Rows, waits: Rows) -> tuple[Chang
     return (DropSyncs(waits), LimitDeviceOps(uploads, 2 * ops["bytes"][uploads] / rate * 1e9))
 
 
+@dataclass(frozen=True)
+class _Work:
+    """Work that names itself, in words."""
+
+    verb: str
+    fix: str
+
+
+_NAMED = {
+    GapKind.MALLOC: _Work(
+        "is in calls that allocate or free device memory",
+        "Make the memory once and use it again, and do not give it back",
+    ),
+    GapKind.COMPILE: _Work("compiles", "Compile once: keep what is compiled, and its inputs alike"),
+    GapKind.CODE_LOAD: _Work("loads device code", "Load it before the loop, by one call of each"),
+    GapKind.GC: _Work("collects garbage", "Collect by hand, every few hundred steps"),
+    GapKind.CHECKPOINT: _Work(
+        "saves or loads a checkpoint",
+        "Do it more rarely, or in another thread from a copy in host memory",
+    ),
+    GapKind.LOGGING: _Work("writes logs or files", "Write more rarely, or in another thread"),
+}
+_CALLS_THE_DRIVER = _Work(
+    "is in calls to the driver", "Do once before the loop what the call prepares"
+)
+_COMPUTES = _Work("computes", "")
+
+
+def _work(spot: _Spot) -> _Work:
+    if spot.in_driver and spot.does not in _NAMED:
+        return _CALLS_THE_DRIVER
+    return _NAMED.get(spot.does, _COMPUTES)
+
+
 def _what(spot: _Spot) -> str:
-    if spot.on_cpu:
+    if spot.on_cpu and spot.does not in _NAMED:
         return f"{spot.name} and what is around it work on tensors on the CPU"
+    if spot.in_driver:
+        return f"mostly {spot.name}"
     frame, builtin = frame_of(spot.name), _BUILTIN.match(spot.name)
     name = frame.function if frame else builtin[1] if builtin else spot.name
-    return f"mostly Python in {name}"
+    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{name}"
 
 
 def _fix(spot: _Spot) -> str:
+    named = _work(spot).fix
+    if named:
+        return named
     if spot.on_cpu:
         return "Keep the tensor on the device and compute there"
     return "Do it with operators on whole tensors, once before the loop, or in another process"

@@ -1,11 +1,12 @@
-"""The thread of the steps waits for another thread, a process, a timer or requests.
+"""The thread of the steps waits for another thread, a batch, the device, a timer or requests.
 
 ## What it looks for
 Time on the thread that launches in a call that only waits: a lock, `queue.get`, `Event.wait`,
-`Condition.wait`, a future's `result`, `select` and `poll`, `recv`, `sleep`. Waits for the device,
-for a loader, for the backward pass and for a program that was started have names of their own and
-are left out. Told is the function of the program that the step would get at least 10 % shorter
-without, unless other findings explain it. Without Python stacks no wait shows.
+`Condition.wait`, a future's `result`, `select` and `poll`, `recv`, `sleep`; in a loader's `next`;
+in a synchronisation with the device that is not the end of the step. Waits for the backward pass
+and for a program that was started have names of their own and are left out. Told is the function
+of the program that the step would get at least 10 % shorter without, unless other findings explain
+it. Without Python stacks no wait for a thread shows.
 
 ## Why it matters
 A thread that waits launches nothing. A batcher that waits 30 ms for requests to fill a batch which
@@ -13,7 +14,8 @@ they never fill, a `sleep` between two polls, a lock that a slow thread holds: t
 
 ## How to fix it
 A timeout: as short as the work of one batch, and a batch no larger than what comes in meanwhile. A
-sleep: wait for the event itself. Another thread or process: make it quicker, or ask it earlier.
+sleep: wait for the event itself. Another thread or process: make it quicker, or ask it earlier. The
+device: keep its results there, and read them a step late.
 
 ## When to ignore it
 Where there is nothing to do: a server that waits for requests which have not come loses nothing.
@@ -25,14 +27,15 @@ import numpy as np
 
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.source_lines import places
-from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
-from pinchpoint.analysis.mean.what_if import step_base_ns
-from pinchpoint.analysis.replay import RemoveHostTime
+from pinchpoint.analysis.host.timeline import NO_ROW, HostPieces, host_rows
+from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
+from pinchpoint.analysis.replay import Change, DropSyncs, RemoveHostTime
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
+from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
@@ -40,9 +43,11 @@ from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace import ApiKind, HostKind, Trace
+from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
+RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, periodic=True, advice=NO_HINT)
 
 # Host time varies by a tenth between runs of one program.
 LEAST_GAIN_RATIO = 0.10
@@ -61,46 +66,87 @@ class _Waits:
     step: Ints  # of each stretch
     ns_per_step: int
     call: str  # what waits, of the longest stretch
+    kind: GapKind
     location: Location | None
+    changes: tuple[Change, ...]
 
 
 def check(trace: Trace) -> Iterator[Found]:
-    """The place at which the thread of the steps waits longest."""
+    """The place at which the thread of the steps waits longest, for others and for the device."""
     base, windows = step_base_ns(trace), judged_steps(trace)
     if base is None or not len(windows):
         raise NotChecked("no step is known")
+    for kinds in ((GapKind.WAIT, GapKind.DATA), (GapKind.SYNC,)):
+        waits = _longest(trace, kinds)
+        if waits is None or waits.ns_per_step < max(LEAST_GAIN_RATIO * base, LEAST_NS):
+            continue
+        if not _may_be_told(trace, waits, base):
+            continue
+        yield _finding(waits)
     if not _has_stacks(trace):
         raise NotChecked("without Python stacks a wait looks like any Python")
-    waits = _longest(trace)
-    if waits is not None and waits.ns_per_step >= max(LEAST_GAIN_RATIO * base, LEAST_NS):
-        yield _finding(waits)
+
+
+def _may_be_told(trace: Trace, waits: _Waits, base_ns: int) -> bool:
+    """Not waits for batches that are ready, nor for work that the device has to do anyway."""
+    if waits.kind is GapKind.DATA:
+        loader = loads(trace)
+        return loader is None or loader.starving
+    after = what_if_mean(trace, waits.changes) if waits.kind is GapKind.SYNC else None
+    return waits.kind is not GapKind.SYNC or (
+        after is not None and after.saving_ns >= LEAST_GAIN_RATIO * base_ns
+    )
 
 
 def _has_stacks(trace: Trace) -> bool:
     return trace.host_ops is not None and bool((trace.host_ops["kind"] == HostKind.PYTHON).any())
 
 
-def _longest(trace: Trace) -> _Waits | None:
-    """The waits in one function, most time together."""
+def _longest(trace: Trace, kinds: tuple[GapKind, ...]) -> _Waits | None:
+    """The waits of these kinds in one function, most time together."""
     windows = judged_steps(trace)
     thread = np.full(len(windows), steps(trace).thread, np.int64)
     did = host_did(trace, thread, windows.start_ns, windows.end_ns)
-    at = np.flatnonzero(activity(trace)[did.row] == GapKind.WAIT)
+    does = activity(trace)[did.row]
+    at = np.flatnonzero(
+        np.isin(does, kinds) & ((does != GapKind.SYNC) | _launches_later(trace, did))
+    )
     if not len(at):
         return None
     start, end, row = did.start_ns[at], did.end_ns[at], did.row[at]
     frame = places(trace).frame[row]
     busiest = frame == frame[_most(frame, end - start)]
     start, end, row = start[busiest], end[busiest], row[busiest]
-    longest = int(row[np.argmax(end - start)])
+    longest = int(np.argmax(end - start))
+    kind = GapKind(does[at][busiest][longest])
+    operators = host_rows(trace).operators
+    calls = np.unique(row[row >= operators]) - operators
+    gone: tuple[Change, ...] = (
+        (DropSyncs(calls),) if kind is GapKind.SYNC else (RemoveHostTime(start, end),)
+    )
+    loader = loads(trace) if kind is GapKind.DATA else None
     return _Waits(
         start,
         end,
         np.searchsorted(windows.start_ns, start, "right") - 1,
         round(float((end - start).sum()) / len(windows)),
-        trace.names[host_rows(trace).name[longest]],
-        waits_at(trace, location_of(trace, longest)),
+        trace.names[host_rows(trace).name[row[longest]]],
+        kind,
+        waits_at(trace, location_of(trace, int(row[longest]))),
+        gone if loader is None else (*gone, *loader.ready),
     )
+
+
+def _launches_later(trace: Trace, did: HostPieces) -> Mask:
+    """Whether something is launched in the same step after each piece: its end may be awaited."""
+    calls, windows = trace.api_calls, judged_steps(trace)
+    if calls is None:
+        return np.zeros(len(did.row), np.bool_)
+    launches = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH, ApiKind.COPY))
+    started = np.sort(calls["start_ns"][launches])
+    ends = windows.end_ns[did.asked]
+    later: Mask = np.searchsorted(started, ends) > np.searchsorted(started, did.end_ns)
+    return later
 
 
 def _most(group: Ints, took: Ints) -> int:
@@ -111,11 +157,11 @@ def _most(group: Ints, took: Ints) -> int:
 
 
 def _finding(waits: _Waits) -> Found:
-    what = _what(waits.call)
+    what = _OF_KIND.get(waits.kind) or _what(waits.call)
     where = f" in {waits.location}" if waits.location else ""
     of_steps = np.bincount(waits.step, waits.end_ns - waits.start_ns)
     least, most = int(of_steps.min()), int(of_steps.max())
-    alike = len(of_steps) > 2 and most - least <= ALIKE_RATIO * most
+    alike = waits.kind is GapKind.WAIT and len(of_steps) > 2 and most - least <= ALIKE_RATIO * most
     return Found(
         summary=(
             f"The thread that launches waits {duration(waits.ns_per_step)} of each step{where} for"
@@ -128,7 +174,7 @@ def _finding(waits: _Waits) -> Found:
             Evidence("longest in a step", most, "ns", name=waits.call),
         ),
         cost_ns_per_step=waits.ns_per_step,
-        changes=(RemoveHostTime(waits.start_ns, waits.end_ns),),
+        changes=waits.changes,
         location=waits.location,
         fix=what.fix,
         confidence="high" if what is _SLEEP else "medium",
@@ -151,6 +197,14 @@ _THREAD = _What(
     "If it is a timeout to fill a batch, shorten it or make the batch smaller; if another thread"
     " is late, make that quicker. While there is nothing to do, nothing is lost",
 )
+_OF_KIND = {
+    GapKind.DATA: _What(
+        "its next batch", "Give the loader worker processes, or make what they do quicker"
+    ),
+    GapKind.SYNC: _What(
+        "the device", "Keep the result on the device, and read it a step late or more rarely"
+    ),
+}
 _OUTSIDE_CALLS = ("select", "poll", "recv")
 
 

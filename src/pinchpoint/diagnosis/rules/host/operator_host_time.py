@@ -3,9 +3,10 @@
 ## What it looks for
 An operator whose calls spend far more host time of their own than dispatching takes (0.2 ms each
 beside 20 µs for each launch, without what recording cost), and which makes the step at least 15 %
-longer by that. Operators that wait for the device in their calls or buy memory from the driver are
-left out, and those of compilers and collectives. It yields to every other finding that explains
-the same time.
+longer by that. Waiting for the device and buying memory do not count; operators of compilers and
+of collectives are left out. And an operator that is called 64 times a step and more for a copy or a
+collective each, where one call for all of them would make the step at least 15 % shorter. It yields
+to every other finding that explains the same time.
 
 ## Why it matters
 Dispatching an operator takes 5 to 50 µs. One that takes longer prepares something in each call:
@@ -27,18 +28,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.causal.computing import DISPATCH_NS
-from pinchpoint.analysis.causal.pieces import Cut
+from pinchpoint.analysis.causal.pieces import Cut, pieces
 from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
 from pinchpoint.analysis.host.ancestry import parents
-from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.host.frames import acts, called_by_program
+from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, RemoveHostTime, ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.time.host_waits import host_waits
-from pinchpoint.diagnosis.evidence.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.device_work import busiest_place, device_work
 from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import CPU_AND_DEVICE
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE, MORE_STEPS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.trace import ApiKind, HostKind, Trace
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Trace
 from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.intervals import Intervals, flatten, subtract
@@ -52,6 +54,8 @@ RULE = Rule(
 
 LEAST_GAIN_RATIO = 0.15  # of the step: as for other operators that nothing else explains
 LAUNCH_NS = 20_000  # the most of a launch and what prepares it; many in a call are no preparation
+AGAIN = 2  # steps
+MANY_CALLS = 64  # a step: a batch and a state have a handful of tensors, buckets are a few dozen
 _LIBRARY = re.compile(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$")
 
 
@@ -60,29 +64,49 @@ def check(trace: Trace) -> Iterator[Found]:
     found = operators_of_a_step(trace)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
+    if len(judged_steps(trace)) < AGAIN:
+        why = "in a single step, what is prepared once looks as if it were each time"
+        raise NotChecked(why, MORE_STEPS)
+    many = [piece for piece in found.of(Cut.OPERATOR) if _is_many_small(piece)]
+    for piece in sorted(many, key=lambda piece: piece.step_if_free_ns)[:1]:
+        if piece.base_ns - piece.step_if_free_ns >= LEAST_GAIN_RATIO * piece.base_ns:
+            yield _one_by_one(trace, piece)
     for piece in sorted(found.of(Cut.OPERATOR), key=lambda piece: piece.step_without_host_ns):
         gain = (piece.base_ns - piece.step_without_host_ns) / piece.base_ns
         if gain < LEAST_GAIN_RATIO:
             return
         rows = _calls(trace, piece)
-        beyond = piece.host_ns - LAUNCH_NS * piece.calls
+        beyond = piece.host_ns - _held_up_ns(trace, rows) - LAUNCH_NS * piece.calls
         if len(rows) and beyond >= DISPATCH_NS * per_step(trace, len(rows)):
             yield _finding(trace, piece, rows)
             return
 
 
+def _is_many_small(piece: Piece) -> bool:
+    """Whether a piece is many copies or collectives that take the device next to nothing."""
+    many = piece.calls >= MANY_CALLS and not piece.in_kernels
+    return many and piece.device_ns <= LAUNCH_NS * piece.calls
+
+
 def _calls(trace: Trace, piece: Piece) -> Rows:
-    """The operator's calls in the judged steps; none where they wait or buy memory."""
-    host, calls = trace.host_ops, trace.api_calls
+    """The operator's calls in the judged steps."""
+    host = trace.host_ops
     assert host is not None
-    assert calls is not None
     if not _LIBRARY.match(piece.name):
         return np.zeros(0, np.intp)
     mine = named(trace, piece.name.__eq__) & (host["kind"] == HostKind.OPERATOR)
-    rows = np.flatnonzero(mine & rows_in_steps(trace, host))
-    bought = calls.filled("host_op", len(host))[calls["kind"] == ApiKind.MALLOC]
-    held_up = np.isin(rows, host_waits(trace).host_op) | np.isin(rows, bought)
-    return rows[:0] if held_up.any() else rows
+    return np.flatnonzero(mine & rows_in_steps(trace, host))
+
+
+def _held_up_ns(trace: Trace, rows: Rows) -> float:
+    """Waiting for the device and buying memory directly in these rows, a step."""
+    host, calls, waits = trace.host_ops, trace.api_calls, host_waits(trace)
+    assert host is not None
+    assert calls is not None
+    bought = calls["kind"] == ApiKind.MALLOC
+    bought &= np.isin(calls.filled("host_op", len(host)), rows)
+    waited = waits.took_ns[np.isin(waits.host_op, rows)].sum()
+    return per_step(trace, int(waited + calls["duration_ns"][bought].sum()))
 
 
 def _own(trace: Trace, rows: Rows) -> Intervals:
@@ -117,4 +141,39 @@ def _finding(trace: Trace, piece: Piece, rows: Rows) -> Found:
         location=place,
         fix="Look for what it prepares in each call, and do that once; or record a CUDA graph",
         confidence="low",
+    )
+
+
+def _one_by_one(trace: Trace, piece: Piece) -> Found:
+    """Copies or collectives that one call could do together."""
+    ops, host = trace.device_ops, trace.host_ops
+    assert ops is not None
+    assert host is not None
+    names = np.array([name == piece.name for name in trace.names], np.bool_)
+    mine = np.append(names, False)[pieces(trace, Cut.OPERATOR).device]
+    work = device_work(trace, mine & (ops["kind"] != DeviceKind.KERNEL), "their device time")
+    assert work is not None
+    around = acts(trace, ops.filled("host_op", len(host))[work.rows].astype(np.intp))
+    waits = host_waits(trace)
+    inside = waits.api_calls[np.isin(called_by_program(trace)[waits.host_op], around)]
+    called = ops["api_call"][work.rows][ops.known("api_call")[work.rows]]
+    spent = round(per_step(trace, int(host["duration_ns"][around].sum())))
+    first = judged_steps(trace).step_of(ops["start_ns"][work.rows])
+    later = np.setdiff1d(work.rows, work.rows[np.unique(first, return_index=True)[1]])
+    where = f" in {work.place}" if work.place else ""
+    return Found(
+        summary=(
+            f"{piece.name} is called {work.count:.0f} × a step{where}, one after the other, for"
+            f" {duration(int(np.median(ops['duration_ns'][work.rows])))} of the device each"
+        ),
+        evidence=(Evidence("host time of these calls", spent, "ns per step"), *work.evidence),
+        cost_ns_per_step=spent,
+        changes=(
+            ScaleHostSpans(around, 1 / work.count),
+            DropSyncs(np.union1d(called, inside)),
+            DropDeviceOps(later),
+        ),
+        location=work.place,
+        fix="Put the tensors into one and do it once",
+        confidence="medium",
     )

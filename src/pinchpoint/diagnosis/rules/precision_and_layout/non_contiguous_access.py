@@ -31,9 +31,12 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
-from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
+from pinchpoint.analysis.work.pointwise_chains import (
+    LaunchedCall,
+    in_different_orders,
+    launched_calls,
+)
 from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.evidence.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -132,38 +135,8 @@ def _across(trace: Trace, well: Attainable) -> NDArray[np.bool_]:
 
 def _bytes(of: LaunchedCall) -> float | None:
     """What a call must move, if its large operands lie across each other; None if they do not."""
-    cost = cost_of(of.call) if _in_different_orders(of) else None
+    cost = cost_of(of.call) if in_different_orders(of) else None
     return None if cost is None or cost.bytes is None else float(cost.bytes)
-
-
-def _in_different_orders(of: LaunchedCall) -> bool:
-    shapes = [of.call.shape(i) for i in range(len(of.call.shapes))]
-    largest = max((of.call.size(i) for i, s in enumerate(shapes) if s), default=0)
-    inner = set()
-    for i, shape in enumerate(shapes):
-        stride = of.stride(i)
-        if shape is None or stride is None or of.call.size(i) < largest:
-            continue
-        found = _innermost(shape, stride)
-        if found is not None:
-            dimension, step = found
-            inner.add(dimension)
-            if step > 1:
-                return True
-    return len(inner) > 1
-
-
-def _innermost(shape: Shape, stride: Shape) -> tuple[int, int] | None:
-    """The dimension whose neighbours are closest in memory, and how close; None if it is one point.
-
-    Dimensions that are repeated rather than stored (stride 0) count for nothing.
-    """
-    stored = [(step, -i) for i, (n, step) in enumerate(zip(shape, stride, strict=False)) if n > 1]
-    stored = [(step, at) for step, at in stored if step > 0]
-    if not stored:
-        return None
-    step, at = min(stored)
-    return -at, step
 
 
 def _rate(trace: Trace, work: DeviceWork, moved: NDArray[np.float64]) -> float:
