@@ -29,7 +29,7 @@ PROGRAMS = {
 TEXT = """import time
 import pinchpoint
 WORK = {work}
-for _ in range(150):
+for _ in range(80):
     {body}
     pinchpoint.step()
 # {comment}

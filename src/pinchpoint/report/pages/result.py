@@ -3,7 +3,18 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pinchpoint.report.blocks import Block, Command, Gap, Ladder, Page, Role, Table, Text, Title
+from pinchpoint.report.blocks import (
+    Block,
+    Command,
+    Figure,
+    Gap,
+    Ladder,
+    Page,
+    Role,
+    Table,
+    Text,
+    Title,
+)
 from pinchpoint.report.quantity import number, quantity
 
 Outcome = Literal["pass", "fail", "inconclusive", "warn"]
@@ -26,6 +37,7 @@ class ResultPage:
     headline: str
     verdict: str | None = None
     reasons: tuple[Text, ...] = ()  # said before the figures
+    figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -51,7 +63,8 @@ def blocks(result: ResultPage) -> Page:
     said.append(Text(result.headline, role, result.verdict or ""))
     if result.reasons:
         said += [Gap(), *result.reasons]
-    for shown in result.tables:
+    shown_in_order: tuple[Block, ...] = (*result.figures, *result.tables)
+    for shown in shown_in_order:
         said += [Gap(), shown]
     if result.warnings or result.notes:
         said.append(Gap())

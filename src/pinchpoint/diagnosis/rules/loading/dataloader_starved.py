@@ -38,6 +38,7 @@ from pinchpoint.diagnosis.loading import (
     loads,
     queue_of,
     rare_waits,
+    with_workers,
 )
 from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
@@ -78,7 +79,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         evidence=(*found.spans.evidence, *(seen.evidence if seen else ())),
         cost_ns_per_step=found.waits_ns_per_step,
-        changes=found.ready,
+        changes=with_workers(trace, found),
         location=(seen.location if seen else None) or found.spans.place,
         fix=_fix(found, seen),
         hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",
