@@ -100,6 +100,7 @@ def ramp_points(
         out = sum(begin_ns < end <= end_ns for end in ends)
         found = served(chunk, objectives_ms)
         rate = first + (last - first) * (part + 0.5) / RAMP_PARTS
+        met = _met(found.goodput_req_per_s, found.window_s, found.ok)
         answered = (size - 1) / span_s if out + sqrt(size) >= size - 1 else out / span_s
         points.append(
             SweepPoint(
@@ -107,8 +108,8 @@ def ramp_points(
                 rate_per_s=rate,
                 answered_per_s=answered,
                 keeps_up_ratio=answered * span_s / (size - 1),
-                goodput_per_s=_met(found.goodput_req_per_s, found.window_s, span_s),
-                met_ratio=_met(found.goodput_req_per_s, found.window_s, found.ok),
+                goodput_per_s=None if met is None else met * answered,
+                met_ratio=met,
                 failed=found.failed,
                 ttft_ms=found.latency_ms.get("ttft"),
                 e2e_ms=found.latency_ms.get("e2e"),
@@ -117,9 +118,9 @@ def ramp_points(
     return points
 
 
-def _met(goodput_per_s: float | None, window_s: float, of: float) -> float | None:
-    """Requests that met the objectives, over time or over requests."""
-    return None if goodput_per_s is None or not of else goodput_per_s * window_s / of
+def _met(goodput_per_s: float | None, window_s: float, answered: int) -> float | None:
+    """The share of the answered requests that met the objectives."""
+    return None if goodput_per_s is None or not answered else goodput_per_s * window_s / answered
 
 
 def judged(points: Sequence[SweepPoint]) -> tuple[SweepPoint, ...]:

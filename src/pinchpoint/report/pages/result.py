@@ -63,8 +63,8 @@ def blocks(result: ResultPage) -> Page:
     said.append(Text(result.headline, role, result.verdict or ""))
     if result.reasons:
         said += [Gap(), *result.reasons]
-    shown_in_order: tuple[Block, ...] = (*result.figures, *result.tables)
-    for shown in shown_in_order:
+    said += result.figures
+    for shown in result.tables:
         said += [Gap(), shown]
     if result.warnings or result.notes:
         said.append(Gap())

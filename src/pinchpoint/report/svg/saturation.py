@@ -7,7 +7,7 @@ from pinchpoint.bench.serve.sweep import Sweep, SweepPoint
 from pinchpoint.report.quantity import number
 
 WIDTH, HEIGHT = 1000, 260  # units of the drawing, scaled to the page; of each of the two plots
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 150, 24, 36  # room for labels of 12-unit text
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 200, 34, 36  # room for labels of 16-unit text
 Get = Callable[[SweepPoint], float | None]
 RATES: tuple[tuple[str, str, Get], ...] = (
     ("soft-fill", "sent", lambda p: p.offered_per_s),
@@ -20,6 +20,12 @@ LATENCIES: tuple[tuple[str, str, Get], ...] = (
     ("exposed", "end to end, p99", lambda p: p.e2e_ms.p99 if p.e2e_ms else None),
     ("host", "first token, p95", lambda p: p.ttft_ms.p95 if p.ttft_ms else None),
 )
+
+
+# Colours of the page: what its classes fill with, lines are drawn with.
+_VARIABLES = {"soft-fill": "soft", "good-fill": "good"} | {
+    name: name for name in ("device", "idle", "exposed", "host")
+}
 
 
 def saturation_svg(found: Sweep) -> str:
@@ -40,16 +46,17 @@ def _plot(
     known = [(c, label, _known(found, get)) for c, label, get in lines]
     drawn = [(c, label, points) for c, label, points in known if len(points) > 1]
     values = [value for _, _, points in drawn for _, value in points]
-    if not values:
+    if not values or max(values) <= 0:
         return []
     most_rate = max(p.rate_per_s for p in found.points)
-    low, high = (min(values) / 1.3, max(values) * 1.3) if log else (0.0, max(values) * 1.1)
+    least = max(min(values), 1e-3)  # a microsecond: no answer is quicker
+    low, high = (least / 1.3, max(values) * 1.3) if log else (0.0, max(values) * 1.1)
 
     def x(rate: float) -> float:
         return _LEFT + rate / most_rate * (WIDTH - _LEFT - _RIGHT)
 
     def y(value: float) -> float:
-        share = log10(value / low) / log10(high / low) if log else value / high
+        share = log10(max(value, low) / low) / log10(high / low) if log else value / high
         return top + HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM)
 
     marks = [low * (high / low) ** (i / 3) if log else high * i / 3 for i in range(4)]
@@ -63,25 +70,26 @@ def _plot(
     if found.knee_per_s is not None:
         at = x(found.knee_per_s)
         parts += [_line(at, top + _TOP, at, top + HEIGHT - _BOTTOM, "0.8")]
-        parts += [_text(at + 4, top + _TOP + 10, f"knee {number(found.knee_per_s)}/s", "start")]
+        parts += [_text(at - 6, top + _TOP + 14, f"knee {number(found.knee_per_s)}/s", "end")]
     ends = _apart([y(points[-1][1]) for _, _, points in drawn])
     for (colour, label, points), end in zip(drawn, ends, strict=True):
         way = " ".join(f"{x(rate):.1f},{y(value):.1f}" for rate, value in points)
         parts += [
-            f'<polyline class="{colour}" style="fill:none" points="{way}" stroke-width="2"/>',
+            f'<polyline style="fill:none;stroke:var(--{_VARIABLES[colour]})" points="{way}"'
+            ' stroke-width="2"/>',
             *(
                 f'<circle class="{colour}" cx="{x(rate):.1f}" cy="{y(value):.1f}" r="3">'
                 f"<title>{label}: {number(value)} at {number(rate)}/s</title></circle>"
                 for rate, value in points
             ),
-            _text(x(points[-1][0]) + 8, end + 4, label, "start"),
+            f'<text class="{colour}" x="{WIDTH - _RIGHT + 8}" y="{end + 4:.1f}">{label}</text>',
         ]
     return parts
 
 
 def _known(found: Sweep, get: Get) -> list[tuple[float, float]]:
     values = [(p.rate_per_s, get(p)) for p in found.points]
-    return [(rate, value) for rate, value in values if value]
+    return [(rate, value) for rate, value in values if value is not None]
 
 
 def _apart(heights: list[float]) -> list[float]:
@@ -89,7 +97,7 @@ def _apart(heights: list[float]) -> list[float]:
     placed: dict[int, float] = {}
     last = -1e9
     for i in sorted(range(len(heights)), key=lambda i: heights[i]):
-        last = placed[i] = max(heights[i], last + 14)
+        last = placed[i] = max(heights[i], last + 18)
     return [placed[i] for i in range(len(heights))]
 
 
