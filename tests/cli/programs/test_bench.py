@@ -274,7 +274,7 @@ def test_a_failed_check_is_explained_too(recorder, capsys, tmp_path):
     assert "profile: pinchpoint diagnose" in capsys.readouterr().err
     assert cli([*gate, "--profile-on-fail", "--base", _prints("10"), "--", *after]) == 1
     out = capsys.readouterr().out
-    assert "measured against the base" in out
+    assert "side by side with the base: +50.0%" in out
     assert "where the step goes" in out
 
 

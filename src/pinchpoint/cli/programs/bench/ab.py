@@ -181,6 +181,7 @@ def with_explanation(page: "ResultPage", arms: "tuple[Arm, Arm]", folder: Path) 
         return page
     return replace(
         page,
+        reasons=(*page.reasons, *change.reasons),
         tables=(*page.tables, *change.tables),
         notes=(*page.notes, f"profiles: {change.headline}", *change.notes),
     )
