@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from pinchpoint.diagnosis.evidence.loading import workers_that_fit
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.loading import workers_that_fit
 from pinchpoint.trace import Trace
 
 UNKNOWN = "COMMAND"
