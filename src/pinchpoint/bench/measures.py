@@ -109,9 +109,9 @@ _FIXED = (
     Measure(CPU_TIME, "ms", "lower", "CPU time of a step", _of_steps("cpu_ms")),
     Measure(OWN_TIME, "ms", "lower", "step without waiting for a CPU", _of_steps("own_ms")),
     Measure(INSTRUCTIONS, "", "lower", "instructions of a step", _of_steps("instructions")),
-    Measure(WORK, "s", "lower", "time of the process without its imports", _work("wall_s")),
-    Measure(OWN_WORK, "s", "lower", "that without waiting for a CPU", _work("own_s")),
-    Measure(CPU_WORK, "s", "lower", "CPU time of the process without its imports", _work("cpu_s")),
+    Measure(WORK, "s", "lower", "process without imports", _work("wall_s")),
+    Measure(OWN_WORK, "s", "lower", "process without imports or waiting for a CPU", _work("own_s")),
+    Measure(CPU_WORK, "s", "lower", "CPU time of the process without imports", _work("cpu_s")),
     Measure(DURATION, "s", "lower", "wall time of the process", lambda r: r.duration_s),
     Measure(
         "data_wait_ratio",
