@@ -207,13 +207,14 @@ def test_calibration(tmp_path, machine):
     assert noise.verdict == "pass"
 
 
-def _steps(wall_ms, cpu_ms, clock="host"):
+def _steps(wall_ms, cpu_ms, clock="host", own_ms=None):
     return TimedSteps(
         count=50,
         unit="ms",
         clock=clock,
         source="mark",
         cpu_ms=cpu_ms,
+        own_ms=own_ms,
         step_time_ms=Summary(count=50, median=wall_ms),
     )
 
@@ -243,7 +244,38 @@ def test_cpu_time_passes_nothing_by_itself(tmp_path, machine):
     _on_a_busy_machine(machine, 1.0)
     result = _ab(tmp_path, thresholds={"step_time_ms": 0.1})
     assert result.verdict == "inconclusive"
-    assert "its CPU time did not get worse by 10%" in result.why
+    assert result.why.endswith("CPU time of a step +0.0%")
+    assert result.advice
+
+
+@pytest.mark.parametrize(
+    ("cpu_ratio", "own_ratio", "verdict", "by"),
+    [
+        pytest.param(1.0, 1.0, "pass", ("own_ms_per_step", "cpu_ms_per_step"), id="as before"),
+        pytest.param(1.1, 1.1, "regressed", ("own_ms_per_step", "cpu_ms_per_step"), id="more work"),
+        pytest.param(1.0, 1.1, "regressed", ("own_ms_per_step",), id="it waits"),
+        pytest.param(1.3, 1.0, "inconclusive", (), id="work that a worker did before"),
+    ],
+)
+def test_time_without_waiting_for_a_cpu_decides(
+    tmp_path, machine, cpu_ratio, own_ratio, verdict, by
+):
+    def steps(arm, i):
+        far_off = 1.5 if i % 5 == 4 else 1.0  # the CPU itself is slow now and then
+        ratios = (cpu_ratio, own_ratio) if arm == "B" else (1.0, 1.0)
+        cpu, own = (10 * _jitter(i) * ratio * far_off for ratio in ratios)
+        return _steps(20 * _BUSY[i * 3 % 7], cpu, own_ms=own)
+
+    machine(lambda arm, i: 10.0, steps=steps)
+    result = _ab(tmp_path, thresholds={"step_time_ms": 0.05}, most_pairs=40)
+    assert (result.verdict, result.decided_by) == (verdict, by)
+
+
+def test_a_budget_ends_before_the_look_that_would_come_later(tmp_path, machine):
+    machine(lambda arm, i: 10.0 * _BUSY[i * 3 % 7])  # seconds; five pairs take about two minutes
+    result = _ab(tmp_path, most_pairs=40, budget_s=150.0)
+    assert (result.verdict, result.pairs_measured) == ("inconclusive", 5)
+    assert any(said.startswith("time its steps: pinchpoint.step()") for said in result.advice)
 
 
 def test_where_a_device_works_cpu_time_decides_nothing(tmp_path, machine):

@@ -45,7 +45,7 @@ def test_the_error_is_spent_over_the_looks():
 
 
 @pytest.mark.parametrize(
-    ("cap", "looks"), [(3, (3,)), (5, (5,)), (7, (5, 7)), (20, LOOKS), (40, (5, 10, 40))]
+    ("cap", "looks"), [(3, (3,)), (5, (5,)), (7, (5, 7)), (20, LOOKS), (40, (5, 10, 20, 40))]
 )
 def test_looks_end_at_the_cap(cap, looks):
     assert looks_up_to(cap) == looks

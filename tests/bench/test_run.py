@@ -64,7 +64,7 @@ def test_every_null_has_a_reason(tmp_path):
 def test_a_program_without_steps_has_its_wall_time(tmp_path):
     run = _run(tmp_path, "pass")
     assert run.steps is None
-    assert "optimizer steps" in run.unknown["steps"]
+    assert "--step-function" in run.unknown["steps"]
     assert run.duration_s > 0
     peak = run.memory.host_peak_rss_bytes
     assert (peak is None) == ("memory.host_peak_rss_bytes" in run.unknown)
@@ -154,3 +154,42 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, content, said):
     path.write_text(content)
     with pytest.raises(UnreadableFile, match=re.escape(said)):
         read_metrics(path)
+
+
+FUNCTIONS = """
+import time, other
+class Loop:
+    def turn(self):
+        time.sleep(0.0002)
+def work(n):
+    return sum(range(n))
+time.sleep(0.02)
+for _ in range(30):
+    Loop().turn(); work(1000); other.call()
+"""
+
+
+@pytest.mark.parametrize("function", ["work", "Loop.turn", "other:call"])
+def test_a_function_that_repeats_ends_the_steps(tmp_path, function):
+    script, other = tmp_path / "script.py", tmp_path / "other.py"
+    script.write_text(FUNCTIONS)
+    other.write_text("import time\ntime.sleep(0.05)\ndef call(): pass\n")
+    arm = Arm("A", (sys.executable, str(script)))
+    options = RunOptions("test", timing=TimingRules(warmup_steps=0), step_function=function)
+    run = measure_run(arm, options, Place(tmp_path / "run"))
+    assert (run.steps.source, run.steps.count) == (f"function {function}", 29)
+    # The process without its import of 50 ms: the sleeps of 20 and 30 times 0.2 ms are its own.
+    assert run.work.imports_s >= 0.05
+    assert run.duration_s - 0.05 > run.work.wall_s >= 0.026
+
+
+def test_a_function_that_is_never_called_is_said(tmp_path):
+    run = _run(tmp_path, "pass", step_function="nobody")
+    assert run.steps is None
+    assert run.unknown["steps"].startswith("no call of nobody was seen")
+
+
+def test_time_without_waiting_for_a_cpu_holds_sleep_and_work(tmp_path):
+    run = _run(tmp_path, MARKS.replace("r.mark(8)", "__import__('time').sleep(0.001); r.mark()"))
+    assert 1.0 <= run.steps.own_ms <= run.steps.step_time_ms.max
+    assert run.steps.own_ms >= run.steps.cpu_ms

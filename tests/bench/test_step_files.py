@@ -42,6 +42,22 @@ def test_marks_win_over_optimizers(tmp_path):
     assert read_steps(tmp_path).source == "mark"
 
 
+@pytest.mark.parametrize(
+    ("steps", "replays", "models", "source"),
+    [
+        pytest.param([0, 1, 2], [5, 6, 7, 8], [1, 2], "graph replay", id="steps only warm up"),
+        pytest.param([0, 2, 4], [0, 1, 2, 3], [1, 2], "optimizer SGD", id="graphs within steps"),
+        pytest.param([], [0, 1], [0, 1, 2], "graph replay", id="graphs of a model"),
+        pytest.param([], [], [0, 1, 2], "model Net", id="a model that is only called"),
+    ],
+)
+def test_what_ends_a_step_where_nothing_says_so(tmp_path, steps, replays, models, source):
+    names = ("optimizer SGD 1", "graph replay 2", "model Net 3")
+    series = {n: _series(ends) for n, ends in zip(names, (steps, replays, models), strict=True)}
+    _write(tmp_path, series=series)
+    assert read_steps(tmp_path).source == source
+
+
 def test_rank_zero_speaks_for_the_run(tmp_path):
     _write(tmp_path, 1, rank="1", series={"mark": _series([0, 1, 2, 3])})
     _write(tmp_path, 2, rank="0", series={"mark": _series([0, 7, 14])})

@@ -7,7 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from pinchpoint.inside.hooks import BATCH_FETCHED, ITERATOR_BUILT, MODEL_CALLED, Event, _replace
+from pinchpoint.inside.hooks import (
+    BATCH_FETCHED,
+    GRAPH_REPLAYED,
+    ITERATOR_BUILT,
+    MODEL_CALLED,
+    Event,
+    _replace,
+)
 
 
 class Loader:
@@ -155,3 +162,16 @@ def test_only_calls_from_outside_of_modules_are_told_and_compiled_ones_are_not(m
     outer(1)
     assert heard == [outer]
     stop()
+
+
+def test_a_replayed_graph_is_told(monkeypatch):
+    class CUDAGraph:
+        def replay(self):
+            self.replays = getattr(self, "replays", 0) + 1
+
+    monkeypatch.setitem(sys.modules, "torch.cuda.graphs", SimpleNamespace(CUDAGraph=CUDAGraph))
+    heard, graph, replay = [], CUDAGraph(), CUDAGraph.replay
+    stop = GRAPH_REPLAYED.listen(heard.append, never)
+    graph.replay()
+    stop()
+    assert (heard, graph.replays, CUDAGraph.replay) == ([graph], 1, replay)

@@ -45,7 +45,10 @@ print(sorted(name for name in sys.modules if name.startswith("pinchpoint")))
     assert errors == ""
     assert ast.literal_eval(said) == [
         "pinchpoint.inside",
-        *(f"pinchpoint.inside.{name}" for name in ("after_import", "hooks", "knobs")),
+        *(
+            f"pinchpoint.inside.{name}"
+            for name in ("after_function", "after_import", "hooks", "knobs", "quiet")
+        ),
         "pinchpoint.inside.step_recorder",
     ]
     [steps] = [json.loads(path.read_text()) for path in tmp_path.glob("steps-*.json")]

@@ -15,9 +15,10 @@ import msgspec
 
 from pinchpoint.bench.folders import BenchSession, start_session, write_atomic, write_json
 from pinchpoint.bench.metrics import encode
-from pinchpoint.bench.result import RESULT_FILE
+from pinchpoint.bench.result import RESULT_FILE, BenchResult
 from pinchpoint.bench.run import RunOptions
 from pinchpoint.frozen import dataclass
+from pinchpoint.bench.summary import SUMMARY_FILE, summary
 from pinchpoint.monitor.environment import environment, full_fingerprint
 from pinchpoint.monitor.environment.software import git_diff
 
@@ -41,7 +42,9 @@ class Measurement:
         )
 
     def finish(self, result: msgspec.Struct, **facts: Any) -> Path:
-        """Write ``result.json`` and close the session; returns the file."""
+        """Write ``result.json``, and its summary, and close the session; returns the file."""
+        if isinstance(result, BenchResult):
+            write_atomic(self.session.folder / SUMMARY_FILE, encode(summary(result)))
         path = self.session.folder / RESULT_FILE
         write_atomic(path, encode(result))
         self.session.finish("complete", **facts)

@@ -48,6 +48,14 @@ def _step(field: str) -> Callable[[RunMetrics], float | None]:
     return get
 
 
+def _of_steps(field: str) -> Callable[[RunMetrics], float | None]:
+    return lambda run: None if run.steps is None else getattr(run.steps, field)
+
+
+def _work(field: str) -> Callable[[RunMetrics], float | None]:
+    return lambda run: None if run.work is None else getattr(run.work, field)
+
+
 def _latency(kind: str, field: str) -> Callable[[RunMetrics], float | None]:
     def get(run: RunMetrics) -> float | None:
         summary: Summary | None = (run.latency_ms or {}).get(kind)
@@ -74,7 +82,14 @@ STEP_TIME = "step_time_ms"
 THROUGHPUT = "throughput_per_s"
 DURATION = "duration_s"
 CPU_TIME = "cpu_ms_per_step"
-TIMES = (STEP_TIME, THROUGHPUT, DURATION)  # what a busy machine makes longer
+WORK = "work_s"
+TIMES = (STEP_TIME, THROUGHPUT, WORK, DURATION)  # what a busy machine makes longer
+OWN_TIME, INSTRUCTIONS = "own_ms_per_step", "instructions_per_step"
+OWN_WORK, CPU_WORK = "own_work_s", "work_cpu_s"
+# What neighbours on a busy machine change little, of a step or else of the process. The first of
+# each is time without waiting for a CPU, which a change cannot avoid unless it is in other threads.
+QUIET_STEP = (OWN_TIME, CPU_TIME, INSTRUCTIONS)
+QUIET_WORK = (OWN_WORK, CPU_WORK)
 
 _FIXED = (
     Measure(STEP_TIME, "ms", "lower", "step time, median", _step("median")),
@@ -91,20 +106,19 @@ _FIXED = (
     Measure(
         "step_time_p99_ms", "ms", "lower", "step time, 99th percentile", _step("p99"), P99_LEAST
     ),
-    Measure(
-        CPU_TIME,
-        "ms",
-        "lower",
-        "CPU time of a step",
-        lambda r: None if r.steps is None else r.steps.cpu_ms,
-    ),
+    Measure(CPU_TIME, "ms", "lower", "CPU time of a step", _of_steps("cpu_ms")),
+    Measure(OWN_TIME, "ms", "lower", "step without waiting for a CPU", _of_steps("own_ms")),
+    Measure(INSTRUCTIONS, "", "lower", "instructions of a step", _of_steps("instructions")),
+    Measure(WORK, "s", "lower", "process without imports", _work("wall_s")),
+    Measure(OWN_WORK, "s", "lower", "process without imports or waiting for a CPU", _work("own_s")),
+    Measure(CPU_WORK, "s", "lower", "CPU time of the process without imports", _work("cpu_s")),
     Measure(DURATION, "s", "lower", "wall time of the process", lambda r: r.duration_s),
     Measure(
         "data_wait_ratio",
         "ratio",
         "lower",
         "time waiting for data",
-        lambda r: None if r.steps is None else r.steps.data_wait_ratio,
+        _of_steps("data_wait_ratio"),
     ),
     Measure(
         "device_peak_bytes",
@@ -143,7 +157,8 @@ def default_gates(run: RunMetrics) -> tuple[str, ...]:
     """What to gate if nothing was said.
 
     Median step and throughput where steps are known: a change that only adds spikes moves the
-    mean, hardly the median. Otherwise what the command prints, otherwise its wall time.
+    mean, hardly the median. Otherwise what the command prints, otherwise the time of its process
+    without imports, and its wall time where that is not known.
     """
     if run.custom:
         return tuple(run.custom)
@@ -151,7 +166,7 @@ def default_gates(run: RunMetrics) -> tuple[str, ...]:
         return tuple(n for n in ("e2e_median_ms", "ttft_median_ms") if MEASURES[n].get(run))
     if run.steps is not None:
         return (STEP_TIME, THROUGHPUT)
-    return (DURATION,)
+    return (WORK,) if run.work else (DURATION,)
 
 
 _FORM = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*(%|[A-Za-z/1]*)\s*$")

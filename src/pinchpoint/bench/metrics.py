@@ -67,7 +67,18 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True):
     effective_n: float | None = None
     spikes: int = 0
     cpu_ms: float | None = None  # CPU time of the process in a step, median
+    own_ms: float | None = None  # a step without its thread's waiting for a CPU, median
+    instructions: float | None = None  # of a step, outside of the kernel, median
     data_wait_ratio: float | None = None  # share of the timed window spent waiting for data
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole process, from its start in Python to its end, without its imports."""
+
+    wall_s: float
+    own_s: float | None  # without waiting for a CPU; null: the system does not tell
+    cpu_s: float  # ended children too
+    imports_s: float  # wall time that is left out
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +135,7 @@ class RunMetrics(msgspec.Struct, frozen=True, kw_only=True):
     status: str  # ok, failed, timeout, cut
     exit_code: int | None = None
     invalid_reasons: tuple[str, ...] = ()
+    work: Work | None = None
     warmup: WarmUpInfo | None = None
     steps: TimedSteps | None = None
     throughput: Throughput | None = None

@@ -10,6 +10,7 @@ import shlex
 
 import msgspec
 
+from pinchpoint.diagnosis.evidence.loading import workers_that_fit
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
@@ -19,7 +20,6 @@ _EXAMPLE = re.compile(r"(?:python|torchrun) (?:train|generate)\.py")
 _CHANGED = re.compile(r"(?:python|torchrun) (?:train|generate)_\w+\.py")
 _EDITED = re.compile(r'pinchpoint bench ab -- "COMMAND" "COMMAND, CHANGED"$')
 _WORKERS = re.compile(r"num_workers=8\b")
-MOST_WORKERS = 16  # of one process: more mostly wait for each other's reads
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,7 @@ def program_of(trace: Trace) -> Program:
     if words and words[0].endswith(".py"):
         words = ("python", *words)
     path = str(trace.source.path).encode("utf-8", "replace").decode("utf-8")
-    return Program(words, path, _workers(run.cores_allowed, run.processes))
-
-
-def _workers(cores: float | None, processes: int | None) -> int | None:
-    """A worker for each core of a process beside the one of its training thread."""
-    if cores is None:
-        return None
-    return min(max(int(cores / max(processes or 1, 1)) - 1, 1), MOST_WORKERS)
+    return Program(words, path, workers_that_fit(run))
 
 
 def in_its_words(found: Found, program: Program) -> Found:

@@ -45,7 +45,7 @@ from pinchpoint.run_folder.layout import (
     TELEMETRY_FILE,
     TRACES,
 )
-from pinchpoint.run_folder.metrics import MetricsDocument
+from pinchpoint.run_folder.metrics import MetricsDocument, cores_taken
 from pinchpoint.trace import DeviceSetting, LoaderWorker, Names, RunFacts, Table, Trace, table
 
 # ------------------------------------------------------------------------------------------------
@@ -79,6 +79,18 @@ def run_facts(
         devices=environment.gpu.count,
         processes=len(metrics.ranks) or None,
     )
+
+
+def was_contended(recording: str) -> bool:
+    """Whether others took the cores while this file of a run folder's traces was recorded."""
+    folder = Path(recording).parent
+    if folder.name != TRACES:
+        return False
+    try:
+        metrics = read_if_there(folder.parent / METRICS_FILE, MetricsDocument).document
+    except UnreadableFile:
+        return False
+    return cores_taken(metrics.others.cpu)
 
 
 def device_record(process: ProcessDocument, environment: EnvironmentDocument) -> GpuRecord | None:

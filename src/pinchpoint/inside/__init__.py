@@ -17,6 +17,7 @@ from typing import Callable, Mapping
 
 SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 FOLDER_VARIABLE = "PINCHPOINT_STEP_FOLDER"
+FUNCTION_VARIABLE = "PINCHPOINT_STEP_FUNCTION"
 KNOBS_VARIABLE = "PINCHPOINT_KNOBS"
 
 
@@ -25,9 +26,15 @@ def path_with_hooks(env: Mapping[str, str]) -> str:
     return os.pathsep.join([SITE, *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])])
 
 
-def recording_environment(env: Mapping[str, str], folder: str) -> dict[str, str]:
-    """``env`` so that Python programs started with it write their steps to ``folder``."""
-    return {**env, "PYTHONPATH": path_with_hooks(env), FOLDER_VARIABLE: folder}
+def recording_environment(
+    env: Mapping[str, str], folder: str, function: str | None = None
+) -> dict[str, str]:
+    """``env`` so that Python programs started with it write their steps to ``folder``.
+
+    ``function`` is one whose return ends a step, as ``after_function`` takes it.
+    """
+    named = {} if function is None else {FUNCTION_VARIABLE: function}
+    return {**env, "PYTHONPATH": path_with_hooks(env), FOLDER_VARIABLE: folder, **named}
 
 
 marked: list[Callable[[], None]] = []  # who hears that the program says where a step ends

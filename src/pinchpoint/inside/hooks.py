@@ -165,6 +165,17 @@ def _hook_modules(module: Any, event: Event) -> Undo:
     return _replace(kind, "__call__", __call__)
 
 
+def _hook_graphs(module: Any, event: Event) -> Undo:
+    replay = module.CUDAGraph.replay
+
+    def replayed(self: Any) -> None:
+        replay(self)
+        if event.wanted:
+            event.tell(self)
+
+    return _replace(module.CUDAGraph, "replay", replayed)
+
+
 def _hook_annotations(module: Any, event: Event) -> Undo:
     annotation = module.StepTraceAnnotation
     enter = annotation.__enter__
@@ -191,6 +202,9 @@ ITERATOR_BUILT = Event("torch.utils.data.dataloader", _hook_new_iterator)
 
 MODEL_CALLED = Event("torch.compiler", _hook_modules)
 """``heard(module)`` after a call of a module from outside of modules. Costs 0.3 µs a module."""
+
+GRAPH_REPLAYED = Event("torch.cuda.graphs", _hook_graphs)
+"""``heard(graph)`` after a CUDA graph was launched by ``replay``."""
 
 STEP_ANNOTATED = Event("jax.profiler", _hook_annotations)
 """``heard()``: the program enters a ``jax.profiler.StepTraceAnnotation``."""

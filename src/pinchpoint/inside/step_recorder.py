@@ -1,9 +1,10 @@
 """Records when steps end, without a synchronisation and without changing the program.
 
-A step ends where an optimizer's ``step`` returns, or where the program says so. With CUDA, an
-event is recorded there on the current stream: the times between events are the periods between
-completions, which is what a step takes, while the host may run far ahead. Everything is
-written once, when the program ends.
+A step ends where the program says so, where a function that was named returns, where an
+optimizer's ``step`` returns, where a CUDA graph was replayed, or a model called; which of them is
+the step is chosen afterwards. With CUDA, an event is recorded there on the current stream: the
+times between events are the periods between completions, which is what a step takes, while the host
+may run far ahead. Everything is written once, when the program ends.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import sys
 import time
 from typing import Any, Callable
 
-from . import FOLDER_VARIABLE
-from .hooks import BATCH_FETCHED, OPTIMIZER_STEPPED
+from . import FOLDER_VARIABLE, FUNCTION_VARIABLE
+from .after_function import after_function
+from .hooks import BATCH_FETCHED, GRAPH_REPLAYED, MODEL_CALLED, OPTIMIZER_STEPPED
+from .quiet import Work, instruction_counter, queue_clock
 
 SCHEMA = "bench.inside/1"
 MOST_MARKS = 1_000_000  # bounds memory; a longer run keeps its first million steps
 _MARK = "mark"
+_ENOUGH = 2  # steps of an optimizer: calls of a model are no steps of this program
 
 
 class _Series:
@@ -29,6 +33,8 @@ class _Series:
     def __init__(self) -> None:
         self.host_ns: list[int] = []
         self.cpu_ns: list[int] = []  # of all threads of the process
+        self.queue_ns: list[int | None] = []  # that this thread waited for a CPU
+        self.instructions: list[int | None] = []
         self.events: list[Any] = []
         self.work: list[float | None] = []
         self.data_wait_ns: list[int] = []
@@ -45,6 +51,21 @@ class _Recorder:
         self.batches = 0
         self.batch_size: int | None = None
         self.problems: list[str] = []
+        self.work = Work()
+        self._queue_ns: Callable[[], int | None] | None = None  # of the first thread with a step
+        self._instructions = instruction_counter()
+        self._ignore_models: Callable[[], None] | None = None
+        self._steps = 0  # of optimizers
+
+    def begin(self, function: str | None) -> None:
+        """Listen to everything that may be a step."""
+        OPTIMIZER_STEPPED.listen(self.stepped, self.note)
+        BATCH_FETCHED.listen(self.waited, self.note)
+        GRAPH_REPLAYED.listen(self.replayed, self.note)
+        self._ignore_models = MODEL_CALLED.listen(self.called, self.note)
+        if function:
+            after_function(function, lambda: self.mark(f"function {function}"), self.note)
+        self.work.watch_imports()
 
     def mark(self, source: str, work: float | None = None) -> None:
         """A step of this source ends now."""
@@ -54,6 +75,9 @@ class _Recorder:
         series.events.append(_cuda_event())
         series.host_ns.append(time.perf_counter_ns())
         series.cpu_ns.append(time.process_time_ns())
+        self._queue_ns = self._queue_ns or queue_clock()
+        series.queue_ns.append(self._queue_ns())
+        series.instructions.append(self._instructions())
         series.work.append(work)
         series.data_wait_ns.append(self.wait_ns)
         series.batches.append(self.batches)
@@ -62,6 +86,19 @@ class _Recorder:
     def stepped(self, optimizer: Any) -> None:
         """An optimizer made its step."""
         self.mark(f"optimizer {type(optimizer).__name__} {id(optimizer):x}")
+        self._steps += 1
+        if self._steps >= _ENOUGH and self._ignore_models is not None:
+            self._ignore_models()
+            self._ignore_models = None
+
+    def replayed(self, graph: Any) -> None:
+        """A CUDA graph was launched."""
+        self.mark(f"graph replay {id(graph):x}")
+
+    def called(self, model: Any) -> None:
+        """A module was called, and not by another module."""
+        if next(model.parameters(), None) is not None:
+            self.mark(f"model {type(model).__name__} {id(model):x}")
 
     def waited(self, start_ns: int, end_ns: int, iterator: Any, got: bool) -> None:
         """The program waited for a batch, and ``got`` one or came to the end of its loader."""
@@ -75,7 +112,7 @@ class _Recorder:
 
     def write(self) -> None:
         """Put everything into one file of this process."""
-        if os.getpid() != self.pid or not self.series:
+        if os.getpid() != self.pid:
             return
         torch = sys.modules.get("torch")
         document = {
@@ -85,6 +122,7 @@ class _Recorder:
             "python": sys.version.split()[0],
             "executable": sys.executable,
             "batch_size": self.batch_size,
+            "work": self.work.so_far(),
             "series": {name: self._series(s) for name, s in self.series.items()},
             "peaks": self._try(_peaks, torch),
             "switches": self._try(_switches, torch),
@@ -99,6 +137,8 @@ class _Recorder:
         return {
             "host_ns": series.host_ns,
             "cpu_ns": series.cpu_ns,
+            "queue_ns": series.queue_ns,
+            "instructions": series.instructions,
             "device_ms": self._try(_between_events, series.events),
             "work": series.work,
             "data_wait_ns": series.data_wait_ns,
@@ -183,8 +223,7 @@ def start() -> None:
     if not folder or _active is not None:
         return
     _active = _Recorder(folder)
-    OPTIMIZER_STEPPED.listen(_active.stepped, _active.note)
-    BATCH_FETCHED.listen(_active.waited, _active.note)
+    _active.begin(os.environ.get(FUNCTION_VARIABLE))
     atexit.register(_write)
 
 

@@ -22,6 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import psutil
+from msgspec.structs import replace
 
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.diagnosis import engine
@@ -29,6 +30,7 @@ from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.errors import PinchpointError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile, local_copy
+from pinchpoint.importers.run_folder import was_contended
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.documents.rank_records import FoundOnRank, RankRecord, encode_record
 from pinchpoint.trace import Trace
@@ -58,7 +60,7 @@ def _failed(file: RankFile, why: str) -> RankRecord:
 
 def record_of(trace: Trace, file: RankFile) -> RankRecord:
     """The record of a trace that is read already."""
-    summary = summarise(trace)
+    summary = replace(summarise(trace), contended=was_contended(file.path))
     record = RankRecord(path=file.path, rank=file.rank, label=file.label, summary=summary)
     if summary.refused is not None:
         return record

@@ -19,6 +19,7 @@ from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers.ranks.files import UNIX_LEAST_NS, at_one_time
+from pinchpoint.importers.run_folder import was_contended
 from pinchpoint.jobs.engines import MOST_FINDINGS
 from pinchpoint.replacing import replacing
 from pinchpoint.report.assemble.ranks import report_on
@@ -248,7 +249,9 @@ def record_from(trace: Trace, report: Report) -> RankRecord:
         path=report.source.path,
         rank=report.source.rank,
         label=f"rank {report.source.rank}",
-        summary=summarise(trace),
+        summary=msgspec.structs.replace(
+            summarise(trace), contended=was_contended(report.source.path)
+        ),
         found=tuple(
             FoundOnRank(saving_ns=_saving(base, item), item=item)
             for item in report.findings[:MOST_FINDINGS]

@@ -1,5 +1,6 @@
 """``metrics.json``: figures of a run without the profiler. Null: not known."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -75,6 +76,21 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
     gpu: tuple[dict[str, Any], ...] = ()
     cpu: dict[str, Any] = msgspec.field(default_factory=dict)
     sentences: tuple[str, ...] = ()  # for people, where it makes steps longer
+
+
+# Of the time of all cores: below, a thread of the program finds a free core nearly always.
+BUSY_CORES_RATIO = 0.85
+OTHERS_RATIO = 0.25  # of all cores: less hardly shifts a median
+
+
+def cores_taken(cpu: Mapping[str, Any]) -> bool:
+    """Whether other programs took the cores that host work needed; ``cpu`` as in ``Others``."""
+    names = ("busy_ratio", "cores_used_by_others", "cores")
+    known = [float(cpu[k]) for k in names if isinstance(cpu.get(k), int | float)]
+    if len(known) < len(names):
+        return False
+    busy, others, cores = known
+    return busy >= BUSY_CORES_RATIO and others >= OTHERS_RATIO * cores
 
 
 class Artifacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -224,11 +224,19 @@ def test_command(tmp_path, monkeypatch, capsys):
     with serving() as (url, _):
         words = ["bench", "serve", url, "--model", "good", "-n", "80", "--runs", "2", "-o", "out"]
         assert cli([*words, "--goodput", "ttft:60000"]) == 0
+        assert cli(["bench", "serve", url, "--ramp", "500:2000", "--percentile", "p95"]) == 0
     out = capsys.readouterr().out
+    assert "serve: 8 parts of a ramp" in out
     assert "first token (TTFT)" in out
     assert "2 of 2 loads valid" in out
     result = json.loads((tmp_path / "out/result.json").read_bytes())
     assert result["kind"] == "serve"
+    summary = json.loads((tmp_path / "out/metrics.json").read_bytes())
+    p99 = summary["durations_ms"]["e2e"]["p99"]
+    assert (summary["schema"], p99["samples"]) == ("bench.summary/1", 2)  # two loads
+    assert p99["low"] <= p99["value"] <= p99["high"]
+    assert summary["commit"] is None
+    assert summary["unknown"]["commit"]
     assert all("sk-private" not in p.read_text() for p in tmp_path.rglob("*.json"))
 
 
@@ -245,6 +253,9 @@ def test_command(tmp_path, monkeypatch, capsys):
         (["http://x/", "--request-rate=-3"], 2, "--request-rate -3: must be above 0"),
         (["http://x/", "--request-rate", "nan"], 2, "--request-rate nan: must be above 0"),
         (["http://x/", "--timeout", "0"], 2, "--timeout 0: must be above 0"),
+        (["http://x/", "--percentile", "p99", "-n", "200"], 2, "an interval of p99 needs 368"),
+        (["http://x/", "--ramp", "4"], 2, "--ramp '4': rates above 0, two at least"),
+        (["http://x/", "--ramp", "1:4", "--sweep", "1,2"], 2, "one of them"),
     ],
 )
 def test_command_that_cannot_work(words, code, said, tmp_path, monkeypatch, capsys):

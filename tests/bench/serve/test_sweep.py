@@ -3,9 +3,21 @@ import json
 import pytest
 
 from pinchpoint.bench.metrics import Summary
-from pinchpoint.bench.serve.load import Prompt, prompts_from, random_prompts, with_prefix
-from pinchpoint.bench.serve.sweep import SweepPoint, judged, knee
+from pinchpoint.bench.serve.client import Answer
+from pinchpoint.bench.serve.load import (
+    Load,
+    Prompt,
+    Request,
+    arrivals_s,
+    prompts_from,
+    random_prompts,
+    with_prefix,
+)
+from pinchpoint.bench.serve.sweep import Sweep, SweepPoint, judged, knee, ramp_points
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.report import html
+from pinchpoint.report.pages.bench import sweep_page
+from pinchpoint.report.pages.result import blocks
 
 
 def _point(rate, *, keeps=1.0, p95=50.0, met=None):
@@ -41,6 +53,35 @@ def test_objectives_decide_where_they_are_given():
 def test_what_is_above_a_rate_beyond_the_knee_is_beyond_too():
     points = judged([_point(1), _point(2, met=0.1), _point(4, met=1.0)])
     assert [p.below_knee for p in points] == [True, False, False]
+
+
+def test_a_ramp_saturates_where_more_comes_in_than_goes_out():
+    """A server of 100 a second, one after the other; arrivals from 20 to 200 a second."""
+    load = Load(800, rate_per_s=20.0, rate_end_per_s=200.0)
+    free_ns, requests = 0, []
+    for at in arrivals_s(load):
+        meant = round(at * 1e9)
+        free_ns = max(free_ns, meant) + 10_000_000
+        requests.append(Request(meant, Answer(meant, (free_ns - 1000, free_ns), free_ns, 2)))
+    points = judged(ramp_points(requests, load, {"e2e": 100.0}))
+    assert [round(p.rate_per_s) for p in points] == [31, 54, 76, 99, 121, 144, 166, 189]
+    assert knee(points) in (points[2].rate_per_s, points[3].rate_per_s)  # near 100 a second
+    assert "falls behind" in points[-1].why
+    page = html.render(blocks(sweep_page(_sweep(points))))
+    assert page.count("<polyline") == 7  # sent, answered, good ones; four latencies
+
+
+def _sweep(points):
+    return Sweep(
+        session_id="s",
+        bench_id="serve",
+        model="m",
+        objectives_ms={"e2e": 100.0},
+        points=points,
+        ramp=True,
+        knee_per_s=knee(points),
+        saturates=True,
+    )
 
 
 def test_no_rate_is_kept_up_with():

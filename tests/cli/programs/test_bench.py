@@ -274,7 +274,7 @@ def test_a_failed_check_is_explained_too(recorder, capsys, tmp_path):
     assert "profile: pinchpoint diagnose" in capsys.readouterr().err
     assert cli([*gate, "--profile-on-fail", "--base", _prints("10"), "--", *after]) == 1
     out = capsys.readouterr().out
-    assert "measured against the base" in out
+    assert "side by side with the base: +50.0%" in out
     assert "where the step goes" in out
 
 
@@ -353,3 +353,53 @@ def test_the_variable_of_a_knob_is_shown_with_its_command(capsys):
     out = capsys.readouterr().out
     assert "A: PACE=1 " in out
     assert "B: PACE=2 " in out
+
+
+def test_few_sessions_are_decided_in_pairs_with_the_commit_of_the_baseline(tmp_path, capsys):
+    script, here = tmp_path / "job.py", ("-c", "user.name=a", "-c", "user.email=a@b")
+
+    def git(*words):
+        subprocess.run(["git", *here, *words], check=True, capture_output=True)
+
+    git("init", "-q")
+    script.write_text("print('x: 10')")
+    git("add", "job.py")
+    git("commit", "-m", "one")
+    program = ["--", sys.executable, "job.py"]
+    gate = ["bench", "check", "--baseline", "b.json", *PRINTED, "-p", "1"]
+    assert cli([*gate, "--fail", "x:20%", "--update", *program]) == 0
+    script.write_text("print('x: 15')")
+    assert cli([*gate, "--no-profile-on-fail", *program]) == 1
+    said = capsys.readouterr()
+    assert "few past sessions: measuring side by side with the base" in said.err
+    assert "side by side with the base: +50.0%" in said.out
+    assert "confirmed by 5 interleaved pairs" in said.out
+    script.write_text("print('x: 5')")
+    assert cli([*gate, "--update", *program]) == 0
+    assert len(json.loads(Path("b.json").read_text())["entries"]) == 1
+    git("worktree", "prune")
+    listed = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True, check=True)
+    assert len(listed.stdout.splitlines()) == 1  # the checkout of the base is gone
+
+
+def test_a_base_that_cannot_be_measured_leaves_the_history(tmp_path, capsys):
+    """Its checkout lacks what git does not know."""
+    script, here = tmp_path / "job.py", ("-c", "user.name=a", "-c", "user.email=a@b")
+    Path("data").write_text("10")
+    script.write_text("print('x:', open('data').read())")
+    for words in (("init", "-q"), ("add", "job.py"), ("commit", "-m", "one")):
+        subprocess.run(["git", *here, *words], check=True, capture_output=True)
+    program = ["--", sys.executable, "job.py"]
+    gate = ["bench", "check", "--baseline", "b.json", *PRINTED, "-p", "1"]
+    assert cli([*gate, "--fail", "x:20%", "--update", *program]) == 0
+    script.write_text("print('x:', open('data').read())  # the same")
+    assert cli([*gate, *program]) == 0
+    assert "the base cannot be measured, and the history decides" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("5x", "--budget '5x': no time"), ("0m", "no time"), ("m", "no time")]
+)
+def test_a_budget_is_a_time(text, said, capsys):
+    assert _ab("--budget", text) == 2
+    assert said in capsys.readouterr().err

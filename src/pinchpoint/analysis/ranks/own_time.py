@@ -36,6 +36,7 @@ class RankFacts:
     device: str | None
     backend: str | None
     truncated: bool
+    contended: bool  # others took the cores that its host work needed
     refused: str | None
     events: int
     corrected_step_ns: int | None
@@ -64,7 +65,7 @@ class RankTable(Sequence[RankFacts]):
             summary.corrected_step_ns,
             summary.typical_step_ns,
             summary.calls.in_all,
-            summary.calls.stride * 2 + summary.truncated,
+            summary.calls.stride * 4 + 2 * summary.contended + summary.truncated,
             summary.point_to_point,
             *(unpack(summary.steps.start_ns)[:1].tolist() or [None]),
             *(unpack(summary.steps.end_ns)[-1:].tolist() or [None]),
@@ -99,12 +100,13 @@ class RankTable(Sequence[RankFacts]):
             device=device,
             backend=backend,
             truncated=bool((flags or 0) & 1),
+            contended=bool((flags or 0) & 2),
             refused=refused,
             events=events or 0,
             corrected_step_ns=corrected,
             typical_step_ns=typical,
             calls=calls or 0,
-            stride=(flags or 0) >> 1,
+            stride=(flags or 0) >> 2,
             point_to_point=pairs or 0,
             begin_ns=begin,
             end_ns=end,

@@ -43,7 +43,7 @@ class Excess:
 
     ns: Floats
     waited_ns: Floats  # how long its peers waited in collectives of that step, in the median
-    doubt_ns: Floats  # (ranks,): how much of it recording may have caused
+    doubt_ns: Floats  # (ranks,): how much of it recording or other programs may have caused
     peer_of: Ints  # (ranks,): number of the group that a rank is compared with
     more_work_ns: Floats  # (ranks,): device work beyond what its peers need in all, unrecorded
 
@@ -100,6 +100,7 @@ def excess(facts: JobFacts, between: Communication) -> Excess:
     recorded = np.array([p.id in RECORDED_PARTS for p in facts.parts], np.bool_)
     host_work = facts.parts_ns[:, recorded].sum(axis=1)
     recording = np.nan_to_num(mean_of_steps(facts.recording_ns))
+    contended = np.array([rank.contended for rank in facts.ranks], np.bool_)
     works = facts.parts_ns[:, [p.group == "device" for p in facts.parts]].sum(axis=1)
     needs = np.nan_to_num(mean_of_steps(facts.unrecorded_ns))
     more_work = np.zeros(len(facts.ranks))
@@ -112,6 +113,8 @@ def excess(facts: JobFacts, between: Communication) -> Excess:
         more_host_work = host_work[members] - _others(host_work[members, None])[:, 0]
         doubted = RECORDING_DOUBT * _others(recording[members, None])[:, 0]
         doubt[members] = np.clip(more_host_work, 0, doubted)
+        # Whom others leave no core is late by their work, and nobody knows by how much.
+        doubt[members] = np.where(contended[members], np.inf, doubt[members])
         beyond = works[members] - _others(needs[members, None])[:, 0]
         more_work[members] = np.maximum(beyond, 0)
     return Excess(out, waited, doubt, peer_of, more_work)

@@ -134,6 +134,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     events: int
     truncated: bool = False
+    contended: bool = False  # programs of others took the cores that its host work needed
     refused: str | None = None  # why nothing can be concluded about its time
     origin_ns: int | None = None
     corrected_step_ns: int | None = None  # a step without the profiler

@@ -5,17 +5,11 @@ from dataclasses import field
 from pathlib import Path
 
 from pinchpoint.bench.ab.decision import Decision, decide_all, looks_up_to
-from pinchpoint.bench.ab.result import (
-    EXCLUDED_LIMIT,
-    AbResult,
-    Pair,
-    cpu_time_decision,
-    good_pairs,
-    log_ratios,
-    result_of,
-)
+from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios, pair_seconds
+from pinchpoint.bench.ab.quiet import decide_quietly
+from pinchpoint.bench.ab.result import EXCLUDED_LIMIT, AbResult, result_of
 from pinchpoint.bench.folders import BenchSession
-from pinchpoint.bench.measures import MEASURES, TIMES, Measure, default_gates
+from pinchpoint.bench.measures import MEASURES, Measure, default_gates
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, with_seed_of
 from pinchpoint.bench.run.process import tail
@@ -42,6 +36,7 @@ class AbPlan:
     most_pairs: int = MOST_PAIRS
     warmup_runs: int = 1  # unmeasured runs of each arm: file caches, compiled kernels
     stop_early: bool = True
+    budget_s: float | None = None  # no further look that would end later than this
 
     def measures(self) -> dict[str, Measure]:
         """All measures by name."""
@@ -87,6 +82,9 @@ def run_ab(
         notice(f"after {len(good_pairs(pairs))} pairs: {_open_or_decided(decisions)}")
         if _disturbed(pairs, look) or _decided(plan, pairs, decisions, looks):
             break
+        if late := _beyond_budget(plan, pairs, looks, look):
+            notice(late)
+            break
     return result_of(
         arms=(plan.a, plan.b),
         measures=plan.measures(),
@@ -120,14 +118,24 @@ def _look(
 def _decided(
     plan: AbPlan, pairs: Sequence[Pair], decisions: Mapping[str, Decision], looks: Sequence[int]
 ) -> bool:
-    """Whether another pair would change nothing: all gates are decided, or CPU time says more."""
+    """Whether another pair would change nothing: all gates are decided, or quiet measures do."""
     if all(d.verdict != "inconclusive" for d in decisions.values()):
         return True
-    worst = max((d.threshold_ratio for n, d in decisions.items() if n in TIMES), default=None)
-    if worst is None:
-        return False
-    found = cpu_time_decision(good_pairs(pairs), worst, plan.measures(), looks)
-    return found is not None and found.verdict == "regressed"
+    quiet = decide_quietly(good_pairs(pairs), decisions, plan.measures(), looks)
+    return quiet.verdict != "inconclusive"
+
+
+def _beyond_budget(
+    plan: AbPlan, pairs: Sequence[Pair], looks: Sequence[int], look: int
+) -> str | None:
+    """Why the next look is not waited for."""
+    later = [other for other in looks if other > look]
+    if plan.budget_s is None or not later:
+        return None
+    then_s = later[0] * pair_seconds(pairs)
+    if then_s <= plan.budget_s:
+        return None
+    return f"{later[0]} pairs would take {then_s:.0f} s, over the budget of {plan.budget_s:.0f} s"
 
 
 def _open_or_decided(decisions: Mapping[str, Decision]) -> str:

@@ -1,5 +1,6 @@
 """What A and B are: two commands, two branches, or one knob with two values."""
 
+import os
 import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -87,12 +88,21 @@ def branch_arm(
         if setup:
             _prepare(setup, tree)
         commit = _git("-C", str(tree), "rev-parse", "HEAD")
-        # In the folder of the checkout that this one is in its own.
-        below = _git("rev-parse", "--show-prefix")
+        # In the folder of the checkout that this one is in its own, and with its files and modules.
+        below, here = _git("rev-parse", "--show-prefix"), _git("rev-parse", "--show-toplevel")
+        words = tuple(_moved(word, here, str(tree)) for word in command)
+        path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        env = {"PYTHONPATH": os.pathsep.join(_moved(p, here, str(tree)) for p in path)}
         params = {"branch": branch, "commit": commit}
-        yield Arm(name, tuple(command), cwd=tree / below, params=params)
+        yield Arm(name, words, cwd=tree / below, env=env if any(path) else {}, params=params)
     finally:
         _git("worktree", "remove", "--force", str(tree))
+
+
+def _moved(path: str, here: str, there: str) -> str:
+    """A path of this checkout as the one of the other, if git has it; others stay."""
+    known = path.startswith(here + os.sep) and Path(there, os.path.relpath(path, here)).exists()
+    return there + path.removeprefix(here) if known or path == here else path
 
 
 def commits_between(good: str, bad: str) -> tuple[str, ...]:

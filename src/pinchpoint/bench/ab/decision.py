@@ -1,7 +1,8 @@
 """The decision rule: interleaved pairs, three looks, three verdicts.
 
 Each pair gives d = ln(yB / yA), positive when B is worse. Looks come after 5, 10 and 20 pairs with
-one-sided error 0.002, 0.003 and 0.005 (0.01 in all):
+one-sided error 0.002, 0.003 and 0.005 (0.01 in all); a plan of 40 pairs looks after 20 and 40 with
+half of the last each:
 
 - regressed: the t test at this look's error sees mean(d) > 0, and median(d) > ln(1 + threshold/2);
 - pass: the 95 % upper bound of mean(d) is under ln(1 + threshold);
@@ -33,9 +34,11 @@ Values = NDArray[np.float64]
 Verdict = Literal["regressed", "pass", "inconclusive"]
 
 LOOKS = (5, 10, 20)  # pairs; error rates are in docs/decisions/0009
-ALPHA_SHARES = (0.2, 0.3, 0.5)  # of the whole error, spent at each look
+LONG = 40  # the last look of a plan that is given time instead of a number of pairs
+ALPHA_SHARES = (0.2, 0.3, 0.25)  # of the whole error, spent at each look; the last has what is left
 ALPHA = 0.01  # one false alarm in a hundred unchanged programs at most
 PASS_CONFIDENCE = 0.95  # that the change is under the threshold
+TRIMMED_FROM = 5  # pairs; of fewer too few would be left
 _NO_SPREAD = 1e-12  # identical values: the t statistic is infinite, not undefined
 
 
@@ -76,7 +79,7 @@ class Decision:
         return pairs_needed(self.threshold_ratio, self.sd_log)
 
 
-def sequential_p(d: Values, looks: Sequence[int] = LOOKS) -> float:
+def sequential_p(d: Values, looks: Sequence[int] = LOOKS, *, trim_ratio: float = 0.0) -> float:
     """The p-value after the looks so far: the best p over its share of the error.
 
     Rejecting when it is at most 0.01 is the rule's error spending, look by look.
@@ -85,7 +88,7 @@ def sequential_p(d: Values, looks: Sequence[int] = LOOKS) -> float:
     best = 1.0
     for look, share in zip(looks, shares, strict=True):
         if look <= len(d):
-            best = min(best, _p(d[:look]) / share)
+            best = min(best, _p(_center(d[:look], trim_ratio)) / share)
     return min(1.0, best)
 
 
@@ -95,14 +98,43 @@ def _shares(looks: int) -> tuple[float, ...]:
     return (*first, 1.0 - sum(first))
 
 
-def _p(d: Values) -> float:
-    if len(d) < 2:
+@dataclass(frozen=True)
+class _Center:
+    """A mean of log ratios with its standard error; None below two pairs."""
+
+    mean: float
+    error: float | None
+    df: int
+
+    def quantile(self, p: float) -> float:
+        """Of what the true mean may be; infinite where nothing is known."""
+        if self.error is None:
+            return inf if p > 0.5 else -inf
+        return self.mean + t_quantile(p, self.df) * self.error
+
+
+def _center(d: Values, trim_ratio: float) -> _Center:
+    """The mean without ``trim_ratio`` of the pairs at each end, from five pairs on.
+
+    Its error is that of Tukey and McLaughlin (1963): the sd of the pairs with the ends pulled in,
+    over the share that is left.
+    """
+    n = len(d)
+    cut = int(n * trim_ratio) if n >= TRIMMED_FROM else 0
+    ordered = np.sort(d)
+    mean = float(ordered[cut : n - cut].mean())
+    if n < 2:
+        return _Center(mean, None, 0)
+    sd = float(np.clip(d, ordered[cut], ordered[n - cut - 1]).std(ddof=1))
+    return _Center(mean, sd / ((1 - 2 * cut / n) * sqrt(n)), n - 2 * cut - 1)
+
+
+def _p(center: _Center) -> float:
+    if center.error is None:
         return 1.0
-    error = float(d.std(ddof=1)) / sqrt(len(d))
-    mean = float(d.mean())
-    if error < _NO_SPREAD:
-        return 0.0 if mean > _NO_SPREAD else 1.0
-    return t_upper_tail(mean / error, len(d) - 1)
+    if center.error < _NO_SPREAD:
+        return 0.0 if center.mean > _NO_SPREAD else 1.0
+    return t_upper_tail(center.mean / center.error, center.df)
 
 
 def decide(d: Values, threshold: float, *, looks: Sequence[int] = LOOKS) -> Decision:
@@ -116,43 +148,41 @@ def decide_all(
     *,
     looks: Sequence[int] = LOOKS,
     alpha: float = ALPHA,
+    trim_ratio: float = 0.0,
 ) -> dict[str, Decision]:
-    """The verdict on every gated metric, with Holm's correction over them."""
+    """The verdict on every gated metric, with Holm's correction over them.
+
+    ``trim_ratio`` of the pairs at each end are left out of the mean, where some pairs are far off.
+    """
     names = list(ratios)
-    p_values = holm([sequential_p(ratios[n], looks) for n in names])
+    p_values = holm([sequential_p(ratios[n], looks, trim_ratio=trim_ratio) for n in names])
     return {
-        name: _decision(ratios[name], thresholds[name], p, alpha)
+        name: _decision(ratios[name], thresholds[name], p, alpha, trim_ratio)
         for name, p in zip(names, p_values, strict=True)
     }
 
 
-def _decision(d: Values, threshold: float, p: float, alpha: float) -> Decision:
-    sd = float(d.std(ddof=1)) if len(d) > 1 else None
-    interval = mean_interval(d)
+def _decision(d: Values, threshold: float, p: float, alpha: float, trim_ratio: float) -> Decision:
+    center = _center(d, trim_ratio)
     verdict: Verdict = "inconclusive"
     if p <= alpha and float(np.median(d)) > log1p(threshold / 2):
         verdict = "regressed"
-    elif _upper_bound(d, sd) < log1p(threshold):
+    elif center.quantile(PASS_CONFIDENCE) < log1p(threshold):
         verdict = "pass"
+    low, high = center.quantile(0.025), center.quantile(0.975)
     return Decision(
         verdict=verdict,
         pairs=len(d),
         threshold_ratio=threshold,
-        estimate_ratio=expm1(float(d.mean())),
-        ci95_ratio=None if interval is None else (expm1(interval[0]), expm1(interval[1])),
+        estimate_ratio=expm1(center.mean),
+        ci95_ratio=None if center.error is None else (expm1(low), expm1(high)),
         median_ratio=expm1(float(np.median(d))),
-        sd_log=sd,
+        sd_log=float(d.std(ddof=1)) if len(d) > 1 else None,
         p=p,
     )
-
-
-def _upper_bound(d: Values, sd: float | None) -> float:
-    if sd is None:
-        return inf
-    return float(d.mean()) + t_quantile(PASS_CONFIDENCE, len(d) - 1) * sd / sqrt(len(d))
 
 
 def looks_up_to(most_pairs: int) -> tuple[int, ...]:
     """The looks of a plan with at most ``most_pairs`` pairs; the last look is at the cap."""
     inner = [look for look in LOOKS if look < most_pairs]
-    return (*inner, most_pairs) if len(inner) < len(LOOKS) else (*inner[:-1], most_pairs)
+    return (*inner, most_pairs)

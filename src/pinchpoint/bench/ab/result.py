@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from pinchpoint.bench.ab.decision import ALPHA, LOOKS, Decision, decide, sequential_p
-from pinchpoint.bench.measures import CPU_TIME, TIMES, Measure
+from pinchpoint.bench.ab.advice import advice
+from pinchpoint.bench.ab.decision import ALPHA, LOOKS, Decision, sequential_p
+from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios
+from pinchpoint.bench.ab.quiet import QuietDecision, decide_quietly
+from pinchpoint.bench.measures import Measure
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, RunOptions
 from pinchpoint.bench.statistics.distributions import pairs_needed, smallest_visible
@@ -20,9 +22,6 @@ from pinchpoint.monitor.environment import redacted_command
 SCHEMA = "bench.ab/1"
 EXCLUDED_LIMIT = 0.2  # of the pairs; more, and the machine is not fit to decide
 CLOCK_DIFFERS = 0.02  # median SM clocks this far apart deserve a warning
-
-Values = NDArray[np.float64]
-Pair = tuple[RunMetrics, RunMetrics]
 
 
 class MeasureResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,21 +62,11 @@ class AbResult(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float = ALPHA
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    decided_by: tuple[str, ...] = ()  # measures that decided where a gated wall time could not
+    advice: tuple[str, ...] = ()  # what would decide, where the verdict is inconclusive
     runs: tuple[RunMetrics, ...] = ()
     env_sha256: str | None = None
     fix: dict[str, Any] | None = None  # whether a fix worked, where steps were timed
-
-
-def good_pairs(pairs: Sequence[Pair]) -> list[Pair]:
-    """Pairs of which both runs are valid; a pair is dropped as a whole."""
-    return [p for p in pairs if p[0].valid and p[1].valid]
-
-
-def log_ratios(pairs: Sequence[Pair], measure: Measure) -> Values:
-    """ln(B / A) of each pair that has the measure, turned so that positive is worse."""
-    sign = 1.0 if measure.better == "lower" else -1.0
-    both = [(measure.get(a), measure.get(b)) for a, b in pairs]
-    return np.array([sign * log(b / a) for a, b in both if a and b and a > 0 and b > 0])
 
 
 def result_of(
@@ -101,8 +90,10 @@ def result_of(
     ]
     undoubted = [m for m in gated if _every_pair_agrees(m, pairs, measures[m.name])]
     verdict, why = _verdict(gated, excluded, len(pairs), undoubted)
+    quiet = None
     if verdict == "inconclusive":
-        verdict, why = _by_cpu_time(good, gated, measures, looks, why)
+        quiet = decide_quietly(good, decisions, measures, looks)
+        verdict, why = _by_quiet_measures(quiet, measures, why)
     return AbResult(
         session_id=options.session_id,
         bench_id=options.bench_id,
@@ -117,6 +108,8 @@ def result_of(
         looks=tuple(looks),
         warnings=(*warnings, *_warnings(pairs, gated, measures)),
         notes=_notes(good, gated),
+        decided_by=quiet.by if quiet else (),
+        advice=advice(decisions, good) if verdict == "inconclusive" else (),
         runs=tuple(run for pair in pairs for run in pair),
         env_sha256=options.env_sha256,
     )
@@ -187,44 +180,27 @@ def _verdict(
     return "pass", "no change as large as the threshold"
 
 
-def cpu_time_decision(
-    pairs: Sequence[Pair], threshold: float, measures: Mapping[str, Measure], looks: Sequence[int]
-) -> Decision | None:
-    """What the CPU time of a step says; None where a device works, or it was not recorded.
-
-    Neighbours on a busy machine take a program's cores, and so its wall time; of the CPU time
-    that it uses they change little.
-    """
-    if CPU_TIME not in measures or any(
-        run.steps is None or run.steps.clock != "host" for pair in pairs for run in pair
-    ):
-        return None
-    ratios = log_ratios(pairs, measures[CPU_TIME])
-    return decide(ratios, threshold, looks=looks) if len(ratios) >= 2 else None
-
-
-def _by_cpu_time(
-    pairs: Sequence[Pair],
-    gated: Sequence[MeasureResult],
-    measures: Mapping[str, Measure],
-    looks: Sequence[int],
-    why: str,
+def _by_quiet_measures(
+    found: QuietDecision, measures: Mapping[str, Measure], why: str
 ) -> tuple[str, str]:
-    """A regression that wall time cannot tell and CPU time can. It never passes a change by
-    itself: time spent waiting is no CPU time."""
-    thresholds = [m.threshold_ratio for m in gated if m.name in TIMES and m.threshold_ratio]
-    if not thresholds:
-        return "inconclusive", why
-    found = cpu_time_decision(pairs, max(thresholds), measures, looks)
-    if found is None:
-        return "inconclusive", why
-    label = measures[CPU_TIME].label
+    """What the quiet measures say where wall time is open; it is said that they do."""
+    said = ", ".join(
+        f"{measures[name].label} {_worse_or_not(found.decisions[name])}" for name in found.by
+    )
     if found.verdict == "regressed":
-        said = f"{label} worse by {found.estimate_ratio:.1%}, which wall time here cannot tell"
-        return "regressed", f"{said} ({why})"
+        return "regressed", f"{said}, which wall time here cannot tell ({why})"
     if found.verdict == "pass":
-        why += f"; its CPU time did not get worse by {found.threshold_ratio:.0%}"
-    return "inconclusive", why
+        return "pass", f"{said}; wall time here cannot tell ({why})"
+    open_ones = ", ".join(
+        f"{measures[n].label} {d.estimate_ratio:+.1%}" for n, d in found.decisions.items()
+    )
+    return "inconclusive", f"{why}; {open_ones}" if open_ones else why
+
+
+def _worse_or_not(decision: Decision) -> str:
+    if decision.verdict == "regressed":
+        return f"worse by {decision.estimate_ratio:.1%}"
+    return f"not worse by {decision.threshold_ratio:.1%}"
 
 
 def improved(worsening_ratio: float, better: str) -> str:

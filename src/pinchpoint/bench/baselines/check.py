@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pinchpoint.bench.ab.result import AbResult
-from pinchpoint.bench.baselines import Baseline, Entry, entry_key
+from pinchpoint.bench.ab.result import AbResult, MeasureResult
+from pinchpoint.bench.baselines import Baseline, Entry, Gate, entry_key
 from pinchpoint.bench.measures import CPU_TIME, MEASURES, TIMES, Better, Measure
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
+from pinchpoint.bench.run.validity import is_busy
 from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.bench.statistics.series import ChangePoint, change_points
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UsageError
@@ -210,13 +211,6 @@ def check(
     )
 
 
-# Load a CPU above which other programs take this one's cores: its wall time is then theirs as well.
-# On such a machine (load 7 to 10 on 2 CPUs) 42 of 62 unchanged sessions of a small program were
-# over 10 % slower than their history. CPU time is no better: at load 12 to 15 that of a step was up
-# to half above the history, as neighbours share caches and hardware threads.
-BUSY_LOAD_RATIO = 0.5
-
-
 def _doubted(items: tuple[CheckItem, ...], result: BenchResult) -> tuple[CheckItem, ...]:
     """Wall time against a history fails nothing where it cannot be compared: on a busy machine; or
     with too few sessions to know how they differ, unless the CPU time of a step is worse as well.
@@ -224,7 +218,8 @@ def _doubted(items: tuple[CheckItem, ...], result: BenchResult) -> tuple[CheckIt
     """
     cpu = next((item for item in items if item.name == CPU_TIME), None)
     on_host = all(run.steps is None or run.steps.clock == "host" for run in result.runs)
-    busy = _is_busy(result.environment)
+    host = result.environment.get("host") or {}
+    busy = is_busy(host.get("load_1min"), host.get("cpus_logical"))
     if not on_host or (not busy and cpu is not None and _is_worse(cpu)):
         return items
     return tuple(
@@ -245,12 +240,6 @@ def _is_worse(cpu: CheckItem) -> bool:
     return cpu.change_ratio > (max(cpu.bound_ratio or 0, FAILS_CPU) if known else FAILS_OF_FEW)
 
 
-def _is_busy(environment: Mapping[str, Any]) -> bool:
-    host = environment.get("host") or {}
-    load, cpus = host.get("load_1min"), host.get("cpus_logical")
-    return bool(load and cpus and load > BUSY_LOAD_RATIO * cpus)
-
-
 def _why(item: CheckItem, busy: bool, cpu: CheckItem | None) -> str:
     where = "the machine is busy" if busy else f"after {item.sessions} sessions"
     said = f"{where}, wall time against a history decides nothing"
@@ -260,20 +249,25 @@ def _why(item: CheckItem, busy: bool, cpu: CheckItem | None) -> str:
 
 
 def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
-    """The result after the suspects were measured against the base on the same machine."""
+    """The result after measures were compared with the base on the same machine, in pairs."""
     by_name = {m.name: m for m in ab.measures if m.gated}
     items = tuple(
-        msgspec.structs.replace(
-            item,
-            verdict=by_name[item.name].verdict or item.verdict,
-            why=f"measured against the base: {by_name[item.name].estimate_ratio:+.1%}",
-        )
-        if item.name in by_name
-        else item
+        _confirmed(item, by_name[item.name], ab) if item.name in by_name else item
         for item in result.items
     )
     verdict, why = overall(items)
     return msgspec.structs.replace(result, items=items, verdict=verdict, why=why, confirmation=ab)
+
+
+def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem:
+    """An item with the verdict of the pairs; of an open wall time, with that of what decided."""
+    verdict = found.verdict or item.verdict
+    why = f"side by side with the base: {found.estimate_ratio:+.1%}"
+    if verdict == "inconclusive" and ab.decided_by and item.name in TIMES:
+        verdict, why = ab.verdict, f"side by side with the base: {ab.why}"
+    elif verdict == "inconclusive":
+        why = f"{why}, which {found.pairs} pairs here cannot tell"
+    return msgspec.structs.replace(item, verdict=verdict, why=why)
 
 
 def suspects(result: CheckResult) -> dict[str, float]:
@@ -287,21 +281,33 @@ def suspects(result: CheckResult) -> dict[str, float]:
     }
 
 
+def fails(entries: Mapping[str, Entry], gates: Mapping[str, Gate]) -> dict[str, float]:
+    """Threshold by measure of what may fail, for pairs without a look at the history."""
+    found = {}
+    for name, entry in entries.items():
+        level = [m.value for m in entry.present_level() if m.value > 0]
+        asked = gates[name].threshold if name in gates else entry.threshold
+        action = gates[name].action if name in gates else entry.gate
+        if action == "fail" and asked is not None and level:
+            found[name] = asked.as_ratio(float(np.median(level)))
+    return found
+
+
 def overall(items: tuple[CheckItem, ...]) -> tuple[str, str]:
     """The worst of the gated measures, with the sentence that goes with it."""
-    fails = [i for i in items if i.gate == "fail"]
+    failing = [i for i in items if i.gate == "fail"]
     for verdict, said in (
         ("regressed", "regressed"),
         ("suspect", "inconclusive"),
         ("inconclusive", "inconclusive"),
     ):
-        bad = [i for i in fails if i.verdict == verdict]
+        bad = [i for i in failing if i.verdict == verdict]
         if bad:
             return said, "; ".join(f"{i.label}: {i.why}" for i in bad)
     warned = [i for i in items if i.gate == "warn" and i.verdict in ("regressed", "suspect")]
     if warned:
         return "warned", "; ".join(f"{i.label}: {i.why}" for i in warned)
-    return "pass", f"{len(fails)} gated measures are as before" if fails else "nothing is gated"
+    return "pass", f"{len(failing)} gated measures are as before" if failing else "nothing is gated"
 
 
 def _unknown(name: str, entry: Entry) -> Measure:

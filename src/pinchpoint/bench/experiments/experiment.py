@@ -43,6 +43,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     utc: str
     bench_id: str
     knobs: dict[str, str]
+    on_top_of: dict[str, str] = {}  # knobs that are turned in both arms
     hypothesis: str
     finding: str | None = None
     predicted_gain: float | None = None
@@ -133,11 +134,20 @@ def experiment(
     session: Measurement,
     notice: Notice,
     prediction: Prediction | None = None,
+    kept: tuple[Setting, ...] = (),
 ) -> Experiment:
-    """Measure, and say what came of it; a program that fails with the knob is an outcome too."""
-    turned = with_settings(base, settings, "A")
-    plan = replace(plan, a=turned, b=replace(base, name="B"), prefer=(THROUGHPUT,))
-    about = _about(settings, plan, session, prediction)
+    """Measure, and say what came of it; a program that fails with the knob is an outcome too.
+
+    ``kept`` is turned in both arms; of a knob that is in both the new value replaces the other.
+    """
+    names = {s.knob.name for s in settings}
+    below = tuple(s for s in kept if s.knob.name not in names)
+    turned = with_settings(base, (*below, *settings), "A")
+    plan = replace(plan, a=turned, b=with_settings(base, kept, "B"), prefer=(THROUGHPUT,))
+    about = replace_struct(
+        _about(settings, plan, session, prediction),
+        on_top_of={s.knob.name: s.value for s in kept},
+    )
     try:
         result = run_ab(plan, session.session, notice, warnings=session.warnings)
     except MeasurementInvalid as error:
@@ -177,7 +187,9 @@ def _about(
 def _judged(
     about: Experiment, settings: tuple[Setting, ...], result: AbResult, done: dict[str, int]
 ) -> Experiment:
-    best = max((m for m in result.measures if m.gated), key=lambda m: m.verdict == "regressed")
+    decided = [m for m in result.measures if m.name in result.decided_by]
+    gated = [m for m in result.measures if m.gated]
+    best = decided[0] if decided else max(gated, key=lambda m: m.verdict == "regressed")
     outcome, why = _OUTCOMES[result.verdict], result.why
     inside = [s for s in settings if s.knob.variable is None]
     untouched = [s.knob.name for s in inside if not _touched(s, done)]

@@ -10,6 +10,7 @@ from pinchpoint.bench.run import Arm
 from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
 from pinchpoint.inside import KNOBS_VARIABLE
+from pinchpoint.monitor.environment.host import cgroup_cpus
 
 _MOST_WORKERS = 8  # a start; the user can give another number
 
@@ -30,7 +31,14 @@ class Knob:
 
 
 def _worker_count() -> str:
-    return str(min(_MOST_WORKERS, max(1, os.cpu_count() or 1)))
+    return str(min(_MOST_WORKERS, cores_allowed()))
+
+
+def cores_allowed() -> int:
+    """CPUs that programs started here may use: of the machine, by affinity and control group."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = cgroup_cpus()
+    return max(1, min(allowed or 1, allowed or 1 if quota is None else int(quota)))
 
 
 KNOBS: tuple[Knob, ...] = (
@@ -119,7 +127,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob(
         "omp_threads",
         "threads of CPU operators",
-        ("1",),
+        tuple(dict.fromkeys((str(cores_allowed()), "1"))),
         "OMP_NUM_THREADS=1 (or torch.set_num_threads)",
         variable=("OMP_NUM_THREADS", "{value}"),
     ),

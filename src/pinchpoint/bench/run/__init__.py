@@ -12,17 +12,23 @@ from typing import Any
 from pinchpoint.bench.folders import new_id, utc_now, write_atomic
 from pinchpoint.bench.metrics import Memory, RunMetrics, write_metrics
 from pinchpoint.bench.run.process import Finished, run_command
-from pinchpoint.bench.run.step_files import StepSeries, read_steps
+from pinchpoint.bench.run.step_files import Inside, StepSeries, read_inside
 from pinchpoint.bench.run.telemetry import DeviceSamples, Window, devices_over, sampling
 from pinchpoint.bench.run.timed import TimingRules, timed_part
 from pinchpoint.bench.run.validity import HostChange, invalid_reasons
 from pinchpoint.frozen import dataclass
+from pinchpoint.bench.run.validity import HostChange, invalid_reasons, is_busy
 from pinchpoint.inside import recording_environment
 
 _NOT_FROM_A_COMMAND = dict.fromkeys(
     ("latency_ms", "goodput_req_per_s", "slo", "load_mode", "requests_ok", "requests_failed"),
     "not a serving run",
 ) | {"memory.device_peak_used_bytes": "read it from telemetry.csv"}
+_NO_WORK = "no Python process that ended by itself was seen"
+_NO_STEPS = (
+    "no Python process of the run called pinchpoint.step(), stepped an optimizer, replayed a graph"
+    " or called a model twice; --step-function NAME takes a function that repeats"
+)
 _TORCH_PEAKS = ("memory.torch_peak_allocated_bytes", "memory.torch_peak_reserved_bytes")
 OUTPUT_LIMIT_BYTES = 16 << 20  # of the end of stdout, searched for printed numbers
 
@@ -47,6 +53,7 @@ class RunOptions:
     timing: TimingRules = field(default_factory=TimingRules)
     patterns: Mapping[str, "re.Pattern[str]"] = field(default_factory=dict)
     record_steps: bool = True
+    step_function: str | None = None  # its return ends a step: NAME of the script, or module:NAME
     seed: int | None = None  # given to the program as PINCHPOINT_SEED and PYTHONHASHSEED
     session_id: str = ""
     env_sha256: str | None = None
@@ -92,7 +99,9 @@ def _environment(arm: Arm, options: RunOptions, folder: Path) -> dict[str, str]:
     env = dict(os.environ) | dict(arm.env)
     if options.seed is not None:
         env |= {"PINCHPOINT_SEED": str(options.seed), "PYTHONHASHSEED": str(options.seed % 2**32)}
-    return recording_environment(env, str(folder.resolve())) if options.record_steps else env
+    if not options.record_steps:
+        return env
+    return recording_environment(env, str(folder.resolve()), options.step_function)
 
 
 def _metrics(
@@ -105,8 +114,10 @@ def _metrics(
     host: HostChange,
 ) -> RunMetrics:
     status = "timeout" if finished.timed_out else "ok" if finished.exit_code == 0 else "failed"
-    series = read_steps(place.folder) if options.record_steps else None
-    timed = None if series is None else timed_part(series, options.timing)
+    inside = read_inside(place.folder) if options.record_steps else Inside(None, None)
+    series = inside.steps
+    timing = replace(options.timing, busy=is_busy(os.getloadavg()[0], os.cpu_count()))
+    timed = None if series is None else timed_part(series, timing)
     window = Window(finished.started_unix_ns, finished.ended_unix_ns)
     if timed is not None:
         window = timed.window
@@ -115,6 +126,8 @@ def _metrics(
     peaks = series.peaks if series else {}
     unknown = dict(_NOT_FROM_A_COMMAND)
     unknown |= timed.unknown if timed else _without_steps(options, series)
+    if inside.work is None:
+        unknown["work"] = "not asked for" if not options.record_steps else _NO_WORK
     if gpus is None:
         unknown["gpu"] = telemetry.no_devices or "no sample fell into the timed window"
     if finished.peak_rss_bytes is None:
@@ -143,6 +156,7 @@ def _metrics(
             recompiles=timed.recompiles if timed else 0,
             allocator_retries=peaks.get("allocator_retries") or 0,
         ),
+        work=inside.work,
         warmup=timed.warmup if timed else None,
         steps=timed.steps if timed else None,
         throughput=timed.throughput if timed else None,
@@ -166,7 +180,10 @@ def _without_steps(options: RunOptions, series: StepSeries | None) -> dict[str, 
     if not options.record_steps:
         why = "not asked for"
     elif series is None:
-        why = "no Python process of the run made optimizer steps or called pinchpoint.step_done()"
+        named = (
+            f"no call of {options.step_function} was seen, and " if options.step_function else ""
+        )
+        why = f"{named}{_NO_STEPS}"
     else:
         why = f"all {len(series.step_ms)} steps were warm-up"
     return dict.fromkeys(("steps", "throughput", "warmup"), why)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.metrics import read_bounded
+from pinchpoint.bench.metrics import Work, read_bounded
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
 
@@ -24,6 +24,8 @@ class StepSeries:
     step_ms: NDArray[np.float64]
     end_host_ns: NDArray[np.int64]  # end of each step on the program's monotonic clock
     cpu_ms: NDArray[np.float64] | None  # CPU time of the process within each step
+    own_ms: NDArray[np.float64] | None  # the step without waiting for a CPU
+    instructions: NDArray[np.int64] | None  # of each step, outside of the kernel
     data_wait_ns: NDArray[np.int64]  # waited for data within each step
     batches: NDArray[np.int64]
     work: NDArray[np.float64] | None  # as marked by the program
@@ -42,6 +44,15 @@ class _Series(msgspec.Struct):
     frames: list[int | None]
     device_ms: list[float | None] | None = None
     cpu_ns: list[int] = []
+    queue_ns: list[int | None] = []
+    instructions: list[int | None] = []
+
+
+class _Work(msgspec.Struct):
+    wall_ns: int
+    cpu_ns: int
+    imports_ns: int
+    queue_ns: int | None = None
 
 
 class _Document(msgspec.Struct):
@@ -53,18 +64,44 @@ class _Document(msgspec.Struct):
     peaks: dict[str, int | None] | None = None
     switches: dict[str, Any] | None = None
     problems: list[str] = []
+    work: _Work | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """What the hooks inside the program wrote."""
+
+    steps: StepSeries | None  # None: no process marked two steps
+    work: Work | None  # of the process that ran longest; None: it was killed, or is not Python
+
+
+def read_inside(folder: Path) -> Inside:
+    """Of the process that matters: its steps are those of rank 0, else of the one with the most.
+
+    UnreadableFile if a record is damaged.
+    """
+    documents = [_read(path) for path in sorted(folder.glob("steps-*.json"))]
+    stepping = [d for d in documents if _chosen(d) is not None]
+    chosen = max(stepping, key=lambda d: (d.rank == "0", _most_marks(d)), default=None)
+    longest = max((d.work for d in documents if d.work), key=lambda w: w.wall_ns, default=None)
+    return Inside(
+        None if chosen is None else _series(chosen), None if longest is None else _work(longest)
+    )
 
 
 def read_steps(folder: Path) -> StepSeries | None:
-    """The steps of the process that matters: rank 0, else the one with the most steps.
+    """The steps alone."""
+    return read_inside(folder).steps
 
-    None if no process in the run marked two steps. UnreadableFile if a record is damaged.
-    """
-    documents = [_read(path) for path in sorted(folder.glob("steps-*.json"))]
-    documents = [d for d in documents if _chosen(d) is not None]
-    if not documents:
-        return None
-    return _series(max(documents, key=lambda d: (d.rank == "0", _most_marks(d))))
+
+def _work(raw: _Work) -> Work:
+    own_ns = None if raw.queue_ns is None else raw.wall_ns - raw.queue_ns
+    return Work(
+        wall_s=raw.wall_ns / 1e9,
+        own_s=None if own_ns is None else own_ns / 1e9,
+        cpu_s=raw.cpu_ns / 1e9,
+        imports_s=raw.imports_ns / 1e9,
+    )
 
 
 def _read(path: Path) -> _Document:
@@ -81,12 +118,26 @@ def _most_marks(document: _Document) -> int:
     return max((len(s.host_ns) for s in document.series.values()), default=0)
 
 
+# What says best where a step ends, first: what the program or its user says, then what was seen.
+_KINDS = ("mark", "function", "optimizer", "graph", "model")
+
+
 def _chosen(document: _Document) -> str | None:
-    """Explicit marks before optimizers; of several optimizers the one that steps most often."""
+    """The series that divides the program into steps: of one kind the one with the most.
+
+    Replays of a graph go before an optimizer that only steps before them: its later steps are in
+    the graph.
+    """
     names = [n for n, s in document.series.items() if len(s.host_ns) >= 2]
-    if not names:
-        return None
-    return max(names, key=lambda n: (n == "mark", len(document.series[n].host_ns)))
+    best = {}
+    for name in sorted(names, key=lambda n: len(document.series[n].host_ns)):
+        best[name.split()[0]] = name
+    optimizer, graph = best.get("optimizer"), best.get("graph")
+    if optimizer and graph and "mark" not in best and "function" not in best:
+        steps, replays = document.series[optimizer].host_ns, document.series[graph].host_ns
+        if steps[-1] < replays[len(replays) // 2]:
+            return graph
+    return next((best[kind] for kind in _KINDS if kind in best), None)
 
 
 def _series(document: _Document) -> StepSeries:
@@ -94,6 +145,7 @@ def _series(document: _Document) -> StepSeries:
     raw = document.series[name]
     host_ns = np.array(raw.host_ns, np.int64)
     clock, step_ms = "host", np.diff(host_ns) / 1e6
+    queued = _known_differences(raw.queue_ns, len(host_ns))
     if raw.device_ms and all(ms is not None for ms in raw.device_ms):
         clock, step_ms = "cuda_event", np.array(raw.device_ms, np.float64)
     work = raw.work[1:]
@@ -104,6 +156,8 @@ def _series(document: _Document) -> StepSeries:
         step_ms=step_ms,
         end_host_ns=host_ns[1:],
         cpu_ms=_differences(raw.cpu_ns) / 1e6 if len(raw.cpu_ns) == len(host_ns) else None,
+        own_ms=None if queued is None or clock != "host" else step_ms - queued / 1e6,
+        instructions=_known_differences(raw.instructions, len(host_ns)),
         data_wait_ns=_differences(raw.data_wait_ns),
         batches=_differences(raw.batches),
         work=None if any(w is None for w in work) else np.array(work, np.float64),
@@ -118,3 +172,8 @@ def _series(document: _Document) -> StepSeries:
 def _differences(totals: list[int]) -> NDArray[np.int64]:
     values = np.array(totals, np.int64)
     return values[1:] - values[:-1]
+
+
+def _known_differences(totals: list[int | None], count: int) -> NDArray[np.int64] | None:
+    known = [total for total in totals if total is not None]
+    return _differences(known) if len(known) == count else None

@@ -32,6 +32,7 @@ class TimingRules:
     warmup_steps: int | None = None  # None: until steady
     work_per_step: float | None = None
     work_unit: str = "samples"
+    busy: bool = False  # other programs take the machine's CPUs
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +48,19 @@ class TimedPart:
     unknown: Mapping[str, str]
 
 
+_NOT_TOLD = {
+    "cpu_ms": "not recorded",
+    "own_ms": "a device times the steps, or the system does not tell how long a thread waits",
+    "instructions": "no counter that this program may use",
+}
+
+
 def timed_part(series: StepSeries, rules: TimingRules) -> TimedPart | None:
     """Leave the warm-up out; None if nothing is left."""
     fixed = rules.warmup_steps
-    found = find_warm_up(series.step_ms)
+    # Neighbours on the machine make steps unsteady, but for what is left without waiting for a CPU.
+    own = series.step_ms if series.own_ms is None else series.own_ms
+    found = find_warm_up(own, busy=rules.busy)
     skip = found.count if fixed is None else fixed
     kept = series.step_ms[skip:]
     if len(kept) == 0:
@@ -68,14 +78,17 @@ def timed_part(series: StepSeries, rules: TimingRules) -> TimedPart | None:
         lag1_autocorr=lag1_autocorrelation(kept),
         effective_n=effective_count(kept) if len(kept) >= 10 else None,
         spikes=spikes(kept),
-        cpu_ms=None if series.cpu_ms is None else float(np.median(series.cpu_ms[skip:])),
+        cpu_ms=_median(series.cpu_ms, skip),
+        own_ms=_median(series.own_ms, skip),
+        instructions=_median(series.instructions, skip),
         data_wait_ratio=_data_wait(series, skip, window_s),
     )
     unknown = {f"steps.step_time_ms.{k}": v for k, v in reasons.items()}
     if steps.data_wait_ratio is None:
         unknown["steps.data_wait_ratio"] = "no torch DataLoader was seen"
-    if steps.cpu_ms is None:
-        unknown["steps.cpu_ms"] = "not recorded"
+    unknown |= {
+        f"steps.{name}": why for name, why in _NOT_TOLD.items() if getattr(steps, name) is None
+    }
     if len(kept) < 10:
         unknown |= dict.fromkeys(("steps.lag1_autocorr", "steps.effective_n"), "needs 10 steps")
     if not summary.median_ci95:
@@ -100,6 +113,10 @@ def timed_part(series: StepSeries, rules: TimingRules) -> TimedPart | None:
         recompiles=int(series.compiled[skip:].sum()),
         unknown=unknown,
     )
+
+
+def _median(values: "NDArray[np.float64] | NDArray[np.int64] | None", skip: int) -> float | None:
+    return None if values is None else float(np.median(values[skip:]))
 
 
 def _data_wait(series: StepSeries, skip: int, window_s: float) -> float | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -24,6 +25,7 @@ class Load:
 
     requests: int
     rate_per_s: float | None = None  # open loop; None: closed loop
+    rate_end_per_s: float | None = None  # open loop: the rate rises (or falls) to this
     concurrency: int = 1  # closed loop: clients; open loop: not used
     seed: int = 0
 
@@ -41,6 +43,36 @@ class Request:
     answer: Answer
 
 
+_BEAT_S = 0.005  # how often the generator looks at its own clock: twenty times a usual first token
+
+
+class Lag:
+    """How late this process itself is, in ms: what waiting for a CPU adds to what it measures."""
+
+    def __init__(self) -> None:
+        self.late_ms: list[float] = []
+
+    async def __aenter__(self) -> "Lag":
+        self._watch = asyncio.create_task(self._beat())
+        return self
+
+    async def __aexit__(self, *ended: object) -> None:
+        self._watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._watch
+
+    async def _beat(self) -> None:
+        while True:
+            due = perf_counter_ns() + round(_BEAT_S * 1e9)
+            await asyncio.sleep(_BEAT_S)
+            self.late_ms.append((perf_counter_ns() - due) / 1e6)
+
+    @property
+    def p95_ms(self) -> float:
+        """0 of a load that was over at once."""
+        return float(np.percentile(self.late_ms, 95)) if self.late_ms else 0.0
+
+
 async def run_load(load: Load, ask: Ask) -> list[Request]:
     """Send all requests; ``ask(i)`` sends the i-th."""
     if load.rate_per_s is None:
@@ -50,8 +82,10 @@ async def run_load(load: Load, ask: Ask) -> list[Request]:
 
 def arrivals_s(load: Load) -> Sequence[float]:
     """Poisson arrivals: exponential gaps, seeded. They are not rescaled to end on time, as that
-    would hide the variance of real arrivals."""
-    gaps = np.random.default_rng(load.seed).exponential(1 / (load.rate_per_s or 1), load.requests)
+    would hide the variance of real arrivals. A ramp changes the rate from request to request."""
+    first = load.rate_per_s or 1.0
+    rates = np.linspace(first, load.rate_end_per_s or first, load.requests)
+    gaps = np.random.default_rng(load.seed).exponential(1 / rates)
     times: list[float] = (np.cumsum(gaps) - gaps[0]).tolist()
     return times
 

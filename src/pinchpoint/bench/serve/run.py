@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pinchpoint.bench.run.validity import FAILED_REQUESTS_LIMIT
 from pinchpoint.bench.serve.client import Answer, Endpoint, ask
 from pinchpoint.bench.serve.load import Load, Prompt, Request, body, cycled, run_load
 from pinchpoint.frozen import dataclass
+from pinchpoint.bench.serve.load import Lag, Load, Prompt, Request, body, cycled, run_load
 
 # ------------------------------------------------------------------------------------------------
 # From requests to TTFT, TPOT, ITL, end-to-end latency, and goodput.
@@ -46,6 +48,7 @@ class Served:
     late_ms: float  # how late the generator sent, 95th percentile
     goodput_req_per_s: float | None
     errors: Mapping[str, int]
+    lag_ms: float = 0.0  # how late the generator was at anything, for want of a CPU, the same
 
 
 def served(requests: Sequence[Request], objectives_ms: Mapping[str, float]) -> Served:
@@ -166,16 +169,23 @@ class ServePlan:
 
 def serve_run(plan: ServePlan, place: Place) -> RunMetrics:
     """Send the load once; raw times of every request are kept beside the metrics."""
+    return serve_requests(plan, place)[0]
+
+
+def serve_requests(plan: ServePlan, place: Place) -> tuple[RunMetrics, list[Request]]:
+    """The same, with the requests."""
     place.folder.mkdir(parents=True)
     started = utc_now()
-    requests = asyncio.run(_send(plan))
+    requests, lag_ms = asyncio.run(_send(plan))
     _keep(place.folder / "requests.f64", requests)
-    metrics = _metrics(plan, place, started, served(requests, plan.objectives_ms))
+    found = served(requests, plan.objectives_ms)
+    metrics = _metrics(plan, place, started, replace(found, lag_ms=lag_ms))
     write_metrics(place.folder / "metrics.json", metrics)
-    return metrics
+    return metrics, requests
 
 
-async def _send(plan: ServePlan) -> list[Request]:
+async def _send(plan: ServePlan) -> tuple[list[Request], float]:
+    """The requests, and how late this process was by itself."""
     prompts = cycled(plan.prompts, plan.warmup_requests + plan.load.requests)
     warm, timed = prompts[: plan.warmup_requests], prompts[plan.warmup_requests :]
 
@@ -191,7 +201,8 @@ async def _send(plan: ServePlan) -> list[Request]:
 
     for prompt in warm:
         await one(prompt)
-    return await run_load(plan.load, lambda i: one(timed[i]))
+    async with Lag() as lag:
+        return await run_load(plan.load, lambda i: one(timed[i])), lag.p95_ms
 
 
 def _keep(path: Path, requests: Sequence[Request]) -> None:
@@ -248,6 +259,7 @@ def _metrics(plan: ServePlan, place: Place, started: str, found: Served) -> RunM
             "output_tokens_per_s": found.output_tokens / seconds,
             "tokens_counted_by_server": float(found.counted_by_server),
             "generator_late_p95_ms": found.late_ms,
+            "generator_lag_p95_ms": found.lag_ms,
         },
         env_file="env.json" if plan.env_sha256 else None,
         env_sha256=plan.env_sha256,

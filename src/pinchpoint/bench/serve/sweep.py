@@ -4,12 +4,14 @@ Below its knee a server answers what it is sent, as fast as when it is idle. Bey
 queue: latency grows with the length of the load, and no percentile of it means anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import sqrt
 
 import msgspec
 
 from pinchpoint.bench.metrics import RunMetrics, Summary
-from pinchpoint.bench.serve.load import Load, arrivals_s
+from pinchpoint.bench.serve.load import Load, Request, arrivals_s
+from pinchpoint.bench.serve.run import served
 
 SCHEMA = "bench.sweep/1"
 # Of the offered rate. A load of n arrivals takes about sqrt(n) / n more or less than it should
@@ -44,6 +46,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     objectives_ms: dict[str, float]
     points: tuple[SweepPoint, ...]
+    ramp: bool = False  # the points are parts of one load whose rate rose
     knee_per_s: float | None  # highest rate below the knee; null: even the lowest is beyond
     saturates: bool  # a rate beyond the knee was tried; else the knee is higher
     warnings: tuple[str, ...] = ()
@@ -72,6 +75,52 @@ def point(run: RunMetrics, load: Load) -> SweepPoint:
         ttft_ms=latency.get("ttft"),
         e2e_ms=e2e,
     )
+
+
+RAMP_PARTS = 8  # of a load: each has an eighth of the requests, at about one rate
+
+
+def ramp_points(
+    requests: Sequence[Request], load: Load, objectives_ms: Mapping[str, float]
+) -> list[SweepPoint]:
+    """The parts of a load whose rate rises, each at the rate of its middle.
+
+    A server falls behind where more requests come in than answers go out; of n arrivals sqrt(n) are
+    chance.
+    """
+    ordered = sorted(requests, key=lambda r: r.meant_ns)
+    ends = sorted(r.answer.end_ns for r in ordered if r.answer.error is None)
+    first, last = load.rate_per_s or 0.0, load.rate_end_per_s or 0.0
+    size = len(ordered) // RAMP_PARTS
+    points = []
+    for part in range(RAMP_PARTS):
+        chunk = ordered[part * size : (part + 1) * size]
+        begin_ns, end_ns = chunk[0].meant_ns, chunk[-1].meant_ns
+        span_s = max((end_ns - begin_ns) / 1e9, 1e-9)
+        out = sum(begin_ns < end <= end_ns for end in ends)
+        found = served(chunk, objectives_ms)
+        rate = first + (last - first) * (part + 0.5) / RAMP_PARTS
+        met = _met(found.goodput_req_per_s, found.window_s, found.ok)
+        answered = (size - 1) / span_s if out + sqrt(size) >= size - 1 else out / span_s
+        points.append(
+            SweepPoint(
+                offered_per_s=(size - 1) / span_s,
+                rate_per_s=rate,
+                answered_per_s=answered,
+                keeps_up_ratio=answered * span_s / (size - 1),
+                goodput_per_s=None if met is None else met * answered,
+                met_ratio=met,
+                failed=found.failed,
+                ttft_ms=found.latency_ms.get("ttft"),
+                e2e_ms=found.latency_ms.get("e2e"),
+            )
+        )
+    return points
+
+
+def _met(goodput_per_s: float | None, window_s: float, answered: int) -> float | None:
+    """The share of the answered requests that met the objectives."""
+    return None if goodput_per_s is None or not answered else goodput_per_s * window_s / answered
 
 
 def judged(points: Sequence[SweepPoint]) -> tuple[SweepPoint, ...]:

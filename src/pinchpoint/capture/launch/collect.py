@@ -47,6 +47,7 @@ from pinchpoint.run_folder.metrics import (
     StepPercentiles,
     UnprofiledSteps,
     WorkerMetrics,
+    cores_taken,
 )
 from pinchpoint.run_folder.samples import SamplesDocument
 
@@ -56,8 +57,6 @@ from pinchpoint.run_folder.samples import SamplesDocument
 # Their share makes steps longer than they are alone, and nothing in the program explains it.
 
 
-BUSY_CORES_RATIO = 0.85  # below, a thread of the program finds a free core nearly always
-OTHERS_RATIO = 0.25  # of all cores: less hardly shifts a median
 PRESENT_RATIO = 0.25  # of the looks, on average; the last program may still be leaving the device
 GIB = 1024.0**3
 
@@ -110,11 +109,9 @@ def _about_device(seen: Mapping[str, Any]) -> str | None:
 
 
 def _about_host(cpu: Mapping[str, Any]) -> str | None:
+    if not cores_taken(cpu):
+        return None
     busy, others, cores = cpu["busy_ratio"], cpu["cores_used_by_others"], cpu["cores"]
-    if busy is None or others is None:
-        return None
-    if busy < BUSY_CORES_RATIO or others < OTHERS_RATIO * cores:
-        return None
     return (
         f"the machine was busy: other programs used {others:.1f} of its {cores} cores, and "
         f"{100 * busy:.0f} % of all cores' time was taken; host work may take longer than alone"

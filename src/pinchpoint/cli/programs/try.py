@@ -1,6 +1,8 @@
 """Try changes one at a time, without editing the program, and keep what was learned."""
 
+import re
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +14,10 @@ from pinchpoint.cli.programs.bench.options import Measuring, Switch
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
-    from pinchpoint.bench.experiments.experiment import Experiment, Prediction
+    from pinchpoint.bench.experiments.experiment import Experiment
     from pinchpoint.bench.experiments.knobs import Setting
+    from pinchpoint.bench.experiments.search import Wanted
+    from pinchpoint.diagnosis.finding import Finding
 
 
 @Parameter(name="*")
@@ -29,6 +33,9 @@ class Choosing:
         Try what the findings of a report (diagnose --json) propose, with their predictions.
     all
         Try every built-in knob.
+    search
+        Keep each change that is a gain while the next ones are tried, the greatest promise first;
+        at the end all that were kept are measured against the start.
     together
         Turn all given knobs at once. The result tells nothing about any one of them.
     list
@@ -42,6 +49,7 @@ class Choosing:
     knob: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
     from_report: Annotated[Path | None, Parameter(name="--from")] = None
     all: Annotated[bool, Switch] = False
+    search: Annotated[bool, Switch] = False
     together: Annotated[bool, Switch] = False
     list: Annotated[bool, Switch] = False
     show: Annotated[bool, Switch] = False
@@ -85,22 +93,20 @@ def command(
     if not program:
         raise UsageError("which program?", hint="pinchpoint try --knob tf32 -- python train.py")
     check_pairs(pairs)
+    if choosing.search and choosing.together:
+        raise UsageError("--search or --together, not both", hint="--search turns them all in turn")
     wanted = _wanted(choosing)
-    done = [_one(program, w, pairs, threshold, choosing, measuring) for w in wanted]
+    from pinchpoint.bench.experiments.search import search
+
+    measure = partial(_one, program, pairs, threshold, choosing, measuring)
+    done = search(wanted, measure) if choosing.search else [measure(w, ()) for w in wanted]
     _present(done, f"tried on {done[0].bench_id}", json=json)
     return 5 if any(e.outcome == "failed" for e in done) else 0
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """One experiment that was asked for."""
-
-    settings: "tuple[Setting, ...]"
-    prediction: "Prediction | None" = None
-
-
-def _wanted(choosing: Choosing) -> list[Wanted]:
+def _wanted(choosing: Choosing) -> "list[Wanted]":
     from pinchpoint.bench.experiments.knobs import KNOBS, Setting, settings_of
+    from pinchpoint.bench.experiments.search import Wanted
 
     chosen = [s for text in choosing.knob for s in settings_of(text)]
     if choosing.together:
@@ -108,9 +114,12 @@ def _wanted(choosing: Choosing) -> list[Wanted]:
         if len(chosen) < 2 or len(set(names)) != len(names):
             raise UsageError("--together needs several knobs, one value each", hint="or leave it")
         return [Wanted(tuple(chosen))]
-    wanted = [Wanted((s,)) for s in chosen]
-    if choosing.from_report:
-        wanted += _from_report(choosing.from_report)
+    promised = _from_report(choosing.from_report) if choosing.from_report else []
+    if chosen:
+        predictions = {w.settings[0].knob.name: w.prediction for w in reversed(promised)}
+        wanted = [Wanted((s,), predictions.get(s.knob.name)) for s in chosen]
+    else:
+        wanted = promised
     if choosing.all:
         wanted += [Wanted((Setting(k, v),)) for k in KNOBS for v in k.values]
     if not wanted:
@@ -120,11 +129,11 @@ def _wanted(choosing: Choosing) -> list[Wanted]:
     return wanted
 
 
-def _from_report(path: Path) -> list[Wanted]:
+def _from_report(path: Path) -> "list[Wanted]":
     import msgspec
 
     from pinchpoint.bench.experiments.experiment import Prediction
-    from pinchpoint.bench.experiments.knobs import proposed
+    from pinchpoint.bench.experiments.search import Wanted
     from pinchpoint.bench.metrics import read_bounded
     from pinchpoint.report.documents.report import decode
 
@@ -136,7 +145,7 @@ def _from_report(path: Path) -> list[Wanted]:
         ) from None
     steps = report.steps
     step = steps.base_ns or steps.unprofiled_ns_predicted or steps.typical_ns
-    wanted = []
+    wanted: list[Wanted] = []
     for finding in report.findings:
         prediction = None
         if step and finding.predicted_step_ns:
@@ -146,27 +155,37 @@ def _from_report(path: Path) -> list[Wanted]:
                 step / finding.predicted_step_ns - 1,
                 (step / bounds[1] - 1, step / bounds[0] - 1) if bounds and bounds[0] > 0 else None,
             )
-        wanted += [Wanted((s,), prediction) for s in proposed(_knobs_for(finding.id))]
+        known = {w.settings for w in wanted}
+        wanted += [Wanted((s,), prediction) for s in _settings_for(finding) if (s,) not in known]
     if not wanted:
         ids = ", ".join(f.id for f in report.findings) or "no findings"
         raise UsageError(f"no built-in knob fixes {ids}", hint="change the code, then bench ab")
     return wanted
 
 
-def _knobs_for(finding: str) -> tuple[str, ...]:
+_KNOB = re.compile(r"--knob ([a-z0-9_]+=\w+)")
+
+
+def _settings_for(finding: "Finding") -> "list[Setting]":
+    """With the value that the finding says for this machine, else the usual ones."""
+    from pinchpoint.bench.experiments.knobs import proposed, settings_of
     from pinchpoint.diagnosis.registry import rules
 
-    known = rules().get(finding)  # a report of another version may have other rules
-    return known.rule.knobs if known else ()
+    known = rules().get(finding.id)  # a report of another version may have other rules
+    said = [s for text in _KNOB.findall(finding.confirm or "") for s in settings_of(text)]
+    names = {s.knob.name for s in said}
+    others = proposed(n for n in (known.rule.knobs if known else ()) if n not in names)
+    return [*said, *others]
 
 
 def _one(
     program: tuple[str, ...],
-    wanted: Wanted,
     pairs: int,
     threshold: str,
     choosing: Choosing,
     measuring: Measuring,
+    wanted: "Wanted",
+    kept: "tuple[Setting, ...]",
 ) -> "Experiment":
     from pinchpoint.bench.ab import AbPlan
     from pinchpoint.bench.experiments.experiment import append, experiment
@@ -177,7 +196,8 @@ def _one(
 
     base = Arm("B", program)
     text = " ".join(s.text for s in wanted.settings)
-    note(f"trying {text}")
+    below = ", ".join(s.text for s in kept)
+    note(f"trying {text}" + (f", on top of {below}" if below else ""))
     folder = measuring.output / text.replace("/", "_") if measuring.output else None
     asked = {"command": redacted_command(program), "knobs": text}
     with measurement("try", asked, folder, keep_diff=measuring.keep_diff) as session:
@@ -189,7 +209,7 @@ def _one(
             custom=measuring.custom(),
             most_pairs=pairs,
         )
-        done = experiment(base, wanted.settings, plan, session, note, wanted.prediction)
+        done = experiment(base, wanted.settings, plan, session, note, wanted.prediction, kept)
     append(choosing.ledger, done)
     note(f"{text}: {done.outcome} ({done.why})")
     return done

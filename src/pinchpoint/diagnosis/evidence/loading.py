@@ -9,6 +9,7 @@ from pinchpoint.analysis.mean.mean_step import ExceptionalCause, MeanStep, mean_
 from pinchpoint.analysis.replay import Change, ScaleHostSpans
 from pinchpoint.analysis.replay.graph import LEAST_WAITING_RATIO
 from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.steps.steps import steps as find_steps
@@ -21,6 +22,7 @@ from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, MemoryKind, Trace, once_per_trace
+from pinchpoint.trace import HostKind, MemoryKind, RunFacts, Trace, once_per_trace
 
 LOADER = "enumerate(Data"  # torch names the range enumerate(DataLoader)#…__next__
 LEAST_WAIT_NS = 1_000_000  # taking a batch that is ready costs up to 0.6 ms, recorded
@@ -33,6 +35,7 @@ ASK_THE_WORKERS = Record(
     "one profile with num_workers=0 and with_stack=True; or a worker: py-spy record --pid WORKER",
     Need.WITH_STACK,
 )
+MOST_WORKERS = 16  # of one process: more mostly wait for each other's reads
 _FEEDER = "multiprocessing/queues.py("  # one such thread sends indices to each worker
 
 
@@ -69,6 +72,29 @@ class Loads:
             why = "worker processes prepare the batches, and what they do is not in the recording"
             raise NotChecked(why, ASK_THE_WORKERS)
         return self
+
+
+def workers_that_fit(run: RunFacts) -> int | None:
+    """A worker for each core of a process beside the one of its training thread."""
+    if run.cores_allowed is None:
+        return None
+    cores = int(run.cores_allowed / max(run.processes or 1, 1))
+    return min(max(cores - 1, 1), MOST_WORKERS)
+
+
+def with_workers(trace: Trace, found: Loads) -> tuple[Change, ...]:
+    """What a step is when workers prepare its batches, as many as its cores have room for.
+
+    A batch then comes every (preparation / workers), and the rest of the step goes on meanwhile:
+    the longer of the two. Where the cores are not known, or it has workers, batches are ready.
+    """
+    workers, step_ns = workers_that_fit(run_facts(trace)), find_steps(trace).typical_ns
+    preparing_ns = found.waits_ns_per_step
+    if found.in_workers or workers is None or not step_ns or not preparing_ns:
+        return found.ready
+    waits_ns = preparing_ns / workers - max(step_ns - preparing_ns, 0)
+    left = min(max(waits_ns / preparing_ns, READY_BATCH_RATIO), 1.0)
+    return (ScaleHostSpans(found.spans.rows, left),)
 
 
 @once_per_trace

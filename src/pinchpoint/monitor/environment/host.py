@@ -59,6 +59,15 @@ def _own_cgroup() -> Path:
     return _CGROUPS / match[1]
 
 
+def cgroup_cpus() -> float | None:
+    """CPUs that the control group's quota is worth; None where there is none."""
+    try:
+        quota, period = file_text(_own_cgroup() / "cpu.max").split()
+    except (Unreadable, OSError, ValueError):
+        return None
+    return None if quota == "max" else int(quota) / int(period)
+
+
 def cgroup_throttled_us() -> int:
     """Time that the control group has held its processes back so far, in microseconds."""
     match = re.search(r"^throttled_usec (\d+)", file_text(_own_cgroup() / "cpu.stat"), re.M)

@@ -103,7 +103,7 @@ def page(result: AbResult, fix: FixOutcome | None = None) -> ResultPage:
         ladder=fix_ladder(fix) if fix else _arms_as_bars(gated),
         tables=tuple(tables),
         warnings=result.warnings,
-        notes=(*_arms(result), *result.notes),
+        notes=(*_arms(result), *result.notes, *(f"to decide: {how}" for how in result.advice)),
         cases=tuple(Case(m.name, _OUTCOMES[m.verdict], _message(m)) for m in gated),
     )
 

@@ -7,8 +7,9 @@ from pinchpoint.bench.metrics import RunMetrics, Summary
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
 from pinchpoint.bench.serve.sweep import Sweep, SweepPoint
 from pinchpoint.monitor.environment import redacted_command
-from pinchpoint.report.blocks import Table
+from pinchpoint.report.blocks import Figure, Table
 from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
+from pinchpoint.report.svg.saturation import saturation_svg
 
 # ------------------------------------------------------------------------------------------------
 # The page of runs of one command.
@@ -127,7 +128,7 @@ def serve_page(result: BenchResult) -> ResultPage:
         title=f"{result.bench_id}: {len(valid)} of {len(result.runs)} loads valid",
         headline=f"{first.params.get('model')}, {load}",
         tables=(*(_latency(run) for run in result.runs), _rates(result)),
-        warnings=(*result.warnings, *_warned_runs(result.runs)),
+        warnings=(*result.warnings, *_warned_runs(result.runs), *_lagging(result.runs)),
         notes=_notes(result.runs),
     )
 
@@ -139,10 +140,14 @@ def sweep_page(found: Sweep) -> ResultPage:
         said = f"keeps up to {found.knee_per_s:g} requests a second"
         if not found.saturates:
             said += ", the highest rate tried: the knee is higher"
+    elif found.ramp:
+        said = "beyond the knee from the beginning of the ramp"
     objectives = ", ".join(f"{k} {v:g} ms" for k, v in found.objectives_ms.items())
     return ResultPage(
-        title=f"{found.bench_id}: {len(found.points)} rates",
+        title=f"{found.bench_id}: {len(found.points)} "
+        + ("parts of a ramp" if found.ramp else "rates"),
         headline=f"{found.model}: {said}",
+        figures=(_curve(found),),
         tables=(
             table(
                 "requests/s",
@@ -157,6 +162,16 @@ def sweep_page(found: Sweep) -> ResultPage:
             if objectives
             else "no --goodput: a p95 of twice that of the lowest rate counts as beyond the knee",
         ),
+    )
+
+
+def _curve(found: Sweep) -> Figure:
+    """Drawn where pictures are; the table says the same."""
+    return Figure(
+        "Saturation",
+        svg=lambda: saturation_svg(found),
+        note="Above: what is sent, answered, and answered within the objectives. Below: latency, on"
+        " a scale of ratios. The line is the highest rate below the knee.",
     )
 
 
@@ -240,6 +255,22 @@ def _rates(result: BenchResult) -> Table:
 
 def _warned_runs(runs: tuple[RunMetrics, ...]) -> list[str]:
     return [f"load {r.order_index + 1}: {why}" for r in runs for why in r.invalid_reasons]
+
+
+LAG_RATIO = 0.05  # of the median first token: above, waiting for a CPU is part of what is told
+
+
+def _lagging(runs: tuple[RunMetrics, ...]) -> list[str]:
+    """Where the load generator itself was short of a CPU."""
+    said = []
+    for run in runs:
+        lag, first = run.counters.get("generator_lag_p95_ms"), (run.latency_ms or {}).get("ttft")
+        if lag and first and first.median and lag > LAG_RATIO * first.median:
+            said.append(
+                f"load {run.order_index + 1}: the load generator itself was up to {lag:.3g} ms late"
+                " (p95), for want of a CPU: latencies hold some of that"
+            )
+    return said
 
 
 def _notes(runs: tuple[RunMetrics, ...]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import median
 
 from pinchpoint.bench.experiments.experiment import Experiment
 from pinchpoint.report.blocks import Table
@@ -20,7 +21,7 @@ def page(experiments: Sequence[Experiment], title: str) -> ResultPage:
             for e in gains
             if e.changes_numbers
         ),
-        notes=tuple(f"{_name(e)}: {e.why}" for e in experiments),
+        notes=(*_came_true(experiments), *(f"{_name(e)}: {e.why}" for e in experiments)),
     )
 
 
@@ -39,6 +40,29 @@ def _headline(experiments: Sequence[Experiment], gains: Sequence[Experiment]) ->
     if judged:
         said += f"; as predicted in {sum(map(bool, judged))} of {len(judged)}"
     return said
+
+
+NEAR_RATIO = 0.10  # of the step after the change: what predictions are held to
+
+
+def _came_true(experiments: Sequence[Experiment]) -> list[str]:
+    """Of how many changes the step was as predicted, within a tenth; the sum of a ledger.
+
+    Those on top of others are left out: the prediction was for the program as it was.
+    """
+    both = [
+        (1 + e.predicted_gain) / (1 + e.measured_gain)  # measured over predicted step
+        for e in experiments
+        if e.outcome in _MEASURED
+        and not e.on_top_of
+        and e.predicted_gain is not None
+        and e.measured_gain is not None
+    ]
+    if not both:
+        return []
+    near = sum(abs(ratio - 1) <= NEAR_RATIO for ratio in both)
+    said = f"the step after a change was predicted within {NEAR_RATIO:.0%} in {near} of {len(both)}"
+    return [f"{said}; off by {100 * median(abs(r - 1) for r in both):.1f} % at the median"]
 
 
 _MEASURED = ("gain", "no gain", "loss")
@@ -70,4 +94,6 @@ def _table(experiments: Sequence[Experiment]) -> Table:
 
 
 def _name(e: Experiment) -> str:
-    return ", ".join(f"{name}={value}" for name, value in e.knobs.items())
+    said = ", ".join(f"{name}={value}" for name, value in e.knobs.items())
+    below = ", ".join(f"{name}={value}" for name, value in e.on_top_of.items())
+    return f"{said} (on top of {below})" if below else said

@@ -4,6 +4,18 @@ from typing import Literal
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.report.blocks import Block, Command, Gap, Ladder, Page, Role, Table, Text, Title
+from pinchpoint.report.blocks import (
+    Block,
+    Command,
+    Figure,
+    Gap,
+    Ladder,
+    Page,
+    Role,
+    Table,
+    Text,
+    Title,
+)
 from pinchpoint.report.quantity import number, quantity
 
 Outcome = Literal["pass", "fail", "inconclusive", "warn"]
@@ -26,6 +38,7 @@ class ResultPage:
     headline: str
     verdict: str | None = None
     reasons: tuple[Text, ...] = ()  # said before the figures
+    figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -51,6 +64,7 @@ def blocks(result: ResultPage) -> Page:
     said.append(Text(result.headline, role, result.verdict or ""))
     if result.reasons:
         said += [Gap(), *result.reasons]
+    said += result.figures
     for shown in result.tables:
         said += [Gap(), shown]
     if result.warnings or result.notes:

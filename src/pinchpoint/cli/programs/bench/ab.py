@@ -1,5 +1,6 @@
 """``pinchpoint bench ab``."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -30,7 +31,10 @@ class Deciding:
     Parameters
     ----------
     pairs
-        The most pairs of runs; looks come after 5, 10 and this many.
+        The most pairs of runs; looks come after 5, 10 and 20 of them. Default: 20, with --budget
+        40.
+    budget
+        Time for the runs, such as 5m or 90s: no look is waited for that comes later.
     threshold
         The smallest change that must not slip through.
     gate
@@ -44,12 +48,23 @@ class Deciding:
         If B is worse, record a short profile of both and say what changed.
     """
 
-    pairs: int = 20
+    pairs: int | None = None
+    budget: str | None = None
     threshold: str = "3%"
     gate: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
     warmup_runs: int = 1
     allow_inconclusive: Annotated[bool, Switch] = False
     profile_on_fail: Annotated[bool, Switch] = False
+
+    @property
+    def most_pairs(self) -> int:
+        """Of the plan; UsageError for a number that cannot decide anything."""
+        from pinchpoint.bench.ab.decision import LONG, LOOKS
+
+        usual = LOOKS[-1] if self.budget is None else LONG
+        most = usual if self.pairs is None else self.pairs
+        check_pairs(most)
+        return most
 
     def exit_code(self, verdict: str) -> int:
         """0 pass, 1 regressed, 4 inconclusive."""
@@ -142,7 +157,7 @@ def compare(
     from pinchpoint.cli.programs.bench.expected import outcome_of
     from pinchpoint.report.pages import ab as ab_page
 
-    check_pairs(deciding.pairs)
+    _ = deciding.most_pairs, seconds(deciding.budget)  # refused before anything is measured
     with (
         measurement("ab", asdict(what), measuring.output, keep_diff=measuring.keep_diff) as session,
         _arms(what, session.session.folder) as arms,
@@ -166,6 +181,7 @@ def with_explanation(page: "ResultPage", arms: "tuple[Arm, Arm]", folder: Path) 
         return page
     return replace(
         page,
+        reasons=(*page.reasons, *change.reasons),
         tables=(*page.tables, *change.tables),
         notes=(*page.notes, f"profiles: {change.headline}", *change.notes),
     )
@@ -201,11 +217,26 @@ def measure_arms(
         thresholds=thresholds,
         threshold=threshold,
         custom=custom,
-        most_pairs=deciding.pairs,
+        most_pairs=deciding.most_pairs,
+        budget_s=seconds(deciding.budget),
         warmup_runs=deciding.warmup_runs,
         stop_early=stop_early,
     )
     return run_ab(plan, session.session, note, warnings=session.warnings)
+
+
+_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(text: str | None) -> float | None:
+    """``90s``, ``5m``, ``1h``; UsageError for anything else."""
+    if text is None:
+        return None
+    match = _TIME.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise UsageError(f"--budget {text!r}: no time", hint="--budget 5m, 90s or 1h")
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def check_pairs(pairs: int) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pinchpoint.cli.output import note, wrote
-from pinchpoint.cli.programs.bench.ab import Deciding, check_pairs, measure_arms
+from pinchpoint.cli.programs.bench.ab import Deciding, measure_arms, seconds
 from pinchpoint.cli.programs.bench.options import Measuring, Showing, present
 from pinchpoint.errors import UsageError
 
@@ -51,7 +51,7 @@ def bisect(
     measuring, showing = measuring or Measuring(), showing or Showing()
     if not command:
         raise UsageError("which command?", hint="pinchpoint bench bisect --good v1 -- python a.py")
-    check_pairs(deciding.pairs)
+    _ = deciding.most_pairs, seconds(deciding.budget)  # refused before anything is measured
     commits = commits_between(good, bad)
     asked = {"good": good, "bad": bad, "command": list(command)} | asdict(deciding)
     with measurement("bisect", asked, measuring.output, keep_diff=False) as session:

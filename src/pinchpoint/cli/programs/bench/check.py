@@ -1,6 +1,5 @@
 """``pinchpoint bench check`` and ``bench history``."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import note, wrote
-from pinchpoint.cli.programs.bench.ab import Deciding, measure_arms
+from pinchpoint.cli.programs.bench.base import Base, base_of, busy_here
 from pinchpoint.cli.programs.bench.options import Measuring, Showing, Switch, present
 from pinchpoint.cli.programs.bench.run import measure
-from pinchpoint.errors import UsageError
+from pinchpoint.errors import MeasurementInvalid, UsageError
 
 if TYPE_CHECKING:
+    from pinchpoint.bench.ab.result import AbResult
     from pinchpoint.bench.baselines import Baseline, Gate
     from pinchpoint.bench.baselines.check import CheckResult
     from pinchpoint.bench.measures import Measure
@@ -42,8 +42,10 @@ class Gating:
         History without a confirmation fails from this change on.
     allow_inconclusive
         Exit with 0 instead of 4 if the history does not decide.
+    budget
+        Time for pairs with the base, such as 10m or 90s.
     profile_on_fail
-        If it fails, record a short profile (of the base too, if given) and say what changed.
+        If it fails, record a short profile (of the base too, if at hand) and say what changed.
     """
 
     fail: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
@@ -53,7 +55,8 @@ class Gating:
     force: Annotated[bool, Switch] = False
     fails_alone: str = "10%"
     allow_inconclusive: Annotated[bool, Switch] = False
-    profile_on_fail: Annotated[bool, Switch] = False
+    budget: str = "10m"
+    profile_on_fail: Annotated[bool, Parameter(negative="--no-profile-on-fail")] = True
 
 
 def check(
@@ -81,41 +84,126 @@ def check(
     result
         Judge this result (file or folder of bench run) instead of measuring.
     base
-        The command before the change, quoted; suspect changes are confirmed against it, here.
+        The command before the change, quoted. It is measured here in pairs with the new one: at
+        once on a busy machine or with few past sessions, else if the history finds a suspect.
         Default: the same command in a checkout of the last commit in the baseline.
     processes
         Fresh processes to measure.
     """
     gating = gating or Gating()
     measuring, showing = measuring or Measuring(), showing or Showing()
-    from pinchpoint.bench.baselines import entry_key, with_gates
-    from pinchpoint.bench.baselines.check import check as judge
+    from pinchpoint.bench.baselines import entry_key
     from pinchpoint.bench.measures import MEASURES, parse_percent
     from pinchpoint.bench.result import read_result
+    from pinchpoint.cli.programs.bench.ab import seconds
     from pinchpoint.report.pages import check as check_page
 
     past = _past(baseline, gating)
-    if command and result is None:
-        _say_at_once(past, baseline, command, gating, measuring)
-    new = read_result(result) if result else measure(command, processes, measuring)
+    alone, _ = parse_percent(gating.fails_alone), seconds(gating.budget)
     measures = MEASURES | measuring.custom()
     gates = _gates(gating, measures)
-    update = _Update(baseline, new, gates, measures)
-    if past is None or (gating.update and entry_key(new) not in past.entries):
-        update.write(past, accept=False)
-        return 0
-    known = with_gates(past, new, gates)
-    alone = parse_percent(gating.fails_alone)
-    found = judge(new, known, measures=measures, fails_alone=alone, force=gating.force)
-    if command:
-        found = _confirm(found, known, base, command, measuring)
-    page = check_page.page(found)
-    if gating.profile_on_fail and found.verdict == "regressed" and command:
-        page = _explained(page, base, command, measuring)
+    asked = _Asked(gating, measuring, processes, gates, measures, alone)
+    if command and result is None:
+        _say_at_once(past, baseline, command, gating, measuring)
+    with base_of(past, base, command if result is None else (), measuring) as before:
+        paired = None if result else _paired(past, before, asked)
+        if paired is not None:
+            new = paired[1]
+        else:
+            new = read_result(result) if result else measure(command, processes, measuring)
+        update = _Update(baseline, new, gates, measures)
+        if past is None or (gating.update and entry_key(new) not in past.entries):
+            update.write(past, accept=False)
+            return 0
+        found = _judged(past, new, paired[0] if paired else None, before, asked)
+        page = check_page.page(found)
+        if gating.profile_on_fail and found.verdict == "regressed" and before.command:
+            page = _explained(page, before, measuring)
     present(found, page, showing)
     if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
-        update.write(known, accept=gating.accept)
+        update.write(_with_gates(past, new, gates), accept=gating.accept)
     return 0 if found.exit_code == 4 and gating.allow_inconclusive else found.exit_code
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The options of a check, read."""
+
+    gating: Gating
+    measuring: Measuring
+    processes: int
+    gates: "dict[str, Gate]"
+    measures: "dict[str, Measure]"
+    fails_alone: float
+
+
+def _with_gates(past: "Baseline", new: "BenchResult", gates: "dict[str, Gate]") -> "Baseline":
+    from pinchpoint.bench.baselines import with_gates
+
+    return with_gates(past, new, gates)
+
+
+def _paired(
+    past: "Baseline | None", before: Base, asked: _Asked
+) -> "tuple[AbResult, BenchResult] | None":
+    """Pairs with the base at once, where a history could not decide: the machine is busy, or there
+    are few sessions. None where there is nothing to pair with, or it cannot be measured."""
+    from pinchpoint.bench.baselines import key_of
+    from pinchpoint.bench.baselines.check import FEW_SESSIONS, fails
+    from pinchpoint.cli.programs.bench.run import parameters
+
+    if past is None or not before.at_hand:
+        return None
+    options = asked.measuring.run_options(before.command)
+    entries = past.entries.get(key_of(options.bench_id, parameters(before.command)), {})
+    gates = fails(entries, asked.gates)
+    few = any(len(entries[name].present_level()) < FEW_SESSIONS for name in gates)
+    if not gates or not (few or busy_here()):
+        return None
+    why = "few past sessions" if few else "the machine is busy"
+    note(f"{why}: measuring side by side with the base")
+    return _compared(before, gates, asked)
+
+
+def _compared(
+    before: Base, gates: dict[str, float], asked: _Asked
+) -> "tuple[AbResult, BenchResult] | None":
+    """None, and a note, where a base that nobody gave cannot be measured: it may lack files."""
+    try:
+        return before.compare(gates, asked.gating.budget, asked.measuring)
+    except (MeasurementInvalid, UsageError) as error:
+        if before.given:
+            raise
+        note(f"the base cannot be measured, and the history decides: {error.message}")
+        return None
+
+
+def _judged(
+    past: "Baseline",
+    new: "BenchResult",
+    pairs: "AbResult | None",
+    before: Base,
+    asked: _Asked,
+) -> "CheckResult":
+    """By the history, and by pairs with the base: those there are, or of what is suspect."""
+    from pinchpoint.bench.baselines.check import check as judge
+    from pinchpoint.bench.baselines.check import confirmed, suspects
+
+    found = judge(
+        new,
+        _with_gates(past, new, asked.gates),
+        measures=asked.measures,
+        fails_alone=asked.fails_alone,
+        force=asked.gating.force,
+    )
+    if pairs is not None:
+        return confirmed(found, pairs)
+    doubtful = suspects(found)
+    if not doubtful or not before.at_hand:
+        return found
+    note(f"suspect: {', '.join(doubtful)}; measuring against the base")
+    compared = _compared(before, doubtful, asked)
+    return confirmed(found, compared[0]) if compared else found
 
 
 def _past(path: Path, gating: Gating) -> "Baseline | None":
@@ -166,11 +254,8 @@ def _gated(past: "Baseline") -> bool:
     return any(e.gate != "show" for entries in past.entries.values() for e in entries.values())
 
 
-def _explained(
-    page: "ResultPage", base: str | None, command: tuple[str, ...], measuring: Measuring
-) -> "ResultPage":
+def _explained(page: "ResultPage", before: Base, measuring: Measuring) -> "ResultPage":
     """The page with what a profile of the change says; without a base the profile is kept only."""
-    from pinchpoint.bench.ab.arms import split_command
     from pinchpoint.bench.folders import start_session
     from pinchpoint.bench.run import Arm
     from pinchpoint.cli.programs.bench.ab import with_explanation
@@ -178,12 +263,11 @@ def _explained(
 
     output = measuring.output
     where = output.with_name(f"{output.name}-profile") if output else None
-    new = Arm("B", command)
-    with start_session("profile", {"command": list(command)}, where) as session:
-        if base:
-            page = with_explanation(page, (Arm("A", split_command(base)), new), session.folder)
+    with start_session("profile", {"command": list(before.command)}, where) as session:
+        if before.at_hand:
+            page = with_explanation(page, before.arms(), session.folder)
         else:
-            trace = take_profile(new, session.folder / "profile-B")
+            trace = take_profile(Arm("B", before.command), session.folder / "profile-B")
             note(f"profile: pinchpoint diagnose {trace}" if trace else "no profile")
         session.finish()
     return page
@@ -215,44 +299,6 @@ def _gates(gating: Gating, measures: "dict[str, Measure]") -> "dict[str, Gate]":
             name, threshold = parse_gate(text, measures)
             gates[name] = Gate(threshold, action)
     return gates
-
-
-def _confirm(
-    found: "CheckResult",
-    past: "Baseline",
-    base: str | None,
-    command: tuple[str, ...],
-    measuring: Measuring,
-) -> "CheckResult":
-    """Measure what is suspect against the command before the change.
-
-    Without ``--base`` that is the same command in a checkout of the last commit that passed, where
-    this is a repository that has it and whose files have changed since.
-    """
-    from pinchpoint.bench.ab.arms import branch_arm, earlier_commit, split_command
-    from pinchpoint.bench.baselines import last_commit
-    from pinchpoint.bench.baselines.check import confirmed, suspects
-    from pinchpoint.bench.measurement import measurement
-    from pinchpoint.bench.run import Arm
-
-    doubtful = suspects(found)
-    commit = None if base or not doubtful else earlier_commit(last_commit(past, found.bench_id))
-    if not doubtful or not (base or commit):
-        return found
-    note(f"suspect: {', '.join(doubtful)}; measuring against the base")
-    deciding = Deciding(gate=[f"{name}:{100 * ratio:.4f}%" for name, ratio in doubtful.items()])
-    folder = measuring.output.with_name(measuring.output.name + "-ab") if measuring.output else None
-    asked = {"base": base or commit, "command": list(command)}
-    with (
-        measurement("ab", asked, folder, keep_diff=measuring.keep_diff) as session,
-        nullcontext(Arm("A", split_command(base)))
-        if base
-        else branch_arm("A", command, commit or "", session.session.folder / "trees") as before,
-    ):
-        arms = (before, Arm("B", command))
-        result = measure_arms(session, arms, deciding, measuring)
-        wrote(session.finish(result, verdict=result.verdict))
-    return confirmed(found, result)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,9 @@ class Measuring:
         NAME:higher=REGEX if more is better. May be given again.
     seed
         Passed on as PINCHPOINT_SEED and PYTHONHASHSEED, plus the number of the run (of the pair).
+    step_function
+        A function of the script (or module:function) whose return ends a step, where neither an
+        optimizer nor pinchpoint.step() does.
     no_steps
         Do not record steps inside the program; wall time and printed numbers remain.
     no_diff
@@ -65,6 +68,7 @@ class Measuring:
     tokens_per_step: float | None = None
     metric: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
     seed: int | None = None
+    step_function: str | None = None
     no_steps: Annotated[bool, Switch] = False
     no_diff: Annotated[bool, Switch] = False
 
@@ -91,6 +95,7 @@ class Measuring:
             ),
             patterns={name: pattern for name, (_, pattern) in self._metrics().items()},
             record_steps=not self.no_steps,
+            step_function=self.step_function,
             seed=self.seed,
         )
 

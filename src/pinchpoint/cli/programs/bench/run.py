@@ -118,8 +118,11 @@ def _plain(measuring: Measuring) -> dict[str, object]:
 
 
 def take_profile(arm: "Arm", folder: Path, *, nsys: bool = False) -> Path | None:
-    """Record a few steps with ``pinchpoint run`` and give the trace; None, with a note, if there
-    is none. A profile that fails never fails the measurement."""
+    """Record a few steps with ``pinchpoint run`` and give its folder, which knows most causes, or
+    the trace where that is all; None, with a note, if there is none. A profile that fails never
+    fails the measurement."""
+    from pinchpoint.run_folder.layout import RUN_FILE
+
     options = ["--nsys"] if nsys else []
     recorder = [sys.executable, "-m", "pinchpoint", "run", "-o", str(folder.resolve()), *options]
     note(f"recording a short profile of {arm.name or 'the command'}")
@@ -130,7 +133,7 @@ def take_profile(arm: "Arm", folder: Path, *, nsys: bool = False) -> Path | None
     if not traces:
         note(f"no profile of {arm.name or 'the command'}: see {log}")
         return None
-    return traces[0]
+    return folder if (folder / RUN_FILE).is_file() and not nsys else traces[0]
 
 
 def _record(command: list[str], arm: "Arm", log: Path) -> None:

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -63,9 +63,13 @@ class Loading:
     Parameters
     ----------
     requests
-        Requests of a run, after the warm-up.
+        Requests of a run, after the warm-up. Default: 200, or as many as --percentile needs.
+    percentile
+        p90, p95 or p99: of a run there are enough requests for an interval of it, both ends.
     request_rate
         Open loop: arrivals a second (Poisson). Default: closed loop.
+    ramp
+        Open loop: the rate rises through the load, as 1:16; where does the server saturate?
     sweep
         Open loop at several rates, as 1,2,4,8, one load each: where does the server saturate?
     max_concurrency
@@ -80,14 +84,34 @@ class Loading:
         Of arrivals and random prompts; run i uses seed + i.
     """
 
-    requests: Annotated[int, Parameter(name=["--requests", "-n"])] = 200
+    requests: Annotated[int | None, Parameter(name=["--requests", "-n"])] = None
+    percentile: Literal["p90", "p95", "p99"] | None = None
     request_rate: float | None = None
+    ramp: str | None = None
     sweep: str | None = None
     max_concurrency: int = 8
     num_warmups: int = 5
     goodput: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
     timeout: float = 120.0
     seed: int = 0
+
+    @property
+    def count(self) -> int:
+        """Requests of a run."""
+        from pinchpoint.bench.statistics.intervals import least_count
+
+        least = least_count(int(self.percentile[1:]) / 100) if self.percentile else 1
+        if self.requests is None:
+            return max(_REQUESTS, least)
+        if self.requests < least:
+            raise UsageError(
+                f"{self.requests} requests: an interval of {self.percentile} needs {least}",
+                hint=f"--requests {least}, or leave it out",
+            )
+        return self.requests
+
+
+_REQUESTS = 200  # an interval of p95 has both its ends from 72 on
 
 
 def serve(
@@ -118,8 +142,9 @@ def serve(
     """
     from pinchpoint.report.pages.bench import serve_page, sweep_page
 
-    if loading is not None and loading.sweep is not None:
-        found = _swept(url, name, output, asking or Asking(), loading)
+    if loading is not None and (loading.sweep is not None or loading.ramp is not None):
+        curve = _swept if loading.ramp is None else _ramped
+        found = curve(url, name, output, asking or Asking(), loading)
         present(found, sweep_page(found), showing or Showing())
         return 0
     result = _measured(url, runs, name, output, asking or Asking(), loading or Loading())
@@ -178,7 +203,7 @@ def _swept(url: str, name: str, output: Path | None, asking: Asking, loading: Lo
     from pinchpoint.bench.serve.sweep import Sweep, judged, knee, point
     from pinchpoint.monitor.environment import redacted_command
 
-    rates = _rates(loading.sweep or "")
+    rates = _rates(loading.sweep or "", "--sweep", "--sweep 1,2,4,8")
     _check(1, asking, loading)
     require_http()
     asked = {"url": redacted_command(["bench", "serve", url])[-1], "rates": list(rates)}
@@ -207,25 +232,63 @@ def _swept(url: str, name: str, output: Path | None, asking: Asking, loading: Lo
     return result
 
 
-def _rates(text: str) -> tuple[float, ...]:
+def _ramped(url: str, name: str, output: Path | None, asking: Asking, loading: Loading) -> "Sweep":
+    """One load whose rate rises; its parts are the points of the curve."""
+    from pinchpoint.bench.measurement import measurement
+    from pinchpoint.bench.run import Place
+    from pinchpoint.bench.serve.client import require_http
+    from pinchpoint.bench.serve.run import serve_requests
+    from pinchpoint.bench.serve.sweep import RAMP_PARTS, Sweep, judged, knee, ramp_points
+    from pinchpoint.monitor.environment import redacted_command
+
+    rates = _rates((loading.ramp or "").replace(":", ","), "--ramp", "--ramp 1:16")
+    _check(1, asking, loading)
+    if loading.count < 2 * RAMP_PARTS:
+        raise UsageError(f"{loading.count} requests are too few for a ramp", hint="-n 400")
+    require_http()
+    asked = {"url": redacted_command(["bench", "serve", url])[-1], "rates": list(rates)}
+    with measurement("sweep", asked, output, keep_diff=False) as session:
+        note(f"{rates[0]:g} to {rates[-1]:g} requests a second")
+        at_rate = replace(loading, request_rate=rates[0])
+        plan = _plan(url, name, asking, at_rate, 0, session.session.session_id)
+        plan = replace(plan, load=replace(plan.load, rate_end_per_s=rates[-1]))
+        run, requests = serve_requests(plan, Place(session.session.folder / "runs/000"))
+        found = judged(ramp_points(requests, plan.load, plan.objectives_ms))
+        result = Sweep(
+            session_id=session.session.session_id,
+            bench_id=name,
+            model=asking.model,
+            objectives_ms=dict(plan.objectives_ms),
+            points=found,
+            ramp=True,
+            knee_per_s=knee(found),
+            saturates=not all(p.below_knee for p in found),
+            warnings=(*session.warnings, *run.invalid_reasons),
+        )
+        wrote(session.finish(result))
+    return result
+
+
+def _rates(text: str, option: str, example: str) -> tuple[float, ...]:
     try:
         rates = sorted({float(part) for part in text.split(",")})
     except ValueError:
         rates = []
     if len(rates) < 2 or not all(0 < rate < inf for rate in rates):
-        raise UsageError(f"--sweep {text!r}: rates above 0, two at least", hint="--sweep 1,2,4,8")
+        raise UsageError(f"{option} {text!r}: rates above 0, two at least", hint=example)
     return tuple(rates)
 
 
 def _check(runs: int, asking: Asking, loading: Loading) -> None:
-    if min(runs, loading.requests, loading.max_concurrency, asking.output_tokens) < 1:
+    if min(runs, loading.count, loading.max_concurrency, asking.output_tokens) < 1:
         raise UsageError("runs, requests, concurrency and tokens start at 1", hint="such as 8")
     if min(loading.num_warmups, loading.seed, asking.shared_prefix) < 0:
         raise UsageError(
             "--num-warmups, --seed and --shared-prefix start at 0", hint="leave them out"
         )
-    if loading.sweep is not None and loading.request_rate is not None:
-        raise UsageError("--sweep or --request-rate, not both", hint="--sweep 1,2,4,8")
+    if sum(r is not None for r in (loading.sweep, loading.ramp, loading.request_rate)) > 1:
+        hint = "--sweep 1,2,4,8"
+        raise UsageError("--sweep, --ramp or --request-rate: one of them", hint=hint)
     for option, value in (("request-rate", loading.request_rate), ("timeout", loading.timeout)):
         if value is not None and not 0 < value < inf:  # also refuses NaN
             raise UsageError(f"--{option} {value:g}: must be above 0", hint=f"--{option} 4")
@@ -245,7 +308,9 @@ def _plan(
         where=endpoint(url, {"Authorization": f"Bearer {key}"} if key else {}),
         model=asking.model,
         prompts=_prompts(asking, loading, seed),
-        load=Load(loading.requests, loading.request_rate, loading.max_concurrency, seed),
+        load=Load(
+            loading.count, loading.request_rate, concurrency=loading.max_concurrency, seed=seed
+        ),
         max_tokens=asking.output_tokens,
         chat=asking.chat,
         shared_prefix=asking.shared_prefix,
@@ -263,7 +328,7 @@ def _prompts(asking: Asking, loading: Loading, seed: int) -> "list[Prompt]":
     if asking.prompts:
         found = prompts_from(asking.prompts)
     else:
-        found = random_prompts(loading.requests + loading.num_warmups, asking.input_words, seed)
+        found = random_prompts(loading.count + loading.num_warmups, asking.input_words, seed)
     return with_prefix(found, asking.shared_prefix, loading.seed)
 
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pinchpoint.analysis.device.collectives import collectives
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import ALL_RANKS
+from pinchpoint.diagnosis.record import ALL_RANKS, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.diagnosis.rules.communication._rank_delays import (
     MOST_NAMED,
@@ -66,6 +66,12 @@ def check_job(job: Job) -> Iterator[Found]:
         yield _always(job)
     elif job.late.cost_ns:
         yield _now_and_then(job)
+    elif any(rank.contended for rank in job.facts.ranks):
+        raise NotChecked(
+            "other programs took the cores of the ranks while this was recorded: who is late by"
+            " itself does not show",
+            Record("the same on a machine of its own"),
+        )
 
 
 def _always(job: Job) -> Found:

@@ -37,6 +37,7 @@ from pinchpoint.diagnosis.evidence.loading import (
     loads,
     queue_of,
     rare_waits,
+    with_workers,
 )
 from pinchpoint.diagnosis.evidence.rare import rare_found
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
@@ -78,7 +79,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         evidence=(*found.spans.evidence, *(seen.evidence if seen else ())),
         cost_ns_per_step=found.waits_ns_per_step,
-        changes=found.ready,
+        changes=with_workers(trace, found),
         location=(seen.location if seen else None) or found.spans.place,
         fix=_fix(found, seen),
         hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",

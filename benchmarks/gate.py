@@ -1,0 +1,143 @@
+"""Does the gate keep its promise here? Commits that change nothing, and ones that are 10 % slower.
+
+    python benchmarks/gate.py --unchanged 60 --slower 30 --json gate.json
+
+A repository with a small program gets one commit after the other: most change a comment, some
+make a step 10 % longer. Each is checked as CI would, by ``pinchpoint bench check`` against a
+baseline of the first commit, which is the base by itself. Unchanged ones must not fail (exit 1),
+slower ones must.
+``cpu`` computes, ``mixed`` computes and waits, half each. The load is told with the result.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from pinchpoint.bench.folders import write_atomic
+
+PROGRAMS = {
+    "cpu": "sum(range(int(100_000 * WORK)))",
+    "mixed": "sum(range(int(50_000 * WORK))); time.sleep(0.001 * WORK)",
+}
+TEXT = """import time
+import pinchpoint
+WORK = {work}
+for _ in range(80):
+    {body}
+    pinchpoint.step()
+# {comment}
+"""
+SLOWER = 1.10
+OUTCOMES = {0: "pass", 1: "regressed", 4: "inconclusive"}
+
+
+def kinds(unchanged: int, slower: int) -> Iterator[str]:
+    """Slower commits spread evenly among those that change nothing."""
+    total = unchanged + slower
+    for i in range(total):
+        yield "slower" if (i + 1) * slower // total > i * slower // total else "unchanged"
+
+
+class Repository:
+    """One program in a repository of its own, and the gate that watches it."""
+
+    def __init__(self, folder: Path, program: str, options: list[str]) -> None:
+        self.folder, self.body, self.options = folder, PROGRAMS[program], options
+        self.git("init", "-q")
+        self.commit(1.0, "the beginning")
+
+    def git(self, *arguments: str) -> None:
+        """One command of git, by somebody."""
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *who, *arguments], cwd=self.folder, check=True, capture_output=True)
+
+    def commit(self, work: float, comment: str) -> None:
+        """The program with this much work."""
+        text = TEXT.format(work=work, body=self.body, comment=comment)
+        (self.folder / "program.py").write_text(text)
+        self.git("add", "program.py")
+        self.git("commit", "-q", "-m", comment)
+
+    def check(self, *options: str) -> tuple[int, str]:
+        """The exit code of the gate, and why."""
+        gate = [sys.executable, "-m", "pinchpoint", "bench", "check", "--baseline", "../base.json"]
+        command = [*gate, *options, *self.options, "--json", "--", sys.executable, "program.py"]
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=_environment(),
+        )
+        said = done.stdout or done.stderr
+        return done.returncode, json.loads(said)["why"] if done.stdout else said.strip()[-200:]
+
+
+def _environment() -> dict[str, str]:
+    """Pinchpoint as it is imported here."""
+    path = [p for p in sys.path if p]
+    return dict(os.environ) | {"PYTHONPATH": os.pathsep.join(path)}
+
+
+def measure(options: argparse.Namespace) -> dict[str, object]:
+    """All checks, until the time is up; what is known so far is written after each."""
+    begin, rows = time.time(), []
+    gate = ["--no-profile-on-fail", "--budget", options.budget]
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "repository"
+        folder.mkdir()
+        repository = Repository(folder, options.program, gate)
+        for _ in range(options.sessions):
+            repository.check("--update", "--fail", "step_time_ms:5%")
+        for i, kind in enumerate(kinds(options.unchanged, options.slower)):
+            if options.seconds and time.time() - begin > options.seconds:
+                print("time is up", flush=True)
+                break
+            repository.commit(SLOWER if kind == "slower" else 1.0, f"{kind} {i}")
+            started, load = time.time(), os.getloadavg()[0]
+            code, why = repository.check()
+            rows.append({"kind": kind, "code": code, "load": load, "s": time.time() - started})
+            took = f"{time.time() - begin:.0f} s, load {load:.1f}"
+            print(f"{took}: {kind}: {OUTCOMES.get(code, code)} ({why})", flush=True)
+            if options.json:
+                write_atomic(options.json, json.dumps(summary(rows), indent=1).encode() + b"\n")
+    return summary(rows)
+
+
+def summary(rows: list[dict[str, object]]) -> dict[str, object]:
+    """How often each outcome, by kind, and how busy it was."""
+    found: dict[str, object] = {}
+    for kind in ("unchanged", "slower"):
+        codes = Counter(OUTCOMES.get(r["code"], str(r["code"])) for r in rows if r["kind"] == kind)
+        found[kind] = dict(codes)
+    loads = sorted(float(str(r["load"])) for r in rows)
+    seconds = sorted(float(str(r["s"])) for r in rows)
+    if rows:
+        found["load"] = [loads[0], loads[len(loads) // 2], loads[-1]]
+        found["seconds_a_check"] = seconds[len(seconds) // 2]
+    return found
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--program", choices=PROGRAMS, default="cpu")
+    parser.add_argument("--unchanged", type=int, default=60)
+    parser.add_argument("--slower", type=int, default=30)
+    parser.add_argument("--sessions", type=int, default=1, help="in the baseline")
+    parser.add_argument("--budget", default="2m", help="of pairs in each check")
+    parser.add_argument("--seconds", type=float, help="begin no check after that long")
+    parser.add_argument("--json", type=Path)
+    print(json.dumps(measure(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()

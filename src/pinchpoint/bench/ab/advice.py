@@ -1,0 +1,42 @@
+"""How a comparison that did not decide can be made to: in commands, with what they cost."""
+
+import os
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+from pinchpoint.bench.ab.decision import Decision
+from pinchpoint.bench.ab.pairs import Pair, pair_seconds
+from pinchpoint.bench.measures import DURATION, WORK
+from pinchpoint.bench.run.validity import is_busy
+
+MOST_PAIRS = 400  # of runs; more take a day of any program worth measuring
+_MARGIN = 1.1  # of what the spread so far asks for: it is an estimate
+
+
+def advice(decisions: Mapping[str, Decision], pairs: Sequence[Pair]) -> tuple[str, ...]:
+    """One sentence a way, the surest first; empty if all is decided."""
+    still_open = {n: d for n, d in decisions.items() if d.verdict == "inconclusive"}
+    if not still_open:
+        return ()
+    said = []
+    load = os.getloadavg()[0]
+    if is_busy(load, os.cpu_count()):
+        said.append(f"the load is {load:.0f} on {os.cpu_count()} CPUs: wait until it is below one")
+    if set(still_open) <= {WORK, DURATION}:
+        said.append(
+            "time its steps: pinchpoint.step() at the end of each, or --step-function NAME of what"
+            " repeats"
+        )
+    needed = [d.pairs_needed for d in still_open.values()]
+    known = [n for n in needed if n is not None]
+    if len(known) == len(needed):
+        wanted = ceil(_MARGIN * max(known))
+        minutes = wanted * pair_seconds(pairs) / 60
+        said.append(f"--pairs {wanted}, about {max(1, round(minutes))} min here")
+    else:
+        said.append(f"longer runs: even {MOST_PAIRS} pairs as short as these would not tell")
+    seen = [d.smallest_visible_ratio for d in still_open.values()]
+    visible = max((s for s in seen if s is not None), default=None)
+    if visible is not None and visible < 1:
+        said.append(f"--threshold {ceil(100 * visible)}%: what this many pairs can see")
+    return tuple(said)

@@ -1,0 +1,105 @@
+"""The program before the change, which a gate measures side by side with the one here."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pinchpoint.cli.output import note, wrote
+from pinchpoint.cli.programs.bench.ab import Deciding, measure_arms
+from pinchpoint.cli.programs.bench.options import Measuring
+
+if TYPE_CHECKING:
+    from pinchpoint.bench.ab.result import AbResult
+    from pinchpoint.bench.baselines import Baseline
+    from pinchpoint.bench.result import BenchResult
+    from pinchpoint.bench.run import Arm
+
+
+@dataclass
+class Base:
+    """Where the program before the change comes from; its checkout is made when it is needed."""
+
+    command: tuple[str, ...]  # of the program here
+    given: str | None  # the command before the change, as it was typed
+    commit: str | None  # else of this commit
+    _kept: ExitStack = field(default_factory=ExitStack)
+    _arm: "Arm | None" = None
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether there is one."""
+        return bool(self.given or self.commit)
+
+    def arms(self) -> "tuple[Arm, Arm]":
+        """Before and now."""
+        from pinchpoint.bench.ab.arms import branch_arm, split_command
+        from pinchpoint.bench.run import Arm
+        from pinchpoint.cli.programs.bench.run import parameters
+
+        if self._arm is None and self.given:
+            self._arm = Arm("A", split_command(self.given))
+        elif self._arm is None:
+            trees = Path(self._kept.enter_context(tempfile.TemporaryDirectory(prefix="base-")))
+            made = branch_arm("A", self.command, self.commit or "", trees)
+            self._arm = self._kept.enter_context(made)
+            note(f"base: commit {(self.commit or '')[:10]}, checked out in {trees}")
+        return self._arm, Arm("B", self.command, params=parameters(self.command))
+
+    def compare(
+        self, gates: dict[str, float], budget: str, measuring: Measuring
+    ) -> "tuple[AbResult, BenchResult]":
+        """Both in interleaved pairs, and the runs of the program here as a session of its own."""
+        from pinchpoint.bench.folders import utc_now
+        from pinchpoint.bench.measurement import measurement
+        from pinchpoint.bench.result import BenchResult, with_program
+        from pinchpoint.monitor.environment import fingerprint
+
+        gated = [f"{name}:{100 * ratio:.4f}%" for name, ratio in gates.items()]
+        output = measuring.output
+        folder = output.with_name(f"{output.name}-ab") if output else None
+        arms = self.arms()
+        asked = {"base": self.given or self.commit, "command": list(self.command)}
+        with measurement("ab", asked, folder, keep_diff=measuring.keep_diff) as session:
+            found = measure_arms(session, arms, Deciding(gate=gated, budget=budget), measuring)
+            wrote(session.finish(found, verdict=found.verdict))
+            here = tuple(run for run in found.runs if run.arm == "B")
+            record = with_program(session.environment, here)
+        return found, BenchResult(
+            session_id=found.session_id,
+            bench_id=found.bench_id,
+            kind="run",
+            created_utc=utc_now(),
+            command=self.command,
+            params=dict(arms[1].params),
+            runs=here,
+            environment=record,
+            env_key=fingerprint(record),
+            warnings=session.warnings,
+        )
+
+
+@contextmanager
+def base_of(
+    past: "Baseline | None", given: str | None, command: tuple[str, ...], measuring: Measuring
+) -> Iterator[Base]:
+    """The command that was given; else the last commit of the baseline, where this is a repository
+    that has it and whose files have changed since. Its checkout is removed at the end."""
+    from pinchpoint.bench.ab.arms import earlier_commit
+    from pinchpoint.bench.baselines import last_commit
+
+    commit = None
+    if past is not None and command and not given:
+        commit = earlier_commit(last_commit(past, measuring.run_options(command).bench_id))
+    with ExitStack() as kept:
+        yield Base(command, given, commit, kept)
+
+
+def busy_here() -> bool:
+    """Whether a history decides nothing on this machine now."""
+    from pinchpoint.bench.run.validity import is_busy
+
+    return is_busy(os.getloadavg()[0], os.cpu_count())

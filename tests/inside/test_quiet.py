@@ -1,0 +1,47 @@
+import sys
+
+import pytest
+
+from pinchpoint.inside import quiet
+
+TASK_CLOCK = (1, 1)  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK: there without hardware
+
+
+def test_a_counter_grows_with_the_work():
+    count = quiet.instruction_counter(TASK_CLOCK)
+    if count() is None:
+        pytest.skip("perf_event_open is not permitted here")
+    first, second, third = count(), sum(range(300_000)) and count(), count()
+    assert second - first > third - second > 0
+
+
+def test_without_a_counter_of_instructions_nothing_is_known(monkeypatch):
+    monkeypatch.setattr(quiet, "_PMUS", "/nowhere")
+    assert quiet.instruction_counter()() is None
+
+
+def test_waiting_for_a_cpu_is_of_one_thread(monkeypatch):
+    waited = quiet.queue_clock()
+    first = waited()
+    assert first is None or waited() >= first >= 0
+    monkeypatch.setattr(quiet.threading, "get_ident", lambda: -1)
+    assert waited() is None
+
+
+def test_imports_are_no_work_of_the_process(monkeypatch, tmp_path):
+    clock = iter([(0, 0, 0), (100, 10, 1), (350, 200, 3), (1000, 300, 4)])
+    monkeypatch.setattr(quiet.Work, "_now", lambda self: next(clock))
+    machinery = sys.modules["_frozen_importlib"]
+    monkeypatch.setattr(machinery, "_find_and_load", machinery._find_and_load)
+    (tmp_path / "outer_one.py").write_text("import inner_one")
+    (tmp_path / "inner_one.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    work = quiet.Work()
+    work.watch_imports()
+    import outer_one  # noqa: F401 - from 100 to 350, with what it imports
+
+    assert {k: v for k, v in work.so_far().items() if k != "queue_ns"} == {
+        "wall_ns": 750,
+        "cpu_ns": 110,
+        "imports_ns": 250,
+    }
