@@ -17,8 +17,8 @@ from pinchpoint.bench.folders import BenchSession, start_session, write_atomic, 
 from pinchpoint.bench.metrics import encode
 from pinchpoint.bench.result import RESULT_FILE, BenchResult
 from pinchpoint.bench.run import RunOptions
-from pinchpoint.frozen import dataclass
 from pinchpoint.bench.summary import SUMMARY_FILE, summary
+from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.environment import environment, full_fingerprint
 from pinchpoint.monitor.environment.software import git_diff
 

@@ -27,7 +27,6 @@ from pinchpoint.bench.statistics.distributions import (
     t_quantile,
     t_upper_tail,
 )
-from pinchpoint.bench.statistics.intervals import mean_interval
 from pinchpoint.frozen import dataclass
 
 Values = NDArray[np.float64]

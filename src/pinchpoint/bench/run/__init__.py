@@ -15,9 +15,8 @@ from pinchpoint.bench.run.process import Finished, run_command
 from pinchpoint.bench.run.step_files import Inside, StepSeries, read_inside
 from pinchpoint.bench.run.telemetry import DeviceSamples, Window, devices_over, sampling
 from pinchpoint.bench.run.timed import TimingRules, timed_part
-from pinchpoint.bench.run.validity import HostChange, invalid_reasons
-from pinchpoint.frozen import dataclass
 from pinchpoint.bench.run.validity import HostChange, invalid_reasons, is_busy
+from pinchpoint.frozen import dataclass
 from pinchpoint.inside import recording_environment
 
 _NOT_FROM_A_COMMAND = dict.fromkeys(

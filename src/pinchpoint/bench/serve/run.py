@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from pinchpoint.bench.run import Place, params_digest
 from pinchpoint.bench.run.timed import summarize_requests
 from pinchpoint.bench.run.validity import FAILED_REQUESTS_LIMIT
 from pinchpoint.bench.serve.client import Answer, Endpoint, ask
-from pinchpoint.bench.serve.load import Load, Prompt, Request, body, cycled, run_load
-from pinchpoint.frozen import dataclass
 from pinchpoint.bench.serve.load import Lag, Load, Prompt, Request, body, cycled, run_load
+from pinchpoint.frozen import dataclass
 
 # ------------------------------------------------------------------------------------------------
 # From requests to TTFT, TPOT, ITL, end-to-end latency, and goodput.

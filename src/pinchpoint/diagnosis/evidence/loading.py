@@ -21,7 +21,6 @@ from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, name
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import HostKind, MemoryKind, Trace, once_per_trace
 from pinchpoint.trace import HostKind, MemoryKind, RunFacts, Trace, once_per_trace
 
 LOADER = "enumerate(Data"  # torch names the range enumerate(DataLoader)#…__next__

@@ -3,7 +3,6 @@
 from typing import Literal
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.report.blocks import Block, Command, Gap, Ladder, Page, Role, Table, Text, Title
 from pinchpoint.report.blocks import (
     Block,
     Command,
