@@ -26,6 +26,7 @@ from pinchpoint.importers._packed import head_of
 
 MOST_SECONDS = 600  # of one file
 LONGEST_SHOWN = 70  # characters of what was said
+MAGIC_BYTES = 8  # more than any packing begins with
 SKIPPED = (".md", ".txt", ".toml")  # notes beside the files
 
 
@@ -123,7 +124,7 @@ def _run(command: list[str]) -> tuple[int | None, str, float, str]:
 
 def _unpacked_bytes(file: Path) -> int:
     with file.open("rb") as source, contextlib.suppress(Exception):
-        head = head_of(source, 1)
+        head = head_of(source, MAGIC_BYTES)
         source.seek(0)
         if head.packings:
             inside = head.packings[0].opened(source)

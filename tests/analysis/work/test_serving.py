@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from importers.nsys_export import call, kernel, nvtx, strings, write
 from kineto_documents import document, event, launched, written
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.work.serving import serving
@@ -102,3 +103,24 @@ def test_rounds_inside_rounds_count_once_and_name_the_engine(tmp_path):
 def test_other_programs_serve_nothing(tmp_path):
     path = engine(tmp_path, *[("forward", 340)] * 4)
     assert serving(load(path)) is None
+
+
+def test_rounds_of_tensorrt_in_an_export_of_nsys_are_steps(tmp_path):
+    us = 1000
+    named = "[Executor] _forward_step {}: 0 ctx reqs, 0 ctx tokens, 4 gen reqs"
+    tables = {
+        "StringIds": strings("gemm", "cudaLaunchKernel_v7000"),
+        "NVTX_EVENTS": [
+            nvtx(n * 500 * us, (n * 500 + 100) * us, named.format(n)) for n in range(4)
+        ],
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [
+            call((n * 500 + 10) * us, (n * 500 + 12) * us, n + 1, 1) for n in range(4)
+        ],
+        "CUPTI_ACTIVITY_KIND_KERNEL": [
+            kernel((n * 500 + 20) * us, (n * 500 + 400) * us, n + 1) for n in range(4)
+        ],
+    }
+    trace = load(write(tmp_path / "engine.sqlite", tables))
+    (kind,) = serving(trace).kinds
+    assert (steps(trace).how, kind.kind, kind.count, kind.requests) == ("marker", "decode", 4, 4)
+    assert kind.tokens_per_s == pytest.approx(8000)  # four in 500 µs

@@ -124,6 +124,7 @@ def _sums(report: Report) -> Iterator[Block]:
                 most=_MOST_SUMS,
                 more="rows (--json)",
             )
+            yield Gap()
 
 
 _MOST_SUMS = 12  # rows on a screen

@@ -3,7 +3,8 @@
 ## What it looks for
 Collectives that are operations of a program which XLA compiled (`all-reduce`, `all-gather`,
 `reduce-scatter`, `all-to-all`, `collective-permute`, and the `-done` of those that run beside the
-computing), on devices that run one operation at a time: what they take there, nothing computes.
+computing), and what they take while their device runs nothing else. A TPU runs one operation at a
+time.
 
 ## Why it matters
 All devices of the program wait at each of them for the slowest. On more devices the computing gets
@@ -25,12 +26,11 @@ import numpy as np
 
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.diagnosis.evidence.alone import alone_ns
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
-from pinchpoint.trace import DeviceKind, Table, Trace
-from pinchpoint.trace import intervals as iv
-from pinchpoint.trace.arrays import Mask
+from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("device_ops",), record=CPU_AND_DEVICE, about=About.COMMUNICATION, advice=NO_HINT)
@@ -51,7 +51,9 @@ def check(trace: Trace) -> Iterator[Found]:
     if steps(trace).how == "none":
         raise NotChecked("no steps were found")
     mine &= judged_steps(trace).step_of(ops["start_ns"]) >= 0
-    took = {d: per_step(trace, _ns(ops, mine, d)) for d in np.unique(ops["device"][mine]).tolist()}
+    took = {
+        d: per_step(trace, alone_ns(ops, mine, d)) for d in np.unique(ops["device"][mine]).tolist()
+    }
     waited = round(float(np.median(list(took.values())))) if took else 0
     if not waited:
         return
@@ -76,11 +78,6 @@ def check(trace: Trace) -> Iterator[Found]:
         confirm="record again after the fix: pinchpoint diagnose RECORDING",
         confidence="medium",
     )
-
-
-def _ns(ops: Table, mine: Mask, device: int) -> int:
-    rows = mine & (ops["device"] == device)
-    return iv.flatten(ops["start_ns"][rows], ops.end_ns[rows]).total
 
 
 def _late(took: dict[int, float]) -> str:

@@ -26,12 +26,12 @@ import numpy as np
 
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.diagnosis.evidence.alone import alone_ns
 from pinchpoint.diagnosis.evidence.round_trips import copies_between
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Table, Trace
-from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
 
@@ -52,9 +52,11 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     if steps(trace).how == "none":
         raise NotChecked("no steps were found")
-    device = max(np.unique(ops["device"][down | up]).tolist(), key=lambda d: _ns(ops, down | up, d))
+    device = max(
+        np.unique(ops["device"][down | up]).tolist(), key=lambda d: alone_ns(ops, down | up, d)
+    )
     mine = ops["device"] == device
-    waited = round(per_step(trace, _ns(ops, (down | up) & mine, device)))
+    waited = round(per_step(trace, alone_ns(ops, down | up, device)))
     moved = {
         to_host: per_step(trace, _bytes(ops, rows & mine))
         for to_host, rows in ((True, down), (False, up))
@@ -70,7 +72,9 @@ def check(trace: Trace) -> Iterator[Found]:
         evidence=(
             Evidence("waiting", waited, "ns per step"),
             Evidence(
-                "of that for copies to the host", _waits(trace, ops, down & mine), "ns per step"
+                "of that for copies to the host",
+                round(per_step(trace, alone_ns(ops, down, device))),
+                "ns per step",
             ),
             Evidence("copied to the device", round(moved[False]), "bytes per step"),
             Evidence("copied to the host", round(moved[True]), "bytes per step"),
@@ -89,15 +93,6 @@ def _of_programs(trace: Trace, ops: Table, *, to_host: bool) -> Mask:
     inside = judged_steps(trace).step_of(ops["start_ns"]) >= 0
     rows: Mask = copies_between(trace, to_host=to_host) & inside & ~ops.known("api_call")
     return rows
-
-
-def _ns(ops: Table, rows: Mask, device: int) -> int:
-    mine = rows & (ops["device"] == device)
-    return iv.flatten(ops["start_ns"][mine], ops.end_ns[mine]).total
-
-
-def _waits(trace: Trace, ops: Table, rows: Mask) -> int:
-    return round(per_step(trace, iv.flatten(ops["start_ns"][rows], ops.end_ns[rows]).total))
 
 
 def _bytes(ops: Table, rows: Mask) -> int:
