@@ -34,7 +34,7 @@ _LONGEST_NUMBER = 18  # digits; more may not fit into 64 bits
 _LINK = re.compile(rb'"correlation_id"\s*:\s*(?:"(0|[1-9]\d{0,17})"|(0|[1-9]\d{0,17})(?=\s*[,}]))')
 _ANY_LINK = b'"correlation_id":0'
 _OWN = ("start_ns", "duration_ns", "thread", "device", "stream", "event")
-_UNLINKED = -1
+_UNLINKED = -1  # no number of a correlation is negative
 _NOTHING = b"{}"
 
 
