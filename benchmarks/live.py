@@ -133,11 +133,7 @@ def read(program: Program, home: Path, code: int | None, seconds: float) -> Resu
     """Diagnose the folder as a user would, and judge the answer."""
     folder = home / program.name
     command = [sys.executable, "-m", "pinchpoint", "diagnose", str(folder), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
-    try:
-        report = json.loads(done.stdout)
-    except ValueError:
-        report = {"findings": [], "verdict": done.stderr.strip().splitlines()[0:1] or "nothing"}
+    report = _report(command)
     found = report["findings"][:3]
     said = f"{report['verdict']} " + " ".join(f"{_place(f)} {f['summary']}" for f in found[:1])
     windows = _windows(folder)
@@ -158,6 +154,20 @@ def read(program: Program, home: Path, code: int | None, seconds: float) -> Resu
     )
     print(row(result), flush=True)
     return result
+
+
+def _report(command: list[str]) -> dict:
+    """The document of a diagnosis; one with the reason as its verdict where there is none."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LONGEST_S, check=False
+        )
+        return json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        why = f"not diagnosed within {LONGEST_S:g} s"
+    except ValueError:
+        why = next(iter(done.stderr.strip().splitlines()), "nothing")
+    return {"findings": [], "verdict": why}
 
 
 def _place(finding: dict) -> str:

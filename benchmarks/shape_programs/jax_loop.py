@@ -17,10 +17,10 @@ def step(weights, batch):
 
 def make_batch(number):
     """Value by value."""
-    return jnp.array([[math.sin(number * i + j) for j in range(128)] for i in range(64)])
+    return jnp.array([[math.sin(number * i + j) for j in range(64)] for i in range(16)])
 
 
-weights = jnp.ones((128, 128))
-for number in range(10 * int(sys.argv[1])):
+weights = jnp.ones((64, 64))
+for number in range(4 * int(sys.argv[1])):
     weights = step(weights, make_batch(number))
 weights.block_until_ready()

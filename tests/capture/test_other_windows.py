@@ -1,5 +1,6 @@
 """Windows of JAX, torch_xla and nsys, on stand-ins for those modules that note what is called."""
 
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -114,3 +115,26 @@ def test_the_window_fits_the_program(monkeypatch, tmp_path):
     bridge = SimpleNamespace(backends_are_initialized=lambda: True)
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
     assert isinstance(new_window(Settings(""), tmp_path, "rank0"), JaxWindow)
+
+
+def test_the_first_recording_imports_no_compiler(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    program = (
+        "import sys, torch\n"
+        "from pathlib import Path\n"
+        "from pinchpoint.capture.settings import Settings\n"
+        "from pinchpoint.capture.windows.torch import TorchWindow\n"
+        "TorchWindow.prime()\n"
+        "window = TorchWindow(Settings(folder='.'), Path('.'), 'x')\n"
+        "window.open()\n"
+        "window.step()\n"
+        "torch.ones(3) + 1\n"
+        "assert window.close(step_ended=True).file.operators\n"
+        "assert 'torch._inductor' not in sys.modules\n"
+        "assert torch.profiler.profiler.torch is torch\n"
+        "assert torch._inductor.config is not None\n"  # it is there for who asks
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

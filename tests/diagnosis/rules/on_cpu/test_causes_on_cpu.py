@@ -97,6 +97,17 @@ def test_no_loop_worth_batching(turns, shapes):
     assert "cpu-operator-loop" not in _found(_loop(turns, shapes))
 
 
+def test_a_thread_that_waits_in_a_loop_is_not_the_loop():
+    def work(builder, at):
+        for turn in range(80):
+            _op(builder, "aten::linear", at + turn * 100 * US, 80 * US, ROW)
+            builder.python("threading.py(611): wait", at + turn * 100 * US, 90 * US, thread=1)
+
+    trace = _trace(work)
+    assert "turn of aten::linear" in _found(trace)["cpu-operator-loop"].finding.summary
+    assert _found(trace)["cpu-operator-loop"].finding.cost_ns_per_step == 80 * 80 * US
+
+
 def test_layers_are_no_loop():
     def work(builder, at):
         for layer in range(80):
