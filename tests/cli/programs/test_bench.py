@@ -120,7 +120,7 @@ def test_junit_and_github(capsys, tmp_path, monkeypatch):
     assert _ab("--format", "github", "--junit", "junit.xml", b="12") == 1
     out = capsys.readouterr().out
     assert "\n::error title=" in out
-    assert "**regressed:**" in (tmp_path / "summary.md").read_text()
+    assert "**B is worse: x 10.0 → 12.0, 20.0 % worse" in (tmp_path / "summary.md").read_text()
     assert (tmp_path / "outputs").read_text() == "verdict=regressed\nregressions=1\n"
     suite = Xml.parse(tmp_path / "junit.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
