@@ -135,7 +135,9 @@ CALLS = (
     b'{"rocprofiler-sdk-tool":[{"strings":{"buffer_records":[{"operations":["a"]}]},'
     b'"buffer_records":{"hip_api":['
 )
-PAGE = b'"ID","Process ID","Process Name","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
+PAGE = (
+    b'"ID","Process ID","Process Name","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
+)
 EVENT = '{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":%(at)d,"dur":5},'
 KERNEL = '{"ph":"X","cat":"kernel","name":"a","pid":0,"tid":7,"ts":%(at)d,"dur":5,"args":{}},'
 LANES = (
@@ -177,8 +179,10 @@ MAKERS: dict[str, tuple[str, str, Callable[[Path, int], None]]] = {
         *("s.csv", "diagnose"),
         text(
             b"timestamp, index, power.draw [W]\n",
-            lambda i: b"2026/11/27 %02d:%02d:%02d.%03d, 0, 1 W\n"
-            % (i // 3600000 % 24, i // 60000 % 60, i // 1000 % 60, i % 1000),
+            lambda i: (
+                b"2026/11/27 %02d:%02d:%02d.%03d, 0, 1 W\n"
+                % (i // 3600000 % 24, i // 60000 % 60, i // 1000 % 60, i % 1000)
+            ),
         ),
     ),
     "dmon": (
@@ -208,7 +212,9 @@ def main() -> int:
             print(
                 f"{name:16} {path.stat().st_size / 1e6:8.1f} {peak / 1e6:8.0f} "
                 f"{peak / path.stat().st_size:6.1f} {cpu_s:6.1f} {code:4} "
-                + "MEMORY " * over + "CPU " * slow + said,
+                + "MEMORY " * over
+                + "CPU " * slow
+                + said,
                 flush=True,
             )
             path.unlink()

@@ -68,7 +68,10 @@ def attacks(folder: Path) -> dict[str, Attack]:
     plain = {
         "kineto": ("t.json", trace().encode()),
         "JAX trace": ("t.trace.json", _of_jax()),
-        "snapshot": ("m.pickle", snapshots.write(folder / "m.pickle", snapshots.small()).read_bytes()),
+        "snapshot": (
+            "m.pickle",
+            snapshots.write(folder / "m.pickle", snapshots.small()).read_bytes(),
+        ),
         "xplane": ("x.xplane.pb", space()),
         "ncu report": ("n.ncu-rep", report([profiled], texts)),
         "nsys trace CSV": ("a.csv", GPU_TRACE.encode()),
@@ -113,7 +116,9 @@ def _of_jax() -> bytes:
     whole = json.loads(gzip.decompress((DATA / "xplane/h100_train.trace.json.gz").read_bytes()))
     events = [e for e in whole["traceEvents"] if e]
     lanes = [e for e in events if e["ph"] == "M"]
-    return as_bytes(whole | {"traceEvents": [*lanes[:20], *(e for e in events if e["ph"] == "X")][:40]})
+    return as_bytes(
+        whole | {"traceEvents": [*lanes[:20], *(e for e in events if e["ph"] == "X")][:40]}
+    )
 
 
 def _columns(path: Path) -> bytes:

@@ -143,9 +143,7 @@ def _decoded(path: Path, decoder: "msgspec.json.Decoder[list[Row]]", text: bytes
 
 
 def _damaged(path: Path, what: str) -> UnreadableFile:
-    return UnreadableFile(
-        f"{path}: cut off, or no memory timeline ({what})", hint="copy it again"
-    )
+    return UnreadableFile(f"{path}: cut off, or no memory timeline ({what})", hint="copy it again")
 
 
 class _History:

@@ -82,7 +82,9 @@ def _folders(plain: Any) -> list[str]:
             left += [(field, item) for item in value]
         elif isinstance(value, str) and field == "file":
             found.add(value[: max(value.rfind("/"), value.rfind("\\")) + 1])
-        elif isinstance(value, str) and (frame := _FRAME.match(value) or _IN_BRACKETS.search(value)):
+        elif isinstance(value, str) and (
+            frame := _FRAME.match(value) or _IN_BRACKETS.search(value)
+        ):
             found.add(frame[0])
     return sorted((f for f in found if len(f) > 1), key=len, reverse=True)
 

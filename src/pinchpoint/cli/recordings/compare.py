@@ -80,9 +80,7 @@ def _compared_results(
     return found, compare_page.results_page(found)
 
 
-def _compared_profiles(
-    a: Path, b: Path, redact: bool
-) -> "tuple[msgspec.Struct, ResultPage]":
+def _compared_profiles(a: Path, b: Path, redact: bool) -> "tuple[msgspec.Struct, ResultPage]":
     from pinchpoint.importers import load
     from pinchpoint.report.assemble.comparison import comparison
     from pinchpoint.report.pages import compare as compare_page

@@ -108,9 +108,7 @@ def nothing_else(page: Page, parquet: Path | None) -> None:
     if parquet is None:
         return
     if page.redact:
-        raise UsageError(
-            "--redact leaves nothing out of --parquet", hint="one without the other"
-        )
+        raise UsageError("--redact leaves nothing out of --parquet", hint="one without the other")
     check_free_folder(parquet)
 
 

@@ -35,7 +35,10 @@ _MOST_SEQUENCES = 1 << 12  # a writer is a thread of a process
 _MOST_NAMES = 1 << 18  # of a sequence; a program has some thousands
 _FURTHEST = 1 << 62  # ns; later than any clock
 NOT_KNOWN = -1
-_SHORT_BYTES, _MOST_SEEN = 40, 1 << 10  # of an event with a type, a track and a name; that many kinds
+_SHORT_BYTES, _MOST_SEEN = (
+    40,
+    1 << 10,
+)  # of an event with a type, a track and a name; that many kinds
 _64_BITS = (1 << 64) - 1
 
 
