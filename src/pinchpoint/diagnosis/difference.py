@@ -15,11 +15,7 @@ from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.compare import compare_profiles
 from pinchpoint.compare.contrasts import Contrast, contrasts
-from pinchpoint.compare.profiles import (
-    CauseOfChange,
-    FindingChange,
-    ProfileComparison,
-)
+from pinchpoint.compare.profiles import CauseOfChange, FindingChange, ProfileComparison
 from pinchpoint.compare.worth import ChangedWorth
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked, predicted
 from pinchpoint.diagnosis.registry import rules

@@ -13,7 +13,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.diagnosis.exceptions import on_the_mean
+from pinchpoint.diagnosis.evidence.exceptions import on_the_mean
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, shows_torch
 from pinchpoint.trace import HostKind, Trace

@@ -4,13 +4,7 @@ import msgspec
 
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report.documents.report import OneDeviceInfo
-from pinchpoint.report.words.report import (
-    counted_in,
-    device_work,
-    gain,
-    hidden,
-    spread_sentence,
-)
+from pinchpoint.report.words.report import counted_in, device_work, gain, hidden, spread_sentence
 from report_sample import full_report as sample
 
 MS = 1_000_000

@@ -13,11 +13,7 @@ from pinchpoint.cli.recordings.roofline import joined, measured_against
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import find_rank_files, several_ranks
 from pinchpoint.report import html, terminal
-from pinchpoint.report.documents.causal import (
-    causal_document,
-    causal_job_document,
-    encode_causal,
-)
+from pinchpoint.report.documents.causal import causal_document, causal_job_document, encode_causal
 from pinchpoint.report.documents.order import by_field
 from pinchpoint.report.pages.causal import causal_job_page, causal_page
 

@@ -22,7 +22,7 @@ from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.operators import known
+from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace, once_per_trace
 

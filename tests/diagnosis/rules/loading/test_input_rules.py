@@ -7,7 +7,7 @@ import pytest
 
 from builders import TraceBuilder
 from loader_steps import loading
-from pinchpoint.diagnosis.loading import loads
+from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.trace import RunFacts
 
 LATE = [50.0] * 6

@@ -32,7 +32,7 @@ from pinchpoint.analysis.device.collectives import Collectives, collectives
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.work.workload import workload
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule

@@ -17,8 +17,8 @@ Models that leave different parameters unused from step to step.
 
 from collections.abc import Iterator
 
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, named, without
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.host_spans import host_spans, named, without
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace

@@ -25,9 +25,9 @@ import numpy as np
 from pinchpoint.analysis.device.collectives import Collectives, collectives, slowed_by
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
 from pinchpoint.trace import Trace

@@ -24,7 +24,7 @@ from pinchpoint.analysis.device.collectives import collectives
 from pinchpoint.analysis.host.frames import acts
 from pinchpoint.analysis.replay import ReduceLaunches, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule

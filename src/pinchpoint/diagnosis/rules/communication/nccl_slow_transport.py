@@ -28,7 +28,7 @@ from pinchpoint.analysis.device.collectives import collectives
 from pinchpoint.analysis.ranks.communication import KindOfCall
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule

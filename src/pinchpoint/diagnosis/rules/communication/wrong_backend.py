@@ -23,8 +23,8 @@ import numpy as np
 from pinchpoint.analysis.device.collectives import collectives
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
 from pinchpoint.trace import MemoryKind, Trace

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pinchpoint.analysis.host.input_arguments import elements
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall
-from pinchpoint.diagnosis.attainable import Attainable
+from pinchpoint.diagnosis.evidence.attainable import Attainable
 from pinchpoint.hardware.dtypes import bytes_of
 
 # An atomic addition takes as long as moving so many bytes of device memory. Measured on an H200

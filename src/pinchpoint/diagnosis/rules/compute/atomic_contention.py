@@ -29,10 +29,10 @@ from functools import partial
 import numpy as np
 
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable, scaled
+from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.compute._scattered_adds import (

@@ -27,7 +27,7 @@ from pinchpoint.analysis.host.timeline import look_up, timelines
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.work.backward_runs import backward_runs
-from pinchpoint.diagnosis.device_work import device_work, location_of, without_work
+from pinchpoint.diagnosis.evidence.device_work import device_work, location_of, without_work
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule

@@ -32,7 +32,7 @@ from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.replay.least_durations import products
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_AND_MODULES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule

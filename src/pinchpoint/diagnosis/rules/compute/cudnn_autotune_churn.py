@@ -25,8 +25,8 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import nearest, parents, within
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import HostKind, Trace

@@ -28,10 +28,10 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
-from pinchpoint.diagnosis.attainable import attainable
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.attainable import attainable
+from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.diagnosis.rules.compute._scattered_adds import SORTED, adds_ns

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.causal.passes import Row
 from pinchpoint.analysis.memory.shortage import size
+from pinchpoint.diagnosis.evidence.functions import far_functions, share_of_step
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.functions import far_functions, share_of_step
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace

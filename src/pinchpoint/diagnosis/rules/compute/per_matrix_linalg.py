@@ -27,9 +27,9 @@ from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.input_arguments import elements, input_shapes
 from pinchpoint.analysis.replay import DropDeviceOps, ScaleHostSpans
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.host_spans import named, outermost
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import named, outermost
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace

@@ -33,9 +33,9 @@ from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, Sc
 from pinchpoint.analysis.replay.least_durations import done_elsewhere
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.host_spans import outermost
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import outermost
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace

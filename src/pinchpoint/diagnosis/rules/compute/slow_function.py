@@ -20,8 +20,8 @@ Where operators need the whole result of the one before them, and cannot be one 
 
 from collections.abc import Iterator
 
+from pinchpoint.diagnosis.evidence.functions import far_functions, share_of_step
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.functions import far_functions, share_of_step
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace

@@ -13,7 +13,7 @@ The device is busy, so that the step looks as if nothing could be won, while an 
 atomic additions to one row, reads across a transposed layout or factors matrices one by one.
 
 ## How to fix it
-As the finding says for the operator; the table is `diagnosis/operators.toml`.
+As the finding says for the operator; the table is `diagnosis/evidence/operators.toml`.
 
 ## When to ignore it
 Where the operator's work is not what its shapes say: indices that have to be far apart, say.
@@ -30,9 +30,9 @@ from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.replay import Change, DropDeviceOps, LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.one_dimension import over_one_dimension
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.operators import Known, known
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.operators import Known, known
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace

@@ -26,8 +26,8 @@ import numpy as np
 
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps
 from pinchpoint.analysis.work.stored_scores import StoredScores, stored_scores
-from pinchpoint.diagnosis.attainable import attainable
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.attainable import attainable
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule

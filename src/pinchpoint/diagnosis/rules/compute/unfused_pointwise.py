@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import PointwiseChains, pointwise_chains
-from pinchpoint.diagnosis.attainable import Attainable, attainable
-from pinchpoint.diagnosis.device_work import device_time_per_step, device_work
+from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable
+from pinchpoint.diagnosis.evidence.device_work import device_time_per_step, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule

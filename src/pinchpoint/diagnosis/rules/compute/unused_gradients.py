@@ -29,7 +29,7 @@ from pinchpoint.analysis.host.input_arguments import elements
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.unused_gradients import NotTold, unused_gradients
-from pinchpoint.diagnosis.device_work import device_work, without_work
+from pinchpoint.diagnosis.evidence.device_work import device_work, without_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule

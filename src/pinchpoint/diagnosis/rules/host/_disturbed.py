@@ -11,7 +11,7 @@ from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.replay import Change, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, rows_in_steps
 from pinchpoint.analysis.time.stalls import Stalls, launching_threads
-from pinchpoint.diagnosis.host_spans import outermost
+from pinchpoint.diagnosis.evidence.host_spans import outermost
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.names import rows_named

@@ -22,9 +22,9 @@ Where checkpoints are so rare that the mean step does not feel them.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, without
+from pinchpoint.diagnosis.evidence.rare import rare_found
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
-from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import STACKS_OVER_A_SAVE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace

@@ -36,10 +36,10 @@ from pinchpoint.analysis.run import (
 )
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.time.stalls import busy_python_threads, stalls
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
+from pinchpoint.diagnosis.evidence.loading import most_won_ns
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import host_spans, named
-from pinchpoint.diagnosis.loading import most_won_ns
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators

@@ -35,10 +35,16 @@ from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.steps.steps import IRREGULAR_RATIO
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.diagnosis.exceptions import LESS_OFTEN, advice, evidence, location, sentence
+from pinchpoint.diagnosis.evidence.exceptions import (
+    LESS_OFTEN,
+    advice,
+    evidence,
+    location,
+    sentence,
+)
+from pinchpoint.diagnosis.evidence.loading import loads
+from pinchpoint.diagnosis.evidence.rare import rare_found
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.loading import loads
-from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import MORE_STEPS, Record
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, NotChecked, Rule
 from pinchpoint.trace import Trace

@@ -35,9 +35,9 @@ from pinchpoint.analysis.time.stalls import (
     long_pieces,
     stalls,
 )
+from pinchpoint.diagnosis.evidence.rivals import sampled_rivals
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
-from pinchpoint.diagnosis.rivals import sampled_rivals
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
 from pinchpoint.trace import Trace

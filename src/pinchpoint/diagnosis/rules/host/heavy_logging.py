@@ -21,12 +21,12 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, without
+from pinchpoint.diagnosis.evidence.rare import rare_found
+from pinchpoint.diagnosis.evidence.writers import writing, writing_functions
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.host_spans import host_spans, how_often, without
-from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
-from pinchpoint.diagnosis.writers import writing, writing_functions
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 

@@ -37,9 +37,9 @@ from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import Change, DropSyncs, LimitDeviceOps, RemoveHostTime
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
+from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.operators import known
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import HostKind, Trace

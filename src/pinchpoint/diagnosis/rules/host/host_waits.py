@@ -33,11 +33,11 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
+from pinchpoint.diagnosis.evidence.whole_run import waits_at
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.whole_run import waits_at
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints
 from pinchpoint.trace.durations import duration

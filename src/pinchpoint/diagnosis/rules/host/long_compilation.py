@@ -21,10 +21,10 @@ Where the run was cut short to look at it, and real ones take hours.
 
 from collections.abc import Iterator
 
+from pinchpoint.diagnosis.evidence.whole_run import compiles_first
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
-from pinchpoint.diagnosis.whole_run import compiles_first
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 

@@ -33,9 +33,9 @@ from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.analysis.time.host_waits import host_waits
-from pinchpoint.diagnosis.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import ApiKind, HostKind, Trace

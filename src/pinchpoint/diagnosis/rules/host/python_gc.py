@@ -22,9 +22,9 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, named
+from pinchpoint.diagnosis.evidence.rare import rare_found
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.host_spans import host_spans, how_often, named
-from pinchpoint.diagnosis.rare import rare_found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace

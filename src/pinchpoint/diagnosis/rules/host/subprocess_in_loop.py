@@ -20,8 +20,8 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, named
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.host_spans import host_spans, how_often, named
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace

@@ -23,8 +23,8 @@ import numpy as np
 
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.run import data_wait_ns, host_looks, run_facts, workers_at_once
+from pinchpoint.diagnosis.evidence.loading import most_won_ns
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.loading import most_won_ns
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Framework, NotChecked, Rule
 from pinchpoint.trace import Trace

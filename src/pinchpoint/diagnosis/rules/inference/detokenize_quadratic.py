@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.ancestry import InputWork, input_work, parents, subtree_sums
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.work.workload import workload
+from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, without
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, without
 from pinchpoint.diagnosis.record import STACKS_OVER_TOKENS
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace

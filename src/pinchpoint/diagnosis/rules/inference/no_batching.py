@@ -26,9 +26,9 @@ from pinchpoint.analysis.replay import MergeDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import rows_in_steps
 from pinchpoint.analysis.work.passes import repeated_passes
 from pinchpoint.analysis.work.workload import workload
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
+from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import SHAPES, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace

@@ -27,9 +27,9 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, rows_in_step
 from pinchpoint.analysis.work.passes import growing_passes
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.workload import workload
-from pinchpoint.diagnosis.attainable import attainable, scaled
+from pinchpoint.diagnosis.evidence.attainable import attainable, scaled
+from pinchpoint.diagnosis.evidence.host_spans import beyond_usual, outermost
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import beyond_usual, outermost
 from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import HostKind, Trace

@@ -30,9 +30,9 @@ from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.replay import DropDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step, rows_in_steps
 from pinchpoint.analysis.work.workload import workload
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.host_spans import outermost
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import outermost
 from pinchpoint.diagnosis.record import STACKS_AND_MODULES
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace

@@ -16,7 +16,7 @@ from pinchpoint.analysis.limits.counter_issues import Examined, Issue, IssueKind
 from pinchpoint.analysis.limits.counters import comparable_name, launch_of_device_ops
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import COUNTERS
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule

@@ -18,7 +18,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.gaps import gaps
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.diagnosis.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows

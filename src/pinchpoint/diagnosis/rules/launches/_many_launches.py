@@ -9,7 +9,7 @@ from pinchpoint.analysis.host.frames import called_by_program
 from pinchpoint.analysis.replay import Change, GraphLaunches
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.time.host_waits import host_waits
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.trace import ApiKind, DeviceKind, Table, Trace, once_per_trace
 

@@ -24,8 +24,8 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.replay import AddHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, inside_of, named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import host_spans, inside_of, named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace

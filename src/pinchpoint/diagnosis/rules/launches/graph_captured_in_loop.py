@@ -29,7 +29,7 @@ import numpy as np
 from pinchpoint.analysis.host.graph_captures import graph_captures
 from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
-from pinchpoint.diagnosis.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule

@@ -24,8 +24,8 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.causal.passes import FEWEST_TURNS, Row
 from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.diagnosis.evidence.functions import far_functions
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.functions import far_functions
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace

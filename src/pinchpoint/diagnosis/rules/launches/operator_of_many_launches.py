@@ -27,7 +27,7 @@ from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.input_arguments import tensor_shapes
 from pinchpoint.analysis.replay import GraphLaunches
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step, rows_in_steps
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule

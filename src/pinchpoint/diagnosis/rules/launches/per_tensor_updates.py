@@ -32,9 +32,9 @@ from pinchpoint.analysis.host.frames import frames_for_readers, shows_python
 from pinchpoint.analysis.replay import ReduceLaunches, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import named
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import HostKind, Trace

@@ -25,8 +25,8 @@ import numpy as np
 
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, outermost, without
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.host_spans import host_spans, how_often, outermost, without
 from pinchpoint.diagnosis.record import STACKS_AFTER_WARM_UP
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace

@@ -32,9 +32,9 @@ from pinchpoint.analysis.replay import (
     ScaleHostSpans,
 )
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
-from pinchpoint.diagnosis.device_work import DeviceWork, device_work
+from pinchpoint.diagnosis.evidence.device_work import DeviceWork, device_work
+from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, named
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_KNOB, Rule
 from pinchpoint.trace import HostKind, Trace

@@ -26,12 +26,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import InputWork, parents, within
+from pinchpoint.diagnosis.evidence.host_spans import HostSpans
+from pinchpoint.diagnosis.evidence.loading import Loads, loads, work_in_loader
+from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import HostSpans
-from pinchpoint.diagnosis.loading import Loads, loads, work_in_loader
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
-from pinchpoint.diagnosis.workers import found_in_workers, workers_do
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 

@@ -28,9 +28,8 @@ from collections.abc import Iterator
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.diagnosis.exceptions import evidence, sentence
-from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.loading import (
+from pinchpoint.diagnosis.evidence.exceptions import evidence, sentence
+from pinchpoint.diagnosis.evidence.loading import (
     READY_BATCH_RATIO,
     ROUNDS_TO_TELL,
     Loads,
@@ -39,11 +38,12 @@ from pinchpoint.diagnosis.loading import (
     queue_of,
     rare_waits,
 )
-from pinchpoint.diagnosis.rare import rare_found
+from pinchpoint.diagnosis.evidence.rare import rare_found
+from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
+from pinchpoint.diagnosis.evidence.workers import WorkersDo, loader_does, workers_do
+from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
-from pinchpoint.diagnosis.whole_run import LEAST_RUN_RATIO, waits_for_loader
-from pinchpoint.diagnosis.workers import WorkersDo, loader_does, workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 

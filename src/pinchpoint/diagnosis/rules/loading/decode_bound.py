@@ -20,11 +20,11 @@ Where the device is busy while the next batch is decoded.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.host.ancestry import InputWork
+from pinchpoint.diagnosis.evidence.loading import loads, work_in_loader
+from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.loading import loads, work_in_loader
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.workers import found_in_workers, workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 

@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
-from pinchpoint.diagnosis.exceptions import evidence, how_often
-from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.loading import (
+from pinchpoint.diagnosis.evidence.exceptions import evidence, how_often
+from pinchpoint.diagnosis.evidence.loading import (
     LEAST_WAIT_NS,
     PREFETCH_FACTOR,
     READY_BATCH_RATIO,
@@ -38,6 +37,7 @@ from pinchpoint.diagnosis.loading import (
     loads,
     rare_waits,
 )
+from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_OVER_MANY_STEPS
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace

@@ -22,11 +22,11 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.host.ancestry import InputWork
 from pinchpoint.analysis.host.input_arguments import Shape
+from pinchpoint.diagnosis.evidence.loading import loads
+from pinchpoint.diagnosis.evidence.workers import workers_do
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.loading import loads
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
-from pinchpoint.diagnosis.workers import workers_do
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 

@@ -26,11 +26,11 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import InputWork, input_work, parents, subtree_sums
 from pinchpoint.analysis.host.frames import Owner, kernels_inside, owners
 from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, named, outermost, without
+from pinchpoint.diagnosis.evidence.writers import writing
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.host_spans import host_spans, named, outermost, without
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
-from pinchpoint.diagnosis.writers import writing
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration

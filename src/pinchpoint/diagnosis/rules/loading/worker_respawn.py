@@ -25,11 +25,11 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
+from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, starts_workers
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import host_spans, named
 from pinchpoint.diagnosis.record import STACKS_OVER_AN_EPOCH
 from pinchpoint.diagnosis.rule import NO_KNOB, Rule
-from pinchpoint.diagnosis.whole_run import LEAST_RUN_RATIO, starts_workers
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 

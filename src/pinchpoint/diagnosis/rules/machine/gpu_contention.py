@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.run import device_looks, ranks_on_device
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import TELEMETRY
 from pinchpoint.diagnosis.rule import NotChecked, Rule

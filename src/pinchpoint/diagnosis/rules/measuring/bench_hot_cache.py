@@ -26,7 +26,7 @@ from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.time.stopwatches import stopwatches
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule

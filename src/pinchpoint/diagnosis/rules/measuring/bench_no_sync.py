@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.time.stopwatches import Stopwatches, stopwatches
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, About, NotChecked, Rule

@@ -22,7 +22,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.time.stopwatches import stopwatches
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_OF_FIRST_CALLS
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule

@@ -24,7 +24,7 @@ import numpy as np
 from pinchpoint.analysis.host.graph_captures import graph_captures
 from pinchpoint.analysis.replay import DropSyncs
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
-from pinchpoint.diagnosis.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import Framework, Rule

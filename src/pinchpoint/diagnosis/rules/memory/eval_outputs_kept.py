@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.allocations import driver_growth, runs_backward, unused_nodes
 from pinchpoint.analysis.memory.shortage import place, size
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_FIVE_STEPS
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule

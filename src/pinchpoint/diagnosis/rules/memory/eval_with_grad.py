@@ -25,7 +25,7 @@ from pinchpoint.analysis.memory.shortage import (
     place,
     size,
 )
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_EVALUATION
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
 from pinchpoint.analysis.memory.shortage import place, size
-from pinchpoint.diagnosis.device_work import location_of
+from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_FIVE_STEPS
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule

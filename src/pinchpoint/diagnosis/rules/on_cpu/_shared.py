@@ -7,7 +7,7 @@ from pinchpoint.analysis.host.input_arguments import elements, input_dtypes, inp
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.host_spans import HostSpans
+from pinchpoint.diagnosis.evidence.host_spans import HostSpans
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask

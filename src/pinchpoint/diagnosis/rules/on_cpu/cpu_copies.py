@@ -24,8 +24,8 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import subtree_sums
 from pinchpoint.analysis.host.on_cpu import cpu_operators
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.host_spans import host_spans
 from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import (

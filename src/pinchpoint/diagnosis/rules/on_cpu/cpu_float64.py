@@ -20,8 +20,8 @@ Where the result needs more than seven digits.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import host_spans
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import doubles, is_material, judged

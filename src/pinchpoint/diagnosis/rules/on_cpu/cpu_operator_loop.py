@@ -28,8 +28,8 @@ from pinchpoint.analysis.host.attribution import forward_rows
 from pinchpoint.analysis.host.on_cpu import cpu_operators
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import host_spans
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import (

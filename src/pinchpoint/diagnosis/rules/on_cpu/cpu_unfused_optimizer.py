@@ -22,8 +22,8 @@ import numpy as np
 from pinchpoint.analysis.host.on_cpu import cpu_operators
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import host_spans
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import inside, is_material, judged

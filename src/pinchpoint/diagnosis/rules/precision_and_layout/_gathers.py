@@ -7,7 +7,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.input_arguments import elements, parsed
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.attainable import Attainable
+from pinchpoint.diagnosis.evidence.attainable import Attainable
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Rows
 from pinchpoint.trace.names import rows_named

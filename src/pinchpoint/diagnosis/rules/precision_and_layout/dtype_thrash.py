@@ -25,7 +25,7 @@ import numpy as np
 
 from pinchpoint.analysis.replay import DropDeviceOps, ScaleDeviceOps
 from pinchpoint.analysis.work.pointwise_chains import PointwiseChains, pointwise_chains
-from pinchpoint.diagnosis.device_work import device_time_per_step, device_work
+from pinchpoint.diagnosis.evidence.device_work import device_time_per_step, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule

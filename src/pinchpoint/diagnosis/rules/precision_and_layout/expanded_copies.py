@@ -30,7 +30,7 @@ from pinchpoint.analysis.host.timeline import NO_ROW
 from pinchpoint.analysis.replay import DropDeviceOps
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_STRIDES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule

@@ -28,8 +28,8 @@ from pinchpoint.analysis.device.categories import Category, category_of_device_o
 from pinchpoint.analysis.device.kernel_precision import Precision, precision_of_device_ops
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.attainable import attainable, scaled
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.attainable import attainable, scaled
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule

@@ -30,8 +30,8 @@ from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.analysis.replay import Change, ScaleDeviceOps
 from pinchpoint.analysis.work.one_dimension import over_one_dimension
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable, scaled
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import NO_KNOB, Rule

@@ -33,8 +33,8 @@ from pinchpoint.analysis.device.kernel_precision import (
     precision_of_device_ops,
 )
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.attainable import Attainable, Estimate, attainable, scaled
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.attainable import Attainable, Estimate, attainable, scaled
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import Rule

@@ -40,8 +40,8 @@ from pinchpoint.analysis.device.kernel_precision import (
 from pinchpoint.analysis.replay import AddHostTime, Change, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
-from pinchpoint.diagnosis.device_work import DeviceWork, device_work
+from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable, scaled
+from pinchpoint.diagnosis.evidence.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Framework, NotChecked, Rule

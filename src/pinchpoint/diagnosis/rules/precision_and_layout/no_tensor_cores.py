@@ -30,7 +30,7 @@ from pinchpoint.analysis.device.kernel_precision import (
 )
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.replay.least_durations import limits_ns
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import DEVICE, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Framework, NotChecked, Rule

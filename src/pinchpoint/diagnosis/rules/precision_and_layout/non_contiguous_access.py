@@ -34,8 +34,8 @@ from pinchpoint.analysis.device.categories import Category, category_of_device_o
 from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.attainable import Attainable, attainable, scaled
-from pinchpoint.diagnosis.device_work import DeviceWork, device_work
+from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable, scaled
+from pinchpoint.diagnosis.evidence.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_STRIDES
 from pinchpoint.diagnosis.rule import NotChecked, Rule

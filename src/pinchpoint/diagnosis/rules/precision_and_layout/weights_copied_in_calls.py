@@ -31,7 +31,7 @@ from pinchpoint.analysis.replay import Change, DropDeviceOps, RemoveHostTime, Sc
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.weight_copies import weight_copies
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule

@@ -19,10 +19,10 @@ from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
-from pinchpoint.diagnosis.device_work import waiting
+from pinchpoint.diagnosis.evidence.device_work import waiting
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, without
+from pinchpoint.diagnosis.evidence.writers import writing_functions
 from pinchpoint.diagnosis.finding import Evidence, Location
-from pinchpoint.diagnosis.host_spans import host_spans, without
-from pinchpoint.diagnosis.writers import writing_functions
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
 

@@ -26,9 +26,9 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
-from pinchpoint.diagnosis.device_work import waiting
+from pinchpoint.diagnosis.evidence.device_work import waiting
+from pinchpoint.diagnosis.evidence.host_spans import named, without
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.host_spans import named, without
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import HostKind, Trace

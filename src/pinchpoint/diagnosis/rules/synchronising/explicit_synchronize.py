@@ -30,7 +30,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_waits import WaitReason
 from pinchpoint.analysis.time.stopwatches import clock_readings
-from pinchpoint.diagnosis.device_work import waiting
+from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Rule

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.replay import DropSyncs
 from pinchpoint.analysis.time.host_waits import WaitReason
-from pinchpoint.diagnosis.device_work import waiting
+from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule

@@ -28,7 +28,7 @@ import numpy as np
 
 from pinchpoint.analysis.replay import DropDeviceOps
 from pinchpoint.analysis.steps.in_steps import per_step
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule

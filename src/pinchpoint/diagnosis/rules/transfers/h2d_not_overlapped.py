@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.replay import MoveToOwnStream
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule

@@ -26,7 +26,7 @@ from pinchpoint.analysis.replay import DropSyncs, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
-from pinchpoint.diagnosis.device_work import device_work, waiting
+from pinchpoint.diagnosis.evidence.device_work import device_work, waiting
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule

@@ -29,10 +29,10 @@ import numpy as np
 
 from pinchpoint.analysis.replay import DropDeviceOps
 from pinchpoint.analysis.steps.in_steps import per_step
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.round_trips import copies_between, round_trip
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
-from pinchpoint.diagnosis.round_trips import copies_between, round_trip
 from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule
 from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.intervals import covered_before, flatten

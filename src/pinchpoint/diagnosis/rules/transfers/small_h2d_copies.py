@@ -24,7 +24,7 @@ from pinchpoint.analysis.host.frames import acts, called_by_program
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.time.host_waits import host_waits
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule

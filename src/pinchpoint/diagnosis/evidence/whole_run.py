@@ -6,13 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from pinchpoint.analysis.mean.rare_steps import (
-    FEWEST_STEPS,
-    RarePlace,
-    called,
-    kind_of,
-    own_frame,
-)
+from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace, called, kind_of, own_frame
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.trace import RunSamples, Trace, once_per_trace

@@ -12,7 +12,7 @@ from pinchpoint.analysis.host.input_arguments import parsed
 from pinchpoint.analysis.replay import Change, DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step, rows_in_steps
 from pinchpoint.analysis.tables.transfers import blocked_ns
-from pinchpoint.diagnosis.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows

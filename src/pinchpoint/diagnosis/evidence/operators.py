@@ -32,7 +32,7 @@ def _any(patterns: tuple[str, ...], name: str) -> bool:
 @cache
 def table() -> tuple[Known, ...]:
     """All entries, in the order of the file."""
-    text = files("pinchpoint.diagnosis").joinpath("operators.toml").read_text("utf-8")
+    text = files("pinchpoint.diagnosis.evidence").joinpath("operators.toml").read_text("utf-8")
     return tuple(msgspec.convert(entry, Known) for entry in tomllib.loads(text)["operator"])
 
 

@@ -3,9 +3,9 @@
 from pinchpoint.analysis.mean.mean_step import ExceptionalCause, MeanStep, mean_differs, mean_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.evidence.rare import material
+from pinchpoint.diagnosis.evidence.rare import sentence as sentence_of_rare
 from pinchpoint.diagnosis.finding import Evidence, Location
-from pinchpoint.diagnosis.rare import material
-from pinchpoint.diagnosis.rare import sentence as sentence_of_rare
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 

@@ -10,7 +10,7 @@ from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import Change, DropDeviceOps, LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import per_step
-from pinchpoint.diagnosis.device_work import DeviceWork, device_work
+from pinchpoint.diagnosis.evidence.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.finding import Evidence
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.trace import HostKind, Trace

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from pinchpoint.diagnosis.operators import known, table
+from pinchpoint.diagnosis.evidence.operators import known, table
 
 
 def test_entries_are_whole():

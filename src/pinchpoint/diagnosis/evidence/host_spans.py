@@ -18,7 +18,7 @@ from pinchpoint.analysis.replay import (
 from pinchpoint.analysis.replay.least_durations import products
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
-from pinchpoint.diagnosis.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows

@@ -18,7 +18,7 @@ from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.analysis.time.loader_waits import waited_in
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
-from pinchpoint.diagnosis.host_spans import HostSpans, host_spans, named, outermost
+from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, named, outermost
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.trace import HostKind, MemoryKind, Trace, once_per_trace

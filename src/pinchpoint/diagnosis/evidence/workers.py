@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pinchpoint.analysis.host.ancestry import InputWork, input_work_of_name
 from pinchpoint.analysis.mean.rare_steps import RarePlace, called, own_frame
+from pinchpoint.diagnosis.evidence.loading import MOST_OF_IT_RATIO, Loads
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.loading import MOST_OF_IT_RATIO, Loads
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.durations import duration
 

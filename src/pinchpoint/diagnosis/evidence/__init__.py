@@ -1,0 +1,1 @@
+"""What many rules ask of a trace: one subject a module."""
