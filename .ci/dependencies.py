@@ -2,8 +2,8 @@
 
 python .ci/dependencies.py [--extra NAME ...] [--sbom FILE]
 
-Exits with 1 where a licence is of no kind that is named below, or is not said. ``--sbom`` prints all
-of them, and writes them as a CycloneDX document. No network is needed.
+Exits with 1 where a licence is of no kind that is named below, or is not said. ``--sbom`` prints
+all of them, and writes them as a CycloneDX document. No network is needed.
 """
 
 import argparse

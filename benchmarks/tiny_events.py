@@ -130,7 +130,7 @@ ROCPROF = (
 )
 ASCEND = b"Device_id,Stream ID,Name,Type,Start Time(us),Duration(us)\n"
 STAMPS = '"start_timestamp":%(at)d,"end_timestamp":%(end)d,"thread_id":7'
-CALL = '{"kind":0,"operation":0,%s,"correlation_id":{"internal":%%(i)d}},' % STAMPS
+CALL = '{"kind":0,"operation":0,' + STAMPS + ',"correlation_id":{"internal":%(i)d}},'
 CALLS = (
     b'{"rocprofiler-sdk-tool":[{"strings":{"buffer_records":[{"operations":["a"]}]},'
     b'"buffer_records":{"hip_api":['

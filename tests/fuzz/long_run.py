@@ -1,7 +1,7 @@
 """The fuzzers for as long as one likes: python tests/fuzz/long_run.py --minutes 60 [--seed 1].
 
-``--readers`` damages small files and reads them, some hundred times as many as are diagnosed without
-it; ``--each N`` ends it when every reader had N mutants.
+``--readers`` damages small files and reads them, some hundred times as many as are diagnosed
+without it; ``--each N`` ends it when every reader had N of them.
 """
 
 import argparse

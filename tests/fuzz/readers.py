@@ -180,7 +180,8 @@ def _read(attack: Attack, path: Path, rng: random.Random, copies: int) -> None:
         if error.__cause__ is not None:
             attack.counts[f"guarded {type(error.__cause__).__name__}"] += 1
         attack.counts["mutants"] += 1
-        assert not isinstance(error, OutOfMemory), "memory"
+        if isinstance(error, OutOfMemory):
+            raise MemoryError("more than a small file may take") from error
         return
     attack.counts["read"] += 1
     attack.counts["mutants"] += copies  # one that spoils the whole file would hide the others

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
+_FIXED = {FIXED64: 8, FIXED32: 4}  # bytes
 _MOST_PARTS = 1 << 16  # fields of one small message that are looked at together
 _LONGEST_VARINT = 10  # bytes of 7 bits for 64 bits
 
@@ -74,18 +75,16 @@ def parts(data: bytes, at: int, end: int) -> list[Part]:
                 at += 1
                 if size >= 0x80:
                     size, at = _long(data, at, size)
-            elif kind in (FIXED64, FIXED32):
-                size = 8 if kind == FIXED64 else 4
             else:
-                raise MalformedMessage(f"wire type {kind}")
+                size = _FIXED[kind]
             add((tag >> 3, at, at + size))
             at += size
             if len(found) > most:
                 raise MalformedMessage("too many fields")
-    except IndexError:
+    except (IndexError, KeyError):
         at = end + 1
     if at > end:
-        raise MalformedMessage("cut off")
+        raise MalformedMessage("cut off, or no message")
     return found
 
 

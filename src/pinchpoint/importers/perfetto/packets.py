@@ -22,7 +22,8 @@ _CLOCKS, _TIME, _SEQUENCE, _EVENT, _INTERNED, _FLAGS = 6, 8, 10, 11, 12, 13
 # The rest of them.
 _CLEARED, _CLOCK, _DEFAULTS, _TRACK = 41, 58, 59, 60
 # Fields of an event.
-_CATEGORY_ID, _NOTE, _TYPE, _NAME_ID, _OF_TRACK, _CATEGORY, _NAME = 3, 4, 9, 10, 11, 22, 23
+_NOTE, _TYPE, _OF_TRACK = 4, 9, 11
+_NAMES, _CATEGORIES = (23, 10), (22, 3)  # in their place, or by number
 # Its flows, and where they stood before.
 _FLOWS, _FLOW_ENDS = (47, 36), (48, 42)
 _BEGIN, _END = 1, 2  # types of events
@@ -287,14 +288,10 @@ def _said(data: bytes, message: Part, sequence: _Sequence) -> _Event:
             kind = _number(part)
         elif number == _OF_TRACK:
             track = _number(part)
-        elif number == _NAME:
-            name = _text(data, part)
-        elif number == _NAME_ID:
-            name = sequence.names.get(_number(part), "")
-        elif number == _CATEGORY:
-            categories.append(_text(data, part))
-        elif number == _CATEGORY_ID:
-            categories.append(sequence.categories.get(_number(part), ""))
+        elif number in _NAMES:
+            name = _spelt(data, part, sequence.names)
+        elif number in _CATEGORIES:
+            categories.append(_spelt(data, part, sequence.categories))
         elif number == _NOTE:
             _note(data, part, sequence, notes)
         elif number in _FLOWS:
@@ -302,6 +299,11 @@ def _said(data: bytes, message: Part, sequence: _Sequence) -> _Event:
         elif number in _FLOW_ENDS:
             flow_ends += (_identity(data, part),)
     return _Event(kind, track & _64_BITS, name, ",".join(categories), notes, flows, flow_ends)
+
+
+def _spelt(data: bytes, part: Part, interned: dict[int, str]) -> str:
+    """A text in its place, or the number of one that was told before."""
+    return interned.get(part[1], "") if part[2] == INTEGER else _text(data, part)
 
 
 def _event(reading: _Reading, event: _Event, time_ns: int) -> None:
