@@ -60,10 +60,10 @@ class _Block(NamedTuple):
 
 def claims(path: Path, head: bytes) -> bool:
     """A list of lists of four whole numbers, or of times and sums beside each other."""
-    text = head.lstrip()
-    if not text.startswith(b"[["):
+    outer, inner, text = head.partition(b"]")[0].rpartition(b"[")
+    if b"".join(outer.split()) != b"[" or not inner:
         return False
-    first = text[2:].partition(b"]")[0].split(b",")
+    first = text.split(b",")
     return len(first) == 4 and all(part.strip().lstrip(b"-").isdigit() for part in first)
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._memory import TABLE_TIMES, must_fit
+from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._soundness import (
     clocks,
     lost_launches,
@@ -71,7 +73,9 @@ def claims(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """The trace of one or several reports in a file, as ``nsys stats --format csv`` prints them."""
-    found = _read(path)
+    with unpacked(path) as plain:
+        must_fit(path, plain.stat().st_size, TABLE_TIMES)
+        found = _read(path, plain)
     gpu, api = found.gpu, found.api
     if not found.gpu_rows and not found.api_rows and not found.summaries:
         raise UnreadableFile(f"{path}: the table has no rows", hint="nsys had nothing to report")
@@ -108,14 +112,14 @@ class _Found:
         self.summaries: list[tuple[list[str], list[tuple[str, ...]]]] = []
 
 
-def _read(path: Path) -> _Found:
+def _read(path: Path, plain: Path) -> _Found:
     """Every report's rows, as they come; other lines are noise."""
     csv.field_size_limit(_CSV_FIELD_BYTES)
     found = _Found()
     add: Callable[[list[str]], None] | None = None
     width = 0
     try:
-        with io.TextIOWrapper(path.open("rb"), "utf-8-sig", "replace", newline="") as file:
+        with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:
             for cells in csv.reader(file):
                 if len(cells) > 3 and _is_header(",".join(cells)):
                     add, width = _adder(found, cells), len(cells)

@@ -49,7 +49,7 @@ _SIGNS = (
 _OUR_OWN = re.compile(rb'"schema"\s*:\s*"pinchpoint')
 # JSON of which something else is known: rocprofv3, lists of numbers, execution traces.
 _OTHERS = re.compile(
-    rb'"rocprofiler-sdk-tool"|^\[\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
+    rb'"rocprofiler-sdk-tool"|^\[\s*\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
 )
 _NAMES = (".json", ".json.gz", ".trace", ".trace.gz", ".json.tmp")
 
