@@ -28,7 +28,8 @@ def as_xla_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
     positions = [e for side in sides for e in side["event"][side.known("event")].tolist()]
     said = dict(zip(positions, read_arguments(trace, positions, scanner), strict=True))
     lines = lines_of_devices(rare)
-    names, host = Names(trace.names), HostRows()
+    names = Names(trace.names)
+    host = HostRows(names)
     device: list[Row] = []
     compiled: list[Row | None] = []
     for side in sides:

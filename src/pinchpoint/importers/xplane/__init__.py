@@ -44,7 +44,7 @@ def read(path: Path) -> Trace:
             f"{path}: a damaged XPlane file ({error})",
             hint="copy it again, or record it again; the .trace.json.gz beside it may be whole",
         ) from None
-    if not any(len(line.events) for plane in planes for line in plane.lines):
+    if not any(line.events for plane in planes for line in plane.lines):
         raise UnreadableFile(
             f"{path}: an XPlane file without a single event",
             hint="record again: the work has to run between start_trace and stop_trace",

@@ -4,12 +4,12 @@ The same for both formats: JAX's Chrome trace writes the statistics of an event 
 """
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pinchpoint.importers._timeline import Rows
 from pinchpoint.importers.xplane.operations import Row, table_of_rows
 from pinchpoint.importers.xplane.space import Event
 from pinchpoint.trace import HostKind, Names, Table, table
@@ -20,13 +20,12 @@ _CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w*")
 _FRAME = re.compile(r"\$(?P<file>[^\n]+):(?P<line>\d{1,9}) (?P<function>[^\n]*)")
 
 
-@dataclass(frozen=True)
 class HostRows:
     """Rows of the three tables of the host, collected event by event."""
 
-    ops: list[Row] = field(default_factory=list)
-    calls: list[Row] = field(default_factory=list)
-    steps: list[Row] = field(default_factory=list)
+    def __init__(self, names: Names) -> None:
+        self.ops, self.calls = Rows("host_ops", names), Rows("api_calls", names)
+        self.steps: list[Row] = []
 
     def add(
         self,
@@ -39,29 +38,30 @@ class HostRows:
         """Sort one event in; ``position`` is its place in a file whose arguments can be read."""
         named = _named(event.name)
         row: Row = {
-            "start_ns": start_ns,
-            "duration_ns": duration_ns,
             "thread": thread,
             "name": named.spelled,
             "event": position,
-            "kind": named.kind,
+            "kind": int(named.kind),
         }
         if named.call is not None and "correlation_id" in event.stats:
             number = _number(event, "correlation_id")
-            kind = api_kind(named.call)
-            self.calls.append(row | {"name": named.call, "kind": kind, "correlation": number})
+            kind = int(api_kind(named.call))
+            row |= {"name": named.call, "kind": kind, "correlation": number}
+            self.calls.add(start_ns, duration_ns, row)
             return
         if named.kind != HostKind.PYTHON and "hlo_op" in event.stats:
-            row["kind"] = HostKind.OPERATOR
-        self.ops.append(row)
+            row["kind"] = int(HostKind.OPERATOR)
+        self.ops.add(start_ns, duration_ns, row)
         if "step_num" in event.stats:
-            self.steps.append(row | {"name": event.name, "number": _number(event, "step_num")})
+            times = {"start_ns": start_ns, "duration_ns": duration_ns}
+            number = _number(event, "step_num")
+            self.steps.append(row | times | {"name": event.name, "number": number})
 
 
 def linked_tables(host: HostRows, device: list[Row], names: Names) -> tuple[Table, Table, Table]:
     """``host_ops`` with their parents, ``api_calls`` inside them, ``device_ops`` from those."""
-    host_ops = _nested(table_of_rows("host_ops", host.ops, names))
-    api_calls = _inside(table_of_rows("api_calls", host.calls, names), host_ops)
+    host_ops = _nested(host.ops.table(0))
+    api_calls = _inside(host.calls.table(0), host_ops)
     return host_ops, api_calls, _launched(table_of_rows("device_ops", device, names), api_calls)
 
 
