@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pinchpoint.importers._packed import unpacked
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers.health import FACTS
 from pinchpoint.trace import Device, Names, Source, Table, Trace, table
 

@@ -95,16 +95,9 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
         found = _DEVICE_PLANE.match(plane.name)
         if found:
             devices.append(device_of(plane, int(found[2]), found[1]))
-            for line in _streams(plane):
-                modules = _modules(path, plane, base)
-                for one in _placed(path, line, base):
-                    if line.name == _OF_A_TPU:
-                        one = _named_as_xla_does(one)
-                    copy = _called_a_copy(one.event)
-                    device.append(
-                        device_row(copy, one.start_ns, one.duration_ns, int(found[2]), line.id)
-                    )
-                    compiled += _compiled(one, int(found[2]), line.name, modules)
+            for row, op in _of_device(path, plane, int(found[2]), base):
+                device.append(row)
+                compiled += op
         elif plane.name.startswith("/host:") and plane.name not in _NOT_THREADS:
             for line in plane.lines:
                 process = str(plane.stats.get("process_id", ""))
@@ -137,6 +130,17 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
         health=health_table(facts, names),
         names=names.freeze(),
     )
+
+
+def _of_device(path: Path, plane: Plane, number: int, base: int) -> Iterator[tuple[Row, list[Row]]]:
+    """What ran on a device, each with the compiled operation that it is, if it is one."""
+    modules = _modules(path, plane, base)
+    for line in _streams(plane):
+        for one in _placed(path, line, base):
+            placed = _named_as_xla_does(one) if line.name == _OF_A_TPU else one
+            copy = _called_a_copy(placed.event)
+            row = device_row(copy, placed.start_ns, placed.duration_ns, number, line.id)
+            yield row, _compiled(placed, number, line.name, modules)
 
 
 def _facts(calls: Table, ops: Table, threads: tuple[Thread, ...], names: Names) -> Iterator[Fact]:
@@ -185,9 +189,7 @@ def _start(placed: _Placed) -> int:
     return placed.start_ns
 
 
-def _compiled(
-    one: _Placed, device: int | None, line: str, modules: Sequence[_Placed]
-) -> list[Row]:
+def _compiled(one: _Placed, device: int | None, line: str, modules: Sequence[_Placed]) -> list[Row]:
     """The compiled operation that an event is; what a TPU does not say, the run around it does."""
     op = one.event.name if line == _OF_A_TPU else ""
     row = compiled_row(one.event.stats, one.start_ns, one.duration_ns, device, op)
