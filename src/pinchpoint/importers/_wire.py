@@ -45,7 +45,7 @@ class MalformedMessage(ValueError):
 
 
 Part = tuple[int, int, int]  # a field's number; a number and INTEGER, or where its bytes lie
-INTEGER = -1
+INTEGER = -1  # no place in a file
 
 
 def parts(data: bytes, at: int, end: int) -> list[Part]:

@@ -46,7 +46,7 @@ CATEGORIES = (
 )
 _MOST_BYTES = 2 << 30  # read at once; thirty million rows
 _ALIGNED = 512  # bytes, as the allocator rounds; addresses are made up, and never used twice
-_PIECE_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 18  # some thousand rows: larger pieces are no faster
 _LONGEST_ROW = 200  # bytes of four numbers, in any layout
 _COLUMNS = ("action", "address", "bytes", "time_us", "stack")
 Row = tuple[int, int, int, int]

@@ -35,11 +35,9 @@ _MOST_TRACKS = 1 << 16  # threads, queues and counters of a machine
 _MOST_SEQUENCES = 1 << 12  # a writer is a thread of a process
 _MOST_NAMES = 1 << 18  # of a sequence; a program has some thousands
 _FURTHEST = 1 << 62  # ns; later than any clock
-NOT_KNOWN = -1
-_SHORT_BYTES, _MOST_SEEN = (
-    40,
-    1 << 10,
-)  # of an event with a type, a track and a name; that many kinds
+NOT_KNOWN = -1  # no time, position or number of a call
+_SHORT_BYTES = 40  # of an event with a type, a track and a name
+_MOST_SEEN = 1 << 10  # different ones that are remembered: a program has some hundred
 _64_BITS = (1 << 64) - 1
 
 
