@@ -5,7 +5,8 @@ import stat
 
 import pytest
 
-from pinchpoint.replacing import replacing
+from pinchpoint import replacing as module
+from pinchpoint.replacing import replacing, scratch_folder
 
 
 def write(path, text, **how):
@@ -93,3 +94,28 @@ def test_no_folder_is_no_place(tmp_path):
         write(tmp_path, "new")
     with pytest.raises(FileNotFoundError):
         write(tmp_path / "absent" / "a", "new")
+
+
+def test_what_killed_processes_left_is_swept_and_what_is_in_use_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    module._sweep.cache_clear()
+    with scratch_folder() as used, replacing(tmp_path / "out") as beside:
+        beside.write_text("half")
+        left = tmp_path / "pinchpoint-dead"
+        left.mkdir()
+        (left / "unpacked").write_text("x")
+        (left / ".lock").touch()
+        half = tmp_path / ".pinchpoint-dead.tmp"
+        half.touch()
+        young = tmp_path / ".pinchpoint-young.tmp"
+        young.touch()
+        for path in (left / ".lock", half, beside, used / ".lock"):
+            os.utime(path, (1, 1))
+        module._sweep.cache_clear()
+        with scratch_folder(), replacing(tmp_path / "other"):
+            assert not left.exists()
+            assert not half.exists()
+            assert young.exists()
+            assert used.exists()
+            assert beside.exists()
+    assert {p.name for p in tmp_path.iterdir()} == {"out", "other", young.name}

@@ -11,15 +11,26 @@ import re
 import secrets
 import shutil
 import stat
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
 
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is locked there, and nothing swept
+    fcntl = None  # type: ignore[assignment]
+
 # A folder in which nothing can be made, or a place that cannot be moved to, as of one file that a
 # container sees: what is there can still be overwritten.
 _ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
+
+_BEGINS, _SCRATCH, _LOCK = ".pinchpoint-", "pinchpoint-", ".lock"
+_YOUNG_S = 60  # from making a file to locking it takes far less, on any machine
 
 _RUN_FILE = "run.json"  # run_folder.layout.RUN_FILE; a folder with it is a run
 _HEAD_BYTES = 4096
@@ -108,7 +119,8 @@ def replacing(path: Path, *, lasting: bool = False) -> Iterator[Path]:
         raise OSError(errno.EEXIST, "a folder or a device", str(path))
     if old is not None and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    beside = target.with_name(f".pinchpoint-{secrets.token_hex(8)}.tmp")
+    _sweep(target.parent, f"{_BEGINS}*.tmp")
+    beside = target.with_name(f"{_BEGINS}{secrets.token_hex(8)}.tmp")
     try:
         beside.open("xb").close()
     except OSError as error:
@@ -117,13 +129,54 @@ def replacing(path: Path, *, lasting: bool = False) -> Iterator[Path]:
         yield target
         return
     try:
-        _like(beside, old)
-        yield beside
-        if lasting:
-            _wait_for_disk(beside)
-        _move(beside, target, there=old is not None)
+        with _held(beside):
+            _like(beside, old)
+            yield beside
+            if lasting:
+                _wait_for_disk(beside)
+            _move(beside, target, there=old is not None)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder, gone after the block; what killed processes left is swept first."""
+    home = Path(tempfile.gettempdir())
+    _sweep(home, f"{_SCRATCH}*/{_LOCK}")
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as folder:
+        (Path(folder) / _LOCK).touch()
+        with _held(Path(folder) / _LOCK):
+            yield Path(folder)
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Locked while this process lives, so that no other takes it for left behind."""
+    with path.open("rb") as file:
+        with suppress(OSError):  # not every file system has locks
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+@cache
+def _sweep(folder: Path, pattern: str) -> None:
+    """Remove what a process that was killed left, once for each folder. Nothing that is in use.
+
+    Only files of this user that nobody has locked and that are older than a process takes from
+    making one to locking it.
+    """
+    for left in folder.glob(pattern) if fcntl is not None else ():
+        with suppress(OSError), left.open("rb") as file:
+            facts = os.fstat(file.fileno())
+            if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < _YOUNG_S:
+                continue
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: it is in use
+            if left.name == _LOCK:
+                shutil.rmtree(left.parent, ignore_errors=True)
+            else:
+                left.unlink()
 
 
 def _end_of_links(path: Path) -> Path:

@@ -21,6 +21,8 @@ WRITES = [
     ("diagnose", str(TRACE), "--html", "out"),
     ("memory", str(MEMORY), "--html", "out"),
     *(("export", str(TRACE), "--to", to, "-o", "out") for to in ("chrome", "csv", "speedscope")),
+    ("compare", str(TRACE), str(TRACE), "--html", "out"),
+    ("ranks", str(TRACE), "--shard", "1/1", "-o", "out"),
     ("run", "-o", "out", "--", sys.executable, "-c", "pass"),
 ]
 FULL_BYTES = 1000  # every output is larger, each alone
@@ -48,7 +50,7 @@ def held(folder):
     return [p for p in files if p.stat().st_size]
 
 
-@pytest.mark.parametrize("words", WRITES[:6], ids=lambda w: f"{w[0]} {w[3]}")
+@pytest.mark.parametrize("words", WRITES[:-1], ids=lambda w: f"{w[0]} {w[3]}")
 def test_no_room_leaves_what_was_there(words, tmp_path):
     code, said = ended(words, tmp_path, limit=FULL_BYTES)
     assert code == 2

@@ -1,18 +1,25 @@
-"""The fuzzers for as long as one likes: python tests/fuzz/long_run.py --minutes 60 [--seed 1]."""
+"""The fuzzers for as long as one likes: python tests/fuzz/long_run.py --minutes 60 [--seed 1].
+
+``--readers`` damages small files and reads them, some hundred times as many as are diagnosed
+without it; ``--each N`` ends it when every reader had N of them.
+"""
 
 import argparse
+import json
 import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
 
-from fuzz import samples  # noqa: E402
+from fuzz import readers, samples  # noqa: E402
 from fuzz.checks import Tally, one_round, same_answer_round, seeds  # noqa: E402
 
 SAME_ANSWER_RATIO = 0.02  # each takes five diagnoses of a whole recording
+TOLD_EVERY_S = 60
 
 
 def main() -> int:
@@ -20,8 +27,12 @@ def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--minutes", type=float, default=60.0)
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--readers", action="store_true")
+    options.add_argument("--each", type=int, default=10**9)
     options.add_argument("--keep", type=Path, default=Path("build/fuzz"))
     chosen = options.parse_args()
+    if chosen.readers:
+        return _readers(chosen)
     tally, files = fuzz(chosen.minutes, random.Random(chosen.seed))
     kept = {told: (raw, name) for told, raw, name in tally.failures}
     for number, (told, (raw, name)) in enumerate(kept.items()):
@@ -48,6 +59,47 @@ def fuzz(minutes: float, rng: random.Random) -> tuple[Tally, list[Path]]:
             if rng.random() < SAME_ANSWER_RATIO:
                 same_answer_round(rng.choice(traces), rng, Path(folder), tally)
     return tally, files
+
+
+def _readers(chosen: argparse.Namespace) -> int:
+    """Turns of all readers; what came of it so far is in the folder, once a minute."""
+    rng, until = random.Random(chosen.seed), time.monotonic() + chosen.minutes * 60
+    chosen.keep.mkdir(parents=True, exist_ok=True)
+    memory = Path("/dev/shm")  # a disk would take longer than the readers
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
+        (home := Path(scratch) / "made").mkdir()
+        found = readers.attacks(home)
+        readers.limited()
+        told = 0.0
+        for number in range(chosen.each):
+            for turn in readers.TURNS:
+                name = turn[number % len(turn)]
+                readers.one_round(found[name], rng, Path(scratch) / name)
+            if time.monotonic() > min(until, told):
+                told = time.monotonic() + TOLD_EVERY_S
+                _tell(found, chosen.keep)
+            if time.monotonic() > until:
+                break
+    return _tell(found, chosen.keep)
+
+
+def _tell(found: dict[str, readers.Attack], keep: Path) -> int:
+    """Write and print the tally; 1 if anything failed."""
+    whole: Counter[str] = Counter()
+    lines = []
+    for name, attack in found.items():
+        whole.update(attack.counts)
+        seen = ", ".join(f"{n:,} {what}" for what, n in sorted(attack.counts.items()))
+        lines.append(f"{name}: {seen}, slowest {attack.slowest_s:.2f} s of CPU")
+        for number, (told, files) in enumerate(attack.failed.items()):
+            for at, (raw, file) in enumerate(files):
+                (keep / f"{name.replace(' ', '-')}-{number:03}-{at}-{file}").write_bytes(raw)
+            lines.append(f"FAILED {name} {number:03}: {told}")
+    lines.append(json.dumps(whole))
+    (keep / "readers.txt").write_text("\n".join(lines) + "\n")
+    if whole["failed"]:
+        print(f"{whole['failed']:,} failures: {keep}/readers.txt", flush=True)
+    return 1 if whole["failed"] else 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import copy
 import gzip
 import json
 import random
+import re
 
 NUMBERS = (0, -1, 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), 2**64, 10**400, 1e308)
 VALUES = (*NUMBERS, None, True, "", "\0", "\ud800", "-1", "1e999", [], {}, [[[]]], {"": {}})
@@ -38,7 +39,7 @@ def odd_values(document: object, rng: random.Random) -> object:
     """The document with some values and keys of its tree replaced, dropped or exchanged."""
     changed = copy.deepcopy(document)
     places = list(_places(changed))
-    for _ in range(rng.choice((1, 2, 8, 32))):
+    for _ in range(rng.choice((1, 2, 8, 32)) if places else 0):
         holder, key = rng.choice(places)
         how = rng.randrange(4)
         if how == 0 and isinstance(holder, dict):
@@ -67,6 +68,42 @@ def _places(node: object):
 
 def _has(holder, key) -> bool:
     return key in holder if isinstance(holder, dict) else key < len(holder)
+
+
+CELLS = (b"", b"-1", b"1e400", b"nan", b"9" * 30, b"\0", b"N/A", b'"', b"18446744073709551616")
+_BETWEEN = re.compile(rb"([,\n;:|=\[\](){}]| +)")
+
+
+def odd_cells(raw: bytes, rng: random.Random) -> bytes:
+    """A table, or any text, with some of its words replaced, exchanged or gone, or a line twice."""
+    cells = _BETWEEN.split(raw)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        at, how = rng.randrange(len(cells)), rng.randrange(5)
+        if how == 0:
+            cells[at] = rng.choice(cells)
+        elif how == 1:
+            cells[at] = str(rng.choice(NUMBERS)).encode()
+        elif how == 2:
+            del cells[at : at + rng.choice((1, 2, 20))]
+            cells = cells or [b""]
+        else:
+            cells[at] = rng.choice(CELLS)
+    return b"".join(cells)
+
+
+def odd_messages(raw: bytes, rng: random.Random) -> bytes:
+    """Protocol buffers with lengths, tags and numbers that are wrong at places where such stand."""
+    data = bytearray(raw)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        at = rng.randrange(len(data) + 1)
+        end = min(len(data), at + rng.choice((1, 2, 3)))
+        number = rng.choice((0, 1, 2, 127, 128, 2**31, 2**32 - 1, 2**63, 2**64 - 1, 2**70))
+        as_varint = bytearray()
+        while number > 0x7F:
+            as_varint.append(number & 0x7F | 0x80)
+            number >>= 7
+        data[at:end] = rng.choice((bytes([*as_varint, number]), bytes([rng.randrange(256)]), b""))
+    return bytes(data)
 
 
 # ------------------------------------------------------------------------------------------------

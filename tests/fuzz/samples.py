@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fuzz.checks import Tally
-from fuzz.mutators import as_bytes, damaged, odd_values
+from fuzz.mutators import as_bytes, damaged, odd_cells, odd_values
 from kineto_documents import document, launched, op
 from pinchpoint.cli import main
 from pinchpoint.run_folder.layout import SCHEMA
@@ -108,18 +108,7 @@ def _mutant(raw: bytes, rng: random.Random) -> bytes:
     if text[:1] in (b"{", b"[") and rng.random() < 0.7:
         text = as_bytes(odd_values(json.loads(text), rng))
         return gzip.compress(text) if packed else text
-    return _odd_cells(raw, rng) if raw.count(b",") > 10 > rng.random() * 20 else damaged(raw, rng)
-
-
-CELLS = (b"", b"-1", b"1e400", b"nan", b"9" * 30, b"\0", b"N/A", b'"', b"18446744073709551616")
-
-
-def _odd_cells(raw: bytes, rng: random.Random) -> bytes:
-    """A table, or anything with commas, with some cells replaced."""
-    cells = raw.split(b",")
-    for _ in range(rng.choice((1, 2, 8))):
-        cells[rng.randrange(len(cells))] = rng.choice(CELLS)
-    return b",".join(cells)
+    return odd_cells(raw, rng) if raw.count(b",") > 10 > rng.random() * 20 else damaged(raw, rng)
 
 
 def zipped(members: dict[str, str]) -> bytes:

@@ -1,4 +1,4 @@
-"""The option that also writes a page, for every command that has one."""
+"""The options of answers that are kept or passed on, for every command that has them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Redact = Annotated[bool, Parameter(negative="")]  # leave out what is private
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Page:
-    """The page to write.
+    """The page to write, and what is left out.
 
     Parameters
     ----------
@@ -23,10 +23,13 @@ class Page:
         Also write one self-contained page to this file.
     force
         Replace a file of another kind that is there. A recording is never replaced.
+    redact
+        For passing it on: no folders, arguments or settings, in the page and in the answer.
     """
 
     html: Path | None = None
     force: Force = False
+    redact: Redact = False
 
     def write(self, text: str, inputs: Sequence[Path]) -> None:
         """Write the page and say so. Raises UsageError where it would replace an input."""

@@ -23,6 +23,7 @@ from pinchpoint.errors import (
 )
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers._packed import Budget, Head, head_of, unpack
+from pinchpoint.replacing import scratch_folder
 from pinchpoint.run_folder.layout import RUN_FILE
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -78,7 +79,7 @@ def plain_file(path: Path, head: Head, is_recording: IsRecording) -> Iterator[Pa
     UnreadableFile unless there is exactly one; problems with it are said of the file itself.
     """
     budget = Budget.of(path)
-    with tempfile.TemporaryDirectory(prefix="pinchpoint-") as folder:
+    with scratch_folder() as folder:
         inside, said = path, ""
         for layer in range(MOST_LAYERS + 1):
             if layer == MOST_LAYERS:
@@ -86,12 +87,12 @@ def plain_file(path: Path, head: Head, is_recording: IsRecording) -> Iterator[Pa
                     f"{path}: packed more than {MOST_LAYERS} times", hint="unpack it yourself"
                 )
             if must_be_unpacked(head) and head.packings:
-                to = Path(folder) / f"{layer}" / _without_suffix(inside.name)
+                to = folder / f"{layer}" / _without_suffix(inside.name)
                 to.parent.mkdir()
                 unpack(inside, head.packings[0], to, budget)
                 inside, head = to, _head(to)
             elif must_be_unpacked(head):
-                to = Path(folder) / f"{layer}"
+                to = folder / f"{layer}"
                 inside, said = _taken_out(path, inside, to, budget, is_recording)
                 head = Head(b"") if inside.is_dir() else _head(inside)
             else:
@@ -110,10 +111,10 @@ def plain_file(path: Path, head: Head, is_recording: IsRecording) -> Iterator[Pa
 def folder_of(path: Path, head: Head, is_recording: IsRecording) -> Iterator[Path]:
     """A folder of the recordings in an archive that holds several; else the file itself."""
     budget = Budget.of(path)
-    with tempfile.TemporaryDirectory(prefix="pinchpoint-") as folder, ExitStack() as stack:
+    with scratch_folder() as folder, ExitStack() as stack:
         inside = path
         if head.packings and is_archive(head.text):
-            inside = Path(folder) / "unpacked"
+            inside = folder / "unpacked"
             unpack(path, head.packings[0], inside, budget)
             head = _head(inside)
         if head.packings or not is_archive(head.text):
@@ -127,9 +128,9 @@ def folder_of(path: Path, head: Head, is_recording: IsRecording) -> Iterator[Pat
             yield path
             return
         with _damage_said(path):
-            _extract(found, Path(folder) / path.name, budget)
+            _extract(found, folder / path.name, budget)
         stack.close()
-        yield Path(folder) / path.name
+        yield folder / path.name
 
 
 def _head(path: Path) -> Head:

@@ -8,10 +8,10 @@ from pinchpoint.errors import OutOfMemory
 
 # Bytes of memory at the peak of ``diagnose`` for each byte of a plain file of 20 MB, rounded down:
 # docs/reliability.md has the measurements. What needs more than there is would fail in any case.
-PERFETTO_TIMES = 14
+PERFETTO_TIMES = 8
 ROCPROF_JSON_TIMES = 6  # every entry becomes an object of Python
 TABLE_TIMES = 8  # CSV of one operation a line
-MEMORY_TIMELINE_TIMES = 17  # short numbers in text become boxed ones
+MEMORY_TIMELINE_TIMES = 10  # numbers in text of a byte or two become such of eight
 EXECUTION_TRACE_TIMES = 2  # the text, and at least as much for its values
 
 

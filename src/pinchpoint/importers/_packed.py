@@ -19,6 +19,7 @@ from isal.igzip_lib import IsalError as _IsalError
 
 from pinchpoint.errors import HostileFile, MissingExtra, UnreadableFile
 from pinchpoint.frozen import dataclass
+from pinchpoint.replacing import scratch_folder
 
 IsalError = cast(type[Exception], _IsalError)  # the package's stubs take it for an instance
 DAMAGE = (zlib.error, IsalError, lzma.LZMAError, EOFError, OSError, ValueError)
@@ -180,8 +181,8 @@ def unpacked(path: Path) -> Iterator[Path]:
     if not packed:
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="pinchpoint-") as folder:
-        plain = Path(folder) / "unpacked"
+    with scratch_folder() as folder:
+        plain = folder / "unpacked"
         budget = Budget.of(path)
         try:
             with igzip.open(path) as source:

@@ -1,14 +1,13 @@
 """Recordings behind URLs and in object stores, through fsspec where it is installed."""
 
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pinchpoint.errors import MissingExtra, UnreadableFile, install_hint
+from pinchpoint.replacing import scratch_folder
 
 _URL = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _FOLDED = re.compile(r"^([a-z][a-z0-9+.-]+):/+(?=[^/])", re.IGNORECASE)
@@ -55,8 +54,7 @@ def local_copy(path: str) -> Iterator[Path]:
         yield Path(path)
         return
     system, remote = file_system(path)
-    scratch = Path(tempfile.mkdtemp(prefix="pinchpoint-"))
-    try:
+    with scratch_folder() as scratch:
         target = scratch / (remote.rstrip("/").rsplit("/", 1)[-1] or "recording")
         try:
             system.get_file(remote, str(target))
@@ -67,5 +65,3 @@ def local_copy(path: str) -> Iterator[Path]:
                 f"{path}: {error}", hint="check the URL and the credentials"
             ) from None
         yield target
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,7 +1,8 @@
 """Tables from rows that a reader meets in any order: sorted, nested and linked at the end."""
 
 import re
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -36,8 +37,70 @@ from pinchpoint.trace.intervals import NO_ROW, nest, nesting_order
 from pinchpoint.trace.kinds import api_kind, collective_kind, without_version
 
 _STEP = re.compile(r"^(?:ProfilerStep#|train_step_?#?|step[_ #]?)(\d{1,9})$", re.IGNORECASE)
+_TIMES = ("start_ns", "duration_ns")
 _MOST = 1 << 61  # nanoseconds; no clock counts further
-Row = dict[str, Any]
+_UNKNOWN = -(1 << 63)  # in a column of 64 bits that may be null
+
+
+class Rows:
+    """Rows of one table, a column at a time: eight bytes a number, however many there are.
+
+    What a row does not say, or a number that no column holds, is unknown. Texts are positions of
+    names. TypeError for anything that is no whole number.
+    """
+
+    def __init__(self, name: str, names: Names) -> None:
+        self._name, self._names, self._texts = name, names, _of_names(name)
+        self.columns: dict[str, array[int]] = {"start_ns": array("q"), "duration_ns": array("q")}
+
+    def __len__(self) -> int:
+        return len(self.columns["start_ns"])
+
+    def add(self, start: int, lasts: int, given: Mapping[str, Any]) -> None:
+        """One more row."""
+        columns, count = self.columns, len(self)
+        for column, value in given.items():
+            if value is None:
+                continue
+            if column in self._texts:
+                value = self._names.id_of(value)
+            elif not isinstance(value, int):
+                raise TypeError(f"{column}: {value!r}")
+            elif not _UNKNOWN < value < -_UNKNOWN:
+                continue
+            held = columns.get(column)
+            if held is None:
+                held = columns[column] = array("q")
+            missed = count - len(held)
+            if missed:
+                held.extend([_UNKNOWN] * missed)
+            held.append(value)
+        columns["start_ns"].append(start)
+        columns["duration_ns"].append(lasts)
+
+    def table(self, zero: int) -> Table:
+        """All of them in order of their starts, the longest first; times count from ``zero``."""
+        if not len(self):
+            return empty_table(self._name)
+        start, lasts = (np.frombuffer(self.columns[c], np.int64) for c in _TIMES)
+        order = np.lexsort((-lasts, start))
+        made: dict[str, Any] = {"start_ns": start[order] - zero, "duration_ns": lasts[order]}
+        missing: dict[str, Any] = {}
+        for column, held in self.columns.items():
+            if column in made:
+                continue
+            held.extend([_UNKNOWN] * (len(self) - len(held)))
+            values = np.frombuffer(held, np.int64)[order]
+            unknown = values == _UNKNOWN
+            values[unknown] = 0
+            made[column] = values.astype(TABLES[self._name][column].dtype)
+            if TABLES[self._name][column].nullable:
+                missing[column] = unknown
+        return table(self._name, made, missing)
+
+
+def _of_names(name: str) -> frozenset[str]:
+    return frozenset(c for c, spec in TABLES[name].items() if spec.refers_to == "names")
 
 
 @dataclass
@@ -47,10 +110,12 @@ class Timeline:
     names: Names = field(default_factory=Names)
     threads: dict[tuple[str, str], int] = field(default_factory=dict)
     labels: dict[int, str] = field(default_factory=dict)  # of threads
-    host: list[Row] = field(default_factory=list)
-    calls: list[Row] = field(default_factory=list)
-    operations: list[Row] = field(default_factory=list)
     unusable: int = 0  # rows without times that make sense
+
+    def __post_init__(self) -> None:
+        self.host = Rows("host_ops", self.names)
+        self.calls = Rows("api_calls", self.names)
+        self.operations = Rows("device_ops", self.names)
 
     def thread(self, process: object, thread: object, label: str | None = None) -> int:
         """The position of a host thread."""
@@ -99,11 +164,11 @@ class Timeline:
             more.setdefault("collective", collective or "other")
         self._add(self.operations, start, lasts, name=name, device=device, kind=int(kind), **more)
 
-    def _add(self, rows: list[Row], start: int, lasts: int, **more: Any) -> None:
-        if not (0 <= start < _MOST and 0 <= lasts < _MOST):
+    def _add(self, rows: Rows, start: int, lasts: int, **more: Any) -> None:
+        if 0 <= start < _MOST and 0 <= lasts < _MOST:
+            rows.add(start, lasts, more)
+        else:
             self.unusable += 1
-            return
-        rows.append({"start_ns": start, "duration_ns": lasts, **more})
 
     def trace(
         self,
@@ -113,10 +178,11 @@ class Timeline:
         **more: Any,
     ) -> Trace:
         """The trace; times count from its first event."""
-        zero = min((r["start_ns"] for r in (*self.host, *self.calls, *self.operations)), default=0)
-        host = _nested(self._table("host_ops", self.host, zero))
-        calls = with_enclosing(self._table("api_calls", self.calls, zero), host)
-        ops = _linked(self._table("device_ops", self.operations, zero), calls, host)
+        every = (self.host, self.calls, self.operations)
+        zero = min((min(rows.columns["start_ns"]) for rows in every if len(rows)), default=0)
+        host = _nested(self.host.table(zero))
+        calls = with_enclosing(self.calls.table(zero), host)
+        ops = _linked(self.operations.table(zero), calls, host)
         threads = tuple(
             Thread(process, thread, self.labels.get(at))
             for (process, thread), at in self.threads.items()
@@ -151,22 +217,6 @@ class Timeline:
             yield from clocks(calls, ops)
             yield from sharing(calls, ops, threads)
             yield from lost_launches(calls, ops, self.names)
-
-    def _table(self, name: str, rows: list[Row], zero: int) -> Table:
-        if not rows:
-            return empty_table(name)
-        rows.sort(key=lambda r: (r["start_ns"], -r["duration_ns"]))
-        columns: dict[str, Any] = {}
-        missing: dict[str, Any] = {}
-        for column in sorted({key for row in rows for key in row}):
-            values = [row.get(column) for row in rows]
-            if TABLES[name][column].refers_to == "names":
-                values = [None if v is None else self.names.id_of(v) for v in values]
-            columns[column] = np.array([0 if v is None else v for v in values])
-            if TABLES[name][column].nullable:
-                missing[column] = np.array([v is None for v in values])
-        columns["start_ns"] = columns["start_ns"].astype(np.int64) - zero
-        return table(name, columns, missing)
 
     def _steps(self, host: Table) -> Table:
         rows, numbers = [], []

@@ -57,7 +57,7 @@ def read(path: Path) -> Trace:
                 stream=_whole(row.get("stream id")),
                 grid=_blocks(row),
             )
-    if not timeline.operations:
+    if not len(timeline.operations):
         raise UnreadableFile(f"{path}: the table has no rows", hint="record again, with steps")
     source = Source(str(path), FORMAT, path.stat().st_size, recorder="torch_npu.profiler")
     devices = [Device(n, "Ascend NPU", vendor="huawei") for n in sorted(numbers)]

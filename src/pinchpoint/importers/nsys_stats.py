@@ -8,13 +8,15 @@ Only ``cuda_gpu_trace`` and ``cuda_api_trace`` tell when something happened. A s
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._memory import TABLE_TIMES, must_fit
+from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._soundness import (
     clocks,
     lost_launches,
@@ -23,6 +25,7 @@ from pinchpoint.importers._soundness import (
     sharing,
     stream_order,
 )
+from pinchpoint.importers._timeline import Rows
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.trace import (
     DeviceKind,
@@ -35,6 +38,7 @@ from pinchpoint.trace import (
     Trace,
     table,
 )
+from pinchpoint.trace.intervals import NO_ROW
 from pinchpoint.trace.kinds import api_kind, collective_kind, without_version
 
 FORMAT = "nsys stats CSV"
@@ -58,7 +62,7 @@ _COPY = re.compile(r"^\[CUDA (?:Unified Memory )?memcpy (\w+?)-to-(\w+)\]", re.I
 _SHORT_COPY = {"H": "Host", "D": "Device", "P": "Peer", "A": "Array"}
 _CSV_FIELD_BYTES = 1024**2  # a demangled name can be long; a field of this length is damage
 
-Row = dict[str, str]
+_IN_BRACKETS = re.compile(r"\((\d{1,9})\)$")
 
 
 def claims(path: Path, head: bytes) -> bool:
@@ -69,186 +73,218 @@ def claims(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """The trace of one or several reports in a file, as ``nsys stats --format csv`` prints them."""
-    names = Names()
-    gpu: list[Row] = []
-    api: list[Row] = []
-    summaries: list[SummaryTable] = []
-    cut = 0
-    for header, rows, broken in _reports(path):
-        cut += broken
-        columns = {_bare(c) for c in header}
-        if {"Start", "Duration", "Strm"} <= columns:
-            gpu += rows
-        elif {"Start", "Duration", "Name"} <= columns:
-            api += rows
-        elif rows:
-            summaries.append(SummaryTable(tuple(header), tuple(tuple(r.values()) for r in rows)))
-    if not gpu and not api and not summaries:
+    with unpacked(path) as plain:
+        must_fit(path, plain.stat().st_size, TABLE_TIMES)
+        found = _read(path, plain)
+    gpu, api = found.gpu, found.api
+    if not found.gpu_rows and not found.api_rows and not found.summaries:
         raise UnreadableFile(f"{path}: the table has no rows", hint="nsys had nothing to report")
-    starts = [t for r in (*gpu, *api) if (t := _quantity(r, "Start", _NS)) is not None]
-    origin = min(starts, default=0)
-    threads, calls = _api_table(api, names, origin)
-    ops = _gpu_table(gpu, names, origin, calls)
-    facts = [Fact("rows-cut", cut)] if cut else []
-    if untimed := len(gpu) + len(api) - sum(len(t) for t in (ops, calls) if t is not None):
+    origin = min((min(r.columns["start_ns"]) for r in (gpu, api) if len(r)), default=0)
+    calls = api.table(origin) if found.api_rows else None
+    ops = _linked(gpu.table(origin), calls) if found.gpu_rows else None
+    threads = tuple(Thread(process, thread) for process, thread in found.threads)
+    facts = [Fact("rows-cut", found.cut)] if found.cut else []
+    if untimed := found.gpu_rows + found.api_rows - len(gpu) - len(api):
         facts.append(Fact("times-missing", untimed))
-    if gpu:
+    if found.gpu_rows and ops is not None:
         facts += [*no_calls(calls, ops), *clocks(calls, ops), *stream_order(ops)]
-        facts += [*sharing(calls, ops, threads), *lost_launches(calls, ops, names)]
+        facts += [*sharing(calls, ops, threads), *lost_launches(calls, ops, found.names)]
         facts += orphans(ops) if calls is not None else ()
     return Trace(
-        source=Source(str(path), FORMAT, path.stat().st_size, bool(cut), recorder="nsys"),
+        source=Source(str(path), FORMAT, path.stat().st_size, bool(found.cut), recorder="nsys"),
         threads=threads,
-        summaries=tuple(summaries),
+        summaries=tuple(SummaryTable(tuple(h), tuple(rows)) for h, rows in found.summaries if rows),
         api_calls=calls,
         device_ops=ops,
-        health=health_table(facts, names),
-        names=names.freeze(),
+        health=health_table(facts, found.names),
+        names=found.names.freeze(),
     )
+
+
+class _Found:
+    """What is gathered row by row."""
+
+    def __init__(self) -> None:
+        self.names = Names()
+        self.gpu, self.api = Rows("device_ops", self.names), Rows("api_calls", self.names)
+        self.gpu_rows = self.api_rows = self.cut = 0
+        self.threads: dict[tuple[str, str], int] = {}
+        self.summaries: list[tuple[list[str], list[tuple[str, ...]]]] = []
+
+
+def _read(path: Path, plain: Path) -> _Found:
+    """Every report's rows, as they come; other lines are noise."""
+    csv.field_size_limit(_CSV_FIELD_BYTES)
+    found = _Found()
+    add: Callable[[list[str]], None] | None = None
+    width = 0
+    try:
+        with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:
+            for cells in csv.reader(file):
+                if len(cells) > 3 and _is_header(",".join(cells)):
+                    add, width = _adder(found, cells), len(cells)
+                elif add is not None and len(cells) == width:
+                    add(cells)
+                elif add is not None and len(cells) > 1:
+                    found.cut += 1
+    except csv.Error as error:
+        raise UnreadableFile(f"{path}: damaged CSV ({error})", hint="copy it again") from None
+    return found
+
+
+def _adder(found: _Found, header: list[str]) -> Callable[[list[str]], None]:
+    """What takes a row of this report."""
+    columns = {_bare(c) for c in header}
+    plan = _Plan(header)
+    if {"Start", "Duration", "Strm"} <= columns:
+        return lambda cells: _add_operation(found, plan, cells)
+    if {"Start", "Duration", "Name"} <= columns:
+        return lambda cells: _add_call(found, plan, cells)
+    rows: list[tuple[str, ...]] = []
+    found.summaries.append((header, rows))
+    return lambda cells: rows.append(tuple(cells))
 
 
 def _is_header(line: str) -> bool:
     return bool(_HEADER.match(line)) and line.count(",") >= 3
 
 
-def _reports(path: Path) -> Iterator[tuple[list[str], list[Row], int]]:
-    """Header, rows and number of cut rows of each report; other lines are noise."""
-    csv.field_size_limit(_CSV_FIELD_BYTES)
+class _Plan:
+    """Where the columns of a report are; a quantity's own unit is in the name of its column."""
+
+    def __init__(self, header: list[str]) -> None:
+        self._at = {name: number for number, name in enumerate(header)}
+        self._quantities = {
+            (match[1], units is _NS): (number, units[match[2]])
+            for number, name in reversed(list(enumerate(header)))
+            for units in (_NS, _BYTES)
+            if (match := _UNIT.match(name)) and match[2] in units
+        }
+
+    def text(self, cells: list[str], column: str) -> str | None:
+        """A cell, or None where there is no such column."""
+        at = self._at.get(column)
+        return None if at is None else cells[at]
+
+    def ns(self, cells: list[str], column: str) -> int | None:
+        """A time in nanoseconds."""
+        return _scaled(cells, self._quantities.get((column, True)))
+
+    def size_bytes(self, cells: list[str]) -> int | None:
+        """How much was moved."""
+        return _scaled(cells, self._quantities.get(("Bytes", False)))
+
+
+def _scaled(cells: list[str], where: tuple[int, int] | None) -> int | None:
+    if where is None:
+        return None
+    text = cells[where[0]].replace(",", "")
     try:
-        with io.TextIOWrapper(path.open("rb"), "utf-8-sig", "replace", newline="") as file:
-            lines: Iterable[str] = file
-            header: list[str] | None = None
-            rows: list[Row] = []
-            cut = 0
-            for cells in csv.reader(lines):
-                if _is_header(",".join(cells)):
-                    if header is not None:
-                        yield header, rows, cut
-                    header, rows, cut = cells, [], 0
-                elif header is not None and len(cells) == len(header):
-                    rows.append(dict(zip(header, cells, strict=True)))
-                elif header is not None and len(cells) > 1:
-                    cut += 1
-            if header is not None:
-                yield header, rows, cut
-    except csv.Error as error:
-        raise UnreadableFile(f"{path}: damaged CSV ({error})", hint="copy it again") from None
+        value = (float(text) if "." in text else int(text)) * where[1]
+    except ValueError:
+        return None
+    return round(value) if abs(value) < 2**61 else None
 
 
-def _gpu_table(rows: list[Row], names: Names, origin: int, calls: Table | None) -> Table | None:
-    numbers = [] if calls is None else calls.filled("correlation", -1).tolist()
-    launched_by = {number: i for i, number in enumerate(numbers)}
-    found = []
-    for row in rows:
-        start, duration = _quantity(row, "Start", _NS), _quantity(row, "Duration", _NS)
-        if start is not None and duration is not None and duration >= 0:
-            operation = _operation(row, start - origin, duration)
-            found.append(operation | {"api_call": launched_by.get(operation["correlation"])})
-    return None if not rows else _table("device_ops", found, names)
-
-
-def _operation(row: Row, start: int, duration: int) -> dict[str, Any]:
-    name = row.get("Name", "")
-    source, target = _ends(name, row)
-    collective = collective_kind(name)
-    copy, memset = (
-        "memcpy" in name.lower() and name.startswith("["),
-        name.startswith("[CUDA memset"),
+def _add_operation(found: _Found, plan: _Plan, cells: list[str]) -> None:
+    found.gpu_rows += 1
+    start, duration = plan.ns(cells, "Start"), plan.ns(cells, "Duration")
+    if start is None or duration is None or duration < 0:
+        return
+    name = plan.text(cells, "Name") or ""
+    kind, collective = _kind(name)
+    source, target = _ends(name, plan.text(cells, "SrcMemKd"), plan.text(cells, "DstMemKd"))
+    device = _IN_BRACKETS.search(plan.text(cells, "Device") or "")
+    moves = kind in (DeviceKind.COPY, DeviceKind.MEMSET)
+    found.gpu.add(
+        start,
+        duration,
+        {
+            "name": name or "(unnamed)",
+            "kind": int(kind if collective is None else DeviceKind.COLLECTIVE),
+            "device": int(device[1]) if device else 0,
+            "stream": _integer(plan.text(cells, "Strm")),
+            "correlation": _integer(plan.text(cells, "CorrId")),
+            "bytes": plan.size_bytes(cells) if moves else None,
+            "from_memory": source,
+            "to_memory": target,
+            "grid": _triple(plan, cells, "Grd"),
+            "block": _triple(plan, cells, "Blk"),
+            "registers": _integer(plan.text(cells, "Reg/Trd")),
+            "collective": collective,
+        },
     )
-    kind = DeviceKind.COPY if copy else DeviceKind.MEMSET if memset else DeviceKind.KERNEL
-    device = re.search(r"\((\d+)\)$", row.get("Device", ""))
-    return {
-        "start_ns": start,
-        "duration_ns": duration,
-        "name": name or "(unnamed)",
-        "kind": DeviceKind.COLLECTIVE if collective else kind,
-        "device": int(device[1]) if device else 0,
-        "stream": _integer(row.get("Strm")),
-        "correlation": _integer(row.get("CorrId")),
-        "bytes": _quantity(row, "Bytes", _BYTES) if copy or memset else None,
-        "from_memory": source,
-        "to_memory": target,
-        "grid": _triple(row, "Grd"),
-        "block": _triple(row, "Blk"),
-        "registers": _integer(row.get("Reg/Trd")),
-        "collective": collective,
-    }
 
 
-def _api_table(
-    rows: list[Row], names: Names, origin: int
-) -> tuple[tuple[Thread, ...], Table | None]:
-    threads: dict[tuple[str, str], int] = {}
-    found = []
-    for row in rows:
-        start, duration = _quantity(row, "Start", _NS), _quantity(row, "Duration", _NS)
-        if start is None or duration is None or duration < 0:
-            continue
-        who = (row.get("Pid", "unknown"), row.get("Tid", "unknown"))
-        name = without_version(row.get("Name", ""))
-        found.append(
-            {
-                "start_ns": start - origin,
-                "duration_ns": duration,
-                "name": name,
-                "kind": api_kind(name),
-                "thread": threads.setdefault(who, len(threads)),
-                "correlation": _integer(row.get("CorrID", row.get("CorrId"))),
-            }
-        )
-    made = _table("api_calls", found, names) if rows else None
-    return tuple(Thread(process, thread) for process, thread in threads), made
+@lru_cache(1 << 12)  # a program launches few kernels
+def _kind(name: str) -> tuple[DeviceKind, str | None]:
+    if "memcpy" in name.lower() and name.startswith("["):
+        kind = DeviceKind.COPY
+    else:
+        kind = DeviceKind.MEMSET if name.startswith("[CUDA memset") else DeviceKind.KERNEL
+    return kind, collective_kind(name)
 
 
-def _table(name: str, rows: list[dict[str, Any]], names: Names) -> Table:
-    rows.sort(key=lambda r: (r["start_ns"], -r["duration_ns"]))
-    columns, missing = {}, {}
-    for column in rows[0] if rows else ():
-        values = [r[column] for r in rows]
-        if any(isinstance(v, str) for v in values):
-            values = [None if v is None else names.id_of(v) for v in values]
-        columns[column] = np.array([0 if v is None else v for v in values], np.int64)
-        missing[column] = np.array([v is None for v in values])
-    if not columns:
-        columns = {c: np.zeros(0, np.int64) for c in ("start_ns", "duration_ns", "name", "kind")}
-        columns["device" if name == "device_ops" else "thread"] = np.zeros(0, np.int64)
-    return table(name, columns, missing)
+def _add_call(found: _Found, plan: _Plan, cells: list[str]) -> None:
+    found.api_rows += 1
+    start, duration = plan.ns(cells, "Start"), plan.ns(cells, "Duration")
+    if start is None or duration is None or duration < 0:
+        return
+    given = (plan.text(cells, column) for column in ("Pid", "Tid"))
+    who = tuple("unknown" if text is None else text for text in given)
+    name = without_version(plan.text(cells, "Name") or "")
+    correlation = plan.text(cells, "CorrID")
+    if correlation is None:
+        correlation = plan.text(cells, "CorrId")
+    found.api.add(
+        start,
+        duration,
+        {
+            "name": name,
+            "kind": int(api_kind(name)),
+            "thread": found.threads.setdefault((who[0], who[1]), len(found.threads)),
+            "correlation": _integer(correlation),
+        },
+    )
 
 
-def _ends(name: str, row: Row) -> tuple[int | None, int | None]:
+def _linked(ops: Table, calls: Table | None) -> Table:
+    """Operations with the last call of their correlation."""
+    if calls is None or not len(calls) or not len(ops):
+        return ops
+    numbers = calls.filled("correlation", NO_ROW)
+    order = np.argsort(numbers, kind="stable")
+    wanted = ops.filled("correlation", NO_ROW)
+    at = np.searchsorted(numbers[order], wanted, side="right") - 1
+    found = order[np.maximum(at, 0)]
+    missing = (at < 0) | (numbers[found] != wanted) | (wanted == NO_ROW)
+    return table(
+        "device_ops", {**ops.columns, "api_call": found}, {**ops.missing, "api_call": missing}
+    )
+
+
+@lru_cache(1 << 12)
+def _ends(
+    name: str, source_kind: str | None, target_kind: str | None
+) -> tuple[int | None, int | None]:
     if (match := _COPY.match(name)) is None:
         short = re.match(r"^\[CUDA memcpy ([HDPA])to([HDPA])\]", name)
         words = (_SHORT_COPY[short[1]], _SHORT_COPY[short[2]]) if short else (None, None)
     else:
         words = (match[1], match[2])
-    given = (row.get("SrcMemKd") or words[0], row.get("DstMemKd") or words[1])
-    source, target = (_ENDS.get(word) if word else None for word in given)
+    given = (source_kind or words[0], target_kind or words[1])
+    source, target = (int(_ENDS[word]) if word in _ENDS else None for word in given)
     return source, target
 
 
-def _triple(row: Row, prefix: str) -> str | None:
-    parts = [_integer(row.get(f"{prefix}{axis}")) for axis in "XYZ"]
+def _triple(plan: _Plan, cells: list[str], prefix: str) -> str | None:
+    parts = [_integer(plan.text(cells, f"{prefix}{axis}")) for axis in "XYZ"]
     return None if None in parts else "[" + ",".join(map(str, parts)) + "]"
 
 
 def _bare(column: str) -> str:
     match = _UNIT.match(column)
     return match[1] if match else column
-
-
-def _quantity(row: Row, column: str, units: dict[str, int]) -> int | None:
-    """A value in the base unit; its own unit is in the name of its column."""
-    for key, text in row.items():
-        match = _UNIT.match(key)
-        if match is None or match[1] != column or match[2] not in units:
-            continue
-        try:
-            value = float(text.replace(",", "")) if "." in text else int(text.replace(",", ""))
-        except ValueError:
-            return None
-        scaled = value * units[match[2]]
-        return round(scaled) if abs(scaled) < 2**61 else None
-    return None
 
 
 def _integer(text: str | None) -> int | None:

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -72,11 +73,15 @@ class _Reporting(Importer, Protocol):
 
 def _importers() -> Iterator[Importer]:
     """Each is imported when its turn comes; the one that claims a file ends the search."""
+    for name in _names():
+        yield cast(Importer, import_module(f"{home.__name__}.{name}"))
+
+
+@cache
+def _names() -> tuple[str, ...]:
     here = [m.name for m in pkgutil.iter_modules(home.__path__) if m.name not in _NOT_IMPORTERS]
     logs = [f"telemetry.{m.name}" for m in pkgutil.iter_modules(telemetry.__path__)]
-    for name in sorted(here + logs):
-        if not name.rpartition(".")[2].startswith("_"):
-            yield cast(Importer, import_module(f"{home.__name__}.{name}"))
+    return tuple(n for n in sorted(here + logs) if not n.rpartition(".")[2].startswith("_"))
 
 
 def formats() -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def _finished(path: Path, timeline: Timeline, devices: dict[int, Device]) -> Tra
             hint="record it again with rocprofv3 --runtime-trace --kernel-trace"
             " --output-format json, or convert it: rocpd convert -i FILE --output-format pftrace",
         )
-    used = {row["device"] for row in timeline.operations}
+    used = set(timeline.operations.columns.get("device", ()))
     source = Source(str(path), FORMAT, path.stat().st_size, recorder="rocprofv3")
     return timeline.trace(source, [devices[n] for n in sorted(used & set(devices))])
 

@@ -298,12 +298,12 @@ def _last_number(text: str | None) -> int | None:
 
 
 def _finished(path: Path, timeline: Timeline, devices: dict[int, Device]) -> Trace:
-    if not (timeline.host or timeline.calls or timeline.operations):
+    if not any(map(len, (timeline.host, timeline.calls, timeline.operations))):
         raise UnreadableFile(
             f"{path}: rocprofv3 recorded nothing",
             hint="rocprofv3 --runtime-trace --kernel-trace --output-format json -- python train.py",
         )
-    used = {row["device"] for row in timeline.operations}
+    used = set(timeline.operations.columns.get("device", ()))
     source = Source(str(path), FORMAT, _bytes(path), recorder="rocprofv3")
     return timeline.trace(source, [devices[n] for n in sorted(used & set(devices))])
 

@@ -5,7 +5,6 @@ records until all are there: never more than one of them is in memory.
 """
 
 import shlex
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers.ranks.files import UNIX_LEAST_NS, at_one_time
 from pinchpoint.importers.run_folder import was_contended
 from pinchpoint.jobs.engines import MOST_FINDINGS
-from pinchpoint.replacing import replacing
+from pinchpoint.replacing import replacing, scratch_folder
 from pinchpoint.report.assemble.ranks import report_on
 from pinchpoint.report.documents.rank_records import (
     LONGEST_LINE,
@@ -273,8 +272,8 @@ def job_of(records: Sequence[RankRecord]) -> RanksReport | None:
     ranks = {r.rank for r in records}
     if len(records) < 2 or len(worlds) != 1 or len(ranks) != len(records):
         return None
-    with tempfile.TemporaryDirectory(prefix="pinchpoint-ranks-") as folder:
-        part = Path(folder) / "all.part"
+    with scratch_folder() as folder:
+        part = folder / "all.part"
         write_part(part, PartHeader(files=len(records)), map(encode_record, records))
         return report_on(read_parts([part]))
 

@@ -2,7 +2,6 @@
 
 import re
 import socket
-import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
@@ -14,6 +13,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.importers.ranks.files import RankFile, RankFiles, find_rank_files
 from pinchpoint.jobs.engines import ATTEMPTS, IN_FLIGHT_PER_WORKER, Work, read_rank, run
 from pinchpoint.jobs.parts import read_parts, write_part
+from pinchpoint.replacing import scratch_folder
 from pinchpoint.report.assemble.ranks import report_on
 from pinchpoint.report.documents.rank_records import (
     LeftOutFile,
@@ -50,8 +50,8 @@ def diagnose_ranks(
     there are no recordings.
     """
     found = find_rank_files(places)
-    with tempfile.TemporaryDirectory(prefix="pinchpoint-ranks-") as folder:
-        part = Path(folder) / "all.part"
+    with scratch_folder() as folder:
+        part = folder / "all.part"
         _write(part, found, found.files, None, engine, progress)
         return _reported([part], parquet)
 

@@ -19,6 +19,8 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 # ``…/train.py(12): step`` and ``…/train.py:12``, whose folders may hold spaces.
 _FRAME = re.compile(r"^[^\n]*[/\\](?=[^/\\\n]+?(?:\(\d+\): |:\d+$))")
+# The same in brackets behind a name: ``step (/home/me/my work/train.py:12)``.
+_IN_BRACKETS = re.compile(r"(?<=\()[^()\n]*[/\\](?=[^/\\()\n]+?:\d+\))")
 _WHOLE = re.compile(r"^(?:/|~|[A-Za-z]:[/\\])[^\n]*[/\\](?=[^/\\\n]+$)")  # nothing but a path
 _ROOTED = re.compile(
     r"(?<![\w.<])(?:\w+:/|[A-Za-z]:|~\w*|\.{1,2})?[/\\](?:[^\s/\\'\"<>:,()|]+[/\\])*"
@@ -44,7 +46,7 @@ def short(text: str) -> str:
     """
     if "/" not in text and "\\" not in text:
         return text
-    for whole in (_FRAME, _WHOLE):
+    for whole in (_FRAME, _IN_BRACKETS, _WHOLE):
         text = whole.sub("", text)
     return _RELATIVE.sub("", _ROOTED.sub(_kept, text))
 
@@ -80,7 +82,9 @@ def _folders(plain: Any) -> list[str]:
             left += [(field, item) for item in value]
         elif isinstance(value, str) and field == "file":
             found.add(value[: max(value.rfind("/"), value.rfind("\\")) + 1])
-        elif isinstance(value, str) and (frame := _FRAME.match(value)):
+        elif isinstance(value, str) and (
+            frame := _FRAME.match(value) or _IN_BRACKETS.search(value)
+        ):
             found.add(frame[0])
     return sorted((f for f in found if len(f) > 1), key=len, reverse=True)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from importers.memory_snapshot import snapshots
 from kineto_documents import document, event, launched, op
 from pinchpoint.cli import main
 from pinchpoint.report.redact import command_short, short
@@ -65,6 +66,62 @@ def test_answers_on_standard_output(run, capsys, place, how):
     assert file.name in said
 
 
+SNAPSHOT = Path(__file__).parents[2] / "data/memory/eval_nograd.pickle.gz"
+# Of each command, its words; {run} is the run folder, {ranks} one of two ranks, {snap} a snapshot.
+OTHERS = {
+    "compare": ["compare", "{run}", "{run}"],
+    "sql names": ["sql", "{run}", "SELECT * FROM names"],
+    "sql host": ["sql", "{run}", "SELECT * FROM host_ops"],
+    "memory": ["memory", "{snap}"],
+    "memory compare": ["memory", "{snap}", "--compare", "{snap}"],
+    "ranks": ["ranks", "{ranks}"],
+    "causal": ["causal", "{run}"],
+    "causal of a job": ["causal", "{ranks}"],
+    "kernels": ["kernels", "{run}"],
+    "roofline": ["roofline", "{run}"],
+    "show": ["show", "{run}"],
+    "show one": ["show", "{run}", "1"],
+}
+MORE = {"compare": [["--markdown"]], "sql": [["--csv"]], "show": []}  # instead of --verbose
+PAGES = ("compare", "memory", "memory compare", "ranks", "causal", "causal of a job")
+
+
+@pytest.fixture
+def places(run, tmp_path):
+    """The run, two ranks and a snapshot of memory, all below the private folder."""
+    ranks = run.parent / "ranks"
+    ranks.mkdir()
+    for rank in (0, 1):
+        text = (run / "traces/t.json").read_text()
+        more = json.dumps({"distributedInfo": {"rank": rank, "world_size": 2}})[1:-1]
+        (ranks / f"rank{rank}.json").write_text("{" + more + ", " + text[1:])
+    snapshot = run.parent / "m.pickle"
+    known = json.dumps(snapshots.small())
+    snapshots.write(snapshot, json.loads(known.replace("model.py", f"/home/{FOLDER}/model.py")))
+    return {"run": run, "ranks": ranks, "snap": snapshot}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_other_answer(name, places, tmp_path, capsys):
+    words = [word.format(**places) for word in OTHERS[name]]
+    page = tmp_path / "page.html"
+    hows = [[], ["--json"], *MORE.get(words[0], [["--verbose"]])]
+    for how in [*hows, ["--html", str(page)]] if name in PAGES else hows:
+        assert main([*words, *how, "--redact"]) == 0
+        assert private_in(capsys.readouterr().out) == []
+    if name in PAGES:
+        assert private_in(page.read_text()) == []
+    main([*words, "--json"])
+    assert private_in(capsys.readouterr().out) or words[0] in ("show", "kernels")
+
+
+def test_tables_of_a_job_cannot_be_redacted(places, tmp_path, capsys):
+    words = ["ranks", str(places["ranks"]), "--redact", "--parquet", str(tmp_path / "t")]
+    assert main(words) == 2
+    assert "--redact" in capsys.readouterr().err
+    assert not (tmp_path / "t").exists()
+
+
 def test_the_json_keeps_its_form_and_figures(run, capsys):
     found = []
     for more in ([], ["--redact"]):
@@ -118,6 +175,7 @@ def test_several_ranks(tmp_path, capsys):
         ("/home/me/my work/train.py(12): step", "train.py(12): step"),
         ("C:\\Users\\me\\a.py(3): f", "a.py(3): f"),
         ("forward (/home/me/a.py:41), Block", "forward (a.py:41), Block"),
+        ("forward (/home/my work/a.py:41), Block", "forward (a.py:41), Block"),
         ("see ~/x/run.json, twice", "see run.json, twice"),
         ("s3://bucket/run/x.json", "x.json"),
         ("--out=/home/me/x", "--out=x"),

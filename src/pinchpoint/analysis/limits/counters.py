@@ -58,7 +58,10 @@ class KernelLaunch:
 
     def get(self, *names: str) -> float | None:
         """The first of several metrics that was collected; names differ between versions."""
-        return next((self.metrics[n] for n in names if n in self.metrics), None)
+        for name in names:
+            if (value := self.metrics.get(name)) is not None:
+                return value
+        return None
 
 
 _UNTOLD = ProfiledLaunch("")

@@ -41,7 +41,8 @@ def repeated_work(trace: Trace) -> LaunchedWork:
     by = issued(trace)
     if not by.linked.any():
         # One of several devices tells: they do the same, or one after the other its part.
-        mine = ops.take(ops["device"] == np.bincount(np.maximum(ops["device"], 0)).argmax())
+        devices, counts = np.unique(ops["device"], return_counts=True)
+        mine = ops.take(ops["device"] == devices[counts.argmax()])
         at, until = mine["start_ns"], mine.end_ns
         return _numbered(at, mine["name"], until, "device operations", on_device=True)
     calls = trace.api_calls

@@ -74,6 +74,11 @@ class Answers:
         )
 
 
+def shared(document: Document, files: Sequence[Path], *, redact: bool) -> Document:
+    """The document, or what may be passed on of it."""
+    return redacted(document, *folders_of(files)) if redact else document
+
+
 def folders_of(files: Sequence[Path]) -> tuple[str, ...]:
     """The folders of files as answers may spell them, which patterns miss where they hold spaces.
 

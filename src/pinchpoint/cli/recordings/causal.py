@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from pinchpoint.cli.output import look, reading, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page
+from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.cli.recordings.roofline import joined, measured_against
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import find_rank_files, several_ranks
@@ -59,6 +60,7 @@ def command(
     document = causal_document(trace, by)
     if sort is not None:
         document = replace(document, pieces=by_field(document.pieces, sort))
+    document = shared(document, [file], redact=page.redact)
     if json:
         show_json(encode_causal(document))
     else:
@@ -84,6 +86,7 @@ def _of_job(folder: Path, *, json: bool, page: Page, sort: str | None) -> int:
     document = causal_job_document(str(folder), ranks, found)
     if sort is not None:
         document = replace(document, pieces=by_field(document.pieces, sort))
+    document = shared(document, [folder], redact=page.redact)
     if json:
         show_json(encode_causal(document))
     else:

@@ -1,11 +1,18 @@
 """What changed between two profiles, or two benchmark results."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pinchpoint.cli.output import reading
+from pinchpoint.cli.page import Redact
 from pinchpoint.cli.programs.bench.options import Showing, Switch, present
+from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from pinchpoint.report.pages.result import ResultPage
 
 
 def command(
@@ -14,6 +21,7 @@ def command(
     /,
     *,
     force: Annotated[bool, Switch] = False,
+    redact: Redact = False,
     showing: Showing | None = None,
 ) -> int:
     """Compare A with B: two profiles of any known format, or two results of bench run.
@@ -31,6 +39,8 @@ def command(
         The one after.
     force
         Compare results of machines that differ; the answer says so.
+    redact
+        For passing it on: no folders, arguments or settings.
     """
     showing = showing or Showing()
     showing.chosen()
@@ -38,9 +48,10 @@ def command(
     if kinds[0] != kinds[1]:
         raise UsageError(f"{a} and {b} are not of one kind", hint="two profiles, or two results")
     if all(kinds):
-        _compare_results(a, b, force, showing)
+        found, page = _compared_results(a, b, force, redact)
     else:
-        _compare_profiles(a, b, showing)
+        found, page = _compared_profiles(a, b, redact)
+    present(found, page, showing, inputs=(a, b))
     return 0
 
 
@@ -57,16 +68,19 @@ def _is_result(path: Path) -> bool:
         return SCHEMA.encode() in file.read(200)
 
 
-def _compare_results(a: Path, b: Path, force: bool, showing: Showing) -> None:
+def _compared_results(
+    a: Path, b: Path, force: bool, redact: bool
+) -> "tuple[msgspec.Struct, ResultPage]":
     from pinchpoint.bench.result import read_result
     from pinchpoint.compare.results import compare_results
     from pinchpoint.report.pages import compare as compare_page
 
     found = compare_results(read_result(a), read_result(b), force=force)
-    present(found, compare_page.results_page(found), showing, inputs=(a, b))
+    found = shared(found, (a, b), redact=redact)
+    return found, compare_page.results_page(found)
 
 
-def _compare_profiles(a: Path, b: Path, showing: Showing) -> None:
+def _compared_profiles(a: Path, b: Path, redact: bool) -> "tuple[msgspec.Struct, ResultPage]":
     from pinchpoint.importers import load
     from pinchpoint.report.assemble.comparison import comparison
     from pinchpoint.report.pages import compare as compare_page
@@ -75,5 +89,5 @@ def _compare_profiles(a: Path, b: Path, showing: Showing) -> None:
     for path in (a, b):
         with reading(path) as progress:
             traces.append(load(path, progress))
-    found = comparison(*traces)
-    present(found, compare_page.profiles_page(found), showing, inputs=(a, b))
+    found = shared(comparison(*traces), (a, b), redact=redact)
+    return found, compare_page.profiles_page(found)

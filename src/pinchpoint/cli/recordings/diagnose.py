@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pinchpoint.cli.output import look, note, show, show_json
-from pinchpoint.cli.page import NO_PAGE, Page, Redact
+from pinchpoint.cli.page import NO_PAGE, Page
 from pinchpoint.cli.parameter import Parameter
 from pinchpoint.cli.recordings._answers import Answers, Asked, answers_of
 from pinchpoint.cli.recordings._full_page import full_page
@@ -124,7 +124,6 @@ def command(
     part: Window = NO_WINDOW,
     fail_over: str | None = None,
     verbose: Annotated[bool, Switch] = False,
-    redact: Redact = False,
 ) -> int:
     """Diagnose recordings: where a step goes, ranked findings, predicted gains.
 
@@ -140,8 +139,6 @@ def command(
         Exit with 1 if fixing a finding would save more than this share of the step, such as 5%.
     verbose
         Also show evidence, tables and why a cause was not checked.
-    redact
-        For passing it on: no folders, arguments or settings.
     """
     chosen = _one_format(shape.json, shape.markdown, shape.format)
     max_chars = shape.max_chars
@@ -154,7 +151,7 @@ def command(
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
     detailed = chosen != "terminal" or verbose or page.html is not None
     found = answers_of(files, Asked(part, detailed))
-    if redact:
+    if page.redact:
         found = found.redacted(files)
     reports, jobs = found.reports, found.jobs
     if max_chars is not None and reports:
@@ -163,7 +160,7 @@ def command(
         shown = found.within if found.within and chosen == "terminal" else found
         beside = [] if chosen == "json" and found.one_run else shown.jobs
         present(shown.reports, chosen, beside, verbose=verbose, clock=shape.clock)
-    _write_page(page, found, files, redact=redact)
+    _write_page(page, found, files)
     rulings = [] if limit is None else [judge(report, limit) for report in reports]
     if limit is not None and jobs:  # what one rank could save, the job may not
         rulings = [judge_job(job, limit) for job in jobs]
@@ -172,14 +169,14 @@ def command(
     return found.code or worst(rulings)
 
 
-def _write_page(page: Page, found: Answers, files: Sequence[Path], *, redact: bool) -> None:
+def _write_page(page: Page, found: Answers, files: Sequence[Path]) -> None:
     if not page.html:
         return
     if len(found.reports) + len(found.jobs) > 1 and not found.one_run:
         raise UsageError("--html writes the page of one recording", hint="name one file")
     report = found.reports[0] if found.reports else None
     job = found.jobs[0] if found.jobs else None
-    page.write(full_page(files[0], found.trace, report, job, redact=redact), files)
+    page.write(full_page(files[0], found.trace, report, job, redact=page.redact), files)
 
 
 def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:

@@ -7,6 +7,8 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from pinchpoint.cli.output import look, show, show_json
+from pinchpoint.cli.page import Redact
+from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.cli.recordings.roofline import joined, measured_against
 from pinchpoint.report import terminal
 from pinchpoint.report.assemble.kernels import encode_kernels, kernels_document
@@ -24,6 +26,7 @@ def command(
     json: Annotated[bool, Switch] = False,
     sort: str | None = None,
     verbose: Annotated[bool, Switch] = False,
+    redact: Redact = False,
 ) -> int:
     """Profiled kernels: what bounds them, issues, metrics with good and poor marks.
 
@@ -42,6 +45,8 @@ def command(
         such as roof_ratio; default: time.
     verbose
         Show all launches, their metrics, stall reasons and what NVIDIA's own rules said.
+    redact
+        For passing it on: no folders, arguments or settings.
     """
     trace = measured_against(joined(file, counters), None, data_sheet=False)
     document = kernels_document(trace)
@@ -49,6 +54,7 @@ def command(
         document = replace(document, launches=by_field(document.launches, sort))
     elif sort is not None and document.kernels is not None:
         document = replace(document, kernels=by_column(document.kernels, sort))
+    document = shared(document, [file], redact=redact)
     if json:
         show_json(encode_kernels(document))
     else:

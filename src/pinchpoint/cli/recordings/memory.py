@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import look, reading, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page
+from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose, terminal
@@ -16,6 +17,7 @@ from pinchpoint.report.assemble.memory import Questions, memory_report
 from pinchpoint.report.assemble.memory_compare import compare_memory
 from pinchpoint.report.documents.memory import MemoryReport, encode_memory
 from pinchpoint.report.pages.memory import comparison_page, memory_page
+from pinchpoint.report.redact import redacted_trace
 from pinchpoint.trace import Trace
 
 Switch = Parameter(negative="")
@@ -74,6 +76,7 @@ def command(
     """
     questions = Questions(at=at, capacity_bytes=_bytes(assume.capacity), ranks=_ranks(assume.ranks))
     trace, report = _read(file, questions)
+    report = shared(report, [file], redact=page.redact)
     if compare is not None:
         return _compare(report, compare, questions, json=json, page=page, files=(file, compare))
     if json:
@@ -83,7 +86,9 @@ def command(
     if page.html is not None:
         from pinchpoint.report.html_page.interactive import render
 
-        page.write(render(trace, diagnose(trace), found=report), (file,))
+        said = shared(diagnose(trace), [file], redact=page.redact)
+        drawn = redacted_trace(trace) if page.redact else trace
+        page.write(render(drawn, said, found=report), (file,))
     return 0
 
 
@@ -105,7 +110,7 @@ def _compare(
     files: Sequence[Path],
 ) -> int:
     _, after = _read(other, questions)
-    found = compare_memory(before, after)
+    found = shared(compare_memory(before, after), files, redact=page.redact)
     if json:
         show_json(encode_memory(found))
     else:

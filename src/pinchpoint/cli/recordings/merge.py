@@ -6,9 +6,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from pinchpoint.cli.page import NO_PAGE, Page
-from pinchpoint.cli.recordings.ranks import present_ranks
+from pinchpoint.cli.recordings.ranks import nothing_else, present_ranks
 from pinchpoint.jobs.run import merge_parts
-from pinchpoint.replacing import check_free_folder
 
 Switch = Parameter(negative="")
 
@@ -33,8 +32,7 @@ def command(
     verbose
         Also show evidence, every late rank and every kind of collective.
     """
-    if parquet is not None:
-        check_free_folder(parquet)
+    nothing_else(page, parquet)
     report = merge_parts(parts, parquet)
     present_ranks(report, json=json, page=page, inputs=parts, verbose=verbose)
     return 0

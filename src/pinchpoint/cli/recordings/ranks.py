@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import counting, look, may_write, show, show_json, wrote
 from pinchpoint.cli.page import NO_PAGE, Page
-from pinchpoint.cli.recordings._answers import archive_as_folder, renamed
+from pinchpoint.cli.recordings._answers import archive_as_folder, renamed, shared
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers import load
 from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
@@ -21,6 +21,7 @@ from pinchpoint.report import diagnose, terminal
 from pinchpoint.report.documents.rank_records import PartHeader
 from pinchpoint.report.documents.ranks import RanksReport, encode_ranks
 from pinchpoint.report.pages.ranks import ranks_page
+from pinchpoint.report.redact import redacted_trace
 from pinchpoint.report.words.ranks import nothing_usable
 from pinchpoint.run_folder.layout import RUN_FILE
 
@@ -85,13 +86,12 @@ def command(
         raise UsageError("which recordings?", hint="pinchpoint ranks DIR")
     engine = _engine(where)
     if where.shard is not None or where.output is not None:
-        if json or page.html or parquet:
+        if json or page.html or parquet or page.redact:
             raise UsageError(
                 "a shard has no answer of its own", hint="pinchpoint merge *.part --html OUT"
             )
         return _shard(places, where, engine, force=page.force)
-    if parquet is not None:
-        check_free_folder(parquet)
+    nothing_else(page, parquet)
     with ExitStack() as stack, counting() as progress:
         copies = [stack.enter_context(archive_as_folder(place)) for place in places]
         report = diagnose_ranks(copies, engine, progress, parquet)
@@ -100,6 +100,15 @@ def command(
     inputs = [Path(place) for place in places]
     present_ranks(report, json=json, page=page, inputs=inputs, verbose=verbose)
     return 0
+
+
+def nothing_else(page: Page, parquet: Path | None) -> None:
+    """Raise UsageError where tables cannot be written, or could not be passed on."""
+    if parquet is None:
+        return
+    if page.redact:
+        raise UsageError("--redact leaves nothing out of --parquet", hint="one without the other")
+    check_free_folder(parquet)
 
 
 def _engine(where: Where) -> Engine:
@@ -137,15 +146,16 @@ def present_ranks(
     Raises UnreadableFile where no recording could be used: then there is no answer.
     """
     must_be_usable(report)
+    report = shared(report, inputs, redact=page.redact)
     if json:
         show_json(encode_ranks(report))
     else:
         show(terminal.render(ranks_page(report, verbose=verbose), look()))
     if page.html is not None:
-        page.write(_page_of(inputs, report), inputs)
+        page.write(_page_of(inputs, report, redact=page.redact), inputs)
 
 
-def _page_of(inputs: Sequence[Path], job: RanksReport) -> str:
+def _page_of(inputs: Sequence[Path], job: RanksReport, *, redact: bool) -> str:
     """The page of a run folder with its first rank, or that of the job alone."""
     from pinchpoint.cli.recordings._full_page import full_page
 
@@ -153,7 +163,10 @@ def _page_of(inputs: Sequence[Path], job: RanksReport) -> str:
     if folder is None or not (folder / RUN_FILE).is_file():
         return full_page(Path(), None, None, job)
     trace = load(folder)
-    return full_page(folder, trace, diagnose(trace), job)
+    report = shared(diagnose(trace), inputs, redact=redact)
+    if redact:
+        trace = redacted_trace(trace)
+    return full_page(folder, trace, report, job, redact=redact)
 
 
 def must_be_usable(report: RanksReport) -> None:

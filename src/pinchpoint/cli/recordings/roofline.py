@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from pinchpoint.analysis.limits.roofs import with_ceilings
 from pinchpoint.cli.output import look, reading, show, show_json, write_file, wrote
-from pinchpoint.cli.page import Force
+from pinchpoint.cli.page import Force, Redact
+from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.hardware import ceilings as store
 from pinchpoint.importers import load
 from pinchpoint.report import terminal
@@ -42,7 +43,7 @@ class Plot:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Shown:
-    """Which points are shown, in which order.
+    """Which points are shown, in which order, and what is left out.
 
     Parameters
     ----------
@@ -50,10 +51,13 @@ class Shown:
         Order of the points: a field of theirs, such as won, flops or roof_ratio; default: time.
     verbose
         Show all points.
+    redact
+        For passing it on: no folders, arguments or settings.
     """
 
     sort: str | None = None
     verbose: Annotated[bool, Switch] = False
+    redact: Redact = False
 
 
 _NO_PLOT = Plot()
@@ -90,6 +94,7 @@ def command(
     document = roofline_document(trace)
     if shown.sort is not None:
         document = replace(document, points=by_field(document.points, shown.sort))
+    document = shared(document, [file], redact=shown.redact)
     if json:
         show_json(encode_roofline(document))
     else:

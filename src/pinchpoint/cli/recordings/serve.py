@@ -2,6 +2,7 @@
 
 import secrets
 import socket
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
@@ -74,6 +75,7 @@ def _serve(folder: Path, host: str, port: int, secret: str, *, local: bool) -> N
     from pinchpoint.serve.index import Index, index_file
 
     listening = _listen(host, port)
+    _allow_connections()
     index = Index(index_file(folder))
     app = application(folder, hosts=LOOPBACK_NAMES if local else None, key=secret, index=index)
     server = uvicorn.Server(
@@ -95,6 +97,15 @@ def _serve(folder: Path, host: str, port: int, secret: str, *, local: bool) -> N
         pass
     finally:
         listening.close()
+
+
+def _allow_connections() -> None:
+    """As many open files as this user may have: each browser's tab holds a few, others wait."""
+    with suppress(ImportError, OSError, ValueError):  # not on Windows; not every system allows it
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -10,6 +10,8 @@ from cyclopts import Parameter
 
 from pinchpoint.api import diagnose
 from pinchpoint.cli.output import reading, show, show_json
+from pinchpoint.cli.page import Redact
+from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.diagnosis.finding import Finding, RowsItem
 from pinchpoint.importers import load
 from pinchpoint.report import Report
@@ -23,7 +25,12 @@ _ROWS_SHOWN = 10  # --json names more
 
 
 def command(
-    file: Path, finding: str | None = None, /, *, json: Annotated[bool, Switch] = False
+    file: Path,
+    finding: str | None = None,
+    /,
+    *,
+    json: Annotated[bool, Switch] = False,
+    redact: Redact = False,
 ) -> int:
     """Show one finding whole: what was measured, where, the fix, and how to confirm it.
 
@@ -37,10 +44,12 @@ def command(
         Its id, such as sync-in-loop, or its number in the report.
     json
         One JSON object (without FINDING: a list of them) on standard output and nothing else.
+    redact
+        For passing it on: no folders, arguments or settings.
     """
     with reading(file) as progress:
         trace = load(file, progress)
-    report = clean(diagnose(trace))
+    report = shared(clean(diagnose(trace)), [file], redact=redact)
     found = report.findings if finding is None else chosen(report, finding)
     if json:
         show_json(msgspec.json.format(msgspec.json.encode(found), indent=1))

@@ -7,11 +7,13 @@ import msgspec
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import reading, show, show_json
+from pinchpoint.cli.page import Redact
 from pinchpoint.errors import UsageError
 from pinchpoint.export.database import Limits, query
 from pinchpoint.export.tabular import csv_text
 from pinchpoint.importers import load
 from pinchpoint.report.plain import plain
+from pinchpoint.report.redact import redacted_trace
 
 Switch = Parameter(negative="")
 DEFAULT_SECONDS = 120.0  # millions of rows take a second; what takes this long will not end
@@ -27,6 +29,7 @@ def command(
     json: Annotated[bool, Switch] = False,
     csv: Annotated[bool, Switch] = False,
     timeout: float = DEFAULT_SECONDS,
+    redact: Redact = False,
 ) -> int:
     """Run one query, such as: SELECT name, sum(duration_ns) FROM device_ops GROUP BY ALL.
 
@@ -44,11 +47,15 @@ def command(
         Comma-separated values.
     timeout
         Seconds that the query may take.
+    redact
+        For passing it on: tables without folders, arguments or settings.
     """
     if not 0 < timeout <= LONGEST_SECONDS:
         raise UsageError(f"--timeout {timeout:g}: no time", hint="seconds, such as --timeout 600")
     with reading(file) as progress:
         trace = load(file, progress)
+    if redact:
+        trace = redacted_trace(trace)
     header, rows = query(trace, statement, Limits(timeout, None, MOST_ROWS))
     show_rows(header, rows, json=json, csv=csv)
     return 0

@@ -23,7 +23,7 @@ from pinchpoint.importers.kineto.reading.scanner import (
 )
 from pinchpoint.importers.kineto.recorder import XLA
 from pinchpoint.importers.kineto.threads import OF_A_TPU, lines_of_devices
-from pinchpoint.importers.xplane.host import HostRows, linked
+from pinchpoint.importers.xplane.host import linked, rows_of
 from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_kinds
 from pinchpoint.importers.xplane.space import Event, Value, device_row
 from pinchpoint.trace import Names, Table, Trace
@@ -34,6 +34,7 @@ _LONGEST_NUMBER = 18  # digits; more may not fit into 64 bits
 _LINK = re.compile(rb'"correlation_id"\s*:\s*(?:"(0|[1-9]\d{0,17})"|(0|[1-9]\d{0,17})(?=\s*[,}]))')
 _ANY_LINK = b'"correlation_id":0'
 _OWN = ("start_ns", "duration_ns", "thread", "device", "stream", "event")
+_OF_THE_HOST = ("host_ops", "api_calls", "steps")
 _UNLINKED = -1  # no number of a correlation is negative
 _NOTHING = b"{}"
 
@@ -88,9 +89,8 @@ class _Kinds:
         if self.are_device_ops:
             rows["device_ops"] = [device_row(event, 0, 0, 0, -1)]
         else:
-            host = HostRows()
-            host.add(event, 0, 0, 0)
-            rows |= {"host_ops": host.ops, "api_calls": host.calls, "steps": host.steps}
+            said = rows_of(event)
+            rows |= {name: [said[name]] if name in said else [] for name in _OF_THE_HOST}
         compiled = compiled_row(event.stats, 0, 0, None, name if of_tpu else "")
         rows["compiled_ops"] = [] if compiled is None else [compiled]
         for table, some in rows.items():

@@ -7,13 +7,13 @@ the versions are compared first, and it runs in an empty folder.
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.replacing import scratch_folder
 
 MAGIC = b"NVIDIA Tegra Profiler Report "
 Version = tuple[int, ...]
@@ -53,8 +53,8 @@ def exported(path: Path, shown: Path) -> Iterator[Path]:
             " and cannot read newer reports",
             hint=f"{unpack}run with nsys{wanted}, then read the result: {command}",
         )
-    with tempfile.TemporaryDirectory(prefix="pinchpoint-") as folder:
-        yield _export(nsys, found, path, shown, Path(folder))
+    with scratch_folder() as folder:
+        yield _export(nsys, found, path, shown, folder)
 
 
 def _export(nsys: Path, version: Version | None, path: Path, shown: Path, folder: Path) -> Path:
@@ -99,7 +99,7 @@ def _newest_nsys() -> tuple[Path | None, Version | None]:
 
 
 def _nsys_version(nsys: Path) -> Version | None:
-    with tempfile.TemporaryDirectory(prefix="pinchpoint-") as empty:
+    with scratch_folder() as empty:
         try:
             done = subprocess.run(
                 [str(nsys), "--version"],

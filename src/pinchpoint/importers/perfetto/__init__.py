@@ -7,7 +7,10 @@ A kernel belongs to the call with its ``corr_id``, else to the one that a flow l
 """
 
 import re
+from collections.abc import Callable
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers._memory import PERFETTO_TIMES, must_fit
@@ -15,7 +18,13 @@ from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._timeline import Timeline
 from pinchpoint.importers._wire import MalformedMessage, fields
 from pinchpoint.importers.health import Fact
-from pinchpoint.importers.perfetto.packets import Slice, Slices, Track, Value, read_slices
+from pinchpoint.importers.perfetto.packets import (
+    CORRELATIONS,
+    NOT_KNOWN,
+    Slices,
+    Track,
+    read_slices,
+)
 from pinchpoint.trace import Device, DeviceKind, HostKind, Source, Trace
 
 FORMAT = "perfetto"
@@ -38,7 +47,6 @@ _ON_DEVICE = frozenset(
 _RANGES = frozenset(["marker_api", "rocm_roctx", "user", "user_annotation"])
 _QUEUE = re.compile(r"\b(?:AGENT|GPU|DEVICE)\b.*\b(?:QUEUE|STREAM)\b|^stream \d+", re.IGNORECASE)
 _NUMBERED = re.compile(r"\b(AGENT|GPU|DEVICE|QUEUE|STREAM)\b\s*\[?#?(\d{1,6})", re.IGNORECASE)
-_CORRELATION = ("corr_id", "correlation", "correlation_id")
 _MOST_BYTES = 2 << 30  # read at once
 _LONGEST_LENGTH = 4  # bytes of the length of a packet
 # Of a TracePacket: clocks, time, writer, events, interned names, flags, configuration, descriptors.
@@ -70,24 +78,26 @@ def read(path: Path) -> Trace:
                 f"{path}: larger than {_MOST_BYTES >> 30} GB", hint="record fewer steps"
             )
         must_fit(path, plain.stat().st_size, PERFETTO_TIMES)
-        found = read_slices(memoryview(plain.read_bytes()))
-    if not found.slices:
+        found = read_slices(plain.read_bytes())
+    if not len(found):
         raise UnreadableFile(
             f"{path}: a Perfetto trace without a single slice",
             hint="record track events: rocprofv3 --runtime-trace --output-format pftrace",
         )
     timeline, devices = Timeline(), set[int]()
     launched_by = _flows(found)
-    for number, one in enumerate(found.slices):
-        _add(timeline, devices, found, one, launched_by.get(number))
+    lanes: dict[int, _Lane] = {}
+    for row in range(len(found)):
+        lane = lanes.get(found.track[row])
+        if lane is None:
+            lane = lanes[found.track[row]] = _lane(timeline, found, found.track[row])
+        _add(timeline, devices, found, row, lane, launched_by.get(row))
     facts = [Fact("cut-off")] if found.cut_off else []
-    unclosed = sum(one.end_ns is None for one in found.slices)
+    unclosed = found.end_ns.count(NOT_KNOWN)
     facts += [Fact("ranges-unclosed", unclosed)] if unclosed else []
     facts += [Fact("pairs-unmatched", found.unmatched)] if found.unmatched else []
-    amd = any(
-        set(one.category.split(",")) & {"hip_api", "kernel_dispatch", "rocm_hip"}
-        for one in found.slices
-    )
+    categories = {c for text in found.texts.freeze() for c in text.split(",")}
+    amd = bool(categories & {"hip_api", "kernel_dispatch", "rocm_hip"})
     source = Source(str(path), FORMAT, path.stat().st_size, found.cut_off)
     listed = [Device(n, vendor="amd" if amd else None) for n in sorted(devices)]
     return timeline.trace(source, listed, facts)
@@ -96,52 +106,94 @@ def read(path: Path) -> Trace:
 def _flows(found: Slices) -> dict[int, int]:
     """Positions of slices that a flow ends in, with a correlation for both ends."""
     begins: dict[int, int] = {}
-    for number, one in enumerate(found.slices):
-        for flow in one.flows:
-            begins.setdefault(flow, number)
+    for row, flows in sorted(found.flows.items()):
+        for flow in flows:
+            begins.setdefault(flow, row)
     ends = {}
-    for number, one in enumerate(found.slices):
-        for flow in (*one.flow_ends, *one.flows):
-            if begins.get(flow, number) != number:
-                ends[number] = ends[begins[flow]] = begins[flow] + 1
+    for row in sorted({*found.flows, *found.flow_ends}):
+        for flow in (*found.flow_ends.get(row, ()), *found.flows.get(row, ())):
+            if begins.get(flow, row) != row:
+                ends[row] = ends[begins[flow]] = begins[flow] + 1
     return ends
 
 
+class _Lane(NamedTuple):
+    """What slices of a track share."""
+
+    thread: Callable[[], int]
+    is_queue: bool
+    device: int
+    stream: int
+
+
+def _lane(timeline: Timeline, found: Slices, number: int) -> _Lane:
+    track = found.tracks.get(number, Track())
+    numbers = {kind.upper(): int(n) for kind, n in _NUMBERED.findall(_names(found, track))}
+    return _Lane(
+        cache(lambda: _thread(timeline, found, number, track)),
+        bool(_QUEUE.search(track.name)),
+        next((numbers[k] for k in ("AGENT", "GPU", "DEVICE") if k in numbers), 0),
+        numbers.get("QUEUE", numbers.get("STREAM", number % (1 << 31))),
+    )
+
+
 def _add(
-    timeline: Timeline, devices: set[int], found: Slices, one: Slice, flow: int | None
+    timeline: Timeline,
+    devices: set[int],
+    found: Slices,
+    row: int,
+    lane: _Lane,
+    flow: int | None,
 ) -> None:
-    begin, end = (_whole(one.notes.get(key)) for key in ("begin_ns", "end_ns"))
-    begin, end = (begin, end) if begin and end else (one.begin_ns, one.end_ns)
-    if end is None or end < begin:
-        timeline.unusable += one.end_ns is not None
+    begin, end = found.noted("begin_ns", row), found.noted("end_ns", row)
+    if begin <= 0 or end <= 0:
+        begin, end = found.begin_ns[row], found.end_ns[row]
+    if end == NOT_KNOWN or end < begin:
+        timeline.unusable += found.end_ns[row] != NOT_KNOWN
         return
-    track = found.tracks.get(one.track, Track())
-    categories = set(one.category.split(","))
-    correlation = next((c for key in _CORRELATION if (c := _whole(one.notes.get(key)))), flow)
-    name = one.name or "(unnamed)"
-    if categories & _ON_DEVICE or (
-        not categories & (_CALLS | _RANGES) and _QUEUE.search(track.name)
-    ):
-        numbers = {kind.upper(): int(n) for kind, n in _NUMBERED.findall(_names(found, track))}
-        device = next((numbers[k] for k in ("AGENT", "GPU", "DEVICE") if k in numbers), 0)
-        devices.add(device)
-        copies = "memory_copy" in categories or "gpu_memcpy" in categories
+    categories = _sides(found.texts[found.category[row]])
+    correlation = next((c for key in CORRELATIONS if (c := found.noted(key, row)) > 0), flow)
+    name = found.texts[found.name[row]] or "(unnamed)"
+    if categories.on_device or (categories.none and lane.is_queue):
+        devices.add(lane.device)
         timeline.on_device(
             name,
             begin,
             end - begin,
-            device,
-            kind=DeviceKind.COPY if copies or name.startswith("Memcpy") else None,
-            stream=numbers.get("QUEUE", numbers.get("STREAM", one.track % (1 << 31))),
+            lane.device,
+            kind=DeviceKind.COPY if categories.copy or name.startswith("Memcpy") else None,
+            stream=lane.stream,
             correlation=correlation,
         )
-        return
-    thread = _thread(timeline, found, one.track, track)
-    if categories & _CALLS:
-        timeline.call(name, begin, end - begin, thread, correlation)
+    elif categories.call:
+        timeline.call(name, begin, end - begin, lane.thread(), correlation)
     else:
-        kind = HostKind.ANNOTATION if categories & _RANGES else HostKind.OPERATOR
-        timeline.on_host(name, begin, end - begin, thread, kind)
+        kind = HostKind.ANNOTATION if categories.range else HostKind.OPERATOR
+        timeline.on_host(name, begin, end - begin, lane.thread(), kind)
+
+
+class _Sides(NamedTuple):
+    """What a slice's categories say that it is."""
+
+    on_device: bool
+    call: bool
+    range: bool
+    copy: bool
+
+    @property
+    def none(self) -> bool:
+        return not (self.call or self.range)
+
+
+@lru_cache(maxsize=1 << 10)
+def _sides(category: str) -> _Sides:
+    categories = set(category.split(","))
+    return _Sides(
+        bool(categories & _ON_DEVICE),
+        bool(categories & _CALLS),
+        bool(categories & _RANGES),
+        bool(categories & {"memory_copy", "gpu_memcpy"}),
+    )
 
 
 def _names(found: Slices, track: Track) -> str:
@@ -161,10 +213,3 @@ def _thread(timeline: Timeline, found: Slices, number: int, track: Track) -> int
         process = track.process
     thread = found.tracks.get(number, Track()).thread
     return timeline.thread(process or 0, number if thread is None else thread, label)
-
-
-def _whole(value: Value | None) -> int | None:
-    if isinstance(value, int):
-        return value
-    text = value if isinstance(value, str) else ""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None

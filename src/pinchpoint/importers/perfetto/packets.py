@@ -2,12 +2,25 @@
 
 Field numbers are those of the published ``perfetto_trace.proto``. Names are interned for each
 sequence of packets until it says that its state is cleared; times may count from the packet before.
+Slices are columns of numbers: an object each would take ten times the file.
 """
 
+from array import array
+from collections.abc import Sized
 from dataclasses import field
+from typing import NamedTuple
 
+from pinchpoint.errors import HostileFile
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._wire import FIXED64, Field, MalformedMessage, fields
+from pinchpoint.importers._wire import (
+    INTEGER,
+    MalformedMessage,
+    Part,
+    messages,
+    parts,
+    real,
+)
+from pinchpoint.trace import Names
 
 Value = int | float | str
 
@@ -17,16 +30,26 @@ _CLOCKS, _TIME, _SEQUENCE, _EVENT, _INTERNED, _FLAGS = 6, 8, 10, 11, 12, 13
 # The rest of them.
 _CLEARED, _CLOCK, _DEFAULTS, _TRACK = 41, 58, 59, 60
 # Fields of an event.
-_CATEGORY_ID, _NOTE, _TYPE, _NAME_ID, _OF_TRACK, _CATEGORY, _NAME = 3, 4, 9, 10, 11, 22, 23
+_NOTE, _TYPE, _OF_TRACK = 4, 9, 11
+_NAMES, _CATEGORIES = (23, 10), (22, 3)  # in their place, or by number
 # Its flows, and where they stood before.
-_FLOW, _FLOW_END, _OLD_FLOW, _OLD_FLOW_END = 47, 48, 36, 42
+_FLOWS, _FLOW_ENDS = (47, 36), (48, 42)
 _BEGIN, _END = 1, 2  # types of events
 _DEFAULT_CLOCK = 6  # since boot
 _LEAST_OF_SEQUENCE = 64  # clocks of a sequence's own
+CORRELATIONS = ("corr_id", "correlation", "correlation_id")
+_NOTED = frozenset((*CORRELATIONS, "begin_ns", "end_ns"))  # what else slices say is not read
+_MOST_TRACKS = 1 << 16  # threads, queues and counters of a machine
+_MOST_SEQUENCES = 1 << 12  # a writer is a thread of a process
+_MOST_NAMES = 1 << 18  # of a sequence; a program has some thousands
+_FURTHEST = 1 << 62  # ns; later than any clock
+NOT_KNOWN = -1  # no time, position or number of a call
+_SHORT_BYTES = 40  # of an event with a type, a track and a name
+_MOST_SEEN = 1 << 10  # different ones that are remembered: a program has some hundred
+_64_BITS = (1 << 64) - 1
 
 
-@dataclass(frozen=True)
-class Track:
+class Track(NamedTuple):
     """A lane: a thread, a queue of a device, or any line that a program drew."""
 
     name: str = ""
@@ -34,20 +57,6 @@ class Track:
     process: int | None = None
     process_name: str = ""
     thread: int | None = None
-
-
-@dataclass
-class Slice:
-    """One stretch of time on a track; ``end_ns`` None where its end was not recorded."""
-
-    track: int
-    name: str
-    category: str
-    begin_ns: int
-    end_ns: int | None = None
-    notes: dict[str, Value] = field(default_factory=dict)
-    flows: tuple[int, ...] = ()
-    flow_ends: tuple[int, ...] = ()
 
 
 @dataclass
@@ -69,79 +78,151 @@ class _Sequence:
     clocks: dict[int, _Clock] = field(default_factory=dict)
     clock: int = _DEFAULT_CLOCK
     track: int = 0
+    seen: "dict[bytes, _Event]" = field(default_factory=dict)  # short events, most of them ends
+
+
+class _Event(NamedTuple):
+    """What a begin or an end says."""
+
+    kind: int
+    track: int
+    name: str
+    category: str
+    notes: dict[str, int]
+    flows: tuple[int, ...]
+    flow_ends: tuple[int, ...]
 
 
 @dataclass
 class Slices:
-    """All that a trace shows."""
+    """All that a trace shows; a slice is a position in the columns.
 
-    slices: list[Slice] = field(default_factory=list)
+    ``end_ns`` is NOT_KNOWN where it was not recorded; ``name`` and ``category`` are positions in
+    ``texts``, ``notes`` and ``flows`` are of those slices that have some.
+    """
+
+    track: "array[int]" = field(default_factory=lambda: array("Q"))
+    begin_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    end_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    name: "array[int]" = field(default_factory=lambda: array("l"))
+    category: "array[int]" = field(default_factory=lambda: array("l"))
+    notes: "dict[str, array[int]]" = field(default_factory=dict)
+    flows: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    flow_ends: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    texts: Names = field(default_factory=Names)
     tracks: dict[int, Track] = field(default_factory=dict)
-    packets: int = 0
     unmatched: int = 0  # ends without a begin
     cut_off: bool = False
 
+    def __len__(self) -> int:
+        return len(self.track)
 
-def read_slices(trace: memoryview) -> Slices:
-    """Every slice; what stands behind a cut or a broken packet is left out and said."""
-    found = Slices()
-    sequences: dict[int, _Sequence] = {}
-    open_on: dict[int, list[Slice]] = {}
+    def noted(self, key: str, row: int) -> int:
+        """What a slice says of a key; NOT_KNOWN where it says nothing."""
+        held = self.notes.get(key, ())
+        return held[row] if row < len(held) else NOT_KNOWN
+
+
+@dataclass
+class _Reading:
+    data: bytes
+    found: Slices = field(default_factory=Slices)
+    sequences: dict[int, _Sequence] = field(default_factory=dict)
+    open_on: dict[int, int] = field(default_factory=dict)  # the last slice begun on a track
+    below: "array[int]" = field(default_factory=lambda: array("q"))  # the one begun before it
+
+
+def read_slices(data: bytes) -> Slices:
+    """Every slice; what stands behind a cut or a broken packet is left out and said.
+
+    HostileFile for more tracks, writers or names than any program has.
+    """
+    reading = _Reading(data)
     try:
-        for packet in fields(trace):
-            if packet.number == _PACKET:
-                found.packets += 1
-                _packet(packet.bytes, found, sequences, open_on)
+        for start, end in messages(data, _PACKET):
+            _packet(reading, start, end)
     except MalformedMessage:
-        found.cut_off = True
-    return found
+        reading.found.cut_off = True
+    return reading.found
 
 
-def _packet(
-    message: memoryview,
-    found: Slices,
-    sequences: dict[int, _Sequence],
-    open_on: dict[int, list[Slice]],
-) -> None:
-    parts = {part.number: part for part in fields(message)}
-    sequence = sequences.setdefault(_integer(parts, _SEQUENCE), _Sequence())
-    if _integer(parts, _FLAGS) & 1 or _integer(parts, _CLEARED):
-        sequence = sequences[_integer(parts, _SEQUENCE)] = _Sequence(clocks=sequence.clocks)
-    if _DEFAULTS in parts:
-        _defaults(parts[_DEFAULTS].bytes, sequence)
-    if _CLOCKS in parts:
-        _clocks(parts[_CLOCKS].bytes, sequence)
-    if _INTERNED in parts:
-        _interned(parts[_INTERNED].bytes, sequence)
-    if _TRACK in parts:
-        number, track = _track(parts[_TRACK].bytes)
-        found.tracks[number] = track
-    time_ns = _time(parts, sequence) if _TIME in parts else 0
-    if _EVENT in parts:
-        _event(parts[_EVENT].bytes, time_ns, sequence, found, open_on)
+def _packet(reading: _Reading, start: int, end: int) -> None:
+    data = reading.data
+    held = {part[0]: part for part in parts(data, start, end)}
+    number = _integer(held, _SEQUENCE)
+    sequence = reading.sequences.get(number)
+    if sequence is None or _integer(held, _FLAGS) & 1 or _integer(held, _CLEARED):
+        clocks = {} if sequence is None else sequence.clocks
+        sequence = reading.sequences[number] = _Sequence(clocks=clocks)
+        _bounded(reading.sequences, _MOST_SEQUENCES, "writers")
+    if _EVENT in held:
+        # What an event refers to may stand in its own packet.
+        if _DEFAULTS in held or _INTERNED in held or _CLOCKS in held or _TRACK in held:
+            _told(reading, held, sequence)
+            sequence.seen.clear()
+        time_ns = _time(held, sequence) if _TIME in held else 0
+        _event(reading, _said_before(data, held[_EVENT], sequence), time_ns)
+    else:
+        _told(reading, held, sequence)
+        sequence.seen.clear()
+        if _TIME in held:
+            _time(held, sequence)
 
 
-def _integer(parts: dict[int, Field], number: int) -> int:
-    return parts[number].integer if number in parts else 0
+def _told(reading: _Reading, held: dict[int, Part], sequence: _Sequence) -> None:
+    """What later packets refer to."""
+    data = reading.data
+    if _DEFAULTS in held:
+        _defaults(data, held[_DEFAULTS], sequence)
+    if _CLOCKS in held:
+        _clocks(data, held[_CLOCKS], sequence)
+    if _INTERNED in held:
+        _interned(data, held[_INTERNED], sequence)
+    if _TRACK in held:
+        number, track = _track(data, held[_TRACK])
+        reading.found.tracks[number] = track
+        _bounded(reading.found.tracks, _MOST_TRACKS, "tracks")
 
 
-def _defaults(message: memoryview, sequence: _Sequence) -> None:
-    for part in fields(message):
-        if part.number == _CLOCK:
-            sequence.clock = part.integer
-        elif part.number == _EVENT:
-            for inner in fields(part.bytes):
-                if inner.number == _OF_TRACK:
-                    sequence.track = inner.integer
+def _bounded(held: Sized, most: int, what: str) -> None:
+    if len(held) > most:
+        raise HostileFile(f"more than {most:,} {what}", hint="record fewer steps")
 
 
-def _clocks(message: memoryview, sequence: _Sequence) -> None:
+def _inside(data: bytes, part: Part) -> list[Part]:
+    """The fields of a message; none where a number stands in its place."""
+    return [] if part[2] == INTEGER else parts(data, part[1], part[2])
+
+
+def _text(data: bytes, part: Part) -> str:
+    return "" if part[2] == INTEGER else data[part[1] : part[2]].decode("utf-8", "replace")
+
+
+def _integer(held: dict[int, Part], number: int) -> int:
+    return held[number][1] if number in held and held[number][2] == INTEGER else 0
+
+
+def _number(part: Part) -> int:
+    return part[1] if part[2] == INTEGER else 0
+
+
+def _defaults(data: bytes, message: Part, sequence: _Sequence) -> None:
+    for part in _inside(data, message):
+        if part[0] == _CLOCK:
+            sequence.clock = _number(part)
+        elif part[0] == _EVENT:
+            for inner in _inside(data, part):
+                if inner[0] == _OF_TRACK:
+                    sequence.track = _number(inner)
+
+
+def _clocks(data: bytes, message: Part, sequence: _Sequence) -> None:
     read: dict[int, _Clock] = {}
-    for part in fields(message):
-        if part.number == 1:
-            parts = {inner.number: inner for inner in fields(part.bytes)}
-            clock = _Clock(_integer(parts, 2), _integer(parts, 4) or 1, bool(_integer(parts, 3)))
-            read[_integer(parts, 1)] = clock
+    for part in _inside(data, message):
+        if part[0] == 1:
+            held = {inner[0]: inner for inner in _inside(data, part)}
+            clock = _Clock(_integer(held, 2), _integer(held, 4) or 1, bool(_integer(held, 3)))
+            read[_integer(held, 1)] = clock
     boot = read.get(_DEFAULT_CLOCK)
     for number, clock in read.items():
         if number >= _LEAST_OF_SEQUENCE:
@@ -149,9 +230,11 @@ def _clocks(message: memoryview, sequence: _Sequence) -> None:
             sequence.clocks[number] = clock
 
 
-def _time(parts: dict[int, Field], sequence: _Sequence) -> int:
-    at = parts[_TIME].integer
-    clock = sequence.clocks.get(_integer(parts, _CLOCK) or sequence.clock)
+def _time(held: dict[int, Part], sequence: _Sequence) -> int:
+    at = _number(held[_TIME])
+    if not sequence.clocks:
+        return at
+    clock = sequence.clocks.get(_integer(held, _CLOCK) or sequence.clock)
     if clock is None:
         return at
     if clock.incremental:
@@ -160,100 +243,141 @@ def _time(parts: dict[int, Field], sequence: _Sequence) -> int:
     return at * clock.unit_ns + clock.offset_ns
 
 
-def _interned(message: memoryview, sequence: _Sequence) -> None:
+def _interned(data: bytes, message: Part, sequence: _Sequence) -> None:
     kept = {1: sequence.categories, 2: sequence.names, 3: sequence.notes, 29: sequence.texts}
-    for part in fields(message):
-        if part.number in kept:
-            entry = {inner.number: inner for inner in fields(part.bytes)}
+    for part in _inside(data, message):
+        if part[0] in kept:
+            entry = {inner[0]: inner for inner in _inside(data, part)}
             if 1 in entry and 2 in entry:
-                kept[part.number][entry[1].integer] = entry[2].text
+                kept[part[0]][_number(entry[1])] = _text(data, entry[2])
+                _bounded(kept[part[0]], _MOST_NAMES, "names")
 
 
-def _track(message: memoryview) -> tuple[int, Track]:
-    parts = {part.number: part for part in fields(message)}
-    process = {p.number: p for p in fields(parts[3].bytes)} if 3 in parts else {}
-    thread = {p.number: p for p in fields(parts[4].bytes)} if 4 in parts else {}
-    named = next((parts[n].text for n in (2, 10) if n in parts), "")
-    thread_name = thread[5].text if 5 in thread else ""
+def _track(data: bytes, message: Part) -> tuple[int, Track]:
+    held = {part[0]: part for part in _inside(data, message)}
+    process = {p[0]: p for p in _inside(data, held[3])} if 3 in held else {}
+    thread = {p[0]: p for p in _inside(data, held[4])} if 4 in held else {}
+    named = next((_text(data, held[n]) for n in (2, 10) if n in held), "")
+    thread_name = _text(data, thread[5]) if 5 in thread else ""
     known = _integer(process, 1) or _integer(thread, 1)
-    return _integer(parts, 1), Track(
+    return _integer(held, 1) & _64_BITS, Track(
         name=named or thread_name,
-        parent=parts[5].integer if 5 in parts else None,
+        parent=_number(held[5]) & _64_BITS if 5 in held else None,
         process=known or None,
-        process_name=process[6].text if 6 in process else "",
-        thread=thread[2].integer if 2 in thread else None,
+        process_name=_text(data, process[6]) if 6 in process else "",
+        thread=_number(thread[2]) if 2 in thread else None,
     )
 
 
-def _event(
-    message: memoryview,
-    time_ns: int,
-    sequence: _Sequence,
-    found: Slices,
-    open_on: dict[int, list[Slice]],
-) -> None:
-    made = Slice(sequence.track, "", "", time_ns)
-    kind, categories = 0, []
-    flows: list[int] = []
-    flow_ends: list[int] = []
-    for part in fields(message):
-        if part.number == _TYPE:
-            kind = part.integer
-        elif part.number == _OF_TRACK:
-            made.track = part.integer
-        elif part.number in (_NAME, _NAME_ID):
-            made.name = part.text if part.number == _NAME else sequence.names.get(part.integer, "")
-        elif part.number == _CATEGORY:
-            categories.append(part.text)
-        elif part.number == _CATEGORY_ID:
-            categories.append(sequence.categories.get(part.integer, ""))
-        elif part.number == _NOTE:
-            _note(part.bytes, sequence, made.notes)
-        elif part.number in (_FLOW, _OLD_FLOW):
-            flows.append(_identity(part))
-        elif part.number in (_FLOW_END, _OLD_FLOW_END):
-            flow_ends.append(_identity(part))
-    made.category, made.flows, made.flow_ends = ",".join(categories), tuple(flows), tuple(flow_ends)
-    _joined(made, kind, found, open_on)
+def _said_before(data: bytes, message: Part, sequence: _Sequence) -> _Event:
+    """The same bytes say the same until names are told: most ends, and begins without notes."""
+    if message[2] - message[1] > _SHORT_BYTES:
+        return _said(data, message, sequence)
+    raw = data[message[1] : message[2]]
+    known = sequence.seen.get(raw)
+    if known is None:
+        known = _said(data, message, sequence)
+        if len(sequence.seen) < _MOST_SEEN:
+            sequence.seen[raw] = known
+    return known
 
 
-def _joined(made: Slice, kind: int, found: Slices, open_on: dict[int, list[Slice]]) -> None:
+def _said(data: bytes, message: Part, sequence: _Sequence) -> _Event:
+    kind, track, name = 0, sequence.track, ""
+    categories: list[str] = []
+    notes: dict[str, int] = {}
+    flows: tuple[int, ...] = ()
+    flow_ends: tuple[int, ...] = ()
+    for part in _inside(data, message):
+        number = part[0]
+        if number == _TYPE:
+            kind = _number(part)
+        elif number == _OF_TRACK:
+            track = _number(part)
+        elif number in _NAMES:
+            name = _spelt(data, part, sequence.names)
+        elif number in _CATEGORIES:
+            categories.append(_spelt(data, part, sequence.categories))
+        elif number == _NOTE:
+            _note(data, part, sequence, notes)
+        elif number in _FLOWS:
+            flows += (_identity(data, part),)
+        elif number in _FLOW_ENDS:
+            flow_ends += (_identity(data, part),)
+    return _Event(kind, track & _64_BITS, name, ",".join(categories), notes, flows, flow_ends)
+
+
+def _spelt(data: bytes, part: Part, interned: dict[int, str]) -> str:
+    """A text in its place, or the number of one that was told before."""
+    return interned.get(part[1], "") if part[2] == INTEGER else _text(data, part)
+
+
+def _event(reading: _Reading, event: _Event, time_ns: int) -> None:
     """Put a begin on its track, or end the last one that is open there."""
-    waiting = open_on.setdefault(made.track, [])
-    if kind == _BEGIN:
-        waiting.append(made)
-        found.slices.append(made)
-    elif kind == _END and waiting:
-        begun = waiting.pop()
-        begun.end_ns = made.begin_ns
-        begun.notes |= made.notes
-        begun.flows += made.flows
-        begun.flow_ends += made.flow_ends
-    elif kind == _END:
-        found.unmatched += 1
+    found = reading.found
+    at = min(max(time_ns, NOT_KNOWN), _FURTHEST)
+    if event.kind == _BEGIN:
+        row = len(found.track)
+        found.track.append(event.track)
+        found.begin_ns.append(at)
+        found.end_ns.append(NOT_KNOWN)
+        found.name.append(found.texts.id_of(event.name))
+        found.category.append(found.texts.id_of(event.category))
+        reading.below.append(reading.open_on.get(event.track, NOT_KNOWN))
+        reading.open_on[event.track] = row
+    elif event.kind == _END:
+        row = reading.open_on.get(event.track, NOT_KNOWN)
+        if row == NOT_KNOWN:
+            found.unmatched += 1
+            return
+        found.end_ns[row] = at
+        reading.open_on[event.track] = reading.below[row]
+    else:
+        return
+    if event.notes or event.flows or event.flow_ends:
+        _more(found, row, event)
 
 
-def _identity(part: Field) -> int:
-    return int.from_bytes(part.bytes, "little") if part.kind == FIXED64 else part.integer
+def _more(found: Slices, row: int, event: _Event) -> None:
+    for key, value in event.notes.items():
+        held = found.notes.setdefault(key, array("q"))
+        held.extend([NOT_KNOWN] * (row + 1 - len(held)))
+        held[row] = value
+    if event.flows:
+        found.flows[row] = found.flows.get(row, ()) + event.flows
+    if event.flow_ends:
+        found.flow_ends[row] = found.flow_ends.get(row, ()) + event.flow_ends
 
 
-def _note(message: memoryview, sequence: _Sequence, notes: dict[str, Value]) -> None:
+def _identity(data: bytes, part: Part) -> int:
+    return part[1] if part[2] == INTEGER else int.from_bytes(data[part[1] : part[2]][:8], "little")
+
+
+def _note(data: bytes, message: Part, sequence: _Sequence, notes: dict[str, int]) -> None:
     name = ""
     value: Value | None = None
-    for part in fields(message):
-        if part.number == 10:
-            name = part.text
-        elif part.number == 1:
-            name = sequence.notes.get(part.integer, "")
-        elif part.number in (2, 3, 7):
-            value = part.integer
-        elif part.number == 4:
-            value = part.integer - (1 << 64) if part.integer >> 63 else part.integer
-        elif part.number == 5:
-            value = part.real
-        elif part.number == 6:
-            value = part.text
-        elif part.number == 17:
-            value = sequence.texts.get(part.integer)
-    if name and value is not None:
-        notes[name] = value
+    for part in _inside(data, message):
+        number = part[0]
+        if number == 10:
+            name = _text(data, part)
+        elif number == 1:
+            name = sequence.notes.get(_number(part), "")
+        elif number in (2, 3, 7):
+            value = _number(part)
+        elif number == 4:
+            value = _number(part) - (1 << 64) if _number(part) >> 63 else _number(part)
+        elif number == 5:
+            value = real(data, part)
+        elif number == 6:
+            value = _text(data, part)
+        elif number == 17:
+            value = sequence.texts.get(_number(part))
+    if name in _NOTED and (whole := _whole(value)) is not None:
+        notes[name] = whole
+
+
+def _whole(value: Value | None) -> int | None:
+    if isinstance(value, int):
+        return value if 0 <= value < _FURTHEST else None
+    text = value if isinstance(value, str) else ""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None

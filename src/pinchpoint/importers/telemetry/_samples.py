@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers.health import FACTS
 from pinchpoint.trace import Device, Names, Source, Table, Trace, table
 
@@ -176,7 +177,10 @@ def _or_none(read: Callable[[], float]) -> float | None:
 def lines(path: Path) -> Iterator[str]:
     """Lines without their ends; bytes that are no text become marks. Never reads a giant line."""
     try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline=None) as file:
+        with (
+            unpacked(path) as plain,
+            plain.open(encoding="utf-8-sig", errors="replace", newline=None) as file,
+        ):
             while line := file.readline(LONGEST_LINE):
                 yield line.rstrip("\r\n")
     except OSError as error:

@@ -9,7 +9,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._wire import MalformedMessage
 from pinchpoint.importers.xplane.assemble import FORMAT, assemble
-from pinchpoint.importers.xplane.space import read_planes
+from pinchpoint.importers.xplane.space import Plane, read_planes
 from pinchpoint.trace import Trace
 
 __all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read"]
@@ -38,13 +38,16 @@ def read(path: Path) -> Trace:
     with unpacked(path) as plain:
         content = plain.read_bytes()
     try:
-        planes = read_planes(memoryview(content))
+        return _of_planes(path, read_planes(memoryview(content)))
     except MalformedMessage as error:
         raise UnreadableFile(
             f"{path}: a damaged XPlane file ({error})",
             hint="copy it again, or record it again; the .trace.json.gz beside it may be whole",
         ) from None
-    if not any(len(line.events) for plane in planes for line in plane.lines):
+
+
+def _of_planes(path: Path, planes: list[Plane]) -> Trace:
+    if not any(line.events for plane in planes for line in plane.lines):
         raise UnreadableFile(
             f"{path}: an XPlane file without a single event",
             hint="record again: the work has to run between start_trace and stop_trace",

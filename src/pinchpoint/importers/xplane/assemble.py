@@ -87,7 +87,7 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
     names = Names()
     base = _base(planes)
     threads: list[Thread] = []
-    host = HostRows()
+    host = HostRows(names)
     device: list[Row] = []
     compiled: list[Row] = []
     memory: list[Row] = []
@@ -97,27 +97,18 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
         found = _DEVICE_PLANE.match(plane.name)
         if found:
             devices.append(device_of(plane, int(found[2]), found[1]))
-            for line in _streams(plane):
-                placed = list(_placed(path, line, base))
-                if line.name == _OF_A_TPU:
-                    placed = [_named_as_xla_does(p) for p in placed]
-                device += (
-                    device_row(
-                        _called_a_copy(p.event), p.start_ns, p.duration_ns, int(found[2]), line.id
-                    )
-                    for p in placed
-                )
-                compiled += _compiled(placed, int(found[2]), line.name, _modules(path, plane, base))
+            for row, op in _of_device(path, plane, int(found[2]), base):
+                device.append(row)
+                compiled += op
         elif plane.name.startswith("/host:") and plane.name not in _NOT_THREADS:
             for line in plane.lines:
                 process = str(plane.stats.get("process_id", ""))
                 threads.append(Thread(process, str(line.id), line.name or None))
-                events = list(_placed(path, line, base))
-                for one in events:
+                for one in _placed(path, line, base):
                     host.add(one.event, one.start_ns, one.duration_ns, len(threads) - 1)
                     allocated = allocation_row(one.event, one.start_ns, len(threads) - 1)
                     memory += [allocated] if allocated else []
-                compiled += _compiled(events, None, line.name, [])
+                    compiled += _compiled(one, None, line.name, [])
     host.steps.extend([] if host.steps else _steps_of_device(path, planes, base, threads))
     _with_places(compiled, places_of(p for plane in planes for p in plane.programs))
     if not device:
@@ -150,6 +141,17 @@ def _with_places(compiled: list[Row], places: Places) -> None:
         place = places.get((row["module"] or "", row["op"]))
         if place and place not in (row["source"] or ""):
             row["source"] = said_of(place, row["source"])
+
+
+def _of_device(path: Path, plane: Plane, number: int, base: int) -> Iterator[tuple[Row, list[Row]]]:
+    """What ran on a device, each with the compiled operation that it is, if it is one."""
+    modules = _modules(path, plane, base)
+    for line in _streams(plane):
+        for one in _placed(path, line, base):
+            placed = _named_as_xla_does(one) if line.name == _OF_A_TPU else one
+            copy = _called_a_copy(placed.event)
+            row = device_row(copy, placed.start_ns, placed.duration_ns, number, line.id)
+            yield row, _compiled(placed, number, line.name, modules)
 
 
 def _facts(calls: Table, ops: Table, threads: tuple[Thread, ...], names: Names) -> Iterator[Fact]:
@@ -198,21 +200,18 @@ def _start(placed: _Placed) -> int:
     return placed.start_ns
 
 
-def _compiled(
-    placed: Sequence[_Placed], device: int | None, line: str, modules: Sequence[_Placed]
-) -> Iterator[Row]:
-    """The compiled operations among events; what a TPU does not say, the run around it does."""
-    for one in placed:
-        op = one.event.name if line == _OF_A_TPU else ""
-        row = compiled_row(one.event.stats, one.start_ns, one.duration_ns, device, op)
-        if row is None:
-            continue
-        if row["module"] is None and modules:
-            at = bisect_right(modules, one.start_ns, key=_start) - 1
-            around = modules[at] if at >= 0 else None
-            if around and one.start_ns < around.start_ns + around.duration_ns:
-                row["module"] = around.event.name.split("(")[0]
-        yield row
+def _compiled(one: _Placed, device: int | None, line: str, modules: Sequence[_Placed]) -> list[Row]:
+    """The compiled operation that an event is; what a TPU does not say, the run around it does."""
+    op = one.event.name if line == _OF_A_TPU else ""
+    row = compiled_row(one.event.stats, one.start_ns, one.duration_ns, device, op)
+    if row is None:
+        return []
+    if row["module"] is None and modules:
+        at = bisect_right(modules, one.start_ns, key=_start) - 1
+        around = modules[at] if at >= 0 else None
+        if around and one.start_ns < around.start_ns + around.duration_ns:
+            row["module"] = around.event.name.split("(")[0]
+    return [row]
 
 
 def _steps_of_device(

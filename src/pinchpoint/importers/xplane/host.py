@@ -4,13 +4,12 @@ The same for both formats: JAX's Chrome trace writes the statistics of an event 
 """
 
 import re
-from dataclasses import field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pinchpoint.frozen import dataclass
+from pinchpoint.importers._timeline import Rows
 from pinchpoint.importers.xplane.operations import Row, table_of_rows
 from pinchpoint.importers.xplane.space import Event
 from pinchpoint.trace import HostKind, Names, Table, table
@@ -21,49 +20,43 @@ _CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w*")
 _FRAME = re.compile(r"\$(?P<file>[^\n]+):(?P<line>\d{1,9}) (?P<function>[^\n]*)")
 
 
-@dataclass(frozen=True)
+def rows_of(event: Event) -> dict[str, Row]:
+    """What an event of the host is, by table, without its time and thread."""
+    named = _named(event.name)
+    if named.call is not None and "correlation_id" in event.stats:
+        number, kind = _number(event, "correlation_id"), int(api_kind(named.call))
+        return {"api_calls": {"name": named.call, "kind": kind, "correlation": number}}
+    kind = int(named.kind)
+    if named.kind != HostKind.PYTHON and "hlo_op" in event.stats:
+        kind = int(HostKind.OPERATOR)
+    rows: dict[str, Row] = {"host_ops": {"name": named.spelled, "kind": kind}}
+    if "step_num" in event.stats:
+        rows["steps"] = {"name": event.name, "number": _number(event, "step_num")}
+    return rows
+
+
 class HostRows:
     """Rows of the three tables of the host, collected event by event."""
 
-    ops: list[Row] = field(default_factory=list)
-    calls: list[Row] = field(default_factory=list)
-    steps: list[Row] = field(default_factory=list)
+    def __init__(self, names: Names) -> None:
+        self.ops, self.calls = Rows("host_ops", names), Rows("api_calls", names)
+        self.steps: list[Row] = []
 
-    def add(
-        self,
-        event: Event,
-        start_ns: int,
-        duration_ns: int,
-        thread: int,
-        position: int | None = None,
-    ) -> None:
-        """Sort one event in; ``position`` is its place in a file whose arguments can be read."""
-        named = _named(event.name)
-        row: Row = {
-            "start_ns": start_ns,
-            "duration_ns": duration_ns,
-            "thread": thread,
-            "name": named.spelled,
-            "event": position,
-            "kind": named.kind,
-        }
-        if named.call is not None and "correlation_id" in event.stats:
-            number = _number(event, "correlation_id")
-            kind = api_kind(named.call)
-            self.calls.append(row | {"name": named.call, "kind": kind, "correlation": number})
-            return
-        if named.kind != HostKind.PYTHON and "hlo_op" in event.stats:
-            row["kind"] = HostKind.OPERATOR
-        self.ops.append(row)
-        if "step_num" in event.stats:
-            self.steps.append(row | {"name": event.name, "number": _number(event, "step_num")})
+    def add(self, event: Event, start_ns: int, duration_ns: int, thread: int) -> None:
+        """Sort one event in."""
+        for table_name, row in rows_of(event).items():
+            row["thread"] = thread
+            if table_name == "steps":
+                self.steps.append(row | {"start_ns": start_ns, "duration_ns": duration_ns})
+            else:
+                rows = self.ops if table_name == "host_ops" else self.calls
+                rows.add(start_ns, duration_ns, row)
 
 
 def linked_tables(host: HostRows, device: list[Row], names: Names) -> tuple[Table, Table, Table]:
     """``host_ops``, ``api_calls`` and ``device_ops`` of rows, linked."""
-    host_ops = table_of_rows("host_ops", host.ops, names)
-    api_calls = table_of_rows("api_calls", host.calls, names)
-    return linked(host_ops, api_calls, table_of_rows("device_ops", device, names))
+    device_ops = table_of_rows("device_ops", device, names)
+    return linked(host.ops.table(0), host.calls.table(0), device_ops)
 
 
 def linked(host_ops: Table, api_calls: Table, device_ops: Table) -> tuple[Table, Table, Table]:

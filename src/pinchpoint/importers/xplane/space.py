@@ -6,7 +6,7 @@ Field numbers are those of the published ``xplane.proto``.
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from functools import lru_cache
 from typing import Any
@@ -29,7 +29,7 @@ _KEY, _MESSAGE = 1, 2  # of an entry of a map
 _META_NAME, _META_STAT = 2, 5  # of the description of an event or statistic
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Event:
     """One event; times in picoseconds since the start of its line."""
 
@@ -40,13 +40,30 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Events:
+    """The events of a line, decoded anew each time they are gone through: all of them together
+    would take seventy times the file."""
+
+    message: memoryview
+    names: "_Names"
+
+    def __iter__(self) -> Iterator[Event]:
+        for entry in fields(self.message):
+            if entry.number == _LINE_EVENT:
+                yield _event(entry.bytes, self.names)
+
+    def __bool__(self) -> bool:
+        return any(entry.number == _LINE_EVENT for entry in fields(self.message))
+
+
+@dataclass(frozen=True)
 class Line:
     """A thread or stream."""
 
     id: int
     name: str
     start_ns: int
-    events: list[Event]
+    events: Iterable[Event]
 
 
 @dataclass(frozen=True)
@@ -131,7 +148,7 @@ def _learn_event(message: memoryview, names: _Names) -> None:
 
 
 def _line(message: memoryview, names: _Names) -> Line:
-    number, name, shown, start_ns, events = 0, "", "", 0, []
+    number, name, shown, start_ns = 0, "", "", 0
     for entry in fields(message):
         if entry.number == _LINE_ID:
             number = entry.integer
@@ -141,9 +158,7 @@ def _line(message: memoryview, names: _Names) -> Line:
             shown = entry.text
         elif entry.number == _LINE_START:
             start_ns = _signed(entry.integer)
-        elif entry.number == _LINE_EVENT:
-            events.append(_event(entry.bytes, names))
-    return Line(number, shown or name, start_ns, events)
+    return Line(number, shown or name, start_ns, Events(message, names))
 
 
 def _event(message: memoryview, names: _Names) -> Event:
