@@ -197,6 +197,9 @@ def test_counts_ranges_that_hold_what_was_measured(accuracy):
 
 
 @pytest.mark.corpus
+@pytest.mark.timeout(
+    1800
+)  # all of the corpus: half a minute alone, ten times that on a busy machine
 def test_floors_over_all_labelled_recordings(accuracy, benchmarks):
     """A little below what was last measured; see docs/accuracy.md."""
     corpus = os.environ.get("PINCHPOINT_CORPUS")

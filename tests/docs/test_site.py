@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = (
     "build", "navigation", "links", "rule_pages", "command_pages", "document_pages", "metric_page",
 )  # fmt: skip
-NOT_RULES = {"nvidia-smi"}  # other words with a hyphen that stand alone in code
+NOT_RULES = {"nvidia-smi", "trtllm-bench"}  # other words with a hyphen that stand alone in code
 
 
 @pytest.fixture(scope="module")
