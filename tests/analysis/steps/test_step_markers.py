@@ -99,6 +99,14 @@ def test_the_first_step_begins_at_its_own_work_where_earlier_work_still_runs():
     assert (found.start_ns.tolist(), found.end_ns.tolist()) == ([20_000], [49_995])
 
 
+def test_the_first_step_begins_at_its_own_work_where_it_waited_for_unrecorded_work():
+    b = TraceBuilder()
+    b.step(1, 100, 15_000)
+    for i in range(30):
+        b.launch(200 + 400 * i, 10, "gemm", 2_000_000 + i * 1_000, 995)
+    assert steps(b.trace()).start_ns.tolist() == [2_000_000]
+
+
 def test_a_stub_before_a_pause_is_no_step():
     b = TraceBuilder()
     for number, at in ((0, 0), (1, STEP), (5, 10 * STEP), (6, 11 * STEP)):

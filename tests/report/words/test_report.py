@@ -56,7 +56,7 @@ def test_several_devices_are_said_one_by_one():
         OneDeviceInfo(device=n, busy_ns=MS, idle_ratio=0.75, kernels=10) for n in range(4)
     )
     said = device_work(msgspec.structs.replace(one, devices=devices)) or ""
-    assert "All devices at once are idle" in said
+    assert "all devices at once are idle" in said
     assert "Device 0 alone is idle 75.0 % of the recording. Device 1 alone" in said
 
 

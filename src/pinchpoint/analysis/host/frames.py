@@ -204,13 +204,21 @@ def acts_for_values(trace: Trace, host_ops: Rows) -> Rows:
 
 @once_per_trace
 def kernels_inside(trace: Trace) -> Ints:
-    """How many kernels each row of ``host_ops`` launched, with the rows inside it."""
-    host, ops = trace.host_ops, trace.device_ops
+    """How many kernels each row of ``host_ops`` launched, with the rows inside it.
+
+    A kernel counts for the innermost row around its call, which may be a function inside the
+    operator that it belongs to; without a recorded call, for that operator.
+    """
+    host, calls, ops = trace.host_ops, trace.api_calls, trace.device_ops
     assert host is not None
     count = np.zeros(len(host) + 1, np.int64)
     if ops is not None:
-        kernels = ops["kind"] == DeviceKind.KERNEL
-        np.add.at(count, ops.filled("host_op", len(host))[kernels], 1)
+        by = ops.filled("host_op", len(host)).astype(np.int64)
+        if calls is not None and len(calls):
+            around = np.append(calls.filled("host_op", len(host)).astype(np.int64), len(host))
+            inner = around[ops.filled("api_call", len(calls))]
+            by = np.where(inner < len(host), inner, by)
+        np.add.at(count, by[ops["kind"] == DeviceKind.KERNEL], 1)
     return subtree_sums(parents(host), count[:-1])
 
 

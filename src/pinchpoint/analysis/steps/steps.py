@@ -12,12 +12,18 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host.launches import SLOWEST_START_NS, issued, main_thread, own_work
+from pinchpoint.analysis.host.launches import (
+    SLOWEST_START_NS,
+    Issued,
+    issued,
+    main_thread,
+    own_work,
+)
 from pinchpoint.analysis.steps.markers import marked_spans
 from pinchpoint.analysis.steps.module_nesting import module_calls, outermost
 from pinchpoint.analysis.steps.repetition import Spans, infer_steps, single_step
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
+from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask
 
 Times = NDArray[np.int64]
@@ -138,9 +144,17 @@ def _begins(trace: Trace, marked_ns: int, ended_ns: int) -> int:
     begun = int(start[own].min()) if own.any() else marked_ns
     done = int(ops.end_ns[counts & (start < begun)].max(initial=marked_ns))
     if done <= marked_ns:
-        return min(marked_ns, ended_ns)
+        unseen = own.any() and _waited_for_what_is_not_recorded(by, ops, own)
+        return min(begun if unseen else marked_ns, ended_ns)
     short = begun - done < SHORT_PAUSE_RATIO * (ended_ns - begun)
     return min(max(begun, marked_ns) if short else done, ended_ns)
+
+
+def _waited_for_what_is_not_recorded(by: Issued, ops: Table, own: Mask) -> bool:
+    """Whether the first operation of a window started long after its call, with nothing recorded
+    before it: the device was still at work that was issued before the recording."""
+    first = np.flatnonzero(own)[np.argmin(ops["start_ns"][own])]
+    return bool(ops["start_ns"][first] - by.end_ns[first] > SLOWEST_START_NS)
 
 
 def completions(trace: Trace, start_ns: Times, end_ns: Times) -> tuple[Times, Mask]:
