@@ -39,7 +39,7 @@ def test_no_average_that_is_shorter_than_the_cost():
 
 def test_a_cost_that_hides_behind_the_device_says_how_much_of_it_is_no_gain():
     costly = finding("a", cost_ns_per_step=52 * MS, hidden_ns=30 * MS)
-    said = "about 30.0 of its 52.0 ms a step pass while the device works: no gain there"
+    said = "about 30.0 of its 52.0 ms a step pass while other work goes on: no gain there"
     assert hidden(costly) == said
     assert hidden(finding("a", cost_ns_per_step=52 * MS)) is None
 

@@ -206,7 +206,7 @@ def hidden(finding: Finding) -> str | None:
         return None
     unit = time_unit(cost)
     part = f"{in_unit(finding.hidden_ns, unit)} of its {in_unit(cost, unit)} {unit} a step"
-    return f"about {part} pass while the device works: no gain there"
+    return f"about {part} pass while other work goes on: no gain there"
 
 
 def counted_in(report: Report, finding: Finding) -> str | None:

@@ -74,3 +74,14 @@ def test_without_stacks_the_stalls_themselves_tell(outcome):
     (finding,) = outcome("gil-contention", p.trace()).findings
     assert "as if another thread held the interpreter's lock" in finding.summary
     assert finding.confidence == "medium"
+
+
+def test_operators_that_compute_on_the_cpu_take_that_long_by_themselves(outcome):
+    p = Program()
+    for i in range(6):
+        begin = p.at
+        for _ in range(4):
+            p.host("aten::mm", SWITCH_US, kind=HostKind.OPERATOR)
+        p.builder.step(i, begin, p.at - begin)
+    p.builder.devices = []
+    assert outcome("gil-contention", p.trace()).answer == "clear"

@@ -155,3 +155,27 @@ def test_causes_on_devices_do_not_apply():
     answers = {o.id: o.answer for o in diagnose(_trace(untyped)).outcomes}
     assert answers["launch-bound"] == "not applicable"
     assert answers["cpu-float64"] == "not checked"  # types were not recorded
+
+
+def _optimizer_with_closure(own):
+    """A trainer that runs forward and backward inside ``optimizer.step(closure)``."""
+
+    def work(builder, at):
+        builder.annotation("Optimizer.step#Adam.step", at, 9 * MS)
+        for i in range(80):
+            _op(builder, "aten::linear", at + US + i * 50 * US, 40 * US)
+        node = "autograd::engine::evaluate_function: MmBackward0"
+        _op(builder, node, at + 4_010 * US, 900 * US)
+        _op(builder, "aten::mm", at + 4_020 * US, 800 * US)
+        for i in range(own):
+            _op(builder, "aten::mul_", at + 5 * MS + i * 40 * US, 38 * US)
+
+    return _trace(work)
+
+
+def test_what_runs_in_a_closure_is_not_the_optimizers():
+    assert "cpu-unfused-optimizer" not in _found(_optimizer_with_closure(own=0))
+    finding = _found(_optimizer_with_closure(own=90))["cpu-unfused-optimizer"].finding
+    assert "90 operators a step" in finding.summary
+    assert finding.hint == "torch.optim.Adam(..., fused=True)"
+    assert finding.cost_ns_per_step == 90 * 38 * US

@@ -6,8 +6,10 @@ still again and again in work of its own. Either each time until the other threa
 to wait, or for about the interpreter's switch interval (5 milliseconds unless changed). In a
 recording without Python stacks stalls of that length are enough, if they fill most of the step.
 Stalls of other lengths are a lost core (`cpu-limited`); without stacks the other thread is
-inferred, and the confidence is medium. The samples that `pinchpoint run` takes of all threads name
-it: one in the program's own code that runs on a core, while the looks themselves wait for the lock.
+inferred, and the confidence is medium; not where samples of all threads show none, and not where
+operators compute on the CPU, which take that long by themselves. The samples that `pinchpoint run`
+takes of all threads name it: one in the program's own code that runs on a core, while the looks
+themselves wait for the lock.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
@@ -25,6 +27,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.frames import shows_python
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.time.stalls import (
@@ -65,7 +68,7 @@ def check(trace: Trace) -> Iterator[Found]:
     held = _with_a_rival(trace) if seen else lock_waits(trace)
     length = float(np.mean(steps.end_ns - steps.start_ns))
     total = per_step(trace, int(held.excess_ns.sum()))
-    unseen = not shows_python(trace) and _in_turns(held) and total >= MOSTLY_RATIO * length
+    unseen = _may_be_unseen(trace) and _in_turns(held) and total >= MOSTLY_RATIO * length
     if not (rivals or seen or unseen) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
         return
     longest = int(np.argmax(held.excess_ns))
@@ -100,6 +103,13 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Move the other thread's work into a process of its own",
         hint="multiprocessing.Process(target=helper)  # instead of threading.Thread",
     )
+
+
+def _may_be_unseen(trace: Trace) -> bool:
+    """Whether another thread may run Python though none is seen: neither stacks nor samples would
+    show it. Operators that compute on the CPU take long without anybody's lock."""
+    sampled = trace.run is not None and trace.run.samples is not None
+    return not (shows_python(trace) or sampled or computes_on_cpu(trace))
 
 
 def _with_a_rival(trace: Trace) -> Stalls:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.on_cpu import cpu_operators
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
@@ -28,11 +29,13 @@ from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import inside, is_material, judged
 from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=STACKS, knobs=("fused_optimizer",), advice=NO_HINT)
 
 OPTIMIZER = "Optimizer.step#"
+NODE = "autograd::engine::evaluate_function"
 FEWEST_CALLS = 64  # fused and foreach variants call a handful
 # Of the time: a fused AdamW moves 7 tensors' worth of bytes, separate operators about 25.
 SINGLE_PASS_RATIO = 0.3
@@ -44,13 +47,16 @@ def check(trace: Trace) -> Iterator[Found]:
     if mine is None or trace.host_ops is None:
         return
     host = trace.host_ops
-    calls = np.flatnonzero(mine & inside(trace, OPTIMIZER) & cpu_operators(trace).called)
+    called = mine & inside(trace, OPTIMIZER) & cpu_operators(trace).called
+    own = called & ~_of_a_closure(trace)
+    calls = np.flatnonzero(own)
     fused = any("_fused_" in trace.names[name] for name in np.unique(host["name"][calls]).tolist())
     if fused or per_step(trace, len(calls)) < FEWEST_CALLS:
         return
     starts = np.array([name.startswith(OPTIMIZER) for name in trace.names], np.bool_)
     ranges = starts[host["name"]] & (host["kind"] == HostKind.ANNOTATION)
-    spans = host_spans(trace, mine & ranges, "time of the optimizer")
+    has_a_closure = int(own.sum()) < int(called.sum())
+    spans = host_spans(trace, own if has_a_closure else mine & ranges, "time of the optimizer")
     if spans is None or not is_material(trace, spans):
         return
     count = per_step(trace, len(calls))
@@ -67,6 +73,41 @@ def check(trace: Trace) -> Iterator[Found]:
         changes=(ScaleHostSpans(spans.rows, SINGLE_PASS_RATIO),),
         location=spans.place,
         fix="Use the fused optimizer",
-        hint="torch.optim.AdamW(params, lr, fused=True)",
+        hint=f"torch.optim.{_class_of(trace, spans.rows)}(..., fused=True)",
         confirm="pinchpoint try --knob fused_optimizer -- python train.py",
     )
+
+
+def _class_of(trace: Trace, rows: Rows) -> str:
+    """The optimizer's class, as the first of its calls is named: ``Optimizer.step#Adam.step``."""
+    host = trace.host_ops
+    assert host is not None
+    chain = parents(host)
+    row = int(rows[0])
+    while row >= 0:
+        name = trace.text(host, "name", row) or ""
+        if name.startswith(OPTIMIZER):
+            return name.removeprefix(OPTIMIZER).removesuffix(".step")
+        row = int(chain[row])
+    return "AdamW"
+
+
+def _of_a_closure(trace: Trace) -> Mask:
+    """Rows up to the end of the last backward node in the same call of an optimizer: some trainers
+    run forward and backward inside ``optimizer.step(closure)``."""
+    host = trace.host_ops
+    assert host is not None
+    optimizers, nodes = (
+        np.array([name.startswith(prefix) for name in trace.names], np.bool_)
+        for prefix in (OPTIMIZER, NODE)
+    )
+    ranges = np.flatnonzero(optimizers[host["name"]] & (host["kind"] == HostKind.ANNOTATION))
+    found = np.zeros(len(host), np.bool_)
+    backward = np.flatnonzero(nodes[host["name"]])
+    for row in ranges.tolist():
+        begin, end = int(host["start_ns"][row]), int(host.end_ns[row])
+        inside_it = backward[(host["start_ns"][backward] >= begin) & (host.end_ns[backward] <= end)]
+        if len(inside_it):
+            last = int(host.end_ns[inside_it].max())
+            found |= (host["start_ns"] >= begin) & (host["start_ns"] < last)
+    return found
