@@ -1,7 +1,5 @@
 """The run folders below a folder, or below an address in an object store."""
 
-import shutil
-import tempfile
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -12,6 +10,7 @@ from typing import Any
 
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers._remote import file_system, is_url
+from pinchpoint.replacing import scratch_folder
 from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_FILE, PROCESSES, RUN_FILE
 from pinchpoint.serve.listing import run_folders
 
@@ -106,20 +105,20 @@ def _is_document(name: str) -> bool:
 @contextmanager
 def _copied(run: RunPlace, wanted: Any) -> Iterator[Path]:
     system, _ = file_system(run.place)
-    scratch = Path(tempfile.mkdtemp(prefix="pinchpoint-fleet-"))
     folder = min((f.rpartition("/")[0] for f in run.files), key=len)
-    try:
-        for file in run.files:
-            name = file.removeprefix(f"{folder}/")
-            inside = not name.startswith("/") and ".." not in PurePosixPath(name).parts
-            if wanted(name) and inside:
-                target = scratch / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                system.get_file(file, str(target))
-        yield scratch
-    except PinchpointError:
-        raise
-    except Exception as error:  # each store has errors of its own
-        raise UnreadableFile(f"{run.name}: {error}", hint="check the credentials") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with scratch_folder() as scratch:
+        copy = scratch / "run"
+        copy.mkdir()
+        try:
+            for file in run.files:
+                name = file.removeprefix(f"{folder}/")
+                inside = not name.startswith("/") and ".." not in PurePosixPath(name).parts
+                if wanted(name) and inside:
+                    target = copy / name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    system.get_file(file, str(target))
+            yield copy
+        except PinchpointError:
+            raise
+        except Exception as error:  # each store has errors of its own
+            raise UnreadableFile(f"{run.name}: {error}", hint="check the credentials") from None
