@@ -1,6 +1,6 @@
 """What is said of a cause that no rule knows?
 
-    python benchmarks/held_out_rules.py CORPUS [--only NAME] [--rows] [--document docs/accuracy.md]
+    python benchmarks/held_out_rules.py CORPUS [--only NAME] [--rows] [--document PAGE]
 
 CORPUS as for ``accuracy.py``. Each recording of a slow program whose first finding names the cause
 by a rule of its own is answered once more without that rule, without those that name the same cause

@@ -109,7 +109,9 @@ def test_what_killed_processes_left_is_swept_and_what_is_in_use_is_not(tmp_path,
         half.touch()
         young = tmp_path / ".pinchpoint-young.tmp"
         young.touch()
-        for path in (left / ".lock", half, beside, used / ".lock"):
+        pipe = tmp_path / ".pinchpoint-pipe.tmp"  # to open it would wait for ever
+        os.mkfifo(pipe)
+        for path in (left / ".lock", half, beside, used / ".lock", pipe):
             os.utime(path, (1, 1))
         module._sweep.cache_clear()
         with scratch_folder(), replacing(tmp_path / "other"):
@@ -118,4 +120,4 @@ def test_what_killed_processes_left_is_swept_and_what_is_in_use_is_not(tmp_path,
             assert young.exists()
             assert used.exists()
             assert beside.exists()
-    assert {p.name for p in tmp_path.iterdir()} == {"out", "other", young.name}
+    assert {p.name for p in tmp_path.iterdir()} == {"out", "other", young.name, pipe.name}

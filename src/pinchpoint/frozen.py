@@ -7,6 +7,7 @@ pickling, patterns), if ``__init__`` takes all fields.
 """
 
 import dataclasses
+from _thread import RLock
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ else:
 
 _FIELDS = "__dataclass_fields__"
 _put = object.__setattr__
+_ONE_AT_A_TIME = RLock()  # a class that another thread is about to declare has half its fields
 
 
 def _declared(cls: type, eq: bool) -> type:
@@ -47,9 +49,11 @@ class _Undeclared:
 
     def __get__(self, instance: object, owner: type) -> dict[str, dataclasses.Field[Any]]:
         cls = self._cls
-        if cls.__doc__ is None:  # else the signature takes its place, which takes long to find
-            cls.__doc__ = cls.__name__
-        dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+        with _ONE_AT_A_TIME:
+            if cls.__dict__[_FIELDS] is self:
+                if cls.__doc__ is None:  # else the signature takes its place, which takes long
+                    cls.__doc__ = cls.__name__
+                dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
         found: dict[str, dataclasses.Field[Any]] = cls.__dict__[_FIELDS]
         return found
 

@@ -168,15 +168,17 @@ def _sweep(folder: Path, pattern: str) -> None:
     making one to locking it.
     """
     for left in folder.glob(pattern) if fcntl is not None else ():
-        with suppress(OSError), left.open("rb") as file:
-            facts = os.fstat(file.fileno())
-            if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < _YOUNG_S:
+        with suppress(OSError):
+            facts = left.lstat()  # to open a pipe, which anybody can make here, would wait for ever
+            mine = stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid()
+            if not mine or time.time() - facts.st_mtime < _YOUNG_S:
                 continue
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: it is in use
-            if left.name == _LOCK:
-                shutil.rmtree(left.parent, ignore_errors=True)
-            else:
-                left.unlink()
+            with left.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: it is in use
+                if left.name == _LOCK:
+                    shutil.rmtree(left.parent, ignore_errors=True)
+                else:
+                    left.unlink()
 
 
 def _end_of_links(path: Path) -> Path:

@@ -6,7 +6,9 @@ import pytest
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
+from pinchpoint.importers._wire import INTEGER
 from pinchpoint.importers.open import format_of
+from pinchpoint.importers.perfetto.packets import _said_before, _Sequence, read_slices
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind
 
 BEGIN, END = 1, 2
@@ -158,3 +160,13 @@ def test_a_track_that_lies_in_itself_is_no_endless_search(tmp_path):
     loop = packet(part(60, part(1, 30) + part(5, 31))) + packet(part(60, part(1, 31) + part(5, 30)))
     trace = read(tmp_path, loop, slice_on(30, "x", "user", 1, 5))
     assert len(trace.host_ops) == 1
+
+
+def test_a_number_in_place_of_an_event_is_none():
+    trace = packet(part(11, 3)) + packet(event(BEGIN, HOST, part(23, "aten::mm")), time=1)
+    trace += packet(event(END, HOST), time=5)
+    slices = read_slices(trace)
+    assert (len(slices), list(slices.end_ns), slices.cut_off) == (1, [5], False)
+    reading = _Sequence()
+    _said_before(trace, (11, 3, INTEGER), reading)
+    assert not reading.seen

@@ -1,14 +1,19 @@
 """A fleet of made-up run folders whose answer is known."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
+from shutil import copyfile
 
 import pytest
 
 from pinchpoint.cli import main
 from pinchpoint.serve.fleet import fleet_document, jobs_of
 from pinchpoint.serve.index import Index
-from pinchpoint.serve.run_places import run_places
+from pinchpoint.serve.run_places import run_places, whole
+from pinchpoint.serve.summary import Summary
 
+RECORDING = Path(__file__).parents[1] / "data" / "labelled" / "c16_sync_in_loop.slow.json.gz"
 HOUR_NS = 3600 * 10**9
 
 
@@ -102,6 +107,56 @@ def test_a_bucket_gives_the_same(root):
     here = answer(root)
     assert there.changes == here.changes
     assert there.programs == here.programs
+
+
+def test_an_object_whose_key_leads_out_of_the_run_is_left(root, tmp_path):
+    fsspec = pytest.importorskip("fsspec", reason="the extra [ray] is not installed")
+    store, outside = fsspec.filesystem("memory"), tmp_path / "outside"
+    store.put(str(root / "failed"), "/keys/run", recursive=True)
+    for key in (f"/keys/run/{outside}", "/keys/run/../../outside"):
+        store.store[key] = store.store["/keys/run/run.json"]
+    try:
+        (run,) = (run for run in run_places("memory://keys") if run.name == "run")
+        with whole(run) as folder:
+            assert (folder / "processes").is_dir()
+        assert f"/keys/run/{outside}" in run.files
+        assert not outside.exists()
+    finally:
+        store.rm("/keys", recursive=True)
+
+
+def test_recordings_are_diagnosed_and_their_causes_cost_hours(tmp_path, monkeypatch, capsysbinary):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run = tmp_path / "runs" / "one"
+    write(run, "one.py", 0, 10)
+    (run / "traces").mkdir()
+    copyfile(RECORDING, run / "traces" / RECORDING.name)
+    for file, recordings in (
+        (run / "run.json", [f"traces/{RECORDING.name}"]),
+        (run / "processes" / "rank00000of00004.json", [{"file": RECORDING.name}]),
+    ):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"recordings": recordings}))
+    assert main(["fleet", str(run.parent), "--diagnose", "3", "--json"]) == 0
+    document = json.loads(capsysbinary.readouterr().out)
+    assert document["not_diagnosed"] == 0
+    assert document["causes"][0]["id"] == "sync-in-loop"
+    assert 0 < document["causes"][0]["saves_rank_hours"] < 8  # of the two hours of four ranks
+
+
+def test_findings_are_new_only_where_both_sides_were_diagnosed(root):
+    jobs = jobs_of(run_places(str(root)), Index(None))
+
+    def changed(before, after):
+        told = [
+            replace(job, summary=after if job.facts.commit == "b" * 40 else before) for job in jobs
+        ]
+        (change,) = fleet_document(str(root), told).changes
+        return change.new_findings
+
+    clean, slow = Summary(), Summary(findings=("data-loading-starvation",))
+    assert changed(clean, slow) == ("data-loading-starvation",)
+    assert changed(None, slow) == ()
+    assert changed(Summary(problem="damaged"), slow) == ()
 
 
 def test_the_command_asks_in_words_in_json_and_in_sql(root, tmp_path, monkeypatch, capsysbinary):

@@ -6,6 +6,7 @@ Field numbers are those of the published ``tf_stats.proto``. The table without i
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers._memory import TABLE_TIMES, must_fit
 from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._wire import BYTES, MalformedMessage, fields
 from pinchpoint.importers.health import health_table
@@ -35,6 +36,7 @@ def read(path: Path) -> Trace:
     """The rows, most self time first; UnreadableFile where there are none."""
     try:
         with unpacked(path) as plain:
+            must_fit(path, plain.stat().st_size, TABLE_TIMES)
             content = memoryview(plain.read_bytes())
         rows = [
             _row(row.bytes)

@@ -28,16 +28,18 @@ def queue_clock() -> Callable[[], int | None]:
     thread = threading.get_ident()
     try:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-        int(os.pread(file, 100, 0).split()[1])
-    except (OSError, ValueError, IndexError):
+    except OSError:
         return _unknown
 
     def waited_ns() -> int | None:
         if threading.get_ident() != thread:
             return None
-        return int(os.pread(file, 100, 0).split()[1])
+        try:
+            return int(os.pread(file, 100, 0).split()[1])
+        except (OSError, ValueError, IndexError):  # the program closed files that it did not open
+            return None
 
-    return waited_ns
+    return _unknown if waited_ns() is None else waited_ns
 
 
 def instruction_counter(kind: tuple[int, int] = _INSTRUCTIONS) -> Callable[[], int | None]:

@@ -105,7 +105,7 @@ def diagnose_runs(
     waiting = [run for run in runs if current(_recording(run), known) is None][:most]
     by_name = {run.name: run for run in waiting}
     files = [RankFile(msgspec.json.encode(run).decode()) for run in waiting]
-    workers = workers_for([RankFile(str(run.place)) for run in waiting[:1]])
+    workers = workers_for([RankFile(run.place) for run in waiting[:1]])
     for done, answer in enumerate(in_processes(files, workers, _read), 1):
         name, summary = msgspec.json.decode(answer, type=tuple[str, Summary])
         index.put(_recording(by_name[name]), summary)
@@ -200,10 +200,8 @@ def _changes(key: Key, jobs: Sequence[Job]) -> Iterator[FleetChange]:
 def _change(key: Key, before: Sequence[Job], after: Sequence[Job], shift: Shift) -> FleetChange:
     last = before[max(len(before) - 1 - UNSURE_RUNS, 0)].facts
     first = after[min(UNSURE_RUNS, len(after) - 1)].facts
-    found = [
-        {i for job in side if job.summary for i in job.summary.findings} for side in (before, after)
-    ]
-    hosts = [{job.facts.host for job in side} for side in (before, after)]
+    found = [_findings(side) for side in (before, after)]
+    hosts = [{job.facts.host for job in side if job.facts.host} for side in (before, after)]
     hours = sum(job.rank_hours for job in after)
     return FleetChange(
         program=key[0],
@@ -218,12 +216,22 @@ def _change(key: Key, before: Sequence[Job], after: Sequence[Job], shift: Shift)
         ratio=shift.ratio,
         commits=(last.commit, first.commit),
         torch=(last.torch, first.torch),
-        same_hosts=bool(hosts[0] & hosts[1]),
+        same_hosts=bool(hosts[0] & hosts[1]) if all(hosts) else None,
         waits_more=_waits_more(before, after, shift),
-        new_findings=tuple(sorted(found[1] - found[0])) if found[0] else (),
-        gone_findings=tuple(sorted(found[0] - found[1])) if found[1] else (),
+        new_findings=_only(found[1], found[0]),
+        gone_findings=_only(found[0], found[1]),
         rank_hours=hours * (1 - shift.before / shift.after),
     )
+
+
+def _findings(jobs: Sequence[Job]) -> set[str] | None:
+    """Ids that the runs have; None where none of them was diagnosed."""
+    known = [job.summary for job in jobs if job.summary and not job.summary.problem]
+    return {id_ for summary in known for id_ in summary.findings} if known else None
+
+
+def _only(of: set[str] | None, other: set[str] | None) -> tuple[str, ...]:
+    return () if of is None or other is None else tuple(sorted(of - other))
 
 
 def _waits_more(before: Sequence[Job], after: Sequence[Job], shift: Shift) -> bool:
@@ -244,10 +252,10 @@ def _causes(jobs: Sequence[Job]) -> tuple[FleetCause, ...]:
     for job in jobs:
         if job.summary is None:
             continue
-        steps = {rung.id: rung.step_ns for rung in job.summary.rungs}
         today = job.summary.step_ns
+        won = {rung.id: (rung.base_ns or today or 0) - rung.step_ns for rung in job.summary.rungs}
         for id_ in job.summary.findings:
-            ratio = 1 - steps[id_] / today if today and id_ in steps else 0.0
+            ratio = won[id_] / today if today and id_ in won else 0.0
             found.setdefault(id_, []).append((job, max(ratio, 0.0) * job.rank_hours))
     causes = [
         FleetCause(

@@ -64,7 +64,7 @@ def job_facts(folder: Path, name: str) -> JobFacts:
     if run.started_unix_ns is not None and run.ended_unix_ns is not None:
         hours = max(run.ended_unix_ns - run.started_unix_ns, 0) / 3.6e12
     ended = steps is not None and steps.run_ms.p50 is not None
-    here = first.steps.run
+    here, dirty = first.steps.run, _at(environment, "code", "dirty")
     mean_ns = here.total_ns / here.count if here.count else None
     return JobFacts(
         name=name,
@@ -78,7 +78,7 @@ def job_facts(folder: Path, name: str) -> JobFacts:
         device=plain(", ".join(dict.fromkeys(run.devices)), LONGEST),
         ranks=max(metrics.world_size or first.world_size or 1, 1),
         commit=_text(_at(environment, "code", "commit")),
-        dirty=_at(environment, "code", "dirty") in (True,) or None,
+        dirty=dirty if isinstance(dirty, bool) else None,
         torch=_text(_at(environment, "software", "distributions", "torch")),
         steps=first.steps.count or None,
         step_ms=steps.run_ms.p50 if steps and ended else _ms(here.p50),

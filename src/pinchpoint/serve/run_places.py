@@ -1,8 +1,7 @@
 """The run folders below a folder, or below an address in an object store."""
 
-import shutil
-import tempfile
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers._remote import file_system, is_url
+from pinchpoint.replacing import scratch_folder
 from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_FILE, PROCESSES, RUN_FILE
 from pinchpoint.serve.listing import run_folders
 
@@ -25,7 +25,7 @@ class RunPlace:
 
     name: str
     state: int
-    place: Path | str
+    place: str
     files: tuple[str, ...] = ()  # of one in an object store, as the store calls them
 
 
@@ -45,8 +45,8 @@ def run_places(root: str) -> tuple[RunPlace, ...]:
 @contextmanager
 def documents_of(run: RunPlace) -> Iterator[Path]:
     """A folder with the documents of a run; its recordings may be absent."""
-    if isinstance(run.place, Path):
-        yield run.place
+    if not is_url(run.place):
+        yield Path(run.place)
         return
     with _copied(run, _is_document) as folder:
         yield folder
@@ -55,8 +55,8 @@ def documents_of(run: RunPlace) -> Iterator[Path]:
 @contextmanager
 def whole(run: RunPlace) -> Iterator[Path]:
     """The run folder with its recordings."""
-    if isinstance(run.place, Path):
-        yield run.place
+    if not is_url(run.place):
+        yield Path(run.place)
         return
     with _copied(run, lambda _: True) as folder:
         yield folder
@@ -68,7 +68,7 @@ def _local(root: Path) -> Iterator[RunPlace]:
     for folder in run_folders(root, MOST_RUNS + 1):
         name = folder.relative_to(root).as_posix() if folder != root else ""
         try:
-            yield RunPlace(name, folder.stat().st_mtime_ns, folder)
+            yield RunPlace(name, folder.stat().st_mtime_ns, str(folder))
         except OSError:  # it went away
             continue
 
@@ -80,9 +80,13 @@ def _remote(url: str) -> Iterator[RunPlace]:
         found: dict[str, dict[str, Any]] = system.find(path, detail=True)
     except Exception as error:  # each store has errors of its own
         raise UnreadableFile(f"{url}: {error}", hint="check the URL and the credentials") from None
-    for at in sorted(name for name in found if name.rsplit("/", 1)[-1] == RUN_FILE):
-        folder = at.rpartition("/")[0]
-        inside = tuple(name for name in found if name.startswith(f"{folder}/"))
+    names = sorted(found)
+    for at in names:
+        folder, _, last = at.rpartition("/")
+        if last != RUN_FILE:
+            continue
+        # "0" is the character after "/": names between the two are those inside.
+        inside = tuple(names[bisect_left(names, f"{folder}/") : bisect_left(names, f"{folder}0")])
         name = folder.removeprefix(root).strip("/")
         yield RunPlace(name, _state(found, folder), url, inside)
 
@@ -100,20 +104,21 @@ def _is_document(name: str) -> bool:
 
 @contextmanager
 def _copied(run: RunPlace, wanted: Any) -> Iterator[Path]:
-    system, _ = file_system(str(run.place))
-    scratch = Path(tempfile.mkdtemp(prefix="pinchpoint-fleet-"))
+    system, _ = file_system(run.place)
     folder = min((f.rpartition("/")[0] for f in run.files), key=len)
-    try:
-        for file in run.files:
-            name = file.removeprefix(f"{folder}/")
-            if wanted(name) and ".." not in PurePosixPath(name).parts:
-                target = scratch / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                system.get_file(file, str(target))
-        yield scratch
-    except PinchpointError:
-        raise
-    except Exception as error:  # each store has errors of its own
-        raise UnreadableFile(f"{run.name}: {error}", hint="check the credentials") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with scratch_folder() as scratch:
+        copy = scratch / "run"
+        copy.mkdir()
+        try:
+            for file in run.files:
+                name = file.removeprefix(f"{folder}/")
+                inside = not name.startswith("/") and ".." not in PurePosixPath(name).parts
+                if wanted(name) and inside:
+                    target = copy / name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    system.get_file(file, str(target))
+            yield copy
+        except PinchpointError:
+            raise
+        except Exception as error:  # each store has errors of its own
+            raise UnreadableFile(f"{run.name}: {error}", hint="check the credentials") from None

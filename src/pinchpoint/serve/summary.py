@@ -19,6 +19,7 @@ class KnownRung(msgspec.Struct, frozen=True, array_like=True):
     step_ns: int
     low_ns: int
     high_ns: int
+    base_ns: int = 0  # that it counts from: today's step, or that with others fixed; 0: not known
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +54,7 @@ def summarise(trace: Trace, report: Report) -> Summary:
         findings=tuple(finding.id for finding in found),
         first_gain=plain(gain(report, found[0]), _SENTENCE_LIMIT) if found else "",
         rungs=tuple(
-            KnownRung(rung.id, rung.step_ns, *rung.range_ns)
+            KnownRung(rung.id, rung.step_ns, *rung.range_ns, rung.base_ns)
             for rung in (report.fix_ladder.rungs if report.fix_ladder else ())
         ),
         work=_work(report),

@@ -19,6 +19,7 @@ _TENSORRT = re.compile(
     r"(?: (?P<pretok>\d+) ctx tokens,)? (?P<gen>\d+) gen reqs"
 )
 _MOST = 9  # digits of a count
+_LONGEST = 1000  # characters: the patterns take the square of it where they do not fit
 _DECODES, _PREFILLS = ("DECODE",), ("EXTEND", "PREFILL", "SPLIT_PREFILL")  # modes of SGLang
 
 
@@ -37,6 +38,8 @@ class EngineStep:
 @lru_cache(1 << 14)  # names are few beside events
 def engine_step(name: str) -> EngineStep | None:
     """What the name of an annotation says of a round; None for other names."""
+    if len(name) > _LONGEST:
+        return None
     for pattern, read in ((_VLLM, _of_vllm), (_SGLANG, _of_sglang), (_TENSORRT, _of_tensorrt)):
         match = pattern.fullmatch(name)
         if match and all(

@@ -13,6 +13,11 @@ from pinchpoint.importers import load
 from pinchpoint.trace.engine_steps import EngineStep, engine_step
 
 
+def test_names_longer_than_any_engine_writes_are_not_looked_at():
+    assert engine_step("step[DECODE bs=32 " + "x" * 900 + "]") is not None
+    assert engine_step("step[DECODE bs=32 " + "x" * 1000 + "]") is None
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

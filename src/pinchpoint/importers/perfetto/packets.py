@@ -271,7 +271,7 @@ def _track(data: bytes, message: Part) -> tuple[int, Track]:
 
 def _said_before(data: bytes, message: Part, sequence: _Sequence) -> _Event:
     """The same bytes say the same until names are told: most ends, and begins without notes."""
-    if message[2] - message[1] > _SHORT_BYTES:
+    if message[2] == INTEGER or message[2] - message[1] > _SHORT_BYTES:
         return _said(data, message, sequence)
     raw = data[message[1] : message[2]]
     known = sequence.seen.get(raw)
@@ -286,8 +286,8 @@ def _said(data: bytes, message: Part, sequence: _Sequence) -> _Event:
     kind, track, name = 0, sequence.track, ""
     categories: list[str] = []
     notes: dict[str, int] = {}
-    flows: tuple[int, ...] = ()
-    flow_ends: tuple[int, ...] = ()
+    flows: list[int] = []
+    flow_ends: list[int] = []
     for part in _inside(data, message):
         number = part[0]
         if number == _TYPE:
@@ -301,10 +301,11 @@ def _said(data: bytes, message: Part, sequence: _Sequence) -> _Event:
         elif number == _NOTE:
             _note(data, part, sequence, notes)
         elif number in _FLOWS:
-            flows += (_identity(data, part),)
+            flows.append(_identity(data, part))
         elif number in _FLOW_ENDS:
-            flow_ends += (_identity(data, part),)
-    return _Event(kind, track & _64_BITS, name, ",".join(categories), notes, flows, flow_ends)
+            flow_ends.append(_identity(data, part))
+    linked = tuple(flows), tuple(flow_ends)
+    return _Event(kind, track & _64_BITS, name, ",".join(categories), notes, *linked)
 
 
 def _spelt(data: bytes, part: Part, interned: dict[int, str]) -> str:

@@ -35,7 +35,7 @@ class FleetChange(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float  # what it added; negative: steps became shorter
     commits: tuple[str | None, str | None]  # of three runs before it and three after
     torch: tuple[str | None, str | None]  # versions of torch in the same two runs
-    same_hosts: bool  # some host had runs on both sides
+    same_hosts: bool | None  # some host had runs on both sides; null: not known
     waits_more: bool  # the share of waiting for batches grew as well, by half of the change
     new_findings: tuple[str, ...]  # ids that only runs after it have
     gone_findings: tuple[str, ...]

@@ -124,7 +124,7 @@ def _why(change: FleetChange) -> Iterator[str]:
         yield f"no longer {', '.join(change.gone_findings)}"
     if change.waits_more:
         yield "waits for batches"
-    if not change.same_hosts:
+    if change.same_hosts is False:
         yield "on other hosts"
 
 

@@ -61,7 +61,7 @@ function liveTimeline(view) {
       found.textContent = `${mark.label}: too short to be drawn one by one`;
       return view.redraw();
     }
-    view.place = (place + starts.length) % starts.length;
+    view.place = ((place % starts.length) + starts.length) % starts.length;
     const from = starts[view.place], length = ends[view.place] - from;
     choose(slices ? slices[view.place] : -1);
     const half = Math.max(length * 2.5, context, 20) / 2;

@@ -39,7 +39,7 @@ function viewFromText(view, text) {
     event: row === undefined ? -1 : view.sliceOfRow(table, Number(row)),
     find: said.get("find") || "",
     mark: said.get("mark"),
-    at: Number(said.get("at") || 0),
+    at: Math.trunc(Number(said.get("at"))) || 0,
     area: area && { from: area[0], to: area[1], lanes: said.get("lanes") ? numbers("lanes") : null },
     folded: numbers("folded"),
     pinned: numbers("pinned"),

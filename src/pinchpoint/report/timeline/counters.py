@@ -40,8 +40,9 @@ def _series(rows: Table) -> list[NDArray[np.intp]]:
     """Rows of one name and device each, without values that are no numbers."""
     key = np.stack((rows["name"].astype(np.int64), rows.filled("device", -1).astype(np.int64)))
     which = np.unique(key, axis=1, return_inverse=True)[1].reshape(-1)
-    real = np.isfinite(rows["value"])
-    found = (np.flatnonzero((which == one) & real) for one in range(int(which.max()) + 1))
+    order = np.argsort(which, kind="stable")
+    order = order[np.isfinite(rows["value"][order])]
+    found = np.split(order, np.flatnonzero(np.diff(which[order])) + 1)
     return [mine for mine in found if len(mine)]
 
 

@@ -60,7 +60,7 @@ def check(trace: Trace) -> Iterator[Found]:
     mine &= (judged_steps(trace).step_of(ops["start_ns"]) >= 0) & _computes(trace, ops)
     found = [
         one
-        for name in np.unique(ops["op"][mine]).tolist()
+        for name in _long(trace, ops, mine)
         if (
             one := _far(
                 trace,
@@ -72,6 +72,13 @@ def check(trace: Trace) -> Iterator[Found]:
         )
     ]
     yield from sorted(found, key=lambda one: -(one.cost_ns_per_step or 0))[:MOST_TOLD]
+
+
+def _long(trace: Trace, ops: Table, mine: Mask) -> list[int]:
+    """Names of operations that take enough of a step; programs have thousands of others."""
+    total = np.bincount(ops["op"][mine], ops["duration_ns"][mine])
+    least = max(LEAST_GAIN_RATIO * (steps(trace).typical_ns or 0), 1)
+    return [n for n in np.flatnonzero(total).tolist() if per_step(trace, total[n]) >= least]
 
 
 def _computes(trace: Trace, ops: Table) -> Mask:

@@ -61,7 +61,7 @@ class _Waits:
 
     start_ns: Ints
     end_ns: Ints
-    step: Ints  # of each stretch
+    of_steps: Ints  # ns of each judged step
     ns_per_step: int
     call: str  # what waits, of the longest stretch
     kind: GapKind
@@ -123,10 +123,11 @@ def _longest(trace: Trace, kinds: tuple[GapKind, ...]) -> _Waits | None:
         (DropSyncs(calls),) if kind is GapKind.SYNC else (RemoveHostTime(start, end),)
     )
     loader = loads(trace) if kind is GapKind.DATA else None
+    step = np.searchsorted(windows.start_ns, start, "right") - 1
     return _Waits(
         start,
         end,
-        np.searchsorted(windows.start_ns, start, "right") - 1,
+        np.bincount(step, end - start, len(windows)).astype(np.int64),
         round(float((end - start).sum()) / len(windows)),
         trace.names[host_rows(trace).name[row[longest]]],
         kind,
@@ -157,7 +158,7 @@ def _most(group: Ints, took: Ints) -> int:
 def _finding(waits: _Waits) -> Found:
     what = _OF_KIND.get(waits.kind) or _what(waits.call)
     where = f" in {waits.location}" if waits.location else ""
-    of_steps = np.bincount(waits.step, waits.end_ns - waits.start_ns)
+    of_steps = waits.of_steps
     least, most = int(of_steps.min()), int(of_steps.max())
     alike = waits.kind is GapKind.WAIT and len(of_steps) > 2 and most - least <= ALIKE_RATIO * most
     return Found(
