@@ -51,7 +51,8 @@ class Index:
         with self._open() as database:
             rows = database.execute("SELECT * FROM summaries") if database else ()
             for name, modified_ns, size, text in rows:
-                found[name] = (modified_ns, size, _decoded(text))
+                if (summary := _decoded(text)) is not None:
+                    found[name] = (modified_ns, size, summary)
         return found
 
     def put(self, recording: ListedRecording, summary: Summary) -> None:
@@ -107,11 +108,12 @@ def _connected(file: Path) -> sqlite3.Connection | None:
         return None
 
 
-def _decoded(text: bytes) -> Summary:
+def _decoded(text: bytes) -> Summary | None:
+    """None for what another version wrote: the recording is read again."""
     try:
         return msgspec.json.decode(text, type=Summary)
     except msgspec.MsgspecError:
-        return Summary()
+        return None
 
 
 def current(

@@ -69,7 +69,8 @@ def screen(
     change = exp(sign * log(value / center)) - 1
     threshold = entry.threshold.as_ratio(center) if entry.threshold else None
     if entry.test == "exact":
-        return _exact(change, threshold or LEAST_CHANGE, center, len(past))
+        least = LEAST_CHANGE if threshold is None else threshold
+        return _exact(change, least, center, len(past))
     bound = _bound(logs, threshold, runs)
     verdict, why = _judge(change, bound, threshold, len(past), fails_alone)
     return Screen(verdict, why, center, change, bound, len(past))
