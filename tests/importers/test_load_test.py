@@ -62,6 +62,12 @@ def test_a_line_for_each_run_of_sglang(tmp_path):
     assert trace.summaries[0].rows[0][:3] == ("whole request", "800", "812")
 
 
+def test_a_rate_that_json_cannot_write_is_unknown(tmp_path):
+    path = kept(tmp_path, SGLANG | {"request_rate": float("inf"), "p99_ttft_ms": float("nan")})
+    assert "Infinity" in path.read_text()
+    assert rows(path, 0)["whole request"][0] == "800"
+
+
 def test_tensorrt(tmp_path):
     path = kept(tmp_path, TENSORRT)
     assert rows(path, 0)["whole request"] == ("700", "710", "", "", "950")

@@ -193,3 +193,12 @@ def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch, capsysbinary, wor
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     assert said in capsysbinary.readouterr().err.decode()
+
+
+def test_what_is_passed_on_names_no_folder(root, tmp_path, monkeypatch, capsysbinary):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    page = tmp_path / "fleet.html"
+    assert main(["fleet", str(root), "--redact", "--json", "--html", str(page)]) == 0
+    said = capsysbinary.readouterr().out + page.read_bytes()
+    assert str(root.parent).encode() not in said
+    assert main(["fleet", str(root), "--redact", "--sql", "SELECT host FROM runs"]) == 2

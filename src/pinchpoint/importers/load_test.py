@@ -6,6 +6,7 @@ milliseconds; where a file has the requests themselves (``ttfts`` and ``itls``, 
 percentiles are taken from those.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,19 +87,27 @@ def _runs(path: Path, text: bytes) -> Iterator[dict[str, Any]]:
     try:
         lines = [text] if _is_one(text) else text.splitlines()
         for line in lines[:_MOST_RUNS]:
-            run = msgspec.json.decode(line) if line.strip() else None
+            run = _decoded(line) if line.strip() else None
             if isinstance(run, dict):
                 yield run
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableFile(
             f"{path}: cut off or broken JSON ({error})", hint="copy it again, or run it again"
         ) from None
 
 
+def _decoded(text: bytes) -> Any:
+    """The document; ``Infinity`` and ``NaN``, which Python writes and JSON has not, are unknown."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return json.loads(text, parse_constant=lambda _: None)
+
+
 def _is_one(text: bytes) -> bool:
     try:
-        msgspec.json.decode(text, type=msgspec.Raw)
-    except msgspec.DecodeError:
+        _decoded(text)
+    except (ValueError, RecursionError):
         return False
     return True
 

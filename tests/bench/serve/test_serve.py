@@ -245,6 +245,8 @@ def test_command(tmp_path, monkeypatch, capsys):
     [
         (["nonsense"], 2, "not an http address"),
         (["http://127.0.0.1:9/v1", "-n", "2", "--runs", "1"], 5, "ConnectionRefusedError"),
+        (["http://127.0.0.1:9/v1", "-n", "2", "--sweep", "90,99"], 5, "no request was answered"),
+        (["http://127.0.0.1:99999/v1"], 2, "Port out of range"),
         (["http://x/", "--goodput", "speed:3"], 2, "--goodput"),
         (["http://x/", "--body", "[1]"], 2, "--body"),
         (["http://x/", "--runs", "0"], 2, "start at 1"),

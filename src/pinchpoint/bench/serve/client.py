@@ -51,11 +51,15 @@ class BadAnswer(Exception):
 def endpoint(url: str, headers: Mapping[str, str]) -> Endpoint:
     """From the URL of the completions or chat resource; UsageError if it is none."""
     parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"{url}: {error}", hint="http://localhost:8000/v1/completions") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"{url}: not an http address", hint="http://localhost:8000/v1/completions")
     tls = parts.scheme == "https"
     path = parts.path or "/v1/completions"
-    return Endpoint(parts.hostname, parts.port or (443 if tls else 80), path, tls, headers)
+    return Endpoint(parts.hostname, port or (443 if tls else 80), path, tls, headers)
 
 
 def require_http() -> None:

@@ -1,11 +1,11 @@
 """What changed between two profiles, or two benchmark results."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from pinchpoint.cli.output import reading
 from pinchpoint.cli.page import Redact
-from pinchpoint.cli.programs.bench.options import Showing, Switch, present
+from pinchpoint.cli.programs.bench.options import Showing, present
 from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.errors import UsageError
 
@@ -20,7 +20,6 @@ def command(
     b: Path,
     /,
     *,
-    force: Annotated[bool, Switch] = False,
     redact: Redact = False,
     showing: Showing | None = None,
 ) -> int:
@@ -28,6 +27,8 @@ def command(
 
     Of profiles: what appeared, went or got slower, matched by its place in the step; the changes
     add up to the change of the step.
+
+    With --force results of machines that differ are compared too; the answer says so.
 
     Exit code: 0; 2 if a file cannot be read; 3 if the two are not comparable.
 
@@ -37,8 +38,6 @@ def command(
         The one before.
     b
         The one after.
-    force
-        Compare results of machines that differ; the answer says so.
     redact
         For passing it on: no folders, arguments or settings.
     """
@@ -48,7 +47,7 @@ def command(
     if kinds[0] != kinds[1]:
         raise UsageError(f"{a} and {b} are not of one kind", hint="two profiles, or two results")
     if all(kinds):
-        found, page = _compared_results(a, b, force, redact)
+        found, page = _compared_results(a, b, showing.force, redact)
     else:
         found, page = _compared_profiles(a, b, redact)
     present(found, page, showing, inputs=(a, b))

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import counting, look, note, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page
+from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.cli.recordings.sql import DEFAULT_SECONDS, MOST_ROWS, show_rows
 from pinchpoint.errors import UsageError
 from pinchpoint.export.database import Limits, query_columns
@@ -67,6 +68,10 @@ def command(  # noqa: PLR0913 - one argument an option
         raise UsageError("--diagnose must not be negative", hint="--diagnose 100")
     if csv and sql is None:
         raise UsageError("--csv goes with --sql", hint='--sql "SELECT * FROM runs"')
+    if page.redact and sql is not None:
+        raise UsageError(
+            "--redact: an answer in SQL says what was asked", hint="leave one of the two out"
+        )
     runs = run_places(place)
     index = Index(index_file(root_of(place)))
     with counting("reading runs") as progress:
@@ -77,7 +82,8 @@ def command(  # noqa: PLR0913 - one argument an option
         limits = Limits(DEFAULT_SECONDS, None, MOST_ROWS)
         show_rows(*query_columns(tables(jobs), sql, limits), json=json, csv=csv)
         return 0
-    document = fleet_document(place, jobs, by)
+    document = fleet_document(_last_part(place) if page.redact else place, jobs, by)
+    document = shared(document, [Path(place)], redact=page.redact)
     if json:
         show_json(encode_fleet(document))
     else:
@@ -85,6 +91,10 @@ def command(  # noqa: PLR0913 - one argument an option
     if page.html:
         page.write(html.render(fleet_page(document, verbose=True)), [Path(place)])
     return 0
+
+
+def _last_part(place: str) -> str:
+    return place.rstrip("/").rpartition("/")[2]
 
 
 def _diagnosed(

@@ -145,6 +145,8 @@ def serve(
     if loading is not None and (loading.sweep is not None or loading.ramp is not None):
         curve = _swept if loading.ramp is None else _ramped
         found = curve(url, name, output, asking or Asking(), loading)
+        if not any(point.answered_per_s for point in found.points):
+            raise MeasurementInvalid("no request was answered", hint=f"is {url} up?")
         present(found, sweep_page(found), showing or Showing())
         return 0
     result = _measured(url, runs, name, output, asking or Asking(), loading or Loading())
@@ -215,7 +217,7 @@ def _swept(url: str, name: str, output: Path | None, asking: Asking, loading: Lo
             plan = _plan(url, name, asking, at_rate, i, session.session.session_id)
             run = serve_run(plan, Place(session.session.folder / f"runs/{i:03d}", i))
             points.append(point(run, plan.load))
-            if "falls behind" in judged(points)[-1].why:
+            if not points[-1].answered_per_s or "falls behind" in judged(points)[-1].why:
                 break
         found = judged(points)
         result = Sweep(
