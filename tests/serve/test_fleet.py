@@ -201,4 +201,5 @@ def test_what_is_passed_on_names_no_folder(root, tmp_path, monkeypatch, capsysbi
     assert main(["fleet", str(root), "--redact", "--json", "--html", str(page)]) == 0
     said = capsysbinary.readouterr().out + page.read_bytes()
     assert str(root.parent).encode() not in said
+    assert b"slower.py -x" not in said
     assert main(["fleet", str(root), "--redact", "--sql", "SELECT host FROM runs"]) == 2

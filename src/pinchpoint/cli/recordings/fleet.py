@@ -82,7 +82,10 @@ def command(  # noqa: PLR0913 - one argument an option
         limits = Limits(DEFAULT_SECONDS, None, MOST_ROWS)
         show_rows(*query_columns(tables(jobs), sql, limits), json=json, csv=csv)
         return 0
-    document = fleet_document(_last_part(place) if page.redact else place, jobs, by)
+    if page.redact:  # programs go by their scripts, as arguments are left out
+        document = fleet_document(_last_part(place), jobs, "script")
+    else:
+        document = fleet_document(place, jobs, by)
     document = shared(document, [Path(place)], redact=page.redact)
     if json:
         show_json(encode_fleet(document))
