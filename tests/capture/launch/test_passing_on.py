@@ -1,5 +1,6 @@
 """Signals of ``pinchpoint run``: each reaches the program, once, and both end together."""
 
+import contextlib
 import os
 import select
 import signal
@@ -32,7 +33,7 @@ EXITS = "signal.signal({number}, lambda *_: sys.exit(42))"
 @pytest.fixture
 def started(tmp_path):
     """Starts ``pinchpoint run`` around a program that waits; gives both."""
-    running = []
+    running, programs = [], []
 
     def start(setup, **how):
         script = tmp_path / "waits.py"
@@ -44,6 +45,7 @@ def started(tmp_path):
         running.append(wrapper)
         ready, pid = wrapper.stdout.readline().split()
         assert ready == "ready"
+        programs.append(int(pid))
         return wrapper, int(pid)
 
     yield start
@@ -51,6 +53,9 @@ def started(tmp_path):
         wrapper.kill()
         wrapper.wait()
         wrapper.stdout.close()
+    for program in programs:  # one that handles every signal outlives its wrapper
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(program, signal.SIGKILL)
 
 
 def test_every_signal_that_a_program_may_handle_is_passed_on(started):
