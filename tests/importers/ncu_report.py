@@ -3,13 +3,7 @@
 import struct
 from typing import Any
 
-
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+from xplane_messages import varint
 
 
 def field(number: int, value: int | float | str | bytes) -> bytes:

@@ -10,17 +10,10 @@ from pinchpoint.importers._wire import INTEGER
 from pinchpoint.importers.open import format_of
 from pinchpoint.importers.perfetto.packets import _said_before, _Sequence, read_slices
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind
+from xplane_messages import varint
 
 BEGIN, END = 1, 2
 HOST, QUEUE = 10, 20
-
-
-def varint(value):
-    out = b""
-    while value > 0x7F:
-        out += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return out + bytes([value])
 
 
 def part(number, value):

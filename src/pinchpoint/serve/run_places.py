@@ -45,20 +45,23 @@ def run_places(root: str) -> tuple[RunPlace, ...]:
 @contextmanager
 def documents_of(run: RunPlace) -> Iterator[Path]:
     """A folder with the documents of a run; its recordings may be absent."""
-    if not is_url(run.place):
-        yield Path(run.place)
-        return
-    with _copied(run, _is_document) as folder:
+    with _here(run, _is_document) as folder:
         yield folder
 
 
 @contextmanager
 def whole(run: RunPlace) -> Iterator[Path]:
     """The run folder with its recordings."""
+    with _here(run, lambda _: True) as folder:
+        yield folder
+
+
+@contextmanager
+def _here(run: RunPlace, wanted: Any) -> Iterator[Path]:
     if not is_url(run.place):
         yield Path(run.place)
         return
-    with _copied(run, lambda _: True) as folder:
+    with _copied(run, wanted) as folder:
         yield folder
 
 

@@ -295,7 +295,7 @@ class Node:
     name: str
     bytes: int = 0
     blocks: int = 0
-    library: bool = False  # not the user's own code
+    foreign: bool = False  # not the user's own code
     children: dict[str, "Node"] = field(default_factory=dict)
 
 
@@ -313,8 +313,8 @@ def stack_tree(history: History, event: int) -> Node:
         at = top
         at.bytes += total
         at.blocks += count
-        for name, library in _path(history, one):
-            at = at.children.setdefault(name, Node(name, library=library))
+        for name, foreign in _path(history, one):
+            at = at.children.setdefault(name, Node(name, foreign=foreign))
             at.bytes += total
             at.blocks += count
     return top

@@ -6,7 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import parents, within_rows
-from pinchpoint.analysis.host.frames import acts_for_values, idle_acts
+from pinchpoint.analysis.host.frames import (
+    acts,
+    acts_for_values,
+    called_by_program,
+    idle_acts,
+)
 from pinchpoint.analysis.host.source_lines import Place, place_of, places
 from pinchpoint.analysis.replay import (
     Change,
@@ -116,6 +121,17 @@ def without_work(trace: Trace, rows: Rows) -> Iterator[Change]:
     yield DropDeviceOps(rows[elsewhere])
     if not elsewhere.all():
         yield ScaleDeviceOps(rows[~elsewhere], 0.0, flops_left=0.0, bytes_left=0.0)
+
+
+def acts_behind(trace: Trace, rows: Rows) -> tuple[Rows, Rows]:
+    """What the program wrote to start these device operations, as rows of ``host_ops``; and of
+    ``api_calls`` those that started them or waited inside."""
+    ops, host = trace.device_ops, trace.host_ops
+    assert ops is not None
+    around = acts(trace, ops.filled("host_op", len(host or ()))[rows].astype(np.intp))
+    waits = host_waits(trace)
+    inside = waits.api_calls[np.isin(called_by_program(trace)[waits.host_op], around)]
+    return around, np.union1d(ops["api_call"][rows][ops.known("api_call")[rows]], inside)
 
 
 def device_time_per_step(trace: Trace) -> float:

@@ -29,14 +29,14 @@ _ROW = 18  # a line of text of 12 units with room around it
 
 @dataclass(frozen=True)
 class Frame:
-    """``parent`` is the position of an earlier frame, or NO_NODE; ``library``: not the user's."""
+    """``parent`` is the position of an earlier frame, or NO_NODE; ``foreign``: not the user's."""
 
     name: str
     parent: int
     depth: int
     amount: int
     times: int  # calls or blocks; 0: not counted
-    library: bool = False
+    foreign: bool = False
 
 
 def flame(frames: Sequence[Frame], what: str, unit: str, counted: str) -> Markup | None:
@@ -90,7 +90,7 @@ def of_memory(top: Node) -> list[Frame]:
     found, waiting = [], [(top, NO_NODE, 0)]
     for node, parent, depth in waiting:  # grows while it is walked
         name = plain(node.name, _NAME_LIMIT)
-        found.append(Frame(name, parent, depth, node.bytes, node.blocks, node.library))
+        found.append(Frame(name, parent, depth, node.bytes, node.blocks, node.foreign))
         if depth + 1 < MOST_LEVELS:
             waiting += [(child, len(found) - 1, depth + 1) for child in node.children.values()]
     return found
@@ -106,7 +106,7 @@ def _widest(frames: Sequence[Frame], whole: int, share: float, most: int) -> lis
     rows = np.sort(rows[np.argsort(-amounts[rows], kind="stable")][:most])
     place = {row: position for position, row in enumerate(rows.tolist())}
     return [
-        Frame(f.name, place.get(f.parent, NO_NODE), f.depth, f.amount, f.times, f.library)
+        Frame(f.name, place.get(f.parent, NO_NODE), f.depth, f.amount, f.times, f.foreign)
         for f in (frames[row] for row in place)
         if f.parent == NO_NODE or f.parent in place
     ]
@@ -146,14 +146,14 @@ def _box(
 def _data(frames: Sequence[Frame], what: str, unit: str, counted: str) -> Markup:
     """As text between tags, where quotes may stay as they are."""
     names = {name: i for i, name in enumerate(dict.fromkeys(frame.name for frame in frames))}
-    library = {names[frame.name] for frame in frames if frame.library}
+    foreign = {names[frame.name] for frame in frames if frame.foreign}
     text = msgspec.json.encode(
         {
             "what": what,
             "unit": unit,
             "counted": counted,
             "names": list(names),
-            "library": sorted(library),
+            "foreign": sorted(foreign),
             "parent": [frame.parent for frame in frames],
             "name": [names[frame.name] for frame in frames],
             "amount": [frame.amount for frame in frames],

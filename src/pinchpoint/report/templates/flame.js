@@ -6,9 +6,9 @@
   const NARROWEST = 0.0008;  // of the width; about a pixel
 
   // A tree of {name, amount, times, children}; parents come before their children in the data.
-  function treeOf({ names, library, parent, name, amount, times, what }) {
-    const hidden = new Set(library);
-    const nodes = name.map((n, i) => ({ name: names[n], library: hidden.has(n), amount: amount[i], times: times[i], children: [] }));
+  function treeOf({ names, foreign, parent, name, amount, times, what }) {
+    const hidden = new Set(foreign);
+    const nodes = name.map((n, i) => ({ name: names[n], foreign: hidden.has(n), amount: amount[i], times: times[i], children: [] }));
     const roots = [];
     nodes.forEach((node, i) => (parent[i] < 0 ? roots : nodes[parent[i]].children).push(node));
     if (roots.length === 1) return roots[0];
@@ -18,9 +18,9 @@
   const ownOf = (node) => Math.max(node.amount - node.children.reduce((sum, child) => sum + child.amount, 0), 0);
 
   // The child of a node with a name, made where there is none.
-  function childOf(node, name, library) {
+  function childOf(node, name, foreign) {
     let child = node.children.find((one) => one.name === name);
-    if (!child) node.children.push(child = { name, library, amount: 0, times: 0, children: [] });
+    if (!child) node.children.push(child = { name, foreign, amount: 0, times: 0, children: [] });
     return child;
   }
 
@@ -29,7 +29,7 @@
     const made = { ...node, children: [] };
     const add = (from, to) => {
       for (const child of from.children) {
-        if (child.library) { add(child, to); continue; }
+        if (child.foreign) { add(child, to); continue; }
         const own = childOf(to, child.name, false);
         own.amount += child.amount;
         own.times += child.times;
@@ -49,7 +49,7 @@
       if (own > 0) {
         let at = made;
         for (let k = path.length - 1; k > 0 || (k === 0 && path.length === 1); k--) {
-          at = childOf(at, path[k].name, path[k].library);
+          at = childOf(at, path[k].name, path[k].foreign);
           at.amount += own;
           if (k === path.length - 1) at.times += node.times;
         }
@@ -170,7 +170,7 @@
     tools.append(search);
     button("whole", () => { here = top; zoom(top); });
     mode("invert", "inverted");
-    if (data.library.length) mode("hide library frames", "short");
+    if (data.foreign.length) mode("hide library frames", "short");
     for (const one of tools.querySelectorAll("button:not(:nth-of-type(1))")) one.setAttribute("aria-pressed", "false");
 
     box.tabIndex = 0;

@@ -29,11 +29,10 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.attribution import recomputed_rows
 from pinchpoint.analysis.host.input_arguments import elements
-from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
-from pinchpoint.analysis.replay.least_durations import done_elsewhere
+from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import device_work, without_work
 from pinchpoint.diagnosis.evidence.host_spans import outermost
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
@@ -80,7 +79,7 @@ def check(trace: Trace) -> Iterator[Found]:
         evidence=(*work.evidence, Evidence(what, round(used, 3), "ratio")),
         cost_ns_per_step=work.ns_per_step,
         changes=(
-            *_not_again(trace, work.rows),
+            *without_work(trace, work.rows),
             ScaleHostSpans(np.flatnonzero(outermost(trace, again)), 0.0),
         ),
         location=work.place,
@@ -99,17 +98,6 @@ def _in_forward(trace: Trace, again: NDArray[np.bool_]) -> NDArray[np.bool_]:
     kind = launched_calls(trace).which
     found: NDArray[np.bool_] = (np.bincount(kind, ~again) > 0)[kind]
     return found
-
-
-def _not_again(trace: Trace, rows: NDArray[np.intp]) -> Iterator[Change]:
-    """Without them; where layers are done again twice and more (checkpoints within checkpoints),
-    said as work of which nothing is left, since more of it goes than stays."""
-    dropped = np.zeros(len(trace.device_ops or ()), np.bool_)
-    dropped[rows] = True
-    once = done_elsewhere(trace, dropped)[rows]
-    yield DropDeviceOps(rows[once])
-    if not once.all():
-        yield ScaleDeviceOps(rows[~once], 0.0, flops_left=0.0, bytes_left=0.0)
 
 
 def _peak_ratio(trace: Trace) -> float | None:

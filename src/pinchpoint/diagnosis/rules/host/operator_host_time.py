@@ -31,11 +31,10 @@ from pinchpoint.analysis.causal.computing import DISPATCH_NS
 from pinchpoint.analysis.causal.pieces import Cut, pieces
 from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
 from pinchpoint.analysis.host.ancestry import parents
-from pinchpoint.analysis.host.frames import acts, called_by_program
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.time.host_waits import host_waits
-from pinchpoint.diagnosis.evidence.device_work import busiest_place, device_work
+from pinchpoint.diagnosis.evidence.device_work import acts_behind, busiest_place, device_work
 from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, MORE_STEPS
@@ -153,10 +152,7 @@ def _one_by_one(trace: Trace, piece: Piece) -> Found:
     mine = np.append(names, False)[pieces(trace, Cut.OPERATOR).device]
     work = device_work(trace, mine & (ops["kind"] != DeviceKind.KERNEL), "their device time")
     assert work is not None
-    around = acts(trace, ops.filled("host_op", len(host))[work.rows].astype(np.intp))
-    waits = host_waits(trace)
-    inside = waits.api_calls[np.isin(called_by_program(trace)[waits.host_op], around)]
-    called = ops["api_call"][work.rows][ops.known("api_call")[work.rows]]
+    around, calls = acts_behind(trace, work.rows)
     spent = round(per_step(trace, int(host["duration_ns"][around].sum())))
     first = judged_steps(trace).step_of(ops["start_ns"][work.rows])
     later = np.setdiff1d(work.rows, work.rows[np.unique(first, return_index=True)[1]])
@@ -170,7 +166,7 @@ def _one_by_one(trace: Trace, piece: Piece) -> Found:
         cost_ns_per_step=spent,
         changes=(
             ScaleHostSpans(around, 1 / work.count),
-            DropSyncs(np.union1d(called, inside)),
+            DropSyncs(calls),
             DropDeviceOps(later),
         ),
         location=work.place,

@@ -20,11 +20,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host.frames import acts, called_by_program
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
-from pinchpoint.analysis.time.host_waits import host_waits
-from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import acts_behind, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
@@ -48,11 +46,7 @@ def check(trace: Trace) -> Iterator[Found]:
     copies = device_work(trace, small, "device time of small copies")
     if copies is None or copies.count < FEWEST_COPIES:
         return
-    nowhere = 0 if host is None else len(host)
-    around = acts(trace, ops.filled("host_op", nowhere)[copies.rows].astype(np.intp))
-    waits = host_waits(trace)
-    own = ops["api_call"][copies.rows][ops.known("api_call")[copies.rows]]
-    inside = np.isin(called_by_program(trace)[waits.host_op], around)
+    around, calls = acts_behind(trace, copies.rows)
     spent = 0 if host is None else int(host["duration_ns"][around].sum())
     cost = round(per_step(trace, spent))
     yield Found(
@@ -63,7 +57,7 @@ def check(trace: Trace) -> Iterator[Found]:
         evidence=(Evidence("host time of these copies", cost, "ns per step"), *copies.evidence),
         cost_ns_per_step=cost,
         changes=(
-            DropSyncs(np.union1d(own, waits.api_calls[inside])),
+            DropSyncs(calls),
             DropDeviceOps(copies.rows),
             ScaleHostSpans(around, 0.0),
         ),
