@@ -1,13 +1,12 @@
-"""In which order to make the fixes: what is surely won, for what it takes.
+"""In which order to make the fixes: what is won, for what it takes.
 
-The engine ranks causes. Whoever has an hour asks: which change is sure to pay, and how much work is
-it. A gain is sure as far as even the slow end of its range is faster than today's step. What the
-causal profile shows and no rule explains stands last.
+Whoever has an hour asks: which change pays, how sure is that, and how much work is it. A gain is
+sure as far as even the slow end of its range is faster than today's step; it counts halfway between
+what is sure and what is expected. What the causal profile shows and no rule explains stands last.
 """
 
 from dataclasses import replace
 from enum import Enum
-from math import inf
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
 from pinchpoint.analysis.mean.what_if import covered_ratio, step_base_ns
 from pinchpoint.analysis.replay import LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
-from pinchpoint.diagnosis.engine import Diagnosis, Ranked
+from pinchpoint.diagnosis.engine import NAMED_RATIO, SPECIFIC_RATIO, Diagnosis, Ranked
 from pinchpoint.diagnosis.engine import diagnose as diagnose_one
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.frozen import dataclass
@@ -29,7 +28,7 @@ WORTH_A_RUNG_RATIO = 0.05  # of the step, at the limit; less is the error of a l
 
 
 class Effort(Enum):
-    """What a fix takes, each about twice the one before: only the order rests on it."""
+    """What a fix takes: only the order rests on it."""
 
     SETTING = "setting"  # ``pinchpoint try`` makes the change by itself
     LINES = "lines"  # a few lines at one place
@@ -38,8 +37,12 @@ class Effort(Enum):
 
     @property
     def weight(self) -> float:
-        """By which a sure gain is divided: 1, 2, 4; nothing is sure of what nobody knows to do."""
-        return inf if self is Effort.SEARCH else 2.0 ** list(Effort).index(self)
+        """By which a gain is divided: as many times as much makes up for what the fix takes."""
+        return _WEIGHTS.get(self, 1.0)
+
+
+# The engine's ratios between a named cause, a generic one and a place alone.
+_WEIGHTS = {Effort.WORK: 1 / SPECIFIC_RATIO, Effort.SEARCH: 1 / NAMED_RATIO}
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,11 @@ class Rung:
         """What is won even at the slow end of the range."""
         return max(self.base_ns - self.range_ns[1], 0)
 
+    @property
+    def counted_ns(self) -> int:
+        """Halfway between what is sure and what is expected: a range of twice the gain halves it."""
+        return (self.sure_ns + self.base_ns - self.step_ns) // 2
+
 
 @dataclass(frozen=True)
 class Ladder:
@@ -74,21 +82,21 @@ def ladder(trace: Trace, said: Diagnosis) -> Ladder | None:
     if base_ns is None:
         return None
     rungs = [rung for ranked in said.found if (rung := _rung(ranked, base_ns))]
-    rungs.sort(key=by_sure_gain)
+    rungs.sort(key=by_gain)
     return Ladder(base_ns, tuple(rungs), _unexplained(trace))
 
 
 def in_order(said: Diagnosis) -> Diagnosis:
     """The diagnosis with its findings as the ladder has them; those without one keep their places.
 
-    What surely wins most for what it takes comes first; what is equal keeps the order of causes.
+    What wins most for what it takes comes first; what is equal keeps the order of causes.
     """
     base_ns = _base_of(said)
     if base_ns is None:
         return said
     rungs = {ranked.id: _rung(ranked, base_ns) for ranked in said.found}
     timed = [(rung, ranked) for ranked in said.found if (rung := rungs[ranked.id])]
-    timed.sort(key=lambda pair: by_sure_gain(pair[0]))
+    timed.sort(key=lambda pair: by_gain(pair[0]))
     next_ = iter(_after_what_they_need([ranked for _, ranked in timed]))
     return replace(said, found=tuple(next(next_) if rungs[r.id] else r for r in said.found))
 
@@ -103,9 +111,9 @@ def _after_what_they_need(ranked: list[Ranked]) -> list[Ranked]:
     return out
 
 
-def by_sure_gain(rung: Rung) -> tuple[bool, float]:
-    """A key to sort by: sure gain for effort; what only pays after others comes after them."""
-    return bool(rung.after), -rung.sure_ns / rung.effort.weight
+def by_gain(rung: Rung) -> tuple[bool, float]:
+    """A key to sort by: gain for effort; what only pays after others comes after them."""
+    return bool(rung.after), -rung.counted_ns / rung.effort.weight
 
 
 def _base_of(said: Diagnosis) -> int | None:
