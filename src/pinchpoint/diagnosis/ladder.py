@@ -137,7 +137,7 @@ def _rung(ranked: Ranked, base_ns: int) -> Rung | None:
 def effort_of(rule_id: str) -> Effort:
     """What the fix of a rule's findings takes."""
     rule = rules()[rule_id].rule
-    if rule.residual:
+    if rule.residual and not rule.fix_known:
         return Effort.SEARCH
     if rule.generic:
         return Effort.WORK

@@ -81,6 +81,7 @@ class Rule:
     generic: bool = False  # it fits nearly every slow host; specific causes are told before it
     periodic: bool = False  # it may show in some steps only, and the mean step tells
     residual: bool = False  # it names what no other finding explains, and yields to those that do
+    fix_known: bool = False  # of a residual one: it says what to do at the place that it names
     explains_full_memory: bool = False  # told first where a request for memory failed
     leak: str | None = None  # the kind of :class:`~pinchpoint.analysis.memory.growth.Leak` it names
     confirm: str = ANY_PROGRAM  # what would prove a fix, where a finding does not say its own
