@@ -93,7 +93,7 @@ def check(trace: Trace) -> Iterator[Found]:
             _new_shapes(trace, rows),
             AddHostTime(_first_calls(trace, rows), CACHE_WRITE_NS),
         ),
-        location=place_until(trace, first, int(host["start_ns"][rows[-1]])),
+        location=place_until(trace, first, _last_of_step_ns(trace, rows)),
         fix="Cache keys and values, and feed only the new token",
         hint="model.generate(..., use_cache=True)",
     )
@@ -123,6 +123,14 @@ def _within_steps(trace: Trace) -> Iterator[Found]:
         fix="Cache keys and values, and feed only the new token",
         hint="model.generate(..., use_cache=True)",
     )
+
+
+def _last_of_step_ns(trace: Trace, rows: Rows) -> int:
+    """When the last of these rows that is in the first one's step begins."""
+    assert trace.host_ops is not None
+    start = trace.host_ops["start_ns"][rows]
+    step = judged_steps(trace).step_of(start)
+    return int(start[step == step[0]].max())
 
 
 def _last_pass_ns(trace: Trace, passes: GrowingPasses) -> int:
