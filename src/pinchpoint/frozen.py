@@ -30,7 +30,11 @@ _ONE_AT_A_TIME = RLock()  # a class that another thread is about to declare has 
 
 def _declared(cls: type, eq: bool) -> type:
     own: dict[str, Any] = {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
-    own |= {_FIELDS: _Undeclared(cls), _NAMES: _Undeclared(cls, _NAMES), "__init__": _first_init(cls)}
+    own |= {
+        _FIELDS: _Undeclared(cls),
+        _NAMES: _Undeclared(cls, _NAMES),
+        "__init__": _first_init(cls),
+    }
     if "__repr__" not in cls.__dict__:
         own["__repr__"] = _repr
     if eq and "__eq__" not in cls.__dict__:

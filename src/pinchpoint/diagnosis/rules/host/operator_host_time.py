@@ -138,7 +138,11 @@ def _finding(trace: Trace, piece: Piece, rows: Rows) -> Found:
             Evidence("host time of its own", piece.host_ns, "ns per step"),
             Evidence("calls", round(times, 2), "per step"),
             Evidence("longest", int(took.max()), "ns", int(host["start_ns"][longest]), piece.name),
-            *(() if anew is None else (Evidence("calls with new shapes", round(anew, 4), "ratio"),)),
+            *(
+                ()
+                if anew is None
+                else (Evidence("calls with new shapes", round(anew, 4), "ratio"),)
+            ),
         ),
         cost_ns_per_step=piece.host_ns,
         changes=(RemoveHostTime(own.start, own.end),),
@@ -159,7 +163,10 @@ def _new_shapes_ratio(trace: Trace, rows: Rows) -> float | None:
     """Of the calls after the first step, those with shapes that no step before had."""
     host = trace.host_ops
     assert host is not None
-    shapes, step = host.filled("shapes", -1)[rows], judged_steps(trace).step_of(host["start_ns"][rows])
+    shapes, step = (
+        host.filled("shapes", -1)[rows],
+        judged_steps(trace).step_of(host["start_ns"][rows]),
+    )
     later = step > step.min()
     if (shapes < 0).any() or not later.any():
         return None
