@@ -63,7 +63,7 @@ class Rung:
 
     @property
     def counted_ns(self) -> int:
-        """Halfway between what is sure and what is expected: a range of twice the gain halves it."""
+        """Halfway between what is sure and what is expected."""
         return (self.sure_ns + self.base_ns - self.step_ns) // 2
 
 

@@ -49,12 +49,12 @@ def location_of(trace: Trace, host_op: int) -> Location | None:
 
 
 def _started_backward(trace: Trace, row: int) -> int | None:
-    """What the main thread is in when a row of the autograd thread begins; None on other threads."""
+    """What the main thread is in when a row of the autograd thread begins; None elsewhere."""
     rows, main = host_rows(trace), main_thread(trace)
     if row >= len(rows) or not _runs_backward(trace, int(rows.thread[row])):
         return None
-    line, start = timelines(trace).get(main), rows.start_ns[row : row + 1]
-    there = int(look_up(line, start, start + 1).row[0])
+    start = rows.start_ns[row : row + 1]
+    there = int(look_up(timelines(trace).get(main), start, start + 1).row[0])
     return None if there == NO_ROW else there
 
 
