@@ -7,7 +7,6 @@ from pinchpoint.analysis.mean.mean_step import ExceptionalCause, MeanStep, mean_
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.device_work import location_of
-from pinchpoint.diagnosis.evidence.host_spans import outermost
 from pinchpoint.diagnosis.evidence.rare import material
 from pinchpoint.diagnosis.evidence.rare import sentence as sentence_of_rare
 from pinchpoint.diagnosis.finding import Evidence, Location
@@ -72,12 +71,12 @@ def on_the_mean(trace: Trace) -> str:
 
 
 # Of the excess: a function that only these steps run and that takes so much of it is what they do.
-MOSTLY_RATIO = 0.5
+MOSTLY_RATIO = 0.75
 
 
 def location(trace: Trace, cause: ExceptionalCause) -> Location | None:
-    """The function that only these steps run, if it takes most of the excess; or where most of it
-    is; None where the recording does not say."""
+    """The function that only these steps run, if most of the excess is in it; or where most of the
+    part that grew is; None where the recording does not say."""
     alone = _only_there(trace, cause)
     if alone is not None:
         return location_of(trace, alone)
@@ -87,8 +86,8 @@ def location(trace: Trace, cause: ExceptionalCause) -> Location | None:
 
 
 def _only_there(trace: Trace, cause: ExceptionalCause) -> int | None:
-    """The longest call of the program's function that most of the excess is in and no other step
-    runs; a row of ``host_ops``."""
+    """The longest call of the innermost function that no other step runs and most of the excess is
+    in; a row of ``host_ops``."""
     host, found = trace.host_ops, steps(trace)
     if host is None:
         return None
@@ -96,16 +95,14 @@ def _only_there(trace: Trace, cause: ExceptionalCause) -> int | None:
     step = np.searchsorted(found.host_start_ns, host["start_ns"][mine], "right") - 1
     these = np.isin(step, [one.step for one in cause.steps])
     here = mine[these & ~np.isin(host["name"][mine], host["name"][mine[~these]])]
-    wanted = np.zeros(len(host), np.bool_)
-    wanted[here] = True
-    here = here[outermost(trace, wanted)[here] & (step[np.searchsorted(mine, here)] >= 0)]
     if not len(here):
         return None
     took = np.bincount(host["name"][here], host["duration_ns"][here])
-    name = int(took.argmax())
-    if took[name] < MOSTLY_RATIO * sum(one.excess_ns for one in cause.steps):
+    excess_ns = sum(one.excess_ns for one in cause.steps)
+    enough = np.flatnonzero(took >= MOSTLY_RATIO * excess_ns)
+    if not len(enough):
         return None
-    calls = here[host["name"][here] == name]
+    calls = here[host["name"][here] == enough[took[enough].argmin()]]
     return int(calls[host["duration_ns"][calls].argmax()])
 
 

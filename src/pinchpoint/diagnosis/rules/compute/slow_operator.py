@@ -66,9 +66,6 @@ FAR_WHERE_AVOIDABLE_RATIO = 2.0  # where another way is known to come near the l
 FAR_ACROSS_LAYOUTS_RATIO = 1.6
 LEAST_GAIN_ACROSS_LAYOUTS_RATIO = 0.10  # one transposing copy may be wanted
 LEAST_GAIN_RATIO = 0.15  # where no other way is known, only much is worth the search for one
-LEAST_SURE_GAIN_RATIO = (
-    0.10  # of the step, at twice the limit: so much is won if the limit is wrong
-)
 LEAST_GAIN_WHERE_AVOIDABLE_RATIO = 0.05  # of the step: twice what a limit may be wrong by
 DOMINATES_RATIO = 0.25  # of the step: so much is worth a look even where no limit is known
 # Of an operator without a model: a radix sort passes over its input 8 times and more, a selection
@@ -235,12 +232,9 @@ def _is_far(piece: Piece, entry: Known | None) -> bool:
         far, least = FAR_ACROSS_LAYOUTS_RATIO, LEAST_GAIN_ACROSS_LAYOUTS_RATIO
     elif entry is not None and entry.avoidable:
         far, least = FAR_WHERE_AVOIDABLE_RATIO, LEAST_GAIN_WHERE_AVOIDABLE_RATIO
-    won_ns = piece.base_ns - piece.step_at_limit_ns
-    gain, sure = won_ns / piece.base_ns, (won_ns - (piece.limit_ns or 0)) / piece.base_ns
-    longest = gain >= LEAST_GAIN_RATIO or sure >= LEAST_SURE_GAIN_RATIO
-    return (piece.times_limit >= FAR_RATIO and longest) or (
-        piece.times_limit >= far and gain >= least
-    )
+    gain = (piece.base_ns - piece.step_at_limit_ns) / piece.base_ns
+    longest = piece.times_limit >= FAR_RATIO and gain >= LEAST_GAIN_RATIO
+    return longest or (piece.times_limit >= far and gain >= least)
 
 
 _OF_COLLECTIVES = ("record_param_comms",)
