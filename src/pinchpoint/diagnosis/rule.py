@@ -92,9 +92,10 @@ class Rule:
 class NotChecked(Exception):
     """The rule cannot judge this trace: ``why``, and what to ``record`` so that it can."""
 
-    def __init__(self, why: str, record: Record | None = None) -> None:
+    def __init__(self, why: str, record: Record | None = None, *, fits: bool = False) -> None:
         super().__init__(why)
         self.why = why
+        self.fits = fits  # what was recorded fits the cause: "nothing" would be wrong
         self.record = record  # None: what the rule declares
 
 
@@ -114,6 +115,7 @@ class Outcome:
     why: str = ""
     record: str = ""
     needs: Need = Need.ANOTHER
+    fits: bool = False  # not checked, though what was recorded fits the cause
     covered_by: tuple[str, ...] = ()  # ids of the findings that explain the same time
 
 
