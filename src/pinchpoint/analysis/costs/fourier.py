@@ -1,8 +1,8 @@
-"""Fourier transforms, over the dimensions that ATen's ``_fft_r2c``, ``_fft_c2r``, ``_fft_c2c`` name.
+"""Fourier transforms, over the dimensions that ATen's ``_fft_r2c`` and its like name.
 
 A complex transform of N points counts 5 N log2 N FLOPs, a real one half: the measure of FFT
-libraries (benchFFT). Each dimension is a pass over memory, and one too long for the shared memory of
-a block is two (cuFFT documentation).
+libraries (benchFFT). Each dimension is a pass over memory, and one too long for the shared memory
+of a block is two (cuFFT documentation).
 """
 
 import re
