@@ -128,3 +128,13 @@ def test_health_is_not_said_where_most_causes_could_have_been_recorded(needs, sa
     if needs is Need.CPU_AND_DEVICE:
         assert "10 others could not, for want of CPU and device activity" in sentence
         assert sentence.endswith("pinchpoint run train.py")
+
+
+def test_a_cause_that_fits_and_is_not_decided_leaves_the_answer_open():
+    why, record = "which tokens are padding does not show", "the lengths"
+    open_ = Unanswered(id="padding-waste", why=why, record=record, fits=True)
+    report = with_parts(part("gemm", "gemm", "device", 100), not_checked=(open_,))
+    assert closing_sentence(report) == (
+        "No cause that was checked is worth 3 % of the step. Undecided is padding-waste: which"
+        " tokens are padding does not show. What would tell: the lengths."
+    )

@@ -33,4 +33,4 @@ def fourier(call: OperatorCall) -> Cost | None:
     width = call.element_bytes(0) // (2 if call.name.endswith(("c2r", "c2c")) else 1)
     each_way = points * width * (1 if real else 2)  # half of a real one's result is its mirror
     work = (REAL_FLOPS if real else COMPLEX_FLOPS) * points * log2(max(prod(lengths), 2))
-    return Cost(work, 2 * each_way * passes)
+    return Cost(round(work), 2 * each_way * passes)
