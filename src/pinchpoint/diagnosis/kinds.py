@@ -14,6 +14,7 @@ import msgspec
 from pinchpoint.analysis.mean.step_kinds import StepKind, each_kind_alone, step_kinds
 from pinchpoint.analysis.mean.what_if import covered_ratio, saved_mean, step_base_ns
 from pinchpoint.analysis.replay.binding import Binding, bound
+from pinchpoint.analysis.statistics import rounded_mean
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis import engine
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
@@ -91,7 +92,8 @@ def _of_the_mean(trace: Trace, of: DiagnosedKind) -> Iterator[Ranked]:
 def _told_of(of: DiagnosedKind, finding: Found, saving_ns: tuple[int, int]) -> Found:
     """The finding as one about the mean step, that says which steps it is about."""
     cost_ns = finding.cost_ns_per_step
-    which = f"{duration(of.kind.median_ns)}{f' {of.kind.label}' if of.kind.label else ''}"
+    long = duration(rounded_mean(of.kind.total_ns, len(of.kind.steps)))
+    which = f"{long} {of.kind.label}" if of.kind.label else long
     said: Found = msgspec.structs.replace(
         finding,
         summary=f"In the steps of {which}: {finding.summary[:1].lower()}{finding.summary[1:]}",
