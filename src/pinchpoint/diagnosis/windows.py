@@ -23,9 +23,8 @@ from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.engine import SPECIFIC_RATIO, Diagnosis, Ranked, parents
-from pinchpoint.diagnosis.engine import diagnose as diagnose_one
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.kinds import diagnose as diagnose_kinds
+from pinchpoint.diagnosis.kinds import diagnose as diagnose_one
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.trace import Trace, once_per_trace
@@ -40,7 +39,7 @@ def names_of(trace: Trace) -> Trace:
 @once_per_trace
 def diagnose(trace: Trace) -> Diagnosis:
     """What the rules say about a run; of a trace alone, what they say about that."""
-    said = _with_names(trace, diagnose_kinds(trace))
+    said = _with_names(trace, diagnose_one(trace))
     memory = trace.run.memory if trace.run else None
     return said if memory is None else _with_memory(said, diagnose_one(memory))
 
@@ -66,7 +65,7 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
     ratio = None if named_trace is trace else _length_ratio(trace, named_trace)
     if ratio is None:
         return bare
-    named = diagnose_kinds(named_trace)
+    named = diagnose_one(named_trace)
     base_ns = _base_ns(trace, bare)
     allowed = _may_be_told(trace, named_trace, bare.outcomes)
     common = _pairs(bare.found, named.found)
