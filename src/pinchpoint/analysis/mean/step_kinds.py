@@ -103,9 +103,7 @@ def each_kind_alone(trace: Trace) -> tuple[Trace, ...]:
     kinds = step_kinds(trace).kinds
     if len(kinds) < 2:
         return ()
-    return tuple(
-        replace(trace, only_steps=tuple(kind.steps.tolist()), run=None) for kind in kinds
-    )
+    return tuple(replace(trace, only_steps=tuple(kind.steps.tolist()), run=None) for kind in kinds)
 
 
 _NOWHERE = np.zeros(0, np.intp)

@@ -26,7 +26,8 @@ def _kinds(report: Report) -> str | None:
     if len(kinds) < 2:
         return None
     said = [
-        f"{duration(kind.mean_ns or kind.median_ns)} × {kind.count}" + (f" ({kind.label})" if kind.label else "")
+        f"{duration(kind.mean_ns or kind.median_ns)} × {kind.count}"
+        + (f" ({kind.label})" if kind.label else "")
         for kind in kinds
     ]
     return f"{_NUMBERS.get(len(kinds), str(len(kinds)))} kinds of steps: {', '.join(said)}"
