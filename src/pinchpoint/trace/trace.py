@@ -192,6 +192,7 @@ class Trace:
     allocations: Table | None = None
     snapshot: MemorySnapshot | None = None  # the allocator's own account
     health: Table | None = None
+    only_steps: tuple[int, ...] | None = None  # positions of those that are asked about; None: all
 
     def _repr_html_(self) -> str:
         """For notebooks."""
