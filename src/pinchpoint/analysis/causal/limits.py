@@ -87,6 +87,10 @@ def needed_limits(trace: Trace) -> Limits:
     limit, size = limit * share, np.where(by_grid, counted, size) * share
     limit[calls.where(lambda of: takes_narrow_rows(of.call))] = np.nan
     limit, size = _of_twins(ops, took, limit, size)
+    compiled, counted = _of_programs(trace, known, kinds)
+    limit, size = (
+        np.where(np.isnan(limit), compiled, limit), np.where(np.isnan(limit), counted, size),
+    )  # fmt: skip
     moving, moved = transfer_ns(trace, known, _bytes_per_s(known))
     limit, size = np.where(kernels, limit, moving), np.where(kernels, size, moved)
     one_would_do = np.array([c is not None and c.in_turn == 1 for c in costs] + [False])
@@ -179,8 +183,7 @@ def _limit(cost: Cost, name: str, moving_ns: float, peak: str | None, known: Roo
     if any(word in name for word in _ADDING):
         return max(moving_ns, _adding_ns(cost.flops, known))
     if cost.matrix:
-        # Of kernels that say float32 and matrix units: tf32 where the device has no such peak.
-        roof = known.compute.get(peak or "tf32") or known.compute.get("tf32")
+        roof = _of_products(peak, known)
         reached = ATTENTION_REACHED if _ATTENTION in name else PRODUCTS_REACHED
         if roof is None:
             return float("nan")
@@ -191,6 +194,39 @@ def _limit(cost: Cost, name: str, moving_ns: float, peak: str | None, known: Roo
         if roof is None
         else max(moving_ns, cost.flops / _rate(roof, VECTOR_REACHED) * 1e9)
     )
+
+
+def _of_products(peak: str | None, known: Roofs) -> Roof | None:
+    """Of kernels that say float32 and matrix units: tf32 where the device has no such peak."""
+    return known.compute.get(peak or "tf32") or known.compute.get("tf32")
+
+
+def _of_programs(trace: Trace, known: Roofs, kinds: _Kinds) -> tuple[Floats, Floats]:
+    """Limit and bytes of each row that is an operation of a compiled program, as that counts them.
+
+    FLOPs are those of products and convolutions, on matrix units: of a TPU in bfloat16.
+    """
+    ops, compiled = trace.device_ops, trace.compiled_ops
+    assert ops is not None
+    nothing = np.full(len(ops), np.nan)
+    if compiled is None or not (compiled.known("bytes") | compiled.known("flops")).any():
+        return nothing, nothing
+    begun = zip(compiled["start_ns"].tolist(), compiled.filled("device", -1).tolist(), strict=True)
+    at = {pair: row for row, pair in enumerate(begun)}
+    pairs = zip(ops["start_ns"].tolist(), ops["device"].tolist(), strict=True)
+    row = np.array([at.get(pair, -1) for pair in pairs], np.intp)
+    size, flops = (
+        np.where((row >= 0) & compiled.known(what)[row], compiled.filled(what, 0)[row], 0).astype(
+            np.float64
+        )
+        for what in ("bytes", "flops")
+    )
+    found = [_of_products(peak, known) or known.compute.get("bf16") for peak in kinds.peaks]
+    rate = np.array([_rate(roof, PRODUCTS_REACHED) if roof else np.nan for roof in found])
+    computing = np.where(flops > 0, flops / rate[kinds.of_op] * 1e9, 0.0)
+    told = (size > 0) | (flops > 0)
+    limit = np.maximum(size / _bytes_per_s(known) * 1e9, computing).clip(KERNEL_START_NS)
+    return np.where(told, limit, np.nan), np.where(size > 0, size, np.nan)
 
 
 def _adding_ns(elements: int, known: Roofs) -> float:
