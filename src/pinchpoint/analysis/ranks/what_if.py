@@ -200,7 +200,9 @@ class JobReplay:
             level = mine + np.where(more > 0, np.maximum(more - idle, 0.0), more)
             own.ns[members] = level
             usual = mean_of_ranks(level)
-            own.like[members] = np.where(np.isnan(level), LIKE_ITSELF, _typical(mine, members, usual))
+            own.like[members] = np.where(
+                np.isnan(level), LIKE_ITSELF, _typical(mine, members, usual)
+            )
         return own
 
     def all_as_median(self) -> "Own":

@@ -16,12 +16,12 @@ from pinchpoint.importers._wire import BYTES, VARINT, Field, MalformedMessage, f
 from pinchpoint.importers.xplane.operations import said_of
 
 _PROGRAM_MODULE = 1  # field of HloProto
-_MODULE_NAME, _MODULE_COMPUTATION, _MODULE_ENTRY, _MODULE_SCHEDULE = 1, 3, 6, 7
+_MODULE_NAME, _MODULE_COMPUTATION, _MODULE_ENTRY, _MODULE_SCHEDULE = 1, 3, 6, 7  # HloModuleProto
 _COMPUTATION_INSTRUCTION, _COMPUTATION_ID, _COMPUTATION_ROOT = 2, 5, 6  # of HloComputationProto
 _SEQUENCES, _KEY, _VALUE, _IDS = 1, 1, 2, 1  # of HloScheduleProto: a map of lists
 # of HloInstructionProto
 _NAME, _OPCODE, _SHAPE, _METADATA, _CONVOLUTION, _TARGET, _DOT = 1, 2, 3, 7, 16, 28, 30
-_ID, _OPERANDS, _CALLED, _CONFIG = 35, 36, 38, 43
+_ID, _OPERANDS, _CALLED, _CONFIG = 35, 36, 38, 43  # the same
 _ELEMENT_TYPE, _DIMENSIONS, _TUPLE = 2, 3, 4  # of ShapeProto
 _SCOPE, _FILE, _LINE = 2, 3, 4  # of OpMetadata: op_name, source_file, source_line
 _LHS_CONTRACTING = 1  # of DotDimensionNumbers
@@ -31,7 +31,6 @@ _KERNEL_OUTPUT_FEATURE = 4  # of ConvolutionDimensionNumbers
 _BITS = dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33), 8)
 _BITS |= {3: 16, 7: 16, 10: 16, 16: 16, 4: 32, 8: 32, 11: 32, 5: 64, 9: 64, 12: 64, 15: 64}
 _BITS |= {18: 128, 21: 4, 22: 4, 26: 2, 27: 2, 30: 1, 31: 1, 32: 4}
-_BYTE = 6  # an array of bytes beside the result of a library's call is its workspace
 # What starts nothing on the device itself.
 _NO_WORK = frozenset(
     ("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "while", "call",

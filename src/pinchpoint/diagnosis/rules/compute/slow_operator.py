@@ -157,15 +157,21 @@ def _in_a_wide_format(trace: Trace, base_ns: int | None) -> Iterator[Found]:
     yield Found(
         summary=(
             f"Products take {duration(work.ns_per_step)} of the device's time a step{where} in"
-            f" {label}, which the device's matrix units do several times as fast in TF32 or 16 bits"
+            f" {label}, which the device's matrix units do several times as fast in"
+            f" {_narrow_formats(trace)}"
         ),
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,
         changes=(LimitDeviceOps(rows, needs),),
         location=work.place,
-        fix="Multiply in TF32 or in 16 bits (autocast), where the result allows it",
+        fix=f"Multiply in {_narrow_formats(trace)} (autocast), where the result allows it",
         confidence="low",
     )
+
+
+def _narrow_formats(trace: Trace) -> str:
+    known = roofs(trace)
+    return "TF32 or 16 bits" if known is not None and "tf32" in known.compute else "16 bits"
 
 
 def _narrow_ns(trace: Trace, rows: Rows) -> Floats:
