@@ -120,17 +120,18 @@ class DearWindow(CountingWindow):
         folder = self.folder / ("names" if self.kind in BESIDE else "traces")
         folder.mkdir(exist_ok=True)
         (folder / name).write_text("")
-        return Recording(TraceFile(name, 1, 0, events), None, 0, 1, steps)
+        return Recording(TraceFile(name, 17 * events, 0, events), None, 0, 1, steps)
 
 
 @pytest.mark.parametrize(
     ("operators", "calls", "windows"),
     [
         (1_000, 1_000, "trial:1 early:3 times:6 names:3"),
-        (20_000, 1_000, "trial:1 early:1 times:6 names:3"),  # 0.5 s a step with names
-        (60_000, 60_000, "trial:1 times:3 names:2"),  # 2.1 s a step with names
+        (50_000, 1_000, "trial:1 early:1 times:5 names:2"),  # half a second a step, 1.3 with names
+        (50_000, 150_000, "trial:1 times:5 names:1"),  # 2 s a step with names and stacks
+        (150_000, 1_000, "trial:1 times:1 names:1"),
         (250_000, 1_000, "trial:1 times:1"),  # 2.5 s a step, and 6.3 with names
-        (400_000, 1_000, "trial:1"),  # has taken more than half of all
+        (450_000, 1_000, "trial:1"),  # has taken more than half of all
     ],
 )
 def test_windows_have_as_many_steps_as_recording_may_cost(

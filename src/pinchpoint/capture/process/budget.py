@@ -14,12 +14,12 @@ from types import FrameType
 from typing import Any
 
 from pinchpoint.capture.settings import Kind, Settings
-from pinchpoint.capture.windows.recording import Recording
+from pinchpoint.capture.windows.recording import Recording, TraceFile
 
 # 2 % of ten minutes are 12 s. Looks at the whole run have up to 0.8 % of it for themselves.
 TOTAL_NS = 7_000_000_000
 PARTS_NS = {  # of it: the first three windows; the one for names may have all that is left
-    "early": 1_000_000_000,
+    "early": 1_500_000_000,
     "times": 2_000_000_000,
 }
 NAMED_STEPS = 3  # names repeat from step to step; a third tells a rule from an accident
@@ -27,9 +27,22 @@ NAMED_STEPS = 3  # names repeat from step to step; a third tells a rule from an 
 # modules 1.9 to 2.5 times the cost of a bare event; a call 0.6 to 0.9 times.
 NAMES_RATIO = 2.5
 EVENT_NS = 40_000  # of an event where none was measured: on a busy machine; idle it is a fifth
-FEWEST_EVENTS = 1_000
+FEWEST_EVENTS = 20_000  # by which the cost of one is known
+EVENT_FILE_BYTES = 17  # of an event in a file, compressed: 16 of a call to 19 of an operator
+IDLE_EVENT_NS = 7_000  # at least, on an idle machine
+FIXED_NS = 300_000_000  # closing a window on a device takes some tenths of a second at most
 WRITING_RATIO = 15  # writing a bare window down, as a multiple of what its steps became longer by
 EVENT_BYTES = 220  # by which the process grows with each bare event until it is written
+
+
+def varying_ns(cost_ns: float, file: TraceFile | None) -> float:
+    """The part of a window's cost that grows with what it holds."""
+    return max(cost_ns - FIXED_NS, min(cost_ns, events_of(file) * IDLE_EVENT_NS))
+
+
+def events_of(file: TraceFile | None) -> float:
+    """About how many events a file holds: nobody counts the calls."""
+    return file.bytes / EVENT_FILE_BYTES if file else 0.0
 
 
 class Budget:
@@ -53,7 +66,9 @@ class Budget:
         if not self.bounded or self._bare_ns is None or kind in ("trial", "rare"):
             return wanted, kind
         if kind == "times":
-            fit = max(int(PARTS_NS[kind] / self._bare_ns), int(self.spent_ns <= TOTAL_NS / 2))
+            fit = max(
+                int(PARTS_NS[kind] / max(self._bare_ns, 1)), int(self.spent_ns <= TOTAL_NS / 2)
+            )
             return min(wanted, fit) if self._settings.whole_round else wanted, kind
         left_ns = self.left_ns(kind)
         for asked in (kind, "shapes")[: 1 + (kind == "names")]:
@@ -90,14 +105,14 @@ class Budget:
         """A window is written: its steps became longer by ``excess_ns``."""
         cost_ns = max(excess_ns, 0) + writing_ns
         self.spent_ns += cost_ns
-        step_ns = cost_ns / max(recording.steps, 1)
+        varies_ns, events = varying_ns(cost_ns, recording.file), events_of(recording.file)
+        step_ns = varies_ns / max(recording.steps, 1)
         if recording.stacks:
             self._named_ns = step_ns
         elif recording.window in PARTS_NS:
             self._bare_ns = step_ns
-            events = recording.file.operators if recording.file else None
-            if events and events >= FEWEST_EVENTS:
-                self._event_ns = cost_ns / events
+            if events >= FEWEST_EVENTS:
+                self._event_ns = varies_ns / events
 
     def exceeded(self, kind: Kind, excess_ns: int, grown_bytes: int) -> bool:
         """Whether a window without a trial should end now.

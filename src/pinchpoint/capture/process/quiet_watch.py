@@ -16,6 +16,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from pinchpoint.capture.process.budget import varying_ns
 from pinchpoint.capture.process.memory import resident_bytes
 from pinchpoint.capture.process.policy import CompileWatch, imports, optimizer_exists
 from pinchpoint.capture.process.ranks import begin_together
@@ -245,7 +246,8 @@ class QuietWatch:
             closed = time.monotonic()
             recording = window.close()
             writing = time.monotonic() - closed
-            ratio = writing / max(closed - opened, seconds, 1e-9)
+            varies_s = varying_ns(1e9 * writing, recording.file) / 1e9
+            ratio = varies_s / max(closed - opened, seconds, 1e-9)
             alike = isinstance(window, JaxWindow)  # it knows no other kind
             self._cost_ratio |= dict.fromkeys((True, False) if alike else (kind in BARE,), ratio)
             self._session.budget.spent_ns += round(writing * 1e9)
