@@ -9,10 +9,12 @@ would cost more than its part.
 """
 
 import sys
+import threading
 import time
 from types import FrameType
 from typing import Any
 
+from pinchpoint.capture.samples.sampler import OURS, cpu_of
 from pinchpoint.capture.settings import Kind, Settings
 from pinchpoint.capture.windows.recording import Recording, TraceFile
 
@@ -126,18 +128,24 @@ class Budget:
         return min(by_time, by_size) > PARTS_NS[kind]
 
 
+# A thread that is busy in Python makes a call in 150 to 500 ns; one in operators makes fewer.
+CALL_EVERY_NS = 300
 MOST_EVENTS = 300_000  # 50 ms of counting, up to 200 on a busy machine; what is more is projected
 COUNTING_RATIO = 5.0  # a short Python call that is counted takes so many times as long
 
 
 class CallCount:
-    """Python and C calls of one step in the thread that makes the steps, once."""
+    """Python and C calls of one step, once: counted in the thread that makes the steps.
+
+    Those of other threads are foreseen from the time that they spent on a core.
+    """
 
     def __init__(self) -> None:
         self.count: int | None = None
         self._events = 0
         self._heard: Any = None
         self._began_ns = self._full_ns = 0
+        self._cpu_ns: dict[int, int] = {}
 
     def begin(self) -> None:
         """Count from now on, unless that was done or somebody else profiles calls."""
@@ -153,6 +161,7 @@ class CallCount:
                 self._full_ns = time.perf_counter_ns()
                 sys.setprofile(None)
 
+        self._cpu_ns = _cpu_of_others()
         self._heard, self._began_ns = heard, time.perf_counter_ns()
         sys.setprofile(heard)
 
@@ -167,4 +176,15 @@ class CallCount:
         if self._full_ns:
             counted_ns = (self._full_ns - self._began_ns) / COUNTING_RATIO
             calls *= 1 + (time.perf_counter_ns() - self._full_ns) / max(counted_ns, 1)
-        self.count = round(calls)
+        others = (now - self._cpu_ns.get(key, now) for key, now in _cpu_of_others().items())
+        self.count = round(calls + sum(others) / CALL_EVERY_NS)
+
+
+def _cpu_of_others() -> dict[int, int]:
+    """Time on a core of each other Python thread of the program."""
+    me = threading.get_ident()
+    found = {}
+    for ident, thread in list(threading._active.items()):  # type: ignore[attr-defined]
+        if ident != me and not thread.name.startswith(OURS):
+            found[ident] = cpu_of(thread.native_id) or 0
+    return found

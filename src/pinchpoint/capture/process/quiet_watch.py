@@ -251,7 +251,7 @@ class QuietWatch:
             alike = isinstance(window, JaxWindow)  # it knows no other kind
             self._cost_ratio |= dict.fromkeys((True, False) if alike else (kind in BARE,), ratio)
             self._session.budget.spent_ns += round(writing * 1e9)
-            return replace(recording, stacks=settings.stacks)
+            return replace(recording, stacks=settings.stacks and not alike)
         finally:
             self._session.quiet_busy = False
 

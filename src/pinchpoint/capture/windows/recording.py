@@ -195,7 +195,7 @@ def keep_best(
             one.remove(folder)
         elif one.file is not None:
             target = folder / NAMES / one.file.name
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             (folder / TRACES / one.file.name).rename(target)
             kept.append(replace(one, window="names"))
     kept.append(new)
