@@ -9,6 +9,7 @@ from typing import Any
 STEADY_STEPS = 5  # two runs of so many steps must agree
 FASTER_RATIO = 0.90  # below this share of those before, steps still warm up
 SLOWER_RATIO = 1.50  # above this share, something other than ordinary steps is going on
+RECENT_STEPS = 10  # what steps are like now
 FIRST_STEPS = 2  # never judged: allocator, autotuning and lazy initialisation
 MOST_STEPS = 4_000_000  # 64 MB of times; after that the run is described by its beginning
 
@@ -77,6 +78,14 @@ class StepClock:
         """Positions of ordinary intervals in ``[first, last)``."""
         end = len(self.interval_ns) if last is None else min(last, len(self.interval_ns))
         return [i for i in range(max(first, 0), end) if i not in self.disturbed]
+
+    def excess_ns(self, steps: int) -> int:
+        """By how much the last steps exceed the ordinary ones before them; 0 if there are none."""
+        ordinary = self.undisturbed(len(self.interval_ns) - 4 * RECENT_STEPS)
+        if not ordinary or not steps:
+            return 0
+        usual = median(array("q", (self.interval_ns[i] for i in ordinary)))
+        return sum(self.interval_ns[-steps:]) - steps * usual
 
     def cost_ns(self) -> int | None:
         """By how much disturbed intervals exceed ordinary ones; None where there are no others."""
