@@ -206,7 +206,16 @@ def named(process, name):
     return {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
 
 
-LINKS = ['"7"', "7", '"007"', "1.5", "null", '"1234567890123456789"', '7,"x":"correlation_id"', "{}"]
+LINKS = [
+    '"7"',
+    "7",
+    '"007"',
+    "1.5",
+    "null",
+    '"1234567890123456789"',
+    '7,"x":"correlation_id"',
+    "{}",
+]
 
 
 @needs_native
@@ -214,7 +223,9 @@ LINKS = ['"7"', "7", '"007"', "1.5", "null", '"1234567890123456789"', '7,"x":"co
 @pytest.mark.parametrize("block_bytes", [None, 60])
 def test_on_the_arguments_that_xla_writes(tmp_path, late, block_bytes):
     labels = [named(3, "/host:CPU"), named(1, "/device:GPU:0"), named(1, "/device:GPU:0")]
-    labels.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": 13, "args": {"name": "Stream #13"}})
+    labels.append(
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 13, "args": {"name": "Stream #13"}}
+    )
     calls = ",".join(
         f'{{"ph":"X","pid":3,"tid":4,"ts":{n},"dur":0.5,"name":"cuLaunchKernel",'
         f'"args":{{"a":1,"correlation_id":{link}}}}}'

@@ -94,9 +94,7 @@ class _Events:
     link: Array  # the number of each row that its kind leaves open; _UNLINKED: none
 
 
-def _events(
-    trace: Trace, side: Table, told: Told, of_tpus: set[tuple[int, int | None]]
-) -> _Events:
+def _events(trace: Trace, side: Table, told: Told, of_tpus: set[tuple[int, int | None]]) -> _Events:
     kinds = _Kinds(trace.names, side.name == "device_ops")
     of_tpu = np.zeros(len(side), np.int64)
     if kinds.are_device_ops and of_tpus:

@@ -54,15 +54,15 @@ class _Numbers(NamedTuple):
     """The numbers among the arguments, of one text after another."""
 
     keys: list[str]
-    count: Array  # of each text
+    of_text: Array  # how many each has
     key: Array  # of each number: position in ``keys``
     value: Array
 
 
 def _each_sample(rows: Array, text: Array, said: _Numbers) -> tuple[Array, Array]:
     """The row of each sample and its position in ``said``, in order of rows."""
-    count = said.count[text]
-    first = np.cumsum(said.count) - said.count
+    count = said.of_text[text]
+    first = np.cumsum(said.of_text) - said.of_text
     before = np.cumsum(count) - count
     at = np.arange(count.sum()) + np.repeat(first[text] - before, count)
     return np.repeat(rows, count), at

@@ -83,7 +83,8 @@ def _found(places: Sequence[str | Path]) -> tuple[list[RankFile], list[LeftOut]]
 def groups_in(folder: Path) -> list[list[str]]:
     """All that can be read below a folder: the ranks of each job together, others one by one."""
     found, captures = _found([folder])
-    groups = [[f.path] for f in (*captures, *found) if isinstance(f, LeftOut) or f.rank is None]
+    groups = [[capture.path] for capture in captures]
+    groups += [[f.path] for f in found if f.rank is None]
     for job in jobs_of(found):
         paths = [f.path for f in job.files]
         if len(job.ranks) > 1:

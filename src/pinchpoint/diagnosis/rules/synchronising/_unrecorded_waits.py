@@ -21,7 +21,6 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints, Mask
-from pinchpoint.trace.durations import duration
 
 # A host that was at work unseen would end at any time, not always soon after the device.
 LEAST_STEPS_RATIO = 0.9

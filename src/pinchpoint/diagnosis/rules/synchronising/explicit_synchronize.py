@@ -14,7 +14,8 @@ The host waits until the device is done, and the device then waits until the hos
 again. Each call costs the time the host would have been ahead.
 
 ## How to fix it
-Remove it; in JAX, `block_until_ready` and what reads a value (`float(loss)`). To time phases use CUDA events, recorded now and read later, or `pinchpoint`.
+Remove it; in JAX, `block_until_ready` and what reads a value (`float(loss)`). To time phases use
+CUDA events, recorded now and read later, or `pinchpoint`.
 
 ## When to ignore it
 In a benchmark's own timing, where it is right, and before a barrier that needs it.

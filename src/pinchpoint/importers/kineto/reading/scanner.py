@@ -51,9 +51,7 @@ class _Team:
     """Scanners that take turns."""
 
     def __init__(self, *, keeps_arguments: bool) -> None:
-        self.scanners = [
-            NativeScanner(keeps_arguments=keeps_arguments) for _ in range(THREADS)
-        ]
+        self.scanners = [NativeScanner(keeps_arguments=keeps_arguments) for _ in range(THREADS)]
         self._free: SimpleQueue[int] = SimpleQueue()
         for position in range(THREADS):
             self._free.put(position)
@@ -72,7 +70,9 @@ def scan_in_parallel(
 ) -> Scanned:
     """Scan a whole file."""
     team = _Team(keeps_arguments=keeps_arguments)
-    repair = NativeScanner(keeps_arguments=keeps_arguments)  # for blocks that were scanned too early
+    repair = NativeScanner(
+        keeps_arguments=keeps_arguments
+    )  # for blocks that were scanned too early
     joiner = Joiner(repair, THREADS)
     blocks = Blocks(text, rest, block_bytes)
     ahead: deque[tuple[Block, Future[Early]]] = deque()
