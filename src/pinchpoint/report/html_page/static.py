@@ -122,6 +122,7 @@ def shown(safe: Report) -> dict[str, object]:
         "spread": wording.spread_sentence(safe),
         "serving": wording.serving_sentence(safe),
         "clocks": on,
+        "switch": [(clock.id, clock.label) for clock in on],
         "steps_strip": steps_svg(safe.steps),
         "steps_legend": legend(safe.steps),
         "steps_scale": scale(safe.steps),
