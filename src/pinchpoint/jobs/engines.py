@@ -77,7 +77,7 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
         label=file.label,
         summary=summary,
         found=tuple(found[:MOST_FINDINGS]),
-        fix_ladder=ladder_info(trace, said),
+        fix_ladder=ladder_info(trace, said, host=False),
         not_checked=tuple(item.id for item in items["not_checked"]),
         crashed=tuple(item.id for item in items["crashed"]),
     )

@@ -42,7 +42,9 @@ def test_a_wait_leads_to_its_own_device():
     builder = TraceBuilder()
     record = builder.api("cudaEventRecord", 20, 5, kind=ApiKind.EVENT_RECORD)
     for device in (0, 1):
-        builder.launch(40 + device, 5, f"on {device}", runs_at=50, for_ns=10, stream=7, device=device)
+        builder.launch(
+            40 + device, 5, f"on {device}", runs_at=50, for_ns=10, stream=7, device=device
+        )
     for device in (1, None):  # the second may be of either
         builder.add(
             "flows", start_ns=30, end_ns=31, kind=FlowKind.EVENT_WAIT,
