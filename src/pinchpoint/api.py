@@ -11,6 +11,7 @@ from msgspec.structs import asdict, replace
 from pinchpoint.analysis.causal.profile import Causal
 from pinchpoint.analysis.causal.profile import causal as causal_profile
 from pinchpoint.compare.profiles import ProfileComparison
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.importers import load
 from pinchpoint.program.at_hand import with_code
 from pinchpoint.report.assemble.report import diagnose as diagnose_trace
@@ -28,12 +29,24 @@ def diagnose(recording: Recording, *, detailed: bool = True) -> Report:
     """Where a step goes, what to change first, and what that gives.
 
     ``detailed``: with tables, and what only they show. Raises PinchpointError for a path that
-    cannot be read. Findings show the program's own lines
-    where these are on this machine.
+    cannot be read. Findings show the program's own lines where these are on this machine.
     """
     trace = _loaded(recording)
     report = diagnose_trace(trace, detailed=detailed)
-    return replace(report, findings=with_code(report.findings, trace))
+    findings = Findings(with_code(report.findings, trace))
+    findings.report = replace(report, findings=tuple(findings))
+    return replace(report, findings=findings)
+
+
+class Findings(tuple[Finding, ...]):
+    """The causes, as cards in a notebook."""
+
+    report: Report  # whose step their gains count from
+
+    def _repr_html_(self) -> str:
+        from pinchpoint.report.html_page.notebook import render_findings
+
+        return render_findings(self.report)
 
 
 class CausalTable(Causal):

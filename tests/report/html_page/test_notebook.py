@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.compare.fix import fix_outcome
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.trace import Source
 from report_sample import MS, full_report, hostile_report
@@ -88,4 +89,6 @@ def test_a_ladder_and_a_finding_draw_themselves():
     assert "without the profiler" in text
     assert "8.00 to 12.0" in text
     assert "<b>sync-in-loop</b>" in full_report().findings[0]._repr_html_()
+    fixed = fix_outcome(("sync-in-loop",), 20 * MS, 10 * MS, (9 * MS, 11 * MS), "as recorded")
+    assert "50.0 % faster" in fixed._repr_html_()
     assert not {tag for tag, _ in Elements(text).found} & {"script", "a"}
