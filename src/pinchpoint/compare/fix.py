@@ -1,6 +1,5 @@
 """Did the fix work? What was predicted of it against what was measured after it."""
 
-from importlib import import_module
 from typing import Literal
 
 import msgspec
@@ -20,11 +19,6 @@ class FixOutcome(msgspec.Struct, frozen=True, kw_only=True):
     measured_range_ns: Interval | None = None  # null: too few steps to tell
     clock: str  # without the profiler, as recorded, measured
     said: Said
-
-    def _repr_html_(self) -> str:
-        """For notebooks; the renderer stands above and is found when one asks."""
-        text: str = import_module("pinchpoint.report.html_page.notebook").render_fix(self)
-        return text
 
 
 def fix_outcome(

@@ -4,8 +4,6 @@ Times are integer nanoseconds; null means not known. What grows with the number 
 table of ranks only; the heat map is made of blocks of ranks.
 """
 
-from importlib import import_module
-
 import msgspec
 
 from pinchpoint.diagnosis.finding import Evidence, Finding, Unanswered
@@ -204,11 +202,6 @@ class RanksReport(msgspec.Struct, frozen=True, kw_only=True):
     timeline: TimelineItem | None = None
     tables: dict[str, ResultTable] = {}  # collectives, outliers, ranks
     fix_ladder: LadderInfo | None = None  # in which order to make the fixes; null: no gain is known
-
-    def _repr_html_(self) -> str:
-        """For notebooks; the renderer stands above the documents and is found when one asks."""
-        text: str = import_module("pinchpoint.report.html_page.notebook").render_ranks(self)
-        return text
 
 
 def encode_ranks(report: RanksReport) -> bytes:

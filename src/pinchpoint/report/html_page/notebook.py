@@ -17,6 +17,7 @@ from pinchpoint.report.pages.report import finding_block, report_page
 from pinchpoint.report.quantity import duration, span, time_unit
 from pinchpoint.report.words.fix import fix_sentence, fixed_words
 
+ASKED_BY_JUPYTER = "_repr_html_"
 MOST_FINDINGS = 5  # in one cell; the report has all
 
 
@@ -69,6 +70,18 @@ def render_finding(finding: Finding) -> str:
         spread = f" ({span(*between, unit)})" if between else ""
         card = replace(card, gain=f"{after} a step after it{spread}")
     return in_notebook(Page((Title(safe.id), card)))
+
+
+def draw_documents() -> None:
+    """Give the documents, which stand below any drawing, the method that Jupyter asks for."""
+    for document, draw in (
+        (Report, render),
+        (LadderInfo, render_ladder),
+        (Finding, render_finding),
+        (RanksReport, render_ranks),
+        (FixOutcome, render_fix),
+    ):
+        setattr(document, ASKED_BY_JUPYTER, draw)
 
 
 def _without_links(block: Block) -> Block:
