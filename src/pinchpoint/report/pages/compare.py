@@ -192,7 +192,13 @@ def _worth(found: ProfileComparison) -> list[Table]:
         (one.name, duration(one.a_ns), duration(one.b_ns), _signed(one.change_ns))
         for one in found.worth
     )
-    return [table("without it, and without the profiler, a step gains", ("", "in A", "in B", "change"), rows)]
+    return [
+        table(
+            "without it, and without the profiler, a step gains",
+            ("", "in A", "in B", "change"),
+            rows,
+        )
+    ]
 
 
 def _findings(found: ProfileComparison) -> list[Table]:
