@@ -129,7 +129,7 @@ def _rows(found: ProfileComparison) -> list[Table]:
     rest = (found.change_ns or 0) - sum(r.change_ns for r in shown)
     lines.append(("all others", "", "", _marked(rest, None), ""))
     header = ("", "A", "B", "change  ", "a step")
-    return [table("largest changes", header, tuple(lines))]
+    return [table("largest changes, as recorded", header, tuple(lines))]
 
 
 def _row(found: ProfileComparison, r: ChangedRow) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def _row(found: ProfileComparison, r: ChangedRow) -> tuple[str, ...]:
         _time(r.a_ns),
         _time(r.b_ns),
         _marked(r.change_ns, r.sure),
-        f"{r.a_count:.0f} -> {r.b_count:.0f}",
+        f"{r.a_count:.0f} → {r.b_count:.0f}",
     )
 
 
@@ -192,7 +192,13 @@ def _worth(found: ProfileComparison) -> list[Table]:
         (one.name, duration(one.a_ns), duration(one.b_ns), _signed(one.change_ns))
         for one in found.worth
     )
-    return [table("what a step gains without", ("", "in A", "in B", "change"), rows)]
+    return [
+        table(
+            "without it, and without the profiler, a step gains",
+            ("", "in A", "in B", "change"),
+            rows,
+        )
+    ]
 
 
 def _findings(found: ProfileComparison) -> list[Table]:

@@ -8,6 +8,7 @@ from pinchpoint.report.blocks import (
     Command,
     Figure,
     Gap,
+    Heading,
     Ladder,
     Page,
     Role,
@@ -59,15 +60,15 @@ def blocks(result: ResultPage) -> Page:
     if result.answer:
         said.append(Text(f"{result.answer}.", "strong"))
     if result.ladder is not None:
-        said += [result.ladder, Gap()]
+        said.append(result.ladder)
     said.append(Text(result.headline, role, result.verdict or ""))
     if result.reasons:
-        said += [Gap(), *result.reasons]
+        said += [Gap(), Heading("What changed"), *result.reasons]
     said += result.figures
     for shown in result.tables:
         said += [Gap(), shown]
     if result.warnings or result.notes:
-        said.append(Gap())
+        said += [Gap(), Heading("How far to trust this")]
     said += [Text(text, "warning", "warning") for text in result.warnings]
     said += [Text(text, label="note") for text in result.notes]
     if result.next_command:

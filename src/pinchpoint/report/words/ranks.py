@@ -66,6 +66,12 @@ def step_sentence(report: RanksReport) -> str | None:
     return f"A step takes about {duration(without)} without the profiler, {recorded} as recorded"
 
 
+def step_figure(report: RanksReport) -> str:
+    """How long a step takes, as the sentence has it."""
+    steps = report.steps
+    return duration(steps.unprofiled_ns_predicted or steps.typical_ns or 0)
+
+
 def doubts(report: RanksReport) -> tuple[str, ...]:
     """What is missing or odd about the files."""
     job = report.job
@@ -84,8 +90,8 @@ def doubts(report: RanksReport) -> tuple[str, ...]:
         said.append(f"cannot be used: {why}")
     if len(job.unreadable) > MOST_NOTES:
         said.append(f"and {len(job.unreadable) - MOST_NOTES:,} more that cannot be used")
-    if job.truncated:
-        said.append(f"cut off: {_ranks(job.truncated)}")
+    if cut := tuple(rank for rank in job.truncated if rank not in job.missing):
+        said.append(f"cut off: {_ranks(cut)}")
     if job.point_to_point:
         said.append(
             f"{job.point_to_point:,} sends and receives are not matched between ranks: "
@@ -155,10 +161,15 @@ def closing(report: RanksReport) -> str | None:
 
 def top_parts(report: RanksReport) -> tuple[tuple[str, PartOfStep | None, int], ...]:
     """The largest parts, and the rest in one; they add up to the step."""
-    total = sum(p.ns_per_step for p in report.breakdown)
-    large = [p for p in report.breakdown[:MOST_PARTS] if p.ns_per_step >= SMALL_PART_RATIO * total]
-    rest = total - sum(p.ns_per_step for p in large)
-    rows = [(p.label, p, p.ns_per_step) for p in large]
+    recorded = report.steps.unprofiled_ns_predicted is None
+    parts = [
+        (p.label, p, p.ns_per_step if recorded else p.unprofiled_ns_per_step or 0)
+        for p in report.breakdown
+    ]
+    total = sum(ns for *_, ns in parts)
+    parts.sort(key=lambda part: -part[-1])
+    rows = [part for part in parts[:MOST_PARTS] if part[-1] >= SMALL_PART_RATIO * total]
+    rest = total - sum(ns for *_, ns in rows)
     return (*rows, ("everything else", None, rest)) if rest else tuple(rows)
 
 
