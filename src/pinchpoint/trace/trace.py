@@ -116,6 +116,7 @@ class SummaryTable:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    title: str = ""  # whose, where the file has several
 
 
 Answer = TypeVar("Answer")
