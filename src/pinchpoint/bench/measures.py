@@ -76,6 +76,10 @@ def _latency(kind: str, field: str) -> Callable[[RunMetrics], float | None]:
     return get
 
 
+def _latency_summary(kind: str, field: str) -> Callable[[RunMetrics], tuple[Summary | None, str]]:
+    return lambda run: ((run.latency_ms or {}).get(kind), field)
+
+
 def _memory(field: str) -> Callable[[RunMetrics], float | None]:
     def get(run: RunMetrics) -> float | None:
         return None if run.memory is None else getattr(run.memory, field)
@@ -149,7 +153,7 @@ _LATENCIES = tuple(
         f"{kind.upper()}, {'median' if field == 'median' else field}",
         _latency(kind, field),
         {"median": 0, "p95": P95_LEAST, "p99": P99_LEAST}[field],
-        lambda run, kind=kind, field=field: ((run.latency_ms or {}).get(kind), field),
+        _latency_summary(kind, field),
     )
     for kind in ("ttft", "tpot", "itl", "e2e")
     for field in ("median", "p95", "p99")

@@ -6,6 +6,7 @@ on a line. A count of requests that came by chance has a spread of its root.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from math import sqrt
 
 import numpy as np
@@ -34,6 +35,7 @@ class _Estimate:
     how: str
 
 
+@cache
 def _measure(name: str, unit: str, better: Better, label: str) -> Measure:
     return MEASURES.get(name) or Measure(name, unit, better, label, lambda _: None)
 
@@ -62,7 +64,7 @@ def compare_load_tests(
             )
         warnings += [problem] if problem else []
         key = next(iter(sides[0]))
-        sides[1] = {key: runs for runs in sides[1].values()}
+        sides[1] = {key: next(iter(sides[1].values()))}
     both = [key for key in sides[0] if key in sides[1]]
     if not both:
         raise NotComparable(
@@ -157,9 +159,7 @@ def _sessions(a: Sequence[LoadTest], b: Sequence[LoadTest]) -> Iterator[str]:
         )
 
 
-def _changes(
-    a: Sequence[LoadTest], b: Sequence[LoadTest], point: str
-) -> Iterator[ResultChange]:
+def _changes(a: Sequence[LoadTest], b: Sequence[LoadTest], point: str) -> Iterator[ResultChange]:
     one, other = ([dict(_estimates(run)) for run in side] for side in (a, b))
     for measure in dict.fromkeys(m for run in one for m in run):
         sides = [[run[measure] for run in side if measure in run] for side in (one, other)]
@@ -196,10 +196,15 @@ def _estimates(run: LoadTest) -> Iterator[tuple[Measure, _Estimate]]:
         if label in run.rates:
             value, n = run.rates[label], run.completed
             half = _NORMAL * value / sqrt(n) if n else None
-            yield measure, (
-                _Estimate(value, None, None, "")
-                if half is None
-                else _Estimate(value, max(value - half, 0.0), value + half, "number of requests")
+            yield (
+                measure,
+                (
+                    _Estimate(value, None, None, "")
+                    if half is None
+                    else _Estimate(
+                        value, max(value - half, 0.0), value + half, "number of requests"
+                    )
+                ),
             )
 
 

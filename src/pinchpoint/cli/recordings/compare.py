@@ -12,9 +12,13 @@ from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pinchpoint.compare.profiles import ProfileComparison
     from pinchpoint.compare.results import ResultComparison
     from pinchpoint.report.pages.result import ResultPage
+
+    Comparison = ResultComparison | ProfileComparison
 
 
 def command(
@@ -57,9 +61,9 @@ def command(
     kinds = [_kind(path) for path in (a, b)]
     if kinds[0] != kinds[1]:
         raise UsageError(f"{a} and {b} are not of one kind", hint="two profiles, or two results")
-    answer = _ANSWERS[kinds[0]](a, b, tuple(fail or ()), showing.force)
-    found = shared(answer, (a, b), redact=redact)
-    present(found, _page(found), showing, inputs=(a, b))
+    found = _ANSWERS[kinds[0]](a, b, tuple(fail or ()), showing.force)
+    said = shared(found, (a, b), redact=redact)
+    present(said, _page(said), showing, inputs=(a, b))
     return exit_code(found.gates)
 
 
@@ -114,10 +118,14 @@ def _profiles(a: Path, b: Path, fail: tuple[str, ...], _: bool) -> "ProfileCompa
     return gated(comparison(*traces), fail)
 
 
-_ANSWERS = {"results": _results, "load tests": _load_tests, "profiles": _profiles}
+_ANSWERS: "dict[str, Callable[[Path, Path, tuple[str, ...], bool], Comparison]]" = {
+    "results": _results,
+    "load tests": _load_tests,
+    "profiles": _profiles,
+}
 
 
-def _page(found: "ResultComparison | ProfileComparison") -> "ResultPage":
+def _page(found: "Comparison") -> "ResultPage":
     from pinchpoint.compare.results import ResultComparison
     from pinchpoint.report.pages import compare as compare_page
 

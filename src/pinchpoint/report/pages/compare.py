@@ -9,7 +9,14 @@ from pinchpoint.compare.profiles import CauseOfChange, ChangedPart, ProfileCompa
 from pinchpoint.compare.results import ResultChange, ResultComparison
 from pinchpoint.report.blocks import Table, Text
 from pinchpoint.report.pages.fix import fix_ladder
-from pinchpoint.report.pages.result import Case, ResultPage, better_or_worse, figure, range_of, table
+from pinchpoint.report.pages.result import (
+    Case,
+    ResultPage,
+    better_or_worse,
+    figure,
+    range_of,
+    table,
+)
 from pinchpoint.report.quantity import duration, number
 from pinchpoint.report.words.fix import fix_sentence, fixed_words
 
