@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 try:
-    from resource import RUSAGE_SELF, getrusage
+    import resource
 except ImportError:  # Windows
-    RUSAGE_SELF, getrusage = 0, None  # type: ignore[assignment]
+    resource = None  # type: ignore[assignment]
 
 STEADY_STEPS = 5  # two runs of so many steps must agree
 FASTER_RATIO = 0.90  # below this share of those before, steps still warm up
@@ -69,9 +69,9 @@ class StepClock:
         return len(self.interval_ns)
 
     def _count_usage(self) -> None:
-        if getrusage is None:
+        if resource is None:
             return
-        usage = getrusage(RUSAGE_SELF)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
         before, self._usage = self._usage, (usage.ru_minflt, int(usage.ru_stime * 1e9))
         if before is None or self._disturbed_now or len(self.interval_ns) < FIRST_STEPS:
             return
