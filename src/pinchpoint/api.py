@@ -3,6 +3,7 @@
 Each answer is the document that ``--json`` prints, with a picture for Jupyter.
 """
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,10 @@ def diagnose(recording: Recording, *, detailed: bool = True) -> Report:
     cannot be read. Findings show the program's own lines
     where these are on this machine.
     """
+    if "IPython" in sys.modules:
+        from pinchpoint.report.html_page.notebook import draw_documents
+
+        draw_documents()
     trace = _loaded(recording)
     report = diagnose_trace(trace, detailed=detailed)
     return replace(report, findings=with_code(report.findings, trace))

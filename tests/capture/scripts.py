@@ -49,7 +49,8 @@ for i in range(1000):
 DISK_FULL = (
     HEAD
     + """
-import resource
+import resource, sys
+sys.dont_write_bytecode = True  # CPython would keep the half that fits
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 for i in range(60):
     train_step()

@@ -4,7 +4,6 @@
 needs. ``Found.shown`` is the one way from it to a document.
 """
 
-from importlib import import_module
 from typing import Any, Literal
 
 import msgspec
@@ -80,11 +79,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     confidence: Literal["high", "medium", "low"] = "high"  # high, medium, low
     code: Code | None = None  # null: the source is not at hand
     rows: tuple[RowsItem, ...] = ()  # empty where no rows say it all: memory, stretches of time
-
-    def _repr_html_(self) -> str:
-        """For notebooks; the renderer stands above this package and is found when one asks."""
-        text: str = import_module("pinchpoint.report.html_page.notebook").render_finding(self)
-        return text
 
 
 class Found(Finding, frozen=True, kw_only=True):

@@ -1,15 +1,28 @@
 """Reports and traces in a notebook: small, and safe whatever the names are."""
 
+import sys
 from html.parser import HTMLParser
+from types import ModuleType
 
 import pytest
 
+import pinchpoint
 from builders import TraceBuilder
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.html_page.notebook import ASKED_BY_JUPYTER, draw_documents, render
 from pinchpoint.trace import Source
 from report_sample import MS, full_report, hostile_report
 
 EVIL = "<script>alert(1)</script>\x00\u202e\"'&" + "n" * 100_000
+
+
+@pytest.fixture(autouse=True)
+def _drawn_as_in_jupyter(monkeypatch):
+    for document in (Report, LadderInfo, Finding):  # taken back after the test
+        monkeypatch.setattr(document, ASKED_BY_JUPYTER, None, raising=False)
+    draw_documents()
 
 
 class Elements(HTMLParser):
@@ -45,7 +58,7 @@ def test_a_trace_says_where_it_is_from_and_how_long_its_tables_are():
 @pytest.mark.parametrize(
     "text",
     [
-        hostile_report()._repr_html_(),
+        render(hostile_report()),
         trace(EVIL, source=Source(EVIL, EVIL, producer=EVIL))._repr_html_(),
     ],
     ids=["report", "trace"],
@@ -89,3 +102,13 @@ def test_a_ladder_and_a_finding_draw_themselves():
     assert "8.00 to 12.0" in text
     assert "<b>sync-in-loop</b>" in full_report().findings[0]._repr_html_()
     assert not {tag for tag, _ in Elements(text).found} & {"script", "a"}
+
+
+@pytest.mark.parametrize("in_jupyter", [True, False])
+def test_a_diagnosis_in_jupyter_makes_its_answers_draw_themselves(in_jupyter, monkeypatch):
+    monkeypatch.setattr(Report, ASKED_BY_JUPYTER, None)
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    if in_jupyter:
+        monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    report = pinchpoint.diagnose(trace(), detailed=False)
+    assert callable(report._repr_html_) is in_jupyter

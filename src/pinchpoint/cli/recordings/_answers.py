@@ -49,6 +49,7 @@ class Asked:
 
 
 EVERYTHING = Asked()
+_NO_ANSWER = "pinchpoint diagnose FILE says what is wrong with one and how to record again"
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,6 @@ def _of_job(folder: Path, asked: Asked) -> Answers:
 
 
 def _job(places: Sequence[str], asked: Asked) -> "RanksReport":
-    from pinchpoint.cli.recordings.ranks import must_be_usable
     from pinchpoint.jobs import diagnose_ranks
 
     if asked.part != NO_WINDOW:
@@ -160,6 +160,14 @@ def _job(places: Sequence[str], asked: Asked) -> "RanksReport":
     job = diagnose_ranks(places)
     must_be_usable(job)
     return job
+
+
+def must_be_usable(report: "RanksReport") -> None:
+    """Raise UnreadableFile where no recording could be used."""
+    if not report.job.ranks:
+        from pinchpoint.report.words.ranks import nothing_usable
+
+        raise UnreadableFile(nothing_usable(report), hint=_NO_ANSWER)
 
 
 def _of_groups(groups: Sequence[Sequence[str]], asked: Asked) -> Answers:

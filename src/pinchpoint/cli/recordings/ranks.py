@@ -12,8 +12,8 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import counting, look, may_write, show, show_json, wrote
 from pinchpoint.cli.page import NO_PAGE, Page
-from pinchpoint.cli.recordings._answers import archive_as_folder, renamed, shared
-from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.cli.recordings._answers import archive_as_folder, must_be_usable, renamed, shared
+from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
 from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
 from pinchpoint.replacing import check_free_folder
@@ -22,7 +22,6 @@ from pinchpoint.report.documents.rank_records import PartHeader
 from pinchpoint.report.documents.ranks import RanksReport, encode_ranks
 from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.redact import redacted_trace
-from pinchpoint.report.words.ranks import nothing_usable
 from pinchpoint.run_folder.layout import RUN_FILE
 
 if TYPE_CHECKING:
@@ -55,7 +54,6 @@ class Where:
 
 _HERE = Where()
 _PART_BEGINS = msgspec.json.encode(PartHeader())
-_NO_ANSWER = "pinchpoint diagnose FILE says what is wrong with one and how to record again"
 
 
 def command(
@@ -167,9 +165,3 @@ def _page_of(inputs: Sequence[Path], job: RanksReport, *, redact: bool) -> str:
     if redact:
         trace = redacted_trace(trace)
     return full_page(folder, trace, report, job, redact=redact)
-
-
-def must_be_usable(report: RanksReport) -> None:
-    """Raise UnreadableFile where no recording could be used."""
-    if not report.job.ranks:
-        raise UnreadableFile(nothing_usable(report), hint=_NO_ANSWER)

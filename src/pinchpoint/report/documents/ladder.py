@@ -1,7 +1,5 @@
 """The ladder of fixes in the report document: today's step, and the step after each change."""
 
-from importlib import import_module
-
 import msgspec
 
 
@@ -26,8 +24,3 @@ class LadderInfo(msgspec.Struct, frozen=True, kw_only=True):
     recorded_base_ns: int | None = None  # the same step with the profiler; null: not known
     rungs: tuple[RungInfo, ...] = ()  # the first one first; a piece and all together last
     best_single: str | None = None  # id of the change that wins most, where another is first
-
-    def _repr_html_(self) -> str:
-        """For notebooks; the renderer stands above the documents and is found when one asks."""
-        text: str = import_module("pinchpoint.report.html_page.notebook").render_ladder(self)
-        return text

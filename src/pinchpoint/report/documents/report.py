@@ -5,7 +5,6 @@ close by. The document round-trips through JSON: ``decode(encode(report)) == rep
 """
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -258,11 +257,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ladder: tuple[PieceInfo, ...] = ()  # the pieces worth most; pinchpoint causal has all
     critical_path: CriticalPathInfo | None = None  # null: the recording cannot be replayed
     queue: QueueInfo | None = None  # null: launches and device work are not linked
-
-    def _repr_html_(self) -> str:
-        """For notebooks; the renderer stands above the documents and is found when one asks."""
-        text: str = import_module("pinchpoint.report.html_page.notebook").render(self)
-        return text
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):

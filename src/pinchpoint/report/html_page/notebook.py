@@ -11,6 +11,7 @@ from pinchpoint.report.html import in_notebook
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.pages.report import finding_block, report_page
 
+ASKED_BY_JUPYTER = "_repr_html_"
 MOST_FINDINGS = 5  # in one cell; the report has all
 
 
@@ -36,6 +37,16 @@ def render_finding(finding: Finding) -> str:
     """One finding with its evidence; its gain is that of the report around it."""
     safe = cleaned(finding)
     return in_notebook(Page((Title(safe.id), finding_block(_alone(None), safe, 1, verbose=True))))
+
+
+def draw_documents() -> None:
+    """Give the documents, which stand below any drawing, the method that Jupyter asks for."""
+    for document, draw in (
+        (Report, render),
+        (LadderInfo, render_ladder),
+        (Finding, render_finding),
+    ):
+        setattr(document, ASKED_BY_JUPYTER, draw)
 
 
 def _without_links(block: Block) -> Block:

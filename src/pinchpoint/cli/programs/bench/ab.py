@@ -140,7 +140,8 @@ def ab(
     what = Asked(commands, knob[0] if knob else None, branches, setup)
     from pinchpoint.cli.programs.bench.expected import expected
 
-    promise = expected(expecting or Expecting())
+    expecting = expecting or Expecting()
+    promise = expected(expecting.from_report, expecting.fixed)
     result, page = compare(what, deciding, measuring, promise)
     present(result, page, showing)
     return deciding.exit_code(result.verdict)

@@ -1,7 +1,7 @@
 """What a report predicted of a change, held against what ``bench ab`` measured."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
@@ -11,9 +11,6 @@ from pinchpoint.bench.metrics import read_bounded
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
 from pinchpoint.errors import UsageError
 from pinchpoint.report.documents.report import decode
-
-if TYPE_CHECKING:
-    from pinchpoint.cli.programs.bench.ab import Expecting
 
 _MS = 1e6  # nanoseconds
 
@@ -27,27 +24,27 @@ class Promise:
     range_ratio: tuple[float, float]
 
 
-def expected(asked: "Expecting") -> Promise | None:
-    """What the report says of the change; UsageError where it says nothing of it."""
-    if asked.from_report is None:
-        if asked.fixed is not None:
+def expected(from_report: Path | None, fixed: str | None) -> Promise | None:
+    """What the report says of the change ``fixed``; UsageError where it says nothing of it."""
+    if from_report is None:
+        if fixed is not None:
             raise UsageError("--fixed names a finding of a report", hint="add --from report.json")
         return None
     try:
-        report = decode(read_bounded(asked.from_report))
+        report = decode(read_bounded(from_report))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
-            f"{asked.from_report}: {error}", hint="pinchpoint diagnose --json TRACE > report.json"
+            f"{from_report}: {error}", hint="pinchpoint diagnose --json TRACE > report.json"
         ) from None
     rungs = () if report.fix_ladder is None else report.fix_ladder.rungs
     for rung in rungs:
-        if asked.fixed in (None, rung.id) and rung.base_ns:
+        if fixed in (None, rung.id) and rung.base_ns:
             low, high = rung.range_ns
             between = (low / rung.base_ns, high / rung.base_ns)
             return Promise(rung.id, rung.step_ns / rung.base_ns, between)
     known = ", ".join(rung.id for rung in rungs) or "none"
     raise UsageError(
-        f"{asked.from_report} predicts nothing of {asked.fixed or 'any change'}",
+        f"{from_report} predicts nothing of {fixed or 'any change'}",
         hint=f"--fixed: {known}",
     )
 
