@@ -132,7 +132,7 @@ def test_health_is_not_said_where_most_causes_could_have_been_recorded(needs, sa
         assert sentence.endswith("pinchpoint run train.py")
 
 
-@pytest.mark.parametrize("waiting, judged", [(45, False), (45, True), (2, False)])
+@pytest.mark.parametrize(("waiting", "judged"), [(45, False), (45, True), (2, False)])
 def test_waits_of_a_job_that_nobody_judged_are_no_health(waiting, judged):
     report = RanksReport(
         job=JobInfo(ranks=2),
