@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import pinchpoint
 from pinchpoint.cli import main
 from pinchpoint.compare.load_tests import compare_load_tests
 from pinchpoint.errors import NotComparable
@@ -87,6 +88,8 @@ def test_an_unknown_measure_and_a_profile_are_said(tmp_path, capsys):
     profile = tmp_path / "trace.json"
     profile.write_text('{"traceEvents": []}')
     assert main(["compare", str(a), str(profile)]) == 2
+    with pytest.raises(NotComparable, match="no step to compare"):
+        pinchpoint.compare(a, a)
 
 
 def test_a_faster_server_that_fails_requests_does_not_pass(tmp_path, capsys):
