@@ -128,7 +128,7 @@ def _sums(trace: Trace) -> dict[str, ResultTable]:
     return {
         f"sums-{number}": ResultTable(
             id=f"sums-{number}",
-            title="as the file says",
+            title=table.title or "as the file says",
             columns=tuple(TableColumn(id=name, label=name) for name in table.columns),
             rows=table.rows[:_MOST_SUMS],
             rows_left_out=max(len(table.rows) - _MOST_SUMS, 0),
