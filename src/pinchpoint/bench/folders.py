@@ -96,15 +96,20 @@ class BenchSession:
         write_json(self.folder / SESSION_FILE, dict(self.about) | {"status": status} | facts)
 
 
+def must_be_free(folder: Path) -> None:
+    """UsageError if the folder holds anything already; one that is not there is free."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(
+            f"{folder}: the folder is not empty", hint="name a new one; results are not mixed"
+        )
+
+
 def start_session(kind: str, asked: Mapping[str, Any], folder: Path | None = None) -> BenchSession:
     """A new folder for one measurement; UsageError if ``folder`` holds anything already."""
     where = folder or DEFAULT_PARENT / f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{_token()}"
     try:
         where.mkdir(parents=True, exist_ok=True)
-        if any(where.iterdir()):
-            raise UsageError(
-                f"{where}: the folder is not empty", hint="name a new one; results are not mixed"
-            )
+        must_be_free(where)
         (where / SESSION_FILE).touch(exist_ok=False)  # two sessions cannot both succeed here
         (where / "runs").mkdir()
     except OSError as error:

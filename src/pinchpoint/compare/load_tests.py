@@ -185,11 +185,13 @@ def _bounds(found: Sequence[_Estimate]) -> Bounds:
 
 def _estimates(run: LoadTest) -> Iterator[tuple[Measure, _Estimate]]:
     for latency in run.latencies:
+        short = f"{latency.name}_median_ms" in MEASURES  # as the measures of bench serve are called
+        label = latency.name.upper() if short else latency.label
         for of in ("median", "mean", *(q for q in _QUANTILES if q != "median")):
             if of in latency.said:
                 name = f"{latency.name}_{of}_ms"
                 yield (
-                    _measure(name, "ms", "lower", f"{latency.label}, {of}"),
+                    _measure(name, "ms", "lower", f"{label}, {of}"),
                     _latency(latency, of, run.completed),
                 )
     for label, measure in _RATES.items():

@@ -25,7 +25,7 @@ MOST_RATIO = 0.5  # of the ranks: a cause of communication shows on most of them
 LESS_RATIO, MORE_RATIO = 0.25, 0.15  # range of a predicted gain, as everywhere
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RankFinding:
     """What one rule found on one rank (its position), as the rank's report says it."""
 

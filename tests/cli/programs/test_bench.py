@@ -143,6 +143,19 @@ def test_a_baseline_without_gates_lets_nothing_pass_in_silence(capsys, tmp_path)
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("used", ["results", "results-ab"])
+def test_results_of_another_check_are_said_before_anything_runs(used, capsys, tmp_path):
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
+    command = ["--", sys.executable, "-c", "print('x: 10')"]
+    assert cli([*gate, "--fail", "x:20%", "--update", *command]) == 0
+    Path(used).mkdir()
+    Path(used, "session.json").touch()
+    ran = ["--", sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
+    assert cli([*gate, "-o", "results", *ran]) == 2
+    assert f"{used}: the folder is not empty" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
 def test_run_and_check_and_history(capsys, tmp_path):
     run = ["bench", "run", "-p", "2", "--name", "t", *PRINTED]
     command = ["--", sys.executable, "-c", "print('x: 10')"]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from sys import intern
 
 import msgspec
 import numpy as np
@@ -92,7 +93,7 @@ def _of_ranks(records: Records) -> tuple[list[RankFinding], tuple[str, ...]]:
     found: list[RankFinding] = []
     declined: Counter[str] = Counter()
     for rank, record in enumerate(records.records()):
-        found += [RankFinding(f.item.id, rank, f.saving_ns) for f in record.found]
+        found += [RankFinding(intern(f.item.id), rank, f.saving_ns) for f in record.found]
         declined.update(record.not_checked)
     silent = tuple(sorted(i for i, n in declined.items() if n == len(records.entries)))
     return found, silent

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from pinchpoint.bench.run import Arm
 
 
+def pairs_folder(output: Path | None) -> Path | None:
+    """Where pairs with the base go: beside the folder of the results."""
+    return output.with_name(f"{output.name}-ab") if output else None
+
+
 @dataclass
 class Base:
     """Where the program before the change comes from; its checkout is made when it is needed."""
@@ -59,8 +64,7 @@ class Base:
         from pinchpoint.monitor.environment import fingerprint
 
         gated = [f"{name}:{100 * ratio:.4f}%" for name, ratio in gates.items()]
-        output = measuring.output
-        folder = output.with_name(f"{output.name}-ab") if output else None
+        folder = pairs_folder(measuring.output)
         arms = self.arms()
         asked = {"base": self.given or self.commit, "command": list(self.command)}
         with measurement("ab", asked, folder, keep_diff=measuring.keep_diff) as session:

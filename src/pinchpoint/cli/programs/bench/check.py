@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import note, wrote
-from pinchpoint.cli.programs.bench.base import Base, base_of, busy_here
+from pinchpoint.cli.programs.bench.base import Base, base_of, busy_here, pairs_folder
 from pinchpoint.cli.programs.bench.options import Measuring, Showing, Switch, present
 from pinchpoint.cli.programs.bench.run import measure
 from pinchpoint.errors import MeasurementInvalid, UsageError
@@ -233,10 +233,13 @@ def _say_at_once(
     measuring: Measuring,
 ) -> None:
     """What would otherwise be said after minutes of measuring: another command than in the
-    baseline (UsageError), or that nothing will ever fail."""
+    baseline or a folder with other results (UsageError), or that nothing will ever fail."""
     from pinchpoint.bench.baselines import key_of
+    from pinchpoint.bench.folders import must_be_free
     from pinchpoint.cli.programs.bench.run import parameters
 
+    for folder in filter(None, (measuring.output, pairs_folder(measuring.output))):
+        must_be_free(folder)
     key = key_of(measuring.run_options(command).bench_id, parameters(command))
     entries = {} if past is None else past.entries.get(key)
     if entries is None and not gating.update:
