@@ -59,7 +59,8 @@ class Window:
 NO_WINDOW = Window()
 
 # A trace of 5.1 GB has 13 million: its whole diagnosis held 6.7 GB and had not ended after two
-# minutes of CPU; that of its middle held 3.4 GB and took one. Of steps that repeat, half say the same.
+# minutes of CPU; that of its middle held 3.4 GB and took one. Steps repeat, and half of them say
+# the same.
 MOST_EVENTS = 6_000_000
 
 
