@@ -110,6 +110,8 @@ def _timed(trace: Trace, spans: Spans, how: Literal["marker", "inferred"]) -> St
     first = _begins(trace, int(spans.start_ns[0]), int(completion[0]))
     start = np.concatenate(([first], completion[:-1]))
     complete[0] = False
+    if trace.only_steps is not None:
+        complete &= np.isin(np.arange(len(complete)), trace.only_steps)
     lasting = completion - start
     typical, choice = _typical(lasting, complete)
     return Steps(

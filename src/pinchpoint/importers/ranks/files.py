@@ -111,6 +111,23 @@ def check_one_job(folder: Path) -> None:
         find_rank_files([folder])
 
 
+def ranks_beside(path: Path) -> list[str]:
+    """A recording and those beside it whose names differ in what names the rank only.
+
+    Empty where there is too much beside it to look at.
+    """
+    root = path.parent.parent if names_a_rank(path.parent.name) else path.parent
+    mine = session_of(str(path))
+    deep = "*/*" if root != path.parent else "*"
+    beside = []
+    for seen, other in enumerate(root.glob(deep)):
+        if seen == MOST_BESIDE:
+            return []
+        if looks_like_a_recording(other.name) and session_of(str(other)) == mine:
+            beside.append(str(other))
+    return sorted(beside)
+
+
 def command_for_all_ranks(path: Path) -> str | None:
     """What to type to analyse a recording with those of the other ranks beside it.
 
@@ -118,19 +135,11 @@ def command_for_all_ranks(path: Path) -> str | None:
     """
     if path.is_dir():
         return f"pinchpoint ranks {shlex.quote(str(path))}" if several_ranks(path) else None
-    root = path.parent.parent if names_a_rank(path.parent.name) else path.parent
-    own, mine = str(path), session_of(str(path))
-    deep = "*/*" if root != path.parent else "*"
-    beside = []
-    for seen, other in enumerate(root.glob(deep)):
-        if seen == MOST_BESIDE:
-            return None
-        if looks_like_a_recording(other.name) and session_of(str(other)) == mine:
-            beside.append(str(other))
-    found = [from_head(rank_in_name(p)) for p in sorted(beside)]
+    beside = ranks_beside(path)
+    found = [from_head(rank_in_name(p)) for p in beside]
     files = numbered(of_the_whole_job(found))
     for job in jobs_of(files):
-        if len(job.files) > 1 and own in {f.path for f in job.files}:
+        if len(job.files) > 1 and str(path) in {f.path for f in job.files}:
             return command_for(job)
     return None
 
