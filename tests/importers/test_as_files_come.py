@@ -178,6 +178,11 @@ STRANGERS = {
         "git lfs pull --include",
     ),
     "annex": (b"/annex/objects/SHA256E-s12--ab.json\n", "a git-annex pointer", "git annex get"),
+    "chakra": (
+        b"\x1f\x12\x1d\n\x06schema\xea\x01\x121.0.2-chakra.0.0.4",
+        "a Chakra execution trace",
+        "the run that it was made from",
+    ),
     "page": (b"<!DOCTYPE html><html><title>Sign in</title>", "an HTML page", "curl -fLO"),
     "blob": (
         b"<!DOCTYPE html>\n<html><title>GitHub: t.json</title>",

@@ -22,6 +22,8 @@ _XPROF_PAGE = re.compile(
 )
 _LEAST_OF_TEXT = 9  # a tab; no text has bytes below it
 _LOST_RATIO = 0.1  # of the bytes: half of those of a packed number are no text
+# Messages behind their lengths; the first has the version of the schema.
+_CHAKRA = re.compile(rb".{1,8}schema.{1,4}\d+\.\d+\.\d+-chakra", re.DOTALL)
 _AGAIN = "fetch it again: curl -fLO URL (-f: no error page is kept as the file)"
 
 Answer = tuple[str, str]  # what it is, and the next step
@@ -37,6 +39,11 @@ def guess(head: bytes) -> Answer | None:
     for magic, what, hint in _MAGICS:
         if head.startswith(magic):
             return what, hint
+    if _CHAKRA.match(head):
+        return (
+            "a Chakra execution trace for simulators, without what a run took",
+            "give the profiler's trace of the run that it was made from",
+        )
     if re.match(rb"\s*\[\s*\[\s*-?\d", head):
         return (
             "lists of numbers, as a memory timeline's sums are",

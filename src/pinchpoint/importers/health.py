@@ -119,6 +119,9 @@ FACTS: dict[str, FactKind] = {
         Severity.NOTE,
         "several processes gave work to devices: more than one rank or program is in the file",
     ),
+    "part-judged": FactKind(
+        Severity.NOTE, "the recording has so many events that its middle alone is judged"
+    ),
     "devices-several": FactKind(Severity.NOTE, "one process gave work to several devices"),
     "device-unread": FactKind(
         Severity.WARNING,

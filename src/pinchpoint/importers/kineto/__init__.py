@@ -9,7 +9,12 @@ from pathlib import Path
 
 from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
-from pinchpoint.importers.kineto.reading.document import DocumentFrame, close_events, open_events
+from pinchpoint.importers.kineto.reading.document import (
+    RECORD_AGAIN,
+    DocumentFrame,
+    close_events,
+    open_events,
+)
 from pinchpoint.importers.kineto.reading.lenient import Boundless
 from pinchpoint.importers.kineto.reading.scanner import (
     ScannerName,
@@ -84,10 +89,11 @@ def read(path: Path, progress: Progress | None = None, scanner: ScannerName | No
             f"{path}: outside its events it nests deeper, or holds more, than any recorder writes",
             hint="is this a trace from torch.profiler (export_chrome_trace)?",
         ) from None
-    return _with_content(path, assemble(text, frame, scanned, scanner))
+    trace = assemble(text, frame, scanned, scanner)
+    return _with_content(path, trace, has_phases=not frame.bare_list or b'"ph"' in rest)
 
 
-def _with_content(path: Path, trace: Trace) -> Trace:
+def _with_content(path: Path, trace: Trace, *, has_phases: bool) -> Trace:
     tables = (trace.host_ops, trace.api_calls, trace.device_ops, trace.counters, trace.allocations)
     if any(table is not None and len(table) for table in tables):
         return trace
@@ -99,6 +105,8 @@ def _with_content(path: Path, trace: Trace) -> Trace:
             hint="record what the program does meanwhile: pinchpoint run; its latency: pinchpoint"
             " bench serve",
         )
+    if not has_phases:
+        raise UnreadableFile(f"{path}: a JSON list, but not of traceEvents", hint=RECORD_AGAIN)
     raise UnreadableFile(
         f"{path}: a list of events without a single one that can be used",
         hint="record again, and export after the profiler has stopped",

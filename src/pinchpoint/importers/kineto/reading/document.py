@@ -25,7 +25,7 @@ FRAME_BYTES = 64 << 20  # far more than any recorder writes outside the list of 
 EVENT_BYTES = 32 << 20  # a longer event is taken for broken text
 EVENTS = b"traceEvents"
 _REACHES = (1 << 14, 1 << 18)  # how far back from the end of a block its last event is sought
-_RECORD_AGAIN = "is this a trace from torch.profiler (export_chrome_trace)?"
+RECORD_AGAIN = "is this a trace from torch.profiler (export_chrome_trace)?"
 
 
 @dataclass
@@ -54,7 +54,7 @@ def open_events(text: Text, frame: DocumentFrame) -> bytes:
         whole = buffer[at : at + 1] == b"}"
         if len(buffer) > FRAME_BYTES:
             raise HostileFile(
-                f"{text.path}: no events in the first {FRAME_BYTES >> 20} MB", hint=_RECORD_AGAIN
+                f"{text.path}: no events in the first {FRAME_BYTES >> 20} MB", hint=RECORD_AGAIN
             )
         more = _read_at_least(text, wanted)
         if not more:
@@ -75,13 +75,13 @@ def _start(text: Text) -> bytes:
     buffer = buffer.removeprefix(b"\xef\xbb\xbf")
     while (at := skip_blanks(buffer, 0, len(buffer))) == len(buffer):
         if text.bytes_out > FRAME_BYTES:
-            raise HostileFile(f"{text.path}: nothing but blanks", hint=_RECORD_AGAIN)
+            raise HostileFile(f"{text.path}: nothing but blanks", hint=RECORD_AGAIN)
         buffer = text.read(1 << 16)
         if not buffer:
-            raise UnreadableFile(f"{text.path}: the file holds no text", hint=_RECORD_AGAIN)
+            raise UnreadableFile(f"{text.path}: the file holds no text", hint=RECORD_AGAIN)
     buffer = buffer[at:]
     if buffer[:1] not in (b"{", b"["):
-        raise UnreadableFile(f"{text.path}: not JSON", hint=_RECORD_AGAIN)
+        raise UnreadableFile(f"{text.path}: not JSON", hint=RECORD_AGAIN)
     return buffer
 
 
@@ -106,7 +106,7 @@ def _no_events(text: Text, frame: DocumentFrame, whole: bool) -> UnreadableFile:
     keys = ", ".join(list(frame.members)[:5])
     about = f" (its keys: {keys})" if keys else ""
     return UnreadableFile(
-        f"{text.path}: JSON without a list of traceEvents{about}", hint=_RECORD_AGAIN
+        f"{text.path}: JSON without a list of traceEvents{about}", hint=RECORD_AGAIN
     )
 
 
