@@ -310,6 +310,15 @@ def test_the_page_of_a_job_has_both_clocks_and_one_switch(uneven):
     assert first.predicted_step_ns == pytest.approx(2 * before.predicted_step_ns, rel=0.01)
 
 
+def test_the_document_of_a_large_job_has_the_first_ranks_and_those_that_stand_out(monkeypatch):
+    whole = diagnose_ranks(both("uneven")).tables
+    monkeypatch.setattr("pinchpoint.report.assemble.ranks_tables.MOST_RANKS", 1)
+    tables = diagnose_ranks(both("uneven")).tables
+    assert tables["ranks"].rows == whole["ranks"].rows[:1]
+    assert tables["ranks"].rows_left_out == 1
+    assert tables["outliers"] == whole["outliers"]
+
+
 def test_what_is_kept_of_ranks_as_parquet(tmp_path, uneven):
     duckdb = pytest.importorskip("duckdb", reason="the extra [sql] is not installed")
     report = diagnose_ranks(both("uneven"), parquet=tmp_path / "tables")
@@ -320,6 +329,9 @@ def test_what_is_kept_of_ranks_as_parquet(tmp_path, uneven):
 
     steps = ask("SELECT rank, count(*), sum(complete::int) FROM '{}/steps-*.parquet' GROUP BY 1")
     assert sorted(steps) == [(0, 4, 3), (1, 4, 3)]
+    rows = ask("SELECT rank, own, clock, last, path FROM '{}/ranks-*.parquet' ORDER BY rank")
+    listed = [(r[0], r[1], r[7], r[5], r[9]) for r in report.tables["ranks"].rows]
+    assert [tuple(row) for row in rows] == listed
     (parts,) = ask("SELECT sum(ns) FROM '{}/step_parts-*.parquet'")
     (windows,) = ask("SELECT sum(end_ns - start_ns) FROM '{}/steps-*.parquet'")
     assert parts == windows

@@ -1,14 +1,13 @@
-"""In which order to make the fixes: what is surely won, for what it takes.
+"""In which order to make the fixes: what is won, for what it takes.
 
-The engine ranks causes. Whoever has an hour asks: which change is sure to pay, and how much work is
-it. A gain is sure as far as even the slow end of its range is faster than today's step. What the
-causal profile shows and no rule explains stands last.
+Whoever has an hour asks: which change pays, how sure is that, and how much work is it. A gain is
+sure as far as even the slow end of its range is faster than today's step; it counts halfway between
+what is sure and what is expected. What the causal profile shows and no rule explains stands last.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
-from math import inf
 from typing import TypeVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.mean.what_if import covered_ratio, step_base_ns
 from pinchpoint.analysis.replay import LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
-from pinchpoint.diagnosis.engine import Diagnosis, Ranked
+from pinchpoint.diagnosis.engine import NAMED_RATIO, SPECIFIC_RATIO, Diagnosis, Ranked
 from pinchpoint.diagnosis.engine import diagnose as diagnose_one
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.frozen import dataclass
@@ -35,7 +34,7 @@ WORTH_A_RUNG_RATIO = 0.05  # of the step, at the limit; less is the error of a l
 
 
 class Effort(Enum):
-    """What a fix takes, each about twice the one before: only the order rests on it."""
+    """What a fix takes: only the order rests on it."""
 
     SETTING = "setting"  # ``pinchpoint try`` makes the change by itself
     LINES = "lines"  # a few lines at one place
@@ -44,8 +43,12 @@ class Effort(Enum):
 
     @property
     def weight(self) -> float:
-        """By which a sure gain is divided: 1, 2, 4; nothing is sure of what nobody knows to do."""
-        return inf if self is Effort.SEARCH else 2.0 ** list(Effort).index(self)
+        """By which a gain is divided: as many times as much makes up for what the fix takes."""
+        return _WEIGHTS.get(self, 1.0)
+
+
+# The engine's ratios between a named cause, a generic one and a place alone.
+_WEIGHTS = {Effort.WORK: 1 / SPECIFIC_RATIO, Effort.SEARCH: 1 / NAMED_RATIO}
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,11 @@ class Rung:
     def sure_ns(self) -> int:
         """What is won even at the slow end of the range."""
         return max(self.base_ns - self.range_ns[1], 0)
+
+    @property
+    def counted_ns(self) -> int:
+        """Halfway between what is sure and what is expected."""
+        return (self.sure_ns + self.base_ns - self.step_ns) // 2
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ def ladder(trace: Trace, said: Diagnosis, *, host: bool = True) -> Ladder | None
     if base_ns is None:
         return None
     rungs = [rung for ranked in said.found if (rung := _rung(ranked, base_ns))]
-    rungs.sort(key=by_sure_gain)
+    rungs.sort(key=by_gain)
     rungs = _after_what_they_need(rungs, lambda rung: rung.after)
     best_ns = min((rung.step_ns for rung in rungs), default=base_ns)
     if said.together is not None:
@@ -98,14 +106,14 @@ def ladder(trace: Trace, said: Diagnosis, *, host: bool = True) -> Ladder | None
 def in_order(said: Diagnosis) -> Diagnosis:
     """The diagnosis with its findings as the ladder has them; those without one keep their places.
 
-    What surely wins most for what it takes comes first; what is equal keeps the order of causes.
+    What wins most for what it takes comes first; what is equal keeps the order of causes.
     """
     base_ns = _base_of(said)
     if base_ns is None:
         return said
     rungs = {ranked.id: _rung(ranked, base_ns) for ranked in said.found}
     timed = [(rung, ranked) for ranked in said.found if (rung := rungs[ranked.id])]
-    timed.sort(key=lambda pair: by_sure_gain(pair[0]))
+    timed.sort(key=lambda pair: by_gain(pair[0]))
     next_ = iter(_after_what_they_need([ranked for _, ranked in timed], lambda one: one.given))
     return replace(said, found=tuple(next(next_) if rungs[r.id] else r for r in said.found))
 
@@ -125,9 +133,9 @@ def _after_what_they_need(
     return out
 
 
-def by_sure_gain(rung: Rung) -> tuple[bool, float]:
-    """A key to sort by: sure gain for effort; what only pays after others comes after them."""
-    return bool(rung.after), -rung.sure_ns / rung.effort.weight
+def by_gain(rung: Rung) -> tuple[bool, float]:
+    """A key to sort by: gain for effort; what only pays after others comes after them."""
+    return bool(rung.after), -rung.counted_ns / rung.effort.weight
 
 
 def _base_of(said: Diagnosis) -> int | None:
@@ -151,7 +159,7 @@ def _rung(ranked: Ranked, base_ns: int) -> Rung | None:
 def effort_of(rule_id: str) -> Effort:
     """What the fix of a rule's findings takes."""
     rule = rules()[rule_id].rule
-    if rule.residual:
+    if rule.residual and not rule.fix_known:
         return Effort.SEARCH
     if rule.generic:
         return Effort.WORK

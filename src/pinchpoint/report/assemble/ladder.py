@@ -6,7 +6,7 @@ from pinchpoint.analysis.mean.mean_step import mean_step, mean_without_profiler_
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.engine import Diagnosis
 from pinchpoint.diagnosis.finding import Finding
-from pinchpoint.diagnosis.ladder import Ladder, Rung, by_sure_gain, effort_of, ladder
+from pinchpoint.diagnosis.ladder import Ladder, Rung, by_gain, effort_of, ladder
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.trace import Trace
 
@@ -37,7 +37,7 @@ def ladder_of(
     if not base_ns:
         return None
     rungs = [rung for finding in findings if (rung := _rung_of(finding, base_ns))]
-    rungs.sort(key=by_sure_gain)
+    rungs.sort(key=by_gain)
     found = Ladder(base_ns, tuple(rungs))
     return (
         LadderInfo(

@@ -1,7 +1,7 @@
 """From the records of all ranks to the one document about the job."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from pinchpoint.report.assemble.ranks_items import (
     timeline_item,
     what_if,
 )
-from pinchpoint.report.assemble.ranks_tables import heat_map, tables
+from pinchpoint.report.assemble.ranks_tables import Row, heat_map, rank_rows, tables
 from pinchpoint.report.documents.ladder import LadderInfo
 from pinchpoint.report.documents.rank_records import RankRecord, Records
 from pinchpoint.report.documents.ranks import (
@@ -42,11 +42,18 @@ MOST_RANKS_LISTED = 64  # in one finding
 _ELSEWHERE = "these recordings cannot show it: pinchpoint diagnose FILE --verbose"
 
 
-def report_on(records: Records) -> RanksReport:
-    """The document. Reads the records several times, one at a time."""
+def report_on(
+    records: Records, keep: Callable[[int, Callable[[int], Row]], None] | None = None
+) -> RanksReport:
+    """The document. Reads the records several times, one at a time.
+
+    ``keep`` is given how many ranks there are, and what stands in the table of all about each.
+    """
     if not records.entries:
         return RanksReport(job=_job_info(records), verdict="No recording could be used.")
     job = reduce(records.summaries)
+    if keep is not None:
+        keep(len(job.facts.ranks), rank_rows(records, job))
     per_rank, silent = _of_ranks(records)
     said = diagnose_job(job, per_rank)
     alone = _only_rank(records, job)

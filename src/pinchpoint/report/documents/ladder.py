@@ -21,7 +21,7 @@ class RungInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LadderInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes in the order in which to make them: sure gain for what they take."""
+    """Changes in the order in which to make them: gain for what they take."""
 
     base_ns: int  # today's step
     recorded_base_ns: int | None = None  # the same step with the profiler; null: not known

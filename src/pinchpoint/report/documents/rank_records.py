@@ -64,7 +64,7 @@ def decode_record(line: bytes) -> RankRecord:
     return msgspec.json.decode(line, type=RankRecord)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """Where a record is, and who it is."""
 

@@ -127,8 +127,11 @@ def change_range(interval: tuple[float, float] | None) -> str:
     return f"{100 * interval[0]:+.1f} to {change(interval[1])}"
 
 
-def range_of(interval: tuple[float, float] | None, unit: str = "") -> str:
+def range_of(interval: tuple[float | None, float | None] | None, unit: str = "") -> str:
     """An interval of values in the unit of the measure; without one, bare numbers."""
-    if interval is None:
+    if interval is None or interval == (None, None):
         return "-"
+    if None in interval:
+        low = interval[0] is not None
+        return f"{'at least' if low else 'at most'} {figure(interval[0 if low else 1], unit)}"
     return f"{figure(interval[0], unit)} to {figure(interval[1], unit)}"

@@ -47,7 +47,8 @@ def why_this_order(ladder: LadderInfo) -> str | None:
 
 def _sure(rung: RungInfo, unit: str) -> str:
     if not rung.sure_ns:
-        return "no gain is sure, of none of them"
+        expected = in_unit(rung.base_ns - rung.step_ns, unit)
+        return f"{expected} {unit} a step are expected, and none is sure"
     return f"at least {in_unit(rung.sure_ns, unit)} {unit} a step are won"
 
 

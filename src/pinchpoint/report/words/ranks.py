@@ -20,6 +20,7 @@ from pinchpoint.report.words.report import MOST_PARTS, SMALL_PART_RATIO, change
 MOST_NOTES = 4  # of one sort; the document has them all
 RECORDING_RATIO = 0.8  # of the recorded step: below it waits are not those of the real job
 MUCH_TRANSFER_RATIO = 0.1  # of the step: worth a word even where no rule is sure of a gain
+WORTH_RATIO = 0.03  # of the step: what a finding has to be worth
 _MOST_SPANS = 6  # in one sentence
 
 
@@ -150,6 +151,12 @@ def closing(report: RanksReport) -> str | None:
         return "Nothing inside a single rank is worth 3 % of the step."
     nothing = "Nothing worth fixing here: no cause is worth 3 % of the step."
     exposed, step = report.scaling.transfer_ns_per_step, report.steps.typical_ns
+    waiting = report.scaling.waiting_ns_per_step
+    if waiting >= WORTH_RATIO * step and any(n.id == "straggler-rank" for n in report.not_checked):
+        return (
+            f"The step waits {duration(waiting)} for the last rank, and who that is by itself could"
+            " not be told (straggler-rank, not checked); nothing else is worth 3 % of it."
+        )
     if exposed < MUCH_TRANSFER_RATIO * step:
         return nothing
     return (
