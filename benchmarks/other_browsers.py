@@ -89,6 +89,7 @@ class Browser:
             narrow.write_text(FRAME.format(*size, file.name), "utf-8")
             self.ask("Navigate", url=narrow.resolve().as_uri())
             self.ask("SwitchToFrame", id=0)
+            narrow.unlink()
         seen = self.evaluate("() => [innerWidth, innerHeight]")
         return seen[0], seen[1]
 

@@ -71,6 +71,17 @@ def test_what_is_no_time_keeps_its_place():
     assert order(*found) == ["launch-bound", "memory-leak", "sync-in-loop"]
 
 
+def test_the_ladder_has_the_order_of_the_findings():
+    found = (
+        ranked("launch-bound", 600, 700),
+        ranked("no-mixed-precision", 100, 200, given=("launch-bound", "layout-nchw")),
+        ranked("layout-nchw", 500, 590, given=("launch-bound",)),
+    )
+    said = in_order(Diagnosis(found, None, ()))
+    rungs = ladder(waiting_for_python(), said, host=False).rungs
+    assert [rung.id for rung in rungs] == [one.id for one in said.found]
+
+
 def waiting_for_python():
     """Steps of 10 ms whose device waits for 6 ms of Python that no finding names."""
     p = Program()

@@ -12,11 +12,13 @@ import pytest
 
 from pinchpoint.analysis.ranks.summary import Calls, StepColumns
 from pinchpoint.errors import UnreadableFile, UsageError
+from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile
 from pinchpoint.jobs import diagnose_ranks, merge_parts, write_shard
 from pinchpoint.jobs.engines import read_rank, record_of
 from pinchpoint.jobs.parts import write_part
-from pinchpoint.report import html
+from pinchpoint.report import diagnose, html
+from pinchpoint.report.documents.clock import job_as_recorded
 from pinchpoint.report.documents.rank_records import PartHeader, decode_record, encode_record
 from pinchpoint.report.documents.ranks import decode_ranks, encode_ranks
 from pinchpoint.report.pages.ranks import ranks_page
@@ -280,6 +282,32 @@ def test_ranks_that_never_met_are_not_called_healthy():
     assert "Only one rank" in single.verdict
     assert (single.scaling, single.what_if) == (None, ())
     assert "Nothing inside a single rank" in render(ranks_page(single))
+
+
+def test_one_rank_alone_says_what_its_own_report_says():
+    file = DATA.parent / "labelled/c16_sync_in_loop.slow.json.gz"
+    alone, own = diagnose_ranks([file]), diagnose(load(file))
+    assert alone.fix_ladder == own.fix_ladder
+    assert alone.steps.unprofiled_ns_predicted == own.steps.unprofiled_ns_predicted
+    said = [(f.id, f.predicted_step_ns, f.predicted_range_ns) for f in own.findings]
+    assert [(f.id, f.predicted_step_ns, f.predicted_range_ns) for f in alone.findings] == said
+
+
+def test_the_page_of_a_job_has_both_clocks_and_one_switch(uneven):
+    parts = sum(part.unprofiled_ns_per_step for part in uneven.breakdown)
+    assert parts == uneven.steps.unprofiled_ns_predicted
+    assert 'id="clock-recorded"' not in html.render(ranks_page(uneven, full=True))
+    quicker = msgspec.structs.replace(
+        uneven.steps, unprofiled_ns_predicted=uneven.steps.typical_ns // 2
+    )
+    slowed = msgspec.structs.replace(uneven, steps=quicker)
+    page = html.render(ranks_page(slowed, full=True), home="/")
+    assert 'id="clock-recorded"' in page
+    assert page.count("Change this first") == 2
+    recorded = job_as_recorded(slowed)
+    assert recorded.steps.unprofiled_ns_predicted is None
+    first, before = recorded.findings[0], uneven.findings[0]
+    assert first.predicted_step_ns == pytest.approx(2 * before.predicted_step_ns, rel=0.01)
 
 
 def test_the_document_of_a_large_job_has_the_first_ranks_and_those_that_stand_out(monkeypatch):

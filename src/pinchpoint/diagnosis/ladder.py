@@ -5,8 +5,10 @@ sure as far as even the slow end of its range is faster than today's step; it co
 what is sure and what is expected. What the causal profile shows and no rule explains stands last.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
+from typing import TypeVar
 
 import numpy as np
 
@@ -91,6 +93,7 @@ def ladder(trace: Trace, said: Diagnosis, *, host: bool = True) -> Ladder | None
         return None
     rungs = [rung for ranked in said.found if (rung := _rung(ranked, base_ns))]
     rungs.sort(key=by_gain)
+    rungs = _after_what_they_need(rungs, lambda rung: rung.after)
     best_ns = min((rung.step_ns for rung in rungs), default=base_ns)
     if said.together is not None:
         best_ns = min(best_ns, said.together.step_ns)
@@ -111,16 +114,21 @@ def in_order(said: Diagnosis) -> Diagnosis:
     rungs = {ranked.id: _rung(ranked, base_ns) for ranked in said.found}
     timed = [(rung, ranked) for ranked in said.found if (rung := rungs[ranked.id])]
     timed.sort(key=lambda pair: by_gain(pair[0]))
-    next_ = iter(_after_what_they_need([ranked for _, ranked in timed]))
+    next_ = iter(_after_what_they_need([ranked for _, ranked in timed], lambda one: one.given))
     return replace(said, found=tuple(next(next_) if rungs[r.id] else r for r in said.found))
 
 
-def _after_what_they_need(ranked: list[Ranked]) -> list[Ranked]:
+_Change = TypeVar("_Change", Ranked, Rung)
+
+
+def _after_what_they_need(
+    changes: list[_Change], needs: Callable[[_Change], Sequence[str]]
+) -> list[_Change]:
     """The same order, but for what counts from others, which follows all of those."""
-    left, out = list(ranked), list[Ranked]()
+    left, out = list(changes), list[_Change]()
     while left:
         waiting = {one.id for one in left}
-        at = next((i for i, one in enumerate(left) if not waiting.intersection(one.given)), 0)
+        at = next((i for i, one in enumerate(left) if not waiting.intersection(needs(one))), 0)
         out.append(left.pop(at))
     return out
 

@@ -23,6 +23,8 @@ MOST_PHASES = 4  # in a sentence
 MOST_OF_RUN_RATIO = 0.5  # before its steps: then they are not what the run spends its time on
 LEAST_PLACE_RATIO = 0.2  # stacks lengthen what calls much; a place below is not the main one
 
+ONE_OF_MANY = "This is one of"  # begins what is said of one rank's recording
+
 
 def verdict(trace: Trace) -> str:
     """The sentence; empty where there is no step to speak of."""
@@ -67,7 +69,7 @@ def _between_ranks(trace: Trace, parts: Breakdown) -> str:
     ranks, between = one_of_many(trace), between_ranks_ratio(parts)
     if ranks is None:
         return ""
-    who = f" This is one of {ranks:,} ranks: "
+    who = f" {ONE_OF_MANY} {ranks:,} ranks: "
     if between < MATERIAL_STEP_RATIO:
         return f"{who}whether the others wait for it, only all of them together show."
     return (

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from pinchpoint.diagnosis.verdict import ONE_OF_MANY
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import ranks_beside
 from pinchpoint.jobs import diagnose_ranks
@@ -114,7 +115,7 @@ def _listed(
         "clock": summary.clock if summary and known else "",
         "change": "" if change is None else _change(change),
         "tone": "" if change is None or abs(change) < SAME_RATIO else ("bad", "good")[change < 0],
-        "verdict": summary.verdict if summary else "",
+        "verdict": _verdict(summary, of_job=bool(ranks)),
         "first": summary.findings[0] if summary and summary.findings else "",
         "gain": summary.first_gain if summary else "",
         "problem": summary.problem if summary else "",
@@ -123,6 +124,12 @@ def _listed(
         "note": plain(note_of(root / run.recording.name), _NAME_LIMIT),
         "ranks": [_row(rank, base) for rank in ranks],
     }
+
+
+def _verdict(summary: Summary | None, *, of_job: bool) -> str:
+    """Of a job without what is said of one rank alone."""
+    said = "" if summary is None else summary.verdict
+    return said.partition(f" {ONE_OF_MANY} ")[0] if of_job else said
 
 
 def _place_of_job(name: str, ranks: list[ListedRecording]) -> str:
@@ -154,9 +161,9 @@ def ranks_of(root: Path, place: Place) -> list[str]:
     return [path for path in beside if Path(path).resolve().is_relative_to(root)]
 
 
-def ranks_page(places: Sequence[str]) -> str:
+def ranks_page(places: Sequence[str], base: str) -> str:
     """All ranks of a job together, as ``pinchpoint ranks`` says it."""
-    return render(ranks_page_of(diagnose_ranks(places), verbose=True, full=True))
+    return render(ranks_page_of(diagnose_ranks(places), verbose=True, full=True), home=base)
 
 
 def compare_pages(a: Place, b: Place, base: str) -> str:

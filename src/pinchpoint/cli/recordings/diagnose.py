@@ -15,7 +15,7 @@ from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import UsageError
 from pinchpoint.report import Report
-from pinchpoint.report.documents.clock import Clock
+from pinchpoint.report.documents.clock import Clock, job_on_clock
 from pinchpoint.report.documents.fit import fitted
 from pinchpoint.report.documents.report import encode, encode_many
 from pinchpoint.report.words.report import CANNOT_CONCLUDE, base_ns
@@ -221,7 +221,8 @@ def present(
         if jobs:
             from pinchpoint.report.pages.ranks import ranks_page
 
-            pages = [*(ranks_page(job, verbose=verbose) for job in jobs), *pages]
+            timed = (job_on_clock(job, clock) for job in jobs)
+            pages = [*(ranks_page(job, verbose=verbose) for job in timed), *pages]
         show("\n".join(terminal.render(page, look()) for page in pages))
 
 

@@ -24,6 +24,7 @@ from pinchpoint.importers import load
 from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
 from pinchpoint.replacing import check_free_folder
 from pinchpoint.report import diagnose, terminal
+from pinchpoint.report.documents.clock import Clock, job_on_clock
 from pinchpoint.report.documents.rank_records import PartHeader
 from pinchpoint.report.documents.ranks import RanksReport, encode_ranks
 from pinchpoint.report.pages.ranks import ranks_page
@@ -68,6 +69,7 @@ def command(
     page: Page = NO_PAGE,
     parquet: Path | None = None,
     where: Annotated[Where, Parameter(name="*")] = _HERE,
+    clock: Clock = "unprofiled",
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
     """Analyse the recordings of all ranks of a job together.
@@ -83,6 +85,8 @@ def command(
         One JSON document on standard output and nothing else.
     parquet
         Also write steps and collectives of all ranks to this folder (needs DuckDB).
+    clock
+        Of the answer in the terminal: unprofiled (without the profiler), or recorded.
     verbose
         Also show evidence, every late rank and every kind of collective.
     """
@@ -105,7 +109,7 @@ def command(
     if report.job.ranks == 1 and len(inputs) == 1 and inputs[0].is_file():
         within = answers_of(inputs).within  # several ranks in one file
         report = within.jobs[0] if within and within.jobs else report
-    present_ranks(report, json=json, page=page, inputs=inputs, verbose=verbose)
+    present_ranks(report, json=json, page=page, inputs=inputs, verbose=verbose, clock=clock)
     return 0
 
 
@@ -147,6 +151,7 @@ def present_ranks(
     page: Page = NO_PAGE,
     inputs: Sequence[Path] = (),
     verbose: bool = False,
+    clock: Clock = "unprofiled",
 ) -> None:
     """Write the answer to standard output, and the page where one is asked for.
 
@@ -157,7 +162,8 @@ def present_ranks(
     if json:
         show_json(encode_ranks(report))
     else:
-        show(terminal.render(ranks_page(report, verbose=verbose), look()))
+        shown = ranks_page(job_on_clock(report, clock), verbose=verbose)
+        show(terminal.render(shown, look()))
     if page.html is not None:
         page.write(_page_of(inputs, report, redact=page.redact), inputs)
 

@@ -52,6 +52,11 @@ def as_recorded(report: Report) -> Report:
     )
 
 
+def job_on_clock(report: RanksReport, clock: Clock) -> RanksReport:
+    """The report about a job with all times on one clock."""
+    return job_as_recorded(report) if clock == "recorded" else report
+
+
 def job_as_recorded(report: RanksReport) -> RanksReport:
     """The report about a job with recorded times; as it is where no other times are known."""
     steps, ladder = report.steps, report.fix_ladder

@@ -212,7 +212,7 @@ def _worth(found: ProfileComparison) -> list[Table]:
     )
     return [
         table(
-            "without it, and without the profiler, a step gains",
+            "worth to a step, without the profiler",
             ("", "in A", "in B", "change"),
             rows,
         )

@@ -235,6 +235,7 @@ function liveTimeline(view) {
     address.moved();
   };
   const dressed = () => { view.resize(); drawKinds(view, byId("kinds")); };
+  byId("board").style.setProperty("--all-lanes", `${view.pinTop + view.height + 40}px`);
   new ResizeObserver(() => view.resize()).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dressed);
   dressed();
