@@ -18,6 +18,7 @@ from pinchpoint.importers import load
 from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
 from pinchpoint.replacing import check_free_folder
 from pinchpoint.report import diagnose, terminal
+from pinchpoint.report.documents.order import tables_by
 from pinchpoint.report.documents.rank_records import PartHeader
 from pinchpoint.report.documents.ranks import RanksReport, encode_ranks
 from pinchpoint.report.pages.ranks import ranks_page
@@ -62,6 +63,7 @@ def command(
     page: Page = NO_PAGE,
     parquet: Path | None = None,
     where: Annotated[Where, Parameter(name="*")] = _HERE,
+    sort: str | None = None,
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
     """Analyse the recordings of all ranks of a job together.
@@ -77,6 +79,8 @@ def command(
         One JSON document on standard output and nothing else.
     parquet
         Also write steps and collectives of all ranks to this folder (needs DuckDB).
+    sort
+        Order of the tables that have this column, such as transfer_ns.
     verbose
         Also show evidence, every late rank and every kind of collective.
     """
@@ -96,6 +100,8 @@ def command(
         for copy, place in zip(copies, places, strict=True):
             report = renamed(report, copy, place)
     inputs = [Path(place) for place in places]
+    if sort is not None:
+        (report,), verbose = tables_by([report], sort), True
     present_ranks(report, json=json, page=page, inputs=inputs, verbose=verbose)
     return 0
 
