@@ -73,7 +73,7 @@ def table_of_kinds(
 
 
 SIGN = "hlo_op"
-_LARGEST = 1 << 62  # sums of two fit into 64 bits
+LARGEST = 1 << 62  # sums of two fit into 64 bits
 
 
 def compiled_row(
@@ -115,4 +115,4 @@ def _count(value: Any) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         return None
     number = int(text)
-    return number if 0 < number < _LARGEST else None
+    return number if 0 < number < LARGEST else None
