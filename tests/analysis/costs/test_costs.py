@@ -154,3 +154,21 @@ def test_a_type_of_unknown_size_leaves_the_bytes_open():
 def test_elements_of_results(name, shapes, values, elements):
     call = OperatorCall(name, tuple(shapes), (F32,) * len(shapes), tuple(values))
     assert result_elements(call) == elements
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "values", "flops", "size"),
+    [
+        ("r2c", (8, 1024), ["", "[1]", "0", "True"], 2.5 * 8192 * 10, 2 * 8192 * 4),
+        ("c2r", (8, 513), ["", "[-1]", "2", "1024"], 2.5 * 8192 * 10, 2 * 8192 * 4),
+        ("c2c", (4, 2**16), ["", "[1]", "0", "True"], 5 * 2**18 * 16, 2 * 2 * 2**18 * 8),
+    ],
+)
+def test_transforms_pass_over_memory_once_or_twice(name, shape, values, flops, size):
+    dtype = F32 if name == "r2c" else "c10::complex<float>"
+    found = cost(f"aten::_fft_{name}", [shape, (), (), ()], [dtype, "", "", ""], values)
+    assert (found.flops, found.bytes) == (flops, size)
+
+
+def test_a_transform_without_its_dimensions_has_no_cost():
+    assert cost("aten::_fft_r2c", [(8, 1024), (), (), ()], [F32]) is None

@@ -8,7 +8,14 @@ and attention agree with ``torch.utils.flop_counter`` where that ignores no mask
 from collections.abc import Callable
 from dataclasses import replace
 
-from pinchpoint.analysis.costs import convolution, pointwise, products, recurrent, serving
+from pinchpoint.analysis.costs import (
+    convolution,
+    fourier,
+    pointwise,
+    products,
+    recurrent,
+    serving,
+)
 from pinchpoint.analysis.costs.call import Cost, OperatorCall, once_per_call
 
 __all__ = ["Cost", "OperatorCall", "cost_of"]
@@ -50,6 +57,7 @@ _MODELS |= dict.fromkeys(convolution.FORWARD_NAMES, convolution.forward)
 _MODELS |= dict.fromkeys(products.ATTENTION, products.attention)
 _MODELS |= dict.fromkeys(pointwise.FUSED_OPTIMIZERS, pointwise.fused_optimizer)
 _MODELS |= dict.fromkeys(recurrent.NAMES, recurrent.recurrent)
+_MODELS |= dict.fromkeys(fourier.NAMES, fourier.fourier)
 _MODELS |= dict.fromkeys(
     (
         f"aten::_thnn_fused_{kind}_cell{ending}"

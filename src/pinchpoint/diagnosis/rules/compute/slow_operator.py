@@ -47,7 +47,7 @@ from pinchpoint.diagnosis.evidence.operators import Known, known
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.trace import Trace
+from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.arrays import Floats, Mask, Rows
 from pinchpoint.trace.durations import duration
 
@@ -82,7 +82,7 @@ def check(trace: Trace) -> Iterator[Found]:
     told = 0
     for piece in sorted(found.of(Cut.OPERATOR), key=lambda piece: piece.step_at_limit_ns):
         mine = _rows(trace, piece)
-        if not mine.any():
+        if not mine.any() or _is_between_ranks(trace, mine):
             continue
         entry = _known(trace, piece, mine)
         one = _told(trace, piece, mine, entry)
@@ -206,6 +206,14 @@ def _rows(trace: Trace, piece: Piece) -> Mask:
     return result
 
 
+def _is_between_ranks(trace: Trace, mine: Mask) -> bool:
+    """Whether most of the device time is in collectives."""
+    ops = trace.device_ops
+    assert ops is not None
+    took, shared = ops["duration_ns"], mine & (ops["kind"] == DeviceKind.COLLECTIVE)
+    return bool(2 * took[shared].sum() > took[mine].sum())
+
+
 def _known(trace: Trace, piece: Piece, mine: Mask) -> Known | None:
     flat = bool(over_one_dimension(trace)[mine].all())
     across = _goes_across(trace, mine)
@@ -231,7 +239,7 @@ def _longest_kernel(trace: Trace, mine: Mask) -> str:
 
 
 def _is_far(piece: Piece, entry: Known | None) -> bool:
-    if piece.times_limit is None or piece.name in _OF_COLLECTIVES:
+    if piece.times_limit is None:
         return False
     far, least = FAR_RATIO, LEAST_GAIN_RATIO
     if entry is not None and entry.across_layouts:
@@ -243,7 +251,6 @@ def _is_far(piece: Piece, entry: Known | None) -> bool:
     return longest or (piece.times_limit >= far and gain >= least)
 
 
-_OF_COLLECTIVES = ("record_param_comms",)
 _ANOTHER_WAY = "Look for another way to the same result, or compile it"
 
 
