@@ -8,8 +8,10 @@ import pytest
 
 from kineto_documents import document
 from kineto_documents import written as written_text
+from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.replay.recording_cost import calibrated
 from pinchpoint.analysis.tables.compiled_programs import compiled_modules, compiled_ops
+from pinchpoint.analysis.work.operator_work import operator_work
 from pinchpoint.importers import load
 from pinchpoint.trace import HostKind
 from xplane_messages import event, message, meta
@@ -159,8 +161,10 @@ def test_operations_of_a_tpu_in_json(tmp_path):
 
 
 def test_what_runs_in_a_graph_is_named_and_counted_by_its_program():
-    """Four layers of 1024 on 4096 rows: twelve products of 2 · 4096 · 1024² FLOPs."""
-    found = compiled_ops(load(DATA / "h100_train.xplane.pb.gz"))
+    """Four layers of 1024 on 4096 rows, no gradient of the input: eleven products, each with a
+    limit, and an MFU together."""
+    trace = load(DATA / "h100_train.xplane.pb.gz")
+    found = compiled_ops(trace)
     assert len(found) == 28
     assert {o.calls for o in found} == {5}
     products = [o for o in found if o.op.startswith("custom-call")]
@@ -168,3 +172,5 @@ def test_what_runs_in_a_graph_is_named_and_counted_by_its_program():
     assert done == pytest.approx([2 * 4096 * 1024**2] * 11)
     (mask,) = (o for o in found if o.op == "loop_select_fusion")  # one array read, one written
     assert mask.bytes_per_s * mask.total_ns / 1e9 / 5 == pytest.approx(2 * 4096 * 1024 * 4)
+    assert int(operator_work(trace).flops.sum()) == 5 * 11 * 2 * 4096 * 1024**2
+    assert not np.isnan(needed_limits(trace).limit_ns).any()

@@ -1,9 +1,10 @@
 """Rows in the order of a column."""
 
+import msgspec
 import pytest
 
 from pinchpoint.errors import UsageError
-from pinchpoint.report.documents.order import by_column, by_field
+from pinchpoint.report.documents.order import by_column, by_field, tables_by
 from pinchpoint.report.documents.report import PartOfStep, ResultTable, TableColumn
 
 COLUMNS = (TableColumn(id="name", label="kernel"), TableColumn(id="calls", label="calls"))
@@ -28,3 +29,13 @@ def test_a_field_without_its_unit():
 def test_a_column_that_there_is_not():
     with pytest.raises(UsageError, match="weight"):
         by_column(TABLE, "weight")
+
+
+def test_all_tables_that_have_the_column():
+    report = msgspec.defstruct("Report", [("tables", dict)])
+    other = msgspec.structs.replace(TABLE, id="other", columns=TABLE.columns[:1])
+    (found,) = tables_by([report({"mine": TABLE, "other": other})], "calls")
+    assert [row[0] for row in found.tables["mine"].rows] == ["c", "b", "a"]
+    assert found.tables["other"] == other
+    with pytest.raises(UsageError, match="weight"):
+        tables_by([report({"mine": TABLE})], "weight")

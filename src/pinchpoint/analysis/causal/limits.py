@@ -15,6 +15,7 @@ from pinchpoint.analysis.causal.kernel_bytes import bytes_by_grid
 from pinchpoint.analysis.causal.needed import needed, takes_narrow_rows
 from pinchpoint.analysis.causal.transfers import transfer_ns
 from pinchpoint.analysis.costs import Cost
+from pinchpoint.analysis.device.compiled import counted
 from pinchpoint.analysis.device.kernel_precision import precision_of_device_ops
 from pinchpoint.analysis.host.input_arguments import Shape, elements
 from pinchpoint.analysis.limits.roofs import Roof, Roofs, roofs
@@ -79,19 +80,18 @@ def needed_limits(trace: Trace) -> Limits:
     size = np.append([np.nan if c is None or c.bytes is None else c.bytes for c in costs], np.nan)
     size, limit = size[calls.which], at[kinds.of_op, calls.which]
     kernels = ops["kind"] == DeviceKind.KERNEL
-    counted, by_index = bytes_by_grid(trace, kernels & np.isnan(limit))
-    by_grid = ~np.isnan(counted)
+    by_name, by_index = bytes_by_grid(trace, kernels & np.isnan(limit))
+    by_grid = ~np.isnan(by_name)
     rate = np.where(by_index, _bytes_per_s(known, RANDOM_ROWS_REACHED), _bytes_per_s(known))
-    limit = np.maximum(np.where(by_grid, counted / rate * 1e9, limit), KERNEL_START_NS)
+    limit = np.maximum(np.where(by_grid, by_name / rate * 1e9, limit), KERNEL_START_NS)
     # Of a kernel that its own grid tells the bytes of, they are its own and not its operator's.
     share = np.where(by_grid & ~by_index, 1.0, share)
-    limit, size = limit * share, np.where(by_grid, counted, size) * share
+    limit, size = limit * share, np.where(by_grid, by_name, size) * share
     limit[calls.where(lambda of: takes_narrow_rows(of.call))] = np.nan
     limit, size = _of_twins(ops, took, limit, size)
-    compiled, counted = _of_programs(trace, known, kinds)
-    limit, size = (
-        np.where(np.isnan(limit), compiled, limit), np.where(np.isnan(limit), counted, size),
-    )  # fmt: skip
+    compiled, programs = _of_programs(trace, known, kinds)
+    size = np.where(np.isnan(limit), programs, size)
+    limit = np.where(np.isnan(limit), compiled, limit)
     moving, moved = transfer_ns(trace, known, _bytes_per_s(known))
     limit, size = np.where(kernels, limit, moving), np.where(kernels, size, moved)
     one_would_do = np.array([c is not None and c.in_turn == 1 for c in costs] + [False])
@@ -207,27 +207,15 @@ def _of_programs(trace: Trace, known: Roofs, kinds: _Kinds) -> tuple[Floats, Flo
 
     FLOPs are those of products and convolutions, on matrix units: of a TPU in bfloat16.
     """
-    ops, compiled = trace.device_ops, trace.compiled_ops
-    assert ops is not None
-    nothing = np.full(len(ops), np.nan)
-    if compiled is None or not (compiled.known("bytes") | compiled.known("flops")).any():
-        return nothing, nothing
-    begun = zip(compiled["start_ns"].tolist(), compiled.filled("device", -1).tolist(), strict=True)
-    at = {pair: row for row, pair in enumerate(begun)}
-    pairs = zip(ops["start_ns"].tolist(), ops["device"].tolist(), strict=True)
-    row = np.array([at.get(pair, -1) for pair in pairs], np.intp)
-    size, flops = (
-        np.where((row >= 0) & compiled.known(what)[row], compiled.filled(what, 0)[row], 0).astype(
-            np.float64
-        )
-        for what in ("bytes", "flops")
-    )
+    size, flops = counted(trace).bytes, counted(trace).flops
+    told = ~(np.isnan(size) & np.isnan(flops))
+    if not told.any():
+        return size, size
     found = [_of_products(peak, known) or known.compute.get("bf16") for peak in kinds.peaks]
     rate = np.array([_rate(roof, PRODUCTS_REACHED) if roof else np.nan for roof in found])
-    computing = np.where(flops > 0, flops / rate[kinds.of_op] * 1e9, 0.0)
-    told = (size > 0) | (flops > 0)
-    limit = np.maximum(size / _bytes_per_s(known) * 1e9, computing).clip(KERNEL_START_NS)
-    return np.where(told, limit, np.nan), np.where(size > 0, size, np.nan)
+    computing = flops / rate[kinds.of_op] * 1e9
+    limit = np.fmax(size / _bytes_per_s(known) * 1e9, computing).clip(KERNEL_START_NS)
+    return np.where(told, limit, np.nan), size
 
 
 def _adding_ns(elements: int, known: Roofs) -> float:

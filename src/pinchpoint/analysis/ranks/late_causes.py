@@ -59,6 +59,7 @@ class PeerComparison:
     slower_ratio: float | None  # time of the same kernel with the same blocks
     slower_share: float | None  # of the compared kernel time that is slower by ``SLOWER_RATIO``
     slowest: str | None  # the kernel that lost most
+    most_at: Cause | None = None  # where the kernel is launched that takes most beyond its peers'
 
 
 def late_causes(
@@ -73,7 +74,7 @@ def late_causes(
     if on_device > 0:
         work = device_work(facts, rank, summary.kernels, peers)
         subject, what = _on_device(work)
-        found.append(LateCause(subject, what, round(on_device)))
+        found.append(LateCause(subject, what, round(on_device), work.most_at))
     causes = summary.causes
     for part_id, part in groups.items():
         if part.group != "device" and more[part_id] > 0:
@@ -127,8 +128,12 @@ def device_work(
         for kernel in sample:
             theirs.setdefault(kernel.name, []).append(kernel)
     rows: list[tuple[int, float, float, str]] = []  # time, its ratio, that of blocks, name
+    more_ns, most_at = 0.0, None
     for kernel in kernels:
         same = theirs.get(kernel.name, [])
+        beyond = kernel.total_ns - (float(np.median([k.total_ns for k in same])) if same else 0.0)
+        if beyond > more_ns:
+            more_ns, most_at = beyond, kernel.place
         if len(same) * 2 >= max(len(samples), 1):
             mean = float(np.median([k.total_ns / k.count for k in same]))
             blocks = [k.blocks for k in same if k.blocks]
@@ -136,7 +141,7 @@ def device_work(
             longer = kernel.total_ns / kernel.count / max(mean, 1)
             rows.append((kernel.total_ns, longer, (kernel.blocks or np.nan) / usual, kernel.name))
     if not rows:
-        return PeerComparison(kernels_ratio, None, None, None, None)
+        return PeerComparison(kernels_ratio, None, None, None, None, most_at)
     total = np.array([row[0] for row in rows], float)
     time = np.array([row[1] for row in rows], float)
     size = np.array([row[2] for row in rows], float)
@@ -153,6 +158,7 @@ def device_work(
             else None
         ),
         slowest=rows[int(np.argmax(lost))][3],
+        most_at=most_at,
     )
 
 

@@ -89,7 +89,7 @@ def _after_syncs(trace: Trace) -> list[Cause]:
                 part=GapKind.AFTER_SYNC.id,
                 ns_per_step=round(int(lasting[mine].sum()) / int(counted.sum())),
                 at_ns=int(did.start_ns[longest]),
-                **_where(at),
+                **where(at),
             )
         )
     return sorted(out, key=lambda c: -c.ns_per_step)[:CAUSES_KEPT]
@@ -101,7 +101,7 @@ def _cause(cause: IdleCause) -> Cause:
         ns_per_step=cause.ns_per_step,
         at_ns=cause.at_ns,
         name=clipped(cause.name, LONGEST_TEXT),
-        **_where(cause.place),
+        **where(cause.place),
     )
 
 
@@ -112,7 +112,8 @@ class _Where(TypedDict):
     operator: str | None
 
 
-def _where(at: Place) -> _Where:
+def where(at: Place) -> _Where:
+    """The fields of a cause that say its place."""
     return _Where(
         file=clipped(at.file, LONGEST_TEXT),
         line=at.line,

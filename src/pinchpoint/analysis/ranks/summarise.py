@@ -8,14 +8,17 @@ import numpy as np
 from pinchpoint.analysis.device.collectives import Arguments
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.launches import NOBODY, issued, main_thread
+from pinchpoint.analysis.host.source_lines import place_of
 from pinchpoint.analysis.ranks.collective_calls import rank_calls, step_of
-from pinchpoint.analysis.ranks.lost_time import host_ns, lost_time
+from pinchpoint.analysis.ranks.lost_time import host_ns, lost_time, where
 from pinchpoint.analysis.ranks.summary import (
+    DEVICE,
     LONGEST_TEXT,
     MOST_BYTES,
     UNKNOWN,
     CallKind,
     Calls,
+    Cause,
     Kernel,
     ProcessGroup,
     RankPart,
@@ -29,7 +32,7 @@ from pinchpoint.analysis.ranks.summary import (
 )
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import cost_in_windows
-from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.trace import DeviceKind, Severity, Trace
@@ -223,10 +226,24 @@ def _kernels(trace: Trace) -> tuple[Kernel, ...]:
             count=int(count[n]),
             total_ns=ns,
             blocks=None if unknown[n] else float(in_all[n] / count[n]),
+            place=_place(trace, rows[ops["name"][rows] == n], ns),
         )
         for n, ns in zip(most.tolist(), total[most].astype(np.int64).tolist(), strict=True)
         if ns
     )
+
+
+def _place(trace: Trace, rows: Ints, total_ns: int) -> Cause | None:
+    """Where the longest of these operations was launched; None where no host row is known."""
+    ops = trace.device_ops
+    assert ops is not None
+    longest = int(rows[ops["duration_ns"][rows].argmax()])
+    launched = ops.value("host_op", longest)
+    if launched is None:
+        return None
+    each = round(total_ns / max(len(judged_steps(trace)), 1))
+    at = place_of(trace, int(launched))
+    return Cause(part=DEVICE, ns_per_step=each, at_ns=int(ops["start_ns"][longest]), **where(at))
 
 
 def _blocks(trace: Trace) -> Floats:

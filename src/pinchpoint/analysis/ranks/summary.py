@@ -102,9 +102,9 @@ class RankPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """Idle time of the device with one reason and one place."""
+    """Idle time of the device with one reason, or the time of one kernel, and its place."""
 
-    part: str  # id of the part it belongs to
+    part: str  # id of the part it belongs to; of a kernel, of the device's work: DEVICE
     ns_per_step: int
     at_ns: int  # of its longest piece, on the rank's clock since its recording began
     name: str | None = None  # of the call, operator or frame there
@@ -114,6 +114,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     operator: str | None = None
 
 
+DEVICE = "device"
+
+
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel with much time in the complete steps."""
 
@@ -121,6 +124,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     total_ns: int
     blocks: float | None = None  # mean of a run: how much work it was given
+    place: Cause | None = None  # where its longest run was launched
 
 
 class RankSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.costs import OperatorCall, cost_of
+from pinchpoint.analysis.device.compiled import counted
 from pinchpoint.analysis.device.kernel_precision import (
     UNKNOWN,
     MatrixUnits,
@@ -15,7 +16,7 @@ from pinchpoint.analysis.device.kernel_precision import (
 from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes, parsed
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows, distinct_rows
+from pinchpoint.trace.arrays import Codes, Floats, Ints, Mask, Rows, distinct_rows
 
 NOT_KNOWN = -1  # no cost is below 0
 _LARGEST = 2**62  # a cost beyond this is nonsense in the file
@@ -78,10 +79,24 @@ def operator_work(trace: Trace) -> OperatorWork:
     formats = precision_of_device_ops(trace)
     precision = formats.precision[longest]
     flops, unmasked, size, matrix = _costs(trace, host, rows, precision)
+    done, moved = (
+        _of_programs(found[kernels], call) for found in (counted(trace).flops, counted(trace).bytes)
+    )
+    unknown = (flops == NOT_KNOWN) & (size == NOT_KNOWN)
+    flops, unmasked = np.where(unknown, done, flops), np.where(unknown, done, unmasked)
+    size, matrix = np.where(unknown, moved, size), matrix | (unknown & (done > 0))
     return OperatorWork(
         rows, flops, unmasked, size, matrix, precision, formats.matrix_units[longest],
         device_ns, first_ns, ops["device"][longest],
     )  # fmt: skip
+
+
+def _of_programs(of_kernels: Floats, call: Rows) -> Rows:
+    """What compiled programs count of all kernels of each call; NOT_KNOWN where they count none."""
+    known = ~np.isnan(of_kernels)
+    total = np.bincount(call, np.where(known, of_kernels, 0.0))
+    told = np.bincount(call, known) > 0
+    return np.where(told, np.minimum(total, _LARGEST), NOT_KNOWN).astype(np.int64)
 
 
 def _last_of_each(group: Rows, weight: Rows) -> Rows:

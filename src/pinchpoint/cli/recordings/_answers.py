@@ -63,6 +63,17 @@ class Answers:
     trace: Trace | None = None  # of the one report, for its page
     within: "Answers | None" = None  # of several processes in the one file that was given
 
+    def sorted_by(self, column: str) -> "Answers":
+        """The same with tables in the order of a column. Raises UsageError where none has it."""
+        from pinchpoint.report.documents.order import tables_by
+
+        reports, jobs = self.reports, self.jobs
+        if reports:
+            reports = tables_by(reports, column)
+        elif jobs:
+            jobs = tables_by(jobs, column)
+        return replace(self, reports=reports, jobs=jobs)
+
     def redacted(self, files: Sequence[Path]) -> "Answers":
         """The same without folders, arguments and settings."""
         private = folders_of(files)

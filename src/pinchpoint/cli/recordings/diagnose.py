@@ -105,6 +105,8 @@ class Shape:
         unprofiled: times without the profiler, where these are known; recorded: as in the file.
     max_chars
         With --json, of one file: cut the document to this many characters, tables first.
+    sort
+        Show all tables, each that has this column in its order: device_self_ns, flops, calls, …
     """
 
     json: Annotated[bool, Switch] = False
@@ -112,6 +114,7 @@ class Shape:
     format: Format | None = None
     clock: Clock = "unprofiled"
     max_chars: int | None = None
+    sort: str | None = None
 
 
 TERMINAL = Shape()
@@ -149,8 +152,11 @@ def command(
         raise UsageError("--html writes the page of one recording", hint="name one file")
     if max_chars is not None and (chosen != "json" or len(files) > 1):
         raise UsageError("--max-chars cuts the JSON of one file", hint="add --json")
+    verbose = verbose or shape.sort is not None
     detailed = chosen != "terminal" or verbose or page.html is not None
     found = answers_of(files, Asked(part, detailed))
+    if shape.sort is not None:
+        found = found.sorted_by(shape.sort)
     if page.redact:
         found = found.redacted(files)
     reports, jobs = found.reports, found.jobs

@@ -25,6 +25,7 @@ from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
 from pinchpoint.replacing import check_free_folder
 from pinchpoint.report import diagnose, terminal
 from pinchpoint.report.documents.clock import Clock, job_on_clock
+from pinchpoint.report.documents.order import tables_by
 from pinchpoint.report.documents.rank_records import PartHeader
 from pinchpoint.report.documents.ranks import RanksReport, encode_ranks
 from pinchpoint.report.pages.ranks import ranks_page
@@ -70,6 +71,7 @@ def command(
     parquet: Path | None = None,
     where: Annotated[Where, Parameter(name="*")] = _HERE,
     clock: Clock = "unprofiled",
+    sort: str | None = None,
     verbose: Annotated[bool, Switch] = False,
 ) -> int:
     """Analyse the recordings of all ranks of a job together.
@@ -87,6 +89,8 @@ def command(
         Also write steps and collectives of all ranks to this folder (needs DuckDB).
     clock
         Of the answer in the terminal: unprofiled (without the profiler), or recorded.
+    sort
+        Order of the tables that have this column, such as transfer_ns.
     verbose
         Also show evidence, every late rank and every kind of collective.
     """
@@ -109,6 +113,8 @@ def command(
     if report.job.ranks == 1 and len(inputs) == 1 and inputs[0].is_file():
         within = answers_of(inputs).within  # several ranks in one file
         report = within.jobs[0] if within and within.jobs else report
+    if sort is not None:
+        (report,), verbose = tables_by([report], sort), True
     present_ranks(report, json=json, page=page, inputs=inputs, verbose=verbose, clock=clock)
     return 0
 

@@ -81,7 +81,7 @@ def _order(start_ns: Array, duration_ns: Array) -> Array | slice:
 
 
 SIGN = "hlo_op"
-_LARGEST = 1 << 62  # sums of two fit into 64 bits
+LARGEST = 1 << 62  # sums of two fit into 64 bits
 
 
 def compiled_row(
@@ -123,4 +123,4 @@ def _count(value: Any) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         return None
     number = int(text)
-    return number if 0 < number < _LARGEST else None
+    return number if 0 < number < LARGEST else None

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from pinchpoint.importers._wire import BYTES, VARINT, Field, MalformedMessage, fields
-from pinchpoint.importers.xplane.operations import said_of
+from pinchpoint.importers.xplane.operations import LARGEST, said_of
 
 _PROGRAM_MODULE = 1  # field of HloProto
 _MODULE_NAME, _MODULE_COMPUTATION, _MODULE_ENTRY, _MODULE_SCHEDULE = 1, 3, 6, 7  # HloModuleProto
@@ -62,10 +62,14 @@ class _Instruction:
     """One instruction, read only as far as it is asked for."""
 
     def __init__(self, message: memoryview) -> None:
-        found = list(fields(message))
-        self._found = found
+        self._message = message
+        found = [f for f in fields(message) if f.number in (_NAME, _OPCODE, _ID)]
         self.name, self.opcode = _text(found, _NAME), _text(found, _OPCODE)
         self.id = next(iter(_integers(found, _ID)), -1)
+
+    @property
+    def _found(self) -> Iterator[Field]:
+        return fields(self._message)
 
     @cached_property
     def shape(self) -> _Shape:
@@ -165,7 +169,7 @@ class _Program:
         if first is None or not (one.opcode == "dot" or one.target.startswith("__cublas$")):
             return 0
         sizes = first.result.dimensions
-        summed = [sizes[at] for at in one.contracted if at < len(sizes)]
+        summed = [sizes[at] for at in one.contracted if 0 <= at < len(sizes)]
         return 2 * one.result.elements * prod(summed) if summed else 0
 
     def _convolution(self, one: _Instruction) -> int:
@@ -222,7 +226,8 @@ class _Program:
     ) -> list[_Instruction]:
         found: list[_Instruction] = []
         for user in users.get(one.id, []):
-            found += self._beyond_bitcasts(user, users) if user.opcode == "bitcast" else [user]
+            same = user.opcode == "bitcast" and user.operands[0] == one.id
+            found += self._beyond_bitcasts(user, users) if same else [user]
         return found
 
     def _below_bitcasts(self, one: _Instruction) -> _Instruction:
@@ -318,10 +323,14 @@ def _facts(programs: Sequence[_Program], op: str) -> _Facts:
         if one is not None and one.opcode in _NO_WORK:
             said.append(_Facts(one.place))
         elif one is not None:
-            said.append(_Facts(one.place, program.flops(one) or None, program.bytes(one) or None))
+            said.append(_Facts(one.place, _sane(program.flops(one)), _sane(program.bytes(one))))
     if not said:
         return _Facts()
     return said[0] if len(set(said)) == 1 else _Facts(said[0].place)
+
+
+def _sane(amount: int) -> int | None:
+    return amount if 0 < amount < LARGEST else None
 
 
 def _name_those_of_graphs(program: _Program, rows: list[dict[str, Any]]) -> None:

@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from pinchpoint.errors import UsageError
-from pinchpoint.report.documents.report import ResultTable
+from pinchpoint.report.documents.ranks import RanksReport
+from pinchpoint.report.documents.report import Report, ResultTable
 
 Item = TypeVar("Item", bound=msgspec.Struct)
 SMALLEST_FIRST = ("step_if_free_ns", "step_at_limit_ns", "step_without_host_ns")  # the most gain
@@ -20,6 +21,24 @@ def by_column(table: ResultTable, name: str) -> ResultTable:
     at = labels[name]
     rows = sorted(table.rows, key=lambda row: _key(row[at], smallest_first=False))
     return msgspec.structs.replace(table, rows=tuple(rows))
+
+
+Document = TypeVar("Document", bound=Report | RanksReport)
+
+
+def tables_by(documents: Sequence[Document], name: str) -> list[Document]:
+    """Documents with tables in the order of a column, where they have it. Raises UsageError."""
+    known = {c.id: None for one in documents for t in one.tables.values() for c in t.columns}
+    if documents and name not in known:
+        raise _unknown(name, list(known))
+    return [
+        msgspec.structs.replace(one, tables={key: _by(t, name) for key, t in one.tables.items()})
+        for one in documents
+    ]
+
+
+def _by(table: ResultTable, name: str) -> ResultTable:
+    return by_column(table, name) if name in {c.id for c in table.columns} else table
 
 
 def by_field(items: Sequence[Item], name: str) -> tuple[Item, ...]:

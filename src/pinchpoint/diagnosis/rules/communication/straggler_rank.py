@@ -80,17 +80,19 @@ def _always(job: Job) -> Found:
     doing = doing_of(job, ranks[0])
     who = ranks_in_words(job, ranks)
     holds = "hold" if len(ranks) > 1 else "holds"
+    place = place_of(doing)
+    at = f", most of it in {place}" if place is not None and len(ranks) == 1 else ""
     return Found(
         summary=f"{who[0].upper()}{who[1:]} {holds} up the others by"
         f" {duration(job.late.cost_ns)} a step{since_in_words(job, named[0])}"
-        f"{reasons_in_words(job, ranks)}",
+        f"{reasons_in_words(job, ranks)}{at}",
         evidence=(
             *(fact for rank in ranks[:MOST_NAMED] for fact in evidence_of(job, rank)),
             waiting_of_others(job, ranks),
         ),
         cost_ns_per_step=job.late.cost_ns,
         saving_ns_per_step=saving(job, ranks),
-        location=place_of(doing),
+        location=place,
         fix=". ".join(dict.fromkeys(fix_for(doing_of(job, rank)) for rank in ranks[:MOST_NAMED])),
     )
 
