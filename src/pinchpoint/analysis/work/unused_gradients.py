@@ -143,9 +143,9 @@ def _optimizer_steps(trace: Trace) -> bool:
 
 
 def _one_drops(trace: Trace) -> bool:
-    """Whether one optimizer steps once in each judged step and drops its gradients, and no node runs
-    several times before: then gradients that stay are not its own. Lists of tensors are recorded
-    without their shapes in most programs."""
+    """Whether one optimizer steps once in each judged step and drops its gradients, and no node
+    runs several times before: then gradients that stay are not its own. Lists of tensors are
+    recorded without their shapes in most programs."""
     host, windows = trace.host_ops, judged_steps(trace)
     assert host is not None
     chain, mine = parents(host), _optimizers(trace)
