@@ -5,7 +5,8 @@ import pytest
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.ladder import Effort, effort_of, in_order
+from pinchpoint.diagnosis.ladder import Effort, effort_of, in_order, ladder
+from program import Program
 
 BASE = 1000
 
@@ -68,3 +69,22 @@ def test_what_is_no_time_keeps_its_place():
     memory = Ranked("memory-leak", Found(summary="", evidence=(), consequence="x"), None, 0)
     found = (ranked("sync-in-loop", 900, BASE), memory, ranked("launch-bound", 300, 500))
     assert order(*found) == ["launch-bound", "memory-leak", "sync-in-loop"]
+
+
+def waiting_for_python():
+    """Steps of 10 ms whose device waits for 6 ms of Python that no finding names."""
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("model.py(20): head"), p.row("aten::mm"):
+            p.kernel("gemm", 4_000)
+        p.sync()
+        p.host("data.py(9): prepare", 6_000)
+    return p.trace()
+
+
+def test_a_line_that_no_finding_explains_stands_on_the_ladder():
+    trace = waiting_for_python()
+    left = ladder(trace, Diagnosis((), None, ())).unexplained
+    assert (left.id, left.on_host, left.sure_ns) == ("prepare (data.py:9)", True, 0)
+    assert left.base_ns - left.step_ns == pytest.approx(6_000_000, rel=0.05)
+    assert ladder(trace, Diagnosis((), None, ()), host=False).unexplained is None

@@ -12,7 +12,8 @@ import numpy as np
 
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
+from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step, profile
+from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.mean.what_if import covered_ratio, step_base_ns
 from pinchpoint.analysis.replay import LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
@@ -24,6 +25,9 @@ from pinchpoint.trace import Trace
 
 # Limits are right within a factor of two (rule slow-operator): nearer to it nothing is known.
 FAR_RATIO = 3.0
+# Of the step, after all fixes. Where they win more, a line with twice as much to win is rare, and
+# looking at all lines takes a third of a diagnosis.
+FEW_EXPLAINED_RATIO = 0.85
 WORTH_A_RUNG_RATIO = 0.05  # of the step, at the limit; less is the error of a limit
 
 
@@ -55,6 +59,7 @@ class Rung:
     base_ns: int  # that it counts from: today's step, or the one with ``after`` fixed
     effort: Effort
     after: tuple[str, ...] = ()  # findings that have to be fixed first
+    on_host: bool = False  # of a piece: the step without its host time, not at its device's limit
 
     @property
     def sure_ns(self) -> int:
@@ -76,14 +81,23 @@ class Ladder:
     unexplained: Rung | None = None
 
 
-def ladder(trace: Trace, said: Diagnosis) -> Ladder | None:
-    """The ladder of a diagnosis; None where no step is known that gains could count from."""
+def ladder(trace: Trace, said: Diagnosis, *, host: bool = True) -> Ladder | None:
+    """The ladder of a diagnosis; None where no step is known that gains could count from.
+
+    ``host``: look among the program's lines, too, where findings explain little; it takes a while.
+    """
     base_ns = step_base_ns(trace) or _base_of(said)
     if base_ns is None:
         return None
     rungs = [rung for ranked in said.found if (rung := _rung(ranked, base_ns))]
     rungs.sort(key=by_gain)
-    return Ladder(base_ns, tuple(rungs), _unexplained(trace))
+    best_ns = min((rung.step_ns for rung in rungs), default=base_ns)
+    if said.together is not None:
+        best_ns = min(best_ns, said.together.step_ns)
+    left = _unexplained(trace)
+    if left is None and host and best_ns > FEW_EXPLAINED_RATIO * base_ns:
+        left = _unexplained_on_host(trace, base_ns - best_ns)
+    return Ladder(base_ns, tuple(rungs), left)
 
 
 def in_order(said: Diagnosis) -> Diagnosis:
@@ -165,6 +179,25 @@ def _unexplained(trace: Trace) -> Rung | None:
         most.base_ns,
         Effort.WORK,
     )
+
+
+def _unexplained_on_host(trace: Trace, explained_ns: int) -> Rung | None:
+    """The line whose host time the step waits for most, unless findings gain half as much.
+
+    What it would really win is not known: all of it at most, and nothing at least.
+    """
+    lines = profile(trace, (Cut.LINE,)).of(Cut.LINE)
+    most = min(lines, key=lambda piece: piece.step_without_host_ns, default=None)
+    if most is None:
+        return None
+    gain_ns = most.base_ns - most.step_without_host_ns
+    if gain_ns < WORTH_A_RUNG_RATIO * most.base_ns or 2 * explained_ns >= gain_ns:
+        return None
+    step_ns = most.step_without_host_ns
+    between = (step_ns, most.base_ns)
+    at = frame_of(most.name)
+    name = most.name if at is None else f"{at.function} ({at.file}:{at.line})"
+    return Rung(name, step_ns, between, most.base_ns, Effort.SEARCH, on_host=True)
 
 
 def _is_explained(trace: Trace, piece: Piece) -> bool:

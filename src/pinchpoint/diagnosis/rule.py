@@ -2,7 +2,7 @@
 
 A rule is one module in a family folder of ``diagnosis/rules``. Its name with dashes is its id
 (``sync_in_loop.py`` is ``sync-in-loop``); its docstring is its page, with the headings in
-:data:`HEADINGS`. It has
+:data:`HEADINGS`, and what follows from its declaration is added to it. It has
 
 ``RULE``      its declaration, a :class:`Rule`: all that others may know about it
 ``check``     ``check(trace) -> Iterator[Found]``; pure, no I/O, knows no other rule
@@ -25,6 +25,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 
 HEADINGS = ("What it looks for", "Why it matters", "How to fix it", "When to ignore it")
+RECORDED = "What has to be recorded"  # the last heading of a page, made from its declaration
 
 # A cause worth less than this share of the step is no finding: a smaller gain is within the error
 # of the step that it is predicted from (docs/accuracy.md), and of a handful of runs.

@@ -23,8 +23,8 @@ from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.engine import SPECIFIC_RATIO, Diagnosis, Ranked, parents
-from pinchpoint.diagnosis.engine import diagnose as diagnose_one
 from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.kinds import diagnose as diagnose_one
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.trace import Trace, once_per_trace

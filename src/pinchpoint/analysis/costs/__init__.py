@@ -67,7 +67,9 @@ _MODELS |= dict.fromkeys(
     recurrent.cell,
 )
 _MODELS |= dict.fromkeys(serving.CACHE_WRITES, serving.cache_write)
-_MODELS |= dict.fromkeys(("_C::cutlass_scaled_mm",), serving.scaled_product)
+_MODELS |= dict.fromkeys(serving.SCALED_PRODUCTS, serving.scaled_product)
+_MODELS |= dict.fromkeys(serving.FUSED_EXPERTS, serving.fused_experts)
+_MODELS |= dict.fromkeys(serving.PAGED_ATTENTION, serving.paged_attention)
 _MODELS |= dict.fromkeys(("aten::_grouped_mm", "aten::_scaled_grouped_mm"), serving.grouped_product)
 _MODELS |= dict.fromkeys(convolution.GRADIENTS, convolution.gradient)
 _MODELS |= dict.fromkeys(
@@ -141,8 +143,8 @@ def _modelled(call: OperatorCall) -> Cost | None:
         return model(call)
     if call.name.startswith("aten::_foreach_"):
         return pointwise.foreach_optimizer(call)
-    if call.name.startswith(pointwise.COMPILED_PREFIX) and not call.name.startswith(
-        pointwise.COMPILED_TEMPLATE
-    ):
+    if call.name.startswith(products.COMPILED_TEMPLATE):
+        return products.template(call)
+    if call.name.startswith(pointwise.COMPILED_PREFIX):
         return pointwise.compiled(call)
     return serving.streaming(call)

@@ -11,9 +11,9 @@ from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.trace import Trace
 
 
-def ladder_info(trace: Trace, said: Diagnosis) -> LadderInfo | None:
+def ladder_info(trace: Trace, said: Diagnosis, *, host: bool = True) -> LadderInfo | None:
     """The ladder; None where nothing stands on it."""
-    found = ladder(trace, said)
+    found = ladder(trace, said, host=host)
     if found is None or not (found.rungs or found.unexplained):
         return None
     recorded_ns = _recorded_base_ns(trace)
@@ -86,6 +86,7 @@ def _info(rung: Rung, kind: str, found: Ladder, recorded_ns: int | None) -> Rung
         recorded_step_ns=_as_recorded(rung.step_ns, found.base_ns, recorded_ns),
         effort=rung.effort.value,
         after=rung.after,
+        on_host=rung.on_host,
     )
 
 

@@ -144,7 +144,17 @@ def _lost_without_a_cause(report: Report) -> str | None:
     what = f"{share} passes outside operators"
     if report.device is not None:
         what = f"for {share} the device computes nothing"
+    said += _most_of_it(report)
     return f"{what}, mostly: {most.label.removeprefix('idle: ')}. {said}"
+
+
+def _most_of_it(report: Report) -> str:
+    """The line whose host time the step waits for most, where the ladder has one."""
+    rungs = () if report.fix_ladder is None else report.fix_ladder.rungs
+    most = next((rung for rung in rungs if rung.on_host), None)
+    if most is None:
+        return ""
+    return f" Without the host time of {most.id} the step would be {duration(most.step_ns)}."
 
 
 def _is_lost(part: PartOfStep, report: Report) -> bool:
