@@ -78,6 +78,7 @@ def test_a_choice_of_one_value_is_made_on_the_device():
         ("sync-in-loop", "if x.max().item() > 100:\n    x = x / 2\n    y = 1\n", 1),  # two values
         ("sync-in-loop", "while loss.item() > 1:\n    step()\n", 1),
         ("sync-in-loop", "x = y + 1\n", 1),  # no read there
+        ("heavy-logging", "row = dumps(counts.tolist())\n", 1),  # counts may be no tensor
         ("recompiles", "x.item()\n", 1),  # no edit is known
         ("empty-cache-in-loop", "x = torch.cuda.empty_cache() or 3\n", 1),
         ("dataloader-starved", "a = DataLoader(x)\nb = DataLoader(y)\n", 1),  # which one?

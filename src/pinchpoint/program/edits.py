@@ -55,6 +55,12 @@ def _unread(source: Source, statement: ast.stmt) -> Edit | None:
     return _replaced(source, statement, [(r, f"{_of(source, r)}.detach()") for r in reads])
 
 
+def _rarely(source: Source, statement: ast.stmt) -> Edit | None:
+    """A statement that only prints, logs or draws, now and then; what it reads may be no tensor."""
+    tells = isinstance(statement, ast.Expr) and _only_tells(statement.value)
+    return _now_and_then(source, statement) if tells else None
+
+
 def _reads(node: ast.AST) -> Iterator[ast.Call]:
     """Calls of ``item`` and ``tolist``."""
     for call in ast.walk(node):
@@ -142,7 +148,7 @@ _AT_LINE: dict[str, Callable[[Source, ast.stmt], Edit | None]] = {
     "sync-in-loop": _unread,
     "metric-on-cpu": _unread,
     "per-param-sync": _unread,
-    "heavy-logging": _unread,
+    "heavy-logging": _rarely,
     "pageable-h2d": _not_waited_for,
     "h2d-not-overlapped": _not_waited_for,
     "empty-cache-in-loop": _gone("empty_cache"),

@@ -15,6 +15,7 @@ from pinchpoint.analysis.host.ancestry import nearest, parents, within, within_r
 from pinchpoint.analysis.host.attribution import backward_nodes, launching_operators
 from pinchpoint.analysis.host.input_arguments import Shape, input_shapes
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
+from pinchpoint.analysis.work.backward_runs import backward_runs
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, HostKind, Trace, once_per_trace
@@ -142,8 +143,9 @@ def _optimizer_steps(trace: Trace) -> bool:
 
 
 def _one_drops(trace: Trace) -> bool:
-    """Whether one optimizer steps once in each judged step and drops its gradients: then those that
-    stay are not its own. Lists of tensors are recorded without their shapes in most programs."""
+    """Whether one optimizer steps once in each judged step and drops its gradients, and no node
+    runs several times before: then gradients that stay are not its own. Lists of tensors are
+    recorded without their shapes in most programs."""
     host, windows = trace.host_ops, judged_steps(trace)
     assert host is not None
     chain, mine = parents(host), _optimizers(trace)
@@ -156,6 +158,7 @@ def _one_drops(trace: Trace) -> bool:
         np.bincount(steps[steps >= 0], minlength=len(windows)).tolist() == [1] * len(windows)
         and len(np.unique(drops[drops >= 0])) == len(windows)
         and not (within(chain, dropping)[:-1] & zeroes).any()
+        and backward_runs(trace) is None
     )
 
 

@@ -22,22 +22,31 @@ def ladder_block(report: Report | RanksReport) -> Ladder | None:
     unit = time_unit(ladder.base_ns)
     findings = [rung for rung in ladder.rungs if rung.kind == "finding"][:MOST_RUNGS]
     others = [rung for rung in ladder.rungs if rung.kind != "finding"]
-    numbers = {finding.id: number for number, finding in enumerate(report.findings, 1)}
+    numbers: dict[str, list[int]] = {}  # of the findings; rungs of one cause are in their order
+    for number, finding in enumerate(report.findings, 1):
+        numbers.setdefault(finding.id, []).append(number)
+    own = {id_: iter(of) for id_, of in numbers.items()}
     today = Rung("today", in_unit(ladder.base_ns, unit), 1.0, 1.0, 1.0, role="today")
     return Ladder(
         title=f"The step after each change, {clock_words(report)}",
         unit=unit,
         rungs=(
             today,
-            *(_rung(rung, ladder.base_ns, unit, numbers) for rung in (*findings, *others)),
+            *(
+                _rung(rung, ladder.base_ns, unit, numbers, next(own.get(rung.id, iter(())), None))
+                for rung in findings
+            ),
+            *(_rung(rung, ladder.base_ns, unit, numbers, None) for rung in others),
         ),
         note=why_this_order(ladder) or "",
     )
 
 
-def _rung(rung: RungInfo, base_ns: int, unit: str, numbers: dict[str, int]) -> Rung:
+def _rung(
+    rung: RungInfo, base_ns: int, unit: str, numbers: dict[str, list[int]], number: int | None
+) -> Rung:
     low, high = rung.range_ns
-    first = [str(numbers[id_]) for id_ in rung.after if id_ in numbers]
+    first = [str(numbers[id_][0]) for id_ in rung.after if id_ in numbers]
     after = f", after {' and '.join(first)}" if first else ""
     return Rung(
         label=rung_label(rung),
@@ -49,5 +58,5 @@ def _rung(rung: RungInfo, base_ns: int, unit: str, numbers: dict[str, int]) -> R
         takes=takes(rung) + after,
         role=rung.kind,  # type: ignore[arg-type]
         id=rung.id if rung.kind == "finding" else "",
-        number=numbers.get(rung.id) if rung.kind == "finding" else None,
+        number=number,
     )
