@@ -100,12 +100,12 @@ def busiest_place(
         place = location_of(trace, row) if row < rows else None
         number[one] = found.setdefault(place, len(found))
     numbers = number[which]
-    took, told = np.bincount(numbers, weights=weight), list(found)
-    in_a_file = took * [place is not None and place.file is not None for place in told]
+    took, there = np.bincount(numbers, weights=weight), list(found)
+    in_a_file = took * [place is not None and place.file is not None for place in there]
     best = int(took.argmax())
     if not in_a_file[best] and in_a_file.max() >= TOLD_RATIO * took.sum():
         best = int(in_a_file.argmax())
-    return told[best], np.flatnonzero(numbers == best)
+    return there[best], np.flatnonzero(numbers == best)
 
 
 # Of all: a function that is open when recording ends is not in it, and one of three steps has none.
