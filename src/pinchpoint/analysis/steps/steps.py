@@ -24,7 +24,7 @@ from pinchpoint.analysis.steps.module_nesting import module_calls, outermost
 from pinchpoint.analysis.steps.repetition import Spans, infer_steps, single_step
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Mask
+from pinchpoint.trace.arrays import Mask, distinct_rows
 
 Times = NDArray[np.int64]
 
@@ -38,6 +38,7 @@ FEWEST_TO_SETTLE = 6  # steps that show a trend
 SETTLING_TREND = -0.75  # rank correlation of duration and order
 SETTLED_RATIO = 0.9  # later half against the earlier one
 LOST_LAUNCHES_RATIO = 0.05  # more launches without device work than this: the step is incomplete
+MOST_OF_A_STEP_RATIO = 0.5  # a wait so long, for nothing that was recorded, is no part of it
 SHORT_PAUSE_RATIO = 0.05  # of the step: between earlier work and its own, nobody's time
 NEARLY_ALL_RATIO = 0.95  # of the launches: copies in and results out may be outside the model
 WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
@@ -146,17 +147,32 @@ def _begins(trace: Trace, marked_ns: int, ended_ns: int) -> int:
     begun = int(start[own].min()) if own.any() else marked_ns
     done = int(ops.end_ns[counts & (start < begun)].max(initial=marked_ns))
     if done <= marked_ns:
-        unseen = own.any() and _waited_for_what_is_not_recorded(by, ops, own)
-        return min(begun if unseen else marked_ns, ended_ns)
+        unseen = _end_of_what_is_not_recorded(by, ops, own, ended_ns - marked_ns)
+        return min(marked_ns if unseen is None else unseen, ended_ns)
     short = begun - done < SHORT_PAUSE_RATIO * (ended_ns - begun)
     return min(max(begun, marked_ns) if short else done, ended_ns)
 
 
-def _waited_for_what_is_not_recorded(by: Issued, ops: Table, own: Mask) -> bool:
-    """Whether the first operation of a window started long after its call, with nothing recorded
-    before it: the device was still at work that was issued before the recording."""
-    first = np.flatnonzero(own)[np.argmin(ops["start_ns"][own])]
-    return bool(ops["start_ns"][first] - by.end_ns[first] > SLOWEST_START_NS)
+def _end_of_what_is_not_recorded(by: Issued, ops: Table, own: Mask, lasting_ns: int) -> int | None:
+    """When the device was done with work that was issued before the recording; None if it had none.
+
+    The first operation of a window started long after its call, or, for most of the window, the
+    first one of another stream did while nothing recorded ran.
+    """
+    rows = np.flatnonzero(own)
+    if not len(rows):
+        return None
+    rows = rows[np.argsort(ops["start_ns"][rows], kind="stable")]
+    start, end = ops["start_ns"][rows], ops.end_ns[rows]
+    late = start - by.end_ns[rows] > SLOWEST_START_NS
+    if late[0]:
+        return int(start[0])
+    stream = distinct_rows(ops["device"][rows].astype(np.int64), ops.filled("stream", -1)[rows])[1]
+    opens = np.zeros(len(rows), np.bool_)
+    opens[np.unique(stream, return_index=True)[1]] = True
+    idle = start - np.append(start[0], np.maximum.accumulate(end)[:-1])
+    waited = np.flatnonzero(opens & late & (idle > MOST_OF_A_STEP_RATIO * lasting_ns))
+    return int(start[waited[-1]]) if len(waited) else None
 
 
 def completions(trace: Trace, start_ns: Times, end_ns: Times) -> tuple[Times, Mask]:
