@@ -162,7 +162,14 @@ def _not_checked(known: Known, reason: NotChecked, framework: Framework) -> Outc
     record = reason.record or known.rule.record
     if framework not in (Framework.TORCH, Framework.TORCH_WITHOUT_CUDA):
         record = record.elsewhere or record
-    return Outcome(known.id, "not checked", why=reason.why, record=record.phrase, needs=record.need)
+    return Outcome(
+        known.id,
+        "not checked",
+        why=reason.why,
+        record=record.phrase,
+        needs=record.need,
+        fits=reason.fits,
+    )
 
 
 def _missing(trace: Trace, known: Known) -> NotChecked | None:

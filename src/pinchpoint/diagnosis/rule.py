@@ -82,6 +82,7 @@ class Rule:
     generic: bool = False  # it fits nearly every slow host; specific causes are told before it
     periodic: bool = False  # it may show in some steps only, and the mean step tells
     residual: bool = False  # it names what no other finding explains, and yields to those that do
+    fix_known: bool = False  # of a residual one: it says what to do at the place that it names
     explains_full_memory: bool = False  # told first where a request for memory failed
     leak: str | None = None  # the kind of :class:`~pinchpoint.analysis.memory.growth.Leak` it names
     confirm: str = ANY_PROGRAM  # what would prove a fix, where a finding does not say its own
@@ -92,9 +93,10 @@ class Rule:
 class NotChecked(Exception):
     """The rule cannot judge this trace: ``why``, and what to ``record`` so that it can."""
 
-    def __init__(self, why: str, record: Record | None = None) -> None:
+    def __init__(self, why: str, record: Record | None = None, *, fits: bool = False) -> None:
         super().__init__(why)
         self.why = why
+        self.fits = fits  # what was recorded fits the cause: "nothing" would be wrong
         self.record = record  # None: what the rule declares
 
 
@@ -114,6 +116,7 @@ class Outcome:
     why: str = ""
     record: str = ""
     needs: Need = Need.ANOTHER
+    fits: bool = False  # not checked, though what was recorded fits the cause
     covered_by: tuple[str, ...] = ()  # ids of the findings that explain the same time
 
 

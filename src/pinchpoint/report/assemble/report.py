@@ -82,8 +82,8 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         breakdown=_breakdown(trace),
         verdict=verdict(trace),
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
-        far_from_limit=furthest(trace),
-        without_limit=without_limit(trace),
+        far_from_limit=furthest(trace) or furthest(windows.names_of(trace)),
+        without_limit=without_limit(trace) and without_limit(windows.names_of(trace)),
         fix_ladder=ladder_info(trace, diagnosis),
         ladder=ladder(shown_pieces(trace)) if detailed else (),
         critical_path=critical_path_info(trace) if detailed else None,
@@ -128,7 +128,7 @@ def _sums(trace: Trace) -> dict[str, ResultTable]:
     return {
         f"sums-{number}": ResultTable(
             id=f"sums-{number}",
-            title="as the file says",
+            title=table.title or "as the file says",
             columns=tuple(TableColumn(id=name, label=name) for name in table.columns),
             rows=table.rows[:_MOST_SUMS],
             rows_left_out=max(len(table.rows) - _MOST_SUMS, 0),
