@@ -12,6 +12,8 @@ IMPORTERS = {
     "nsys": "nsys exports (`.sqlite`)",
     "csv": "tables of `nsys stats`",
     "xplane": "XPlane files",
+    "rocm": "AMD's profilers: rocprofv3 (JSON, CSV), rocpd and older databases",
+    "ascend": "Ascend's tables of kernels",
     "ncu": "ncu reports",
 }
 
@@ -22,6 +24,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": ("tables-unread", "names-missing"),
         "csv": "other reports are kept as they are printed",
         "xplane": "a device's other lines repeat what its streams say",
+        "rocm": ("tables-unread", "names-missing"),
+        "ascend": "all that the table says of times and places is read",
         "ncu": ("counters-missing",),
     },
     "Is the device's side or the host's empty?": {
@@ -29,6 +33,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": ("no-device-activity", "tables-empty"),
         "csv": ("calls-missing",),
         "xplane": ("cpu-only", "no-device-activity", "no-host-activity"),
+        "rocm": ("no-device-activity",),
+        "ascend": ("calls-missing",),
         "ncu": "a report without a launch is refused",
     },
     "Is it cut off or damaged?": {
@@ -36,6 +42,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": "a damaged database is refused",
         "csv": ("rows-cut",),
         "xplane": "a damaged message is refused",
+        "rocm": ("rows-cut",),
+        "ascend": ("rows-cut",),
         "ncu": ("rows-cut",),
     },
     "Did the recorder run full?": {
@@ -43,6 +51,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": ("profiler-warning",),
         "csv": "the table has no messages",
         "xplane": "the file says nothing of it",
+        "rocm": "the file says nothing of it",
+        "ascend": "the table has no messages",
         "ncu": "launches are replayed one by one",
     },
     "Are launches without their device work, or the other way round?": {
@@ -50,6 +60,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": ("launches-lost", "launches-missing", "graph-captured"),
         "csv": ("launches-lost", "launches-missing"),
         "xplane": ("launches-lost", "launches-missing"),
+        "rocm": ("launches-lost", "launches-missing"),
+        "ascend": "the table has no calls",
         "ncu": "the report has no calls",
     },
     "Does anything link both?": {
@@ -57,6 +69,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": ("links-missing", "calls-missing"),
         "csv": ("calls-missing",),
         "xplane": ("calls-missing",),
+        "rocm": ("links-missing", "calls-missing"),
+        "ascend": ("calls-missing",),
         "ncu": "the report has no calls",
     },
     "Do the clocks of host and device agree?": {
@@ -64,6 +78,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": ("clocks-disagree",),
         "csv": ("clocks-disagree",),
         "xplane": ("clocks-disagree",),
+        "rocm": ("clocks-disagree",),
+        "ascend": "the table has no calls",
         "ncu": "the report has no times of day",
     },
     "Do operations overlap on one stream?": {
@@ -71,6 +87,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": ("streams-overlap",),
         "csv": ("streams-overlap",),
         "xplane": ("streams-overlap",),
+        "rocm": ("streams-overlap",),
+        "ascend": ("streams-overlap",),
         "ncu": "launches run one by one",
     },
     "Are there times that make no sense?": {
@@ -78,6 +96,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": ("times-unsound",),
         "csv": ("times-missing",),
         "xplane": "a file with such times is refused",
+        "rocm": ("times-unsound",),
+        "ascend": ("times-unsound",),
         "ncu": "the report has no times of day",
     },
     "Are several processes or ranks in it?": {
@@ -85,6 +105,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": ("processes-several",),
         "csv": ("processes-several",),
         "xplane": "all threads of the host are of one process",
+        "rocm": ("processes-several",),
+        "ascend": "the table does not say which process asked",
         "ncu": ("processes-several",),
     },
     "Does one process use several devices?": {
@@ -92,6 +114,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": ("devices-several",),
         "csv": ("devices-several",),
         "xplane": ("devices-several",),
+        "rocm": ("devices-several",),
+        "ascend": "the table does not say which process asked",
         "ncu": ("devices-several",),
     },
     "Which device and which rank was it?": {
@@ -99,6 +123,8 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "nsys": ("no-device-properties", "rank-unknown"),
         "csv": "the table has a name and no properties",
         "xplane": ("no-device-properties", "rank-unknown"),
+        "rocm": ("no-device-properties", "rank-unknown"),
+        "ascend": ("rank-unknown",),
         "ncu": "the report describes its device, and has no ranks",
     },
 }

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pinchpoint.analysis.mean.step_kinds import step_kinds
 from pinchpoint.diagnosis.kinds import diagnose, diagnosed_kinds
 from pinchpoint.report.assemble.report import diagnose as report_of
 from pinchpoint.report.words.mean import mean_sentences
@@ -71,6 +72,29 @@ def test_the_cause_of_one_kind_is_one_of_the_mean_step():
     assert 2 / 16 * 26 * MS < one.saving_ns < 2 / 16 * 30 * MS
     assert one.predicted.base_ns == pytest.approx((14 * 10 + 2 * 40) / 16 * MS, rel=0.05)
     assert one.finding.summary.startswith("In the steps of 40.2 ms with an optimizer step: the op")
+
+
+def generating(lengths, *, name="aten::embedding"):
+    """Steps that look these numbers of tokens up: 1 ms each of the device."""
+    p = Program()
+    for number in p.steps(len(lengths)):
+        tokens = lengths[number]
+        with p.row(name, shapes=[[32_000, 64], [1, tokens]][:: 1 if "emb" in name else -1]):
+            p.kernel("gather", 1_000 * tokens)
+        p.sync()
+    return p.trace()
+
+
+@pytest.mark.parametrize(
+    ("trace", "labels"),
+    [
+        (generating([8] + [1] * 11 + [8] + [1] * 11 + [8] + [1] * 11), {"prefill", "decode"}),
+        (generating([8, 2] * 6, name="aten::linear"), {"inputs of 1×8", "inputs of 1×2"}),
+    ],
+    ids=["prompts", "lengths"],
+)
+def test_kinds_are_told_by_what_goes_in(trace, labels):
+    assert {kind.label for kind in step_kinds(trace).kinds} == labels
 
 
 def test_steps_of_one_kind_have_no_causes_apart():

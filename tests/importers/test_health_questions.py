@@ -1,6 +1,8 @@
 """Every importer asks the same questions of a file: a file for each bad answer, and the page."""
 
 import importlib.util
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -261,6 +263,98 @@ XPLANE = {
 }
 
 # ------------------------------------------------------------------------------------------------
+# Databases of AMD's profiler: texts, an event for each call and each kernel.
+
+ROCPD = {
+    "string": ("id string", (1, "hipLaunchKernel")),
+    "info_thread": ("id pid tid", (70, 7, 8), (71, 9, 9)),
+    "info_agent": (
+        "id type type_index product_name name", (2, "GPU", 0, "MI300X", "gfx942"),
+        (3, "GPU", 1, "MI300X", "gfx942"),
+    ),
+    "info_kernel_symbol": (
+        "id kernel_name display_name", (9, "gemm.kd", None),
+        (8, "ncclDevKernel_AllReduce", None),
+    ),
+    "event": ("id category_id stack_id", *((number, None, number) for number in range(30))),
+    "memory_copy": ("name_id start end dst_agent_id src_agent_id size stream_id event_id",),
+}  # fmt: skip
+SIZES = " ".join(f"{what}_size_{a}" for what in ("workgroup", "grid") for a in "xyz")
+
+
+def rocpd(calls=((70, 10, 5),), kernels=((2, 20, 5, 9),), without=()):
+    """Calls as (thread, start, event), kernels as (agent, start, event, symbol), times in µs; a
+    call takes 1 µs, a kernel 10."""
+
+    def write(folder):
+        tables = ROCPD | {
+            "region": ("pid tid start end name_id event_id", *(
+                (thread, thread, at * 1000, at * 1000 + 1000, 1, event)
+                for thread, at, event in calls
+            )),
+            "kernel_dispatch": (
+                f"agent_id kernel_id stream_id start end event_id {SIZES}", *(
+                    (agent, symbol, 5, at * 1000, at * 1000 + 10_000, event, *(1,) * 6)
+                    for agent, at, event, symbol in kernels
+                )),
+        }  # fmt: skip
+        with closing(sqlite3.connect(folder / "x.db")) as made:
+            for name, (columns, *rows) in tables.items():
+                if name in without:
+                    continue
+                listed = ", ".join(f'"{c}"' for c in columns.split())
+                made.execute(f'CREATE TABLE "rocpd_{name}_0a" ({listed})')
+                marks = ", ".join("?" * len(columns.split()))
+                made.executemany(f'INSERT INTO "rocpd_{name}_0a" VALUES ({marks})', rows)
+            made.commit()
+        return folder / "x.db"
+
+    return write
+
+
+def lines_of(name, *lines):
+    def write(folder):
+        (folder / name).write_text("\n".join(lines) + "\n")
+        return folder / name
+
+    return write
+
+
+AMD_HEAD = "Kind,Agent_Id,Kernel_Name,Correlation_Id,Start_Timestamp,End_Timestamp"
+AMD_ROW = "KERNEL_DISPATCH,1,gemm,5,20,30"
+OK, THREE = (70, 10, 5), [(70, 10, 5), (70, 12, 6), (70, 14, 7)]
+ROCM = {
+    "tables-unread": rocpd(without=("event",)),
+    "names-missing": rocpd(without=("info_kernel_symbol",)),
+    "no-device-activity": rocpd(kernels=()),
+    "rows-cut": lines_of("x_kernel_trace.csv", AMD_HEAD, AMD_ROW, "KERNEL_DISPATCH,1"),
+    "launches-lost": rocpd(THREE, [(2, 20, 5, 9), (2, 40, 6, 9)]),
+    "launches-missing": rocpd([OK], [(2, 20, 5, 9), (2, 40, 6, 9)]),
+    "links-missing": rocpd(THREE, [(2, 20 * n, 0, 9) for n in (1, 2, 3)]),
+    "calls-missing": rocpd([]),
+    "clocks-disagree": rocpd([(70, 90, 5)]),
+    "streams-overlap": rocpd(THREE[:2], [(2, 20, 5, 9), (2, 25, 6, 9)]),
+    "times-unsound": lines_of(
+        "x_kernel_trace.csv", AMD_HEAD, AMD_ROW, AMD_ROW + "0", "K,1,k,6,?,9"
+    ),
+    "processes-several": rocpd([OK, (71, 12, 6)], [(2, 20, 5, 9), (2, 40, 6, 9)]),
+    "devices-several": rocpd(THREE[:2], [(2, 20, 5, 9), (3, 20, 6, 9)]),
+    "no-device-properties": lines_of("x_kernel_trace.csv", AMD_HEAD, AMD_ROW),
+    "rank-unknown": rocpd(kernels=[(2, 20, 5, 8)]),
+}
+
+NPU_HEAD = "Device_id,Name,Type,Start Time(us),Duration(us),Stream ID"
+ASCEND = {
+    "calls-missing": lines_of("k.csv", NPU_HEAD, "0,MatMul1,MatMul,20,10,1"),
+    "rows-cut": lines_of("k.csv", NPU_HEAD, "0,MatMul1,MatMul,20,10,1", "0,MatMul1"),
+    "streams-overlap": lines_of(
+        "k.csv", NPU_HEAD, "0,MatMul1,MatMul,20,10,1", "0,MatMul2,MatMul,25,10,1"
+    ),
+    "times-unsound": lines_of("k.csv", NPU_HEAD, "0,MatMul1,MatMul,20,10,1", "0,M,M,?,10,1"),
+    "rank-unknown": lines_of("k.csv", NPU_HEAD, "0,hcom_allReduce_,hcom_allReduce_,20,10,1"),
+}
+
+# ------------------------------------------------------------------------------------------------
 # Pages of ncu.
 
 NCU_HEAD = '"ID","Process ID","Kernel Name","Device","sm__cycles_active.avg"'
@@ -282,7 +376,10 @@ NCU = {
     "devices-several": profiled('"0","1","k","0","5"', '"1","1","k","1","6"'),
 }
 
-FILES = {"trace": CHROME, "nsys": NSYS, "csv": CSV, "xplane": XPLANE, "ncu": NCU}
+FILES = {
+    "trace": CHROME, "nsys": NSYS, "csv": CSV, "xplane": XPLANE, "rocm": ROCM, "ascend": ASCEND,
+    "ncu": NCU,
+}  # fmt: skip
 ALL = [(name, fact) for name, files in FILES.items() for fact in files]
 
 
@@ -297,6 +394,7 @@ def test_what_is_wrong_with_one_file_is_not_said_of_a_good_one(tmp_path):
     assert facts(chrome(*GOOD)(tmp_path)) == {}
     assert facts(tables([K], [L])(tmp_path)) == {}
     assert facts(profiled('"0","1","k","0","5"')(tmp_path)) == {}
+    assert facts(rocpd()(tmp_path)) == {}
     assert set(facts(planes(host((1, 5)), gpu(0, (4, 5)))(tmp_path))) == {"no-device-properties"}
     assert set(facts(export([CALL], [RUN])(tmp_path))) == {"no-device-properties"}
 

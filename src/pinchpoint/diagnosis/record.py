@@ -18,6 +18,7 @@ class Need(StrEnum):
     DEVICE = "device activity"
     SHAPES = "shapes of inputs"
     STACKS = "Python stacks"
+    LONGER = "a longer recording"
     ANOTHER = "another recording"
 
 

@@ -111,6 +111,8 @@ class Timeline:
     threads: dict[tuple[str, str], int] = field(default_factory=dict)
     labels: dict[int, str] = field(default_factory=dict)  # of threads
     unusable: int = 0  # rows without times that make sense
+    cut: int = 0  # rows of a table with fewer or more cells than its head
+    unnamed: int = 0  # kernels whose name is not in the file
 
     def __post_init__(self) -> None:
         self.host = Rows("host_ops", self.names)
@@ -206,6 +208,11 @@ class Timeline:
     ) -> Iterable[Fact]:
         if self.unusable:
             yield Fact("times-unsound", self.unusable)
+        if self.cut:
+            yield Fact("rows-cut", self.cut)
+        if self.unnamed:
+            detail = "the names of kernels are not in the file, so none of them is told by its name"
+            yield Fact("names-missing", self.unnamed, detail)
         if not len(ops):
             yield Fact("no-device-activity")
             return

@@ -41,7 +41,7 @@ def read(path: Path) -> Trace:
     numbers = set()
     with unpacked(path) as plain:
         must_fit(path, plain.stat().st_size, TABLE_TIMES)
-        for row in _rows(path, plain):
+        for row in _rows(path, plain, timeline):
             start, lasts = (_ns(_first(row, columns)) for columns in (_START, _LASTS))
             if start is None or lasts is None:
                 timeline.unusable += 1
@@ -64,7 +64,7 @@ def read(path: Path) -> Trace:
     return timeline.trace(source, devices)
 
 
-def _rows(path: Path, plain: Path) -> Iterator[dict[str, str]]:
+def _rows(path: Path, plain: Path, timeline: Timeline) -> Iterator[dict[str, str]]:
     csv.field_size_limit(_CSV_FIELD_BYTES)
     try:
         with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:
@@ -73,6 +73,8 @@ def _rows(path: Path, plain: Path) -> Iterator[dict[str, str]]:
             for cells in reader:
                 if len(cells) == len(header):
                     yield dict(zip(header, map(str.strip, cells), strict=True))
+                elif cells:
+                    timeline.cut += 1
     except csv.Error as error:
         raise UnreadableFile(f"{path}: damaged CSV ({error})", hint="copy it again") from None
 

@@ -21,6 +21,7 @@ from pinchpoint.importers._database import Database, opened, tables_in
 from pinchpoint.importers._memory import ROCPROF_JSON_TIMES, must_fit
 from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers._timeline import Timeline
+from pinchpoint.importers.health import Fact
 from pinchpoint.importers.rocprofv3 import copy_named, triple
 from pinchpoint.trace import Device, DeviceKind, HostKind, Source, Trace
 
@@ -66,18 +67,25 @@ def read(path: Path) -> Trace:
 def build(database: Database, path: Path) -> Trace:
     """The trace of an opened database."""
     timeline, devices = Timeline(), dict[int, Device]()
+    unread: list[str] = []
     for run in _runs(database):
-        _Run(database, run).into(timeline, devices)
+        held = _Run(database, run)
+        held.into(timeline, devices)
+        unread += held.unread
     for number, table in enumerate((_OPS, _COPIES)):
         _old_operations(timeline, devices, database, table, copies=number == 1)
     for table in _CALLS:
         for pid, tid, *row in database.rows(table, (*_LAUNCHES, *_OLD)):
             start, end, name, index = row
             timeline.call(str(name), start, end - start, timeline.thread(pid, tid), index)
-    return _finished(path, timeline, devices)
+    detail = f"tables that are not there, or lack columns: {', '.join(unread)}"
+    facts = [Fact("tables-unread", len(unread), detail)] if unread else []
+    return _finished(path, timeline, devices, facts)
 
 
-def _finished(path: Path, timeline: Timeline, devices: dict[int, Device]) -> Trace:
+def _finished(
+    path: Path, timeline: Timeline, devices: dict[int, Device], facts: Iterable[Fact] = ()
+) -> Trace:
     if not (timeline.host or timeline.calls or timeline.operations):
         raise UnreadableFile(
             f"{path}: nothing that AMD's profiler recorded can be read: it is empty, or of a schema"
@@ -87,7 +95,7 @@ def _finished(path: Path, timeline: Timeline, devices: dict[int, Device]) -> Tra
         )
     used = set(timeline.operations.columns.get("device", ()))
     source = Source(str(path), FORMAT, path.stat().st_size, recorder="rocprofv3")
-    return timeline.trace(source, [devices[n] for n in sorted(used & set(devices))])
+    return timeline.trace(source, [devices[n] for n in sorted(used & set(devices))], facts)
 
 
 def _runs(database: Database) -> list[str]:
@@ -100,6 +108,7 @@ class _Run:
 
     def __init__(self, database: Database, ending: str) -> None:
         self._database, self._ending = database, ending
+        self.unread: list[str] = []  # tables that hold nothing that can be read
         self._strings = dict(self._rows("string", "id", "string"))
         self._threads = {
             i: (pid, tid) for i, pid, tid in self._rows("info_thread", "id", "pid", "tid")
@@ -116,7 +125,10 @@ class _Run:
         }
 
     def _rows(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-        return self._database.rows(f"rocpd_{table}{self._ending}", columns)
+        name = f"rocpd_{table}{self._ending}"
+        if not self._database.has(name, *columns):
+            self.unread.append(name)
+        return self._database.rows(name, columns)
 
     def into(self, timeline: Timeline, devices: dict[int, Device]) -> None:
         """Everything that the run recorded."""
@@ -147,8 +159,10 @@ class _Run:
             *sizes,
         ):
             block, items = size[:3], size[3:]
+            known = self._kernels.get(kernel)
+            timeline.unnamed += not known
             timeline.on_device(
-                str(self._kernels.get(kernel) or f"kernel {kernel}").removesuffix(".kd"),
+                str(known or f"kernel {kernel}").removesuffix(".kd"),
                 start,
                 end - start,
                 device=agents.get(agent, 0),

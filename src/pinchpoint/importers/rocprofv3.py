@@ -137,8 +137,10 @@ def _dispatch(
     info = row["dispatch_info"]
     block, items = info["workgroup_size"], info["grid_size"]
     stream = row.get("stream_id") or info["queue_id"]
+    name = names.get(info["kernel_id"])
+    timeline.unnamed += not name
     timeline.on_device(
-        str(names.get(info["kernel_id"]) or f"kernel {info['kernel_id']}").removesuffix(".kd"),
+        str(name or f"kernel {info['kernel_id']}").removesuffix(".kd"),
         *_span(row),
         device=numbers.get(info["agent_id"]["handle"], 0),
         stream=stream["handle"],
@@ -213,7 +215,7 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Trace:
     must_fit(path, sum(file.stat().st_size for file in files), TABLE_TIMES)
     timeline = Timeline()
     devices: dict[int, Device] = {}
-    for row in (row for file in files for row in _rows(path, file)):
+    for row in (row for file in files for row in _rows(path, file, timeline)):
         try:
             start, end = (int(row[column]) for column in _TIMES)
         except (ValueError, KeyError):
@@ -229,7 +231,7 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Trace:
     return _finished(path, timeline, devices)
 
 
-def _rows(path: Path, plain: Path) -> Iterator[dict[str, str]]:
+def _rows(path: Path, plain: Path, timeline: Timeline) -> Iterator[dict[str, str]]:
     csv.field_size_limit(_CSV_FIELD_BYTES)
     try:
         with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:
@@ -238,6 +240,8 @@ def _rows(path: Path, plain: Path) -> Iterator[dict[str, str]]:
             for cells in reader:
                 if len(cells) == len(header):
                     yield dict(zip(header, cells, strict=True))
+                elif cells:
+                    timeline.cut += 1
     except csv.Error as error:
         raise UnreadableFile(f"{path}: damaged CSV ({error})", hint="copy it again") from None
 

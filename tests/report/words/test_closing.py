@@ -31,6 +31,17 @@ def test_a_busy_device_is_healthy():
     assert closing_sentence(report) == HEALTHY
 
 
+def test_a_window_shorter_than_the_loaders_queue_is_said():
+    short = Unanswered(
+        id="dataloader-starved", why="", record="16 steps or more", needs=Need.LONGER
+    )
+    report = with_parts(part("gemm", "gemm", "device", 90), not_checked=(short,))
+    assert closing_sentence(report) == (
+        f"{HEALTHY} Whether the loader keeps up does not show: its queue may have been full when"
+        " the recording began. To see it, record 16 steps or more."
+    )
+
+
 def test_idle_time_that_no_rule_explains_is_not_called_healthy():
     report = with_parts(
         part("gemm", "gemm", "device", 65),

@@ -5,14 +5,17 @@ with the optimizer, training and evaluation, prefill and decode. And it has exce
 waits for a slow batch, saves or collects garbage. Kinds come often; exceptions are rare.
 """
 
+from collections import Counter
+from collections.abc import Container
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.host.input_arguments import Shape, input_shapes
 from pinchpoint.analysis.host.launches import issued, main_thread
-from pinchpoint.analysis.steps.in_steps import sum_per_window
+from pinchpoint.analysis.steps.in_steps import sum_per_window, window_of
 from pinchpoint.analysis.steps.steps import (
     FEWEST_TO_SETTLE,
     MAD_TO_SIGMA,
@@ -156,8 +159,8 @@ def _settles(found: Steps, rows: Rows) -> bool:
 
 
 def _by_passes(trace: Trace, rows: Rows, lasting: Times) -> list[Rows]:
-    """Steps with a backward pass and an optimizer apart from those without, where that shows in
-    their time: however rarely they come, they are no incidents."""
+    """Steps with a backward pass, an optimizer or a prompt apart from those without, where that
+    shows in their time: however rarely they come, they are no incidents."""
     has = sum((count[rows] > 0) << bit for bit, count in enumerate(_passes(trace).values()))
     groups = [rows[has == of] for of in np.unique(has).tolist()]
     usual = sorted(float(np.median(lasting[group])) for group in groups)
@@ -204,28 +207,68 @@ def _nearest(kinds: tuple[StepKind, ...], launches: int) -> int:
 
 
 def _labels(trace: Trace, groups: list[Rows], work: Times) -> list[str]:
-    """What sets each kind apart: a pass or an optimizer that only some have, else its launches."""
+    """What sets each kind apart: a pass that only some have, else their inputs or launches."""
     if len(groups) < 2:
         return [""] * len(groups)
-    signs = _passes(trace)
-    return [_label(signs, group, groups, work) for group in groups]
+    inputs = _first_inputs(trace)
+    usual = [
+        Counter(inputs.get(row) for row in group.tolist()).most_common(1)[0] for group in groups
+    ]
+    launches = [f"{int(np.median(work[group])):,} launches" for group in groups]
+    told = [shape for shape, count in usual]
+    if None not in told and len(set(told)) == len(told):
+        launches = [f"inputs of {'×'.join(map(str, shape))}" for shape in told if shape]
+    apart = launches if len(set(launches)) > 1 else [""] * len(groups)
+    return [_label(trace, group, groups) or rest for group, rest in zip(groups, apart, strict=True)]
 
 
-def _passes(trace: Trace) -> dict[str, Times]:
-    """How often each step has what only some kinds of steps have, by its name in words."""
+def _label(trace: Trace, group: Rows, groups: list[Rows]) -> str:
+    for words, count in _passes(trace).items():
+        has = [bool(np.median(count[g])) for g in (group, *groups)]
+        if any(has) and not all(has):
+            return words[0] if has[0] else words[1]
+    return ""
+
+
+def _passes(trace: Trace) -> dict[tuple[str, str], Times]:
+    """How often each step has what only some kinds have, by the words for those with and without
+    it."""
+    prompts = np.zeros(len(steps(trace)), np.int64)
+    for row, shape in _first_inputs(trace, ("aten::embedding",)).items():
+        prompts[row] = len(shape) > 1 and shape[-1] > 1  # decoding looks one token up a sequence
     return {
-        "a backward pass": backward_per_step(trace),
-        "an optimizer step": _optimizers_per_step(trace),
+        ("with a backward pass", "without a backward pass"): backward_per_step(trace),
+        ("with an optimizer step", "without an optimizer step"): _optimizers_per_step(trace),
+        ("prefill", "decode"): prompts,
     }
 
 
-def _label(signs: dict[str, Times], group: Rows, groups: list[Rows], work: Times) -> str:
-    for what, count in signs.items():
-        has = [bool(np.median(count[g])) for g in (group, *groups)]
-        if any(has) and not all(has):
-            return f"with {what}" if has[0] else f"without {what}"
-    launches = [int(np.median(work[g])) for g in (group, *groups)]
-    return f"{launches[0]:,} launches" if len(set(launches)) > 1 else ""
+# Operators at which the data of a step enters a model, and which input it is.
+_ENTRY = {
+    "aten::embedding": 1, "aten::linear": 0, "aten::conv1d": 0, "aten::conv2d": 0,
+    "aten::conv3d": 0, "aten::matmul": 0, "aten::mm": 0, "aten::addmm": 1,
+}  # fmt: skip
+
+
+def _first_inputs(trace: Trace, names: Container[str] = _ENTRY) -> dict[int, Shape]:
+    """By step, the shape that the first operator of these names gets its data in."""
+    host, found = trace.host_ops, steps(trace)
+    if host is None or not host.known("shapes").any():
+        return {}
+    rows = np.flatnonzero(rows_named(trace, host, names.__contains__) & host.known("shapes"))
+    rows = rows[np.argsort(host["start_ns"][rows], kind="stable")]
+    end = np.append(found.host_start_ns[1:], found.end_ns[-1:])
+    step, first = np.unique(
+        window_of(host["start_ns"][rows], found.host_start_ns, end), return_index=True
+    )
+    inputs: dict[int, Shape] = {}
+    for number, row in zip(step.tolist(), rows[first].tolist(), strict=True):
+        given = input_shapes(trace.text(host, "shapes", row) or "") or ()
+        at = _ENTRY[trace.text(host, "name", row) or ""]
+        shape = tuple(n for n in given[at] or () if isinstance(n, int)) if at < len(given) else ()
+        if shape:
+            inputs[number] = shape
+    return inputs
 
 
 @once_per_trace

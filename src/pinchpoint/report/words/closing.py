@@ -34,6 +34,23 @@ _NOT_THE_PROGRAM = (GapKind.PROFILER.id, GapKind.START_LATENCY.id)
 
 def closing_sentence(report: Report) -> str | None:
     """What the absence of further findings means; None if no rule looked at a step."""
+    said = _said(report)
+    ends_in_a_command = said is not None and not said.endswith(".")
+    return said if said is None or ends_in_a_command else said + _too_short(report)
+
+
+def _too_short(report: Report) -> str:
+    """What a recording of more steps would show, where a loader's queue may have hidden it."""
+    short = next((item for item in report.not_checked if item.needs == Need.LONGER), None)
+    if short is None:
+        return ""
+    return (
+        " Whether the loader keeps up does not show: its queue may have been full when the"
+        f" recording began. To see it, record {short.record}."
+    )
+
+
+def _said(report: Report) -> str | None:
     if not (report.findings or report.clear or report.not_shown):
         return None
     if report.steps.typical_ns is None:  # launches or samples alone: no step to hold them against

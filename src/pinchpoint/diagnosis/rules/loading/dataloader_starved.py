@@ -43,7 +43,7 @@ from pinchpoint.diagnosis.evidence.rare import rare_found
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
 from pinchpoint.diagnosis.evidence.workers import WorkersDo, loader_does, workers_do
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Need, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
@@ -137,7 +137,7 @@ def _now_and_then(trace: Trace, found: Loads) -> Iterator[Found]:
         f"the recording takes {queue.taken} batches, and as many as {queue.depth} may have been"
         f" ready when it began ({found.workers} workers, and two for each unless prefetch_factor"
         " says otherwise): whether the loader keeps up does not show",
-        Record(f"{enough} steps or more"),
+        Record(f"{enough} steps or more", Need.LONGER),
     )
 
 
