@@ -134,8 +134,8 @@ def _measured(seconds: Any) -> dict[str, float]:
     if not isinstance(seconds, list):
         return {}
     flat = [x for s in seconds for x in (s if isinstance(s, list) else [s])]
-    values = np.array([x for x in flat if isinstance(x, int | float)], np.float64) * 1e3
-    values = values[np.isfinite(values)]
+    ms = np.array([x * 1e3 for x in flat if isinstance(x, int | float)], np.float64)
+    values = ms[np.isfinite(ms)]
     if not len(values):
         return {}
     known = {f"p{p}": float(np.percentile(values, p)) for p in _PERCENTILES}
