@@ -13,6 +13,7 @@ import resource
 import signal
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -58,6 +59,10 @@ DATA = test_formats.DATA
 
 class Hang(BaseException):
     """More CPU than a small file may take. Nothing catches it on its way."""
+
+
+class Warned(BaseException):
+    """A warning, which a user would see among the answers. Nothing catches it either."""
 
 
 @dataclass
@@ -161,7 +166,16 @@ def _of_all_kinds() -> bytes:
         {**kernel("Memcpy HtoD (Pinned -> Device)", 22, 3, 6), "cat": "gpu_memcpy", "args": copy},
         call("cudaStreamSynchronize", 26, 9, 8),
         {"ph": "s", "id": 5, **host, "ts": 10, "cat": "ac2g", "name": "ac2g"},
-        {"ph": "f", "id": 5, "pid": 0, "tid": 7, "ts": 14, "cat": "ac2g", "name": "ac2g", "bp": "e"},
+        {
+            "ph": "f",
+            "id": 5,
+            "pid": 0,
+            "tid": 7,
+            "ts": 14,
+            "cat": "ac2g",
+            "name": "ac2g",
+            "bp": "e",
+        },
         {"ph": "i", "name": "[memory]", "s": "t", **host, "ts": 30, "args": freed},
         {"ph": "C", "name": "load", "pid": 10, "ts": 5, "args": {"value": 3}},
         {"ph": "B", "name": "open", **host, "ts": 40, "cat": "cpu_op"},
@@ -199,7 +213,12 @@ def limited() -> None:
     def hangs(*_: object) -> None:
         raise Hang(f"{MOST_CPU_S} s of CPU")
 
+    def warned(message: object, category: object, *_: object) -> None:
+        raise Warned(f"{category}: {message}")
+
     signal.signal(signal.SIGVTALRM, hangs)
+    warnings.simplefilter("always")
+    warnings.showwarning = warned
     scanner.ThreadPoolExecutor = _Here  # to start threads takes longer than such files do
 
 
@@ -232,7 +251,7 @@ def one_round(name: str, attack: Attack, rng: random.Random, folder: Path) -> No
     signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU_S)
     try:
         _read(name, attack, folder / attack.given, rng, copies)
-    except (Exception, Hang) as error:
+    except (Exception, Hang, Warned) as error:
         told = f"{type(error).__name__}: {error}"[:200].replace(str(folder), "")
         kept = attack.failed.setdefault(f"{type(error).__name__} at {_place(error)}: {told}", [])
         attack.counts["failed"] += 1

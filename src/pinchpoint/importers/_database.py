@@ -39,8 +39,8 @@ class Column:
     missing: Mask
 
     def filled(self, fill: int) -> Ints:
-        """The values with ``fill`` for nulls."""
-        return np.where(self.missing, fill, self.values)
+        """The values with ``fill`` for nulls; the values themselves where there are none."""
+        return np.where(self.missing, fill, self.values) if self.missing.any() else self.values
 
 
 @dataclass(frozen=True)

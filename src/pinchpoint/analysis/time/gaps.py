@@ -328,9 +328,7 @@ def _explained(trace: Trace, idle: iv.Intervals, ended_by: Rows) -> IdlePieces:
     return together(before, during, after)
 
 
-def _launching(
-    trace: Trace, idle: iv.Intervals, ended_by: Rows
-) -> tuple[Rows, Ints, Ints, Ints]:
+def _launching(trace: Trace, idle: iv.Intervals, ended_by: Rows) -> tuple[Rows, Ints, Ints, Ints]:
     """The call that ended each gap, its thread, and the part of the gap that it took."""
     by = issued(trace)
     linked = ended_by != NO_ROW

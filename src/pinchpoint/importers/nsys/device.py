@@ -176,13 +176,14 @@ def _rows(
         "correlation": _optional(found, "correlationId", len(name)),
         "pid": pid_of(pid),
     }
+    wanted: Any = slice(None) if sane.all() else sane  # all of them need no copies
     return DeviceRows(
-        start.values[sane],
-        end.values[sane],
-        kind[sane],
-        name[sane],
-        **{k: v[sane] for k, v in columns.items()},
-        extra={k: v[sane] for k, v in extra.items() if np.any(v != NONE)},
+        start.values[wanted],
+        end.values[wanted],
+        kind[wanted],
+        name[wanted],
+        **{k: v[wanted] for k, v in columns.items()},
+        extra={k: v[wanted] for k, v in extra.items() if np.any(v != NONE)},
         dropped=int((~sane).sum()),
     )
 

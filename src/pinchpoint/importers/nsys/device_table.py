@@ -74,20 +74,24 @@ def assemble(
 
 def _merged(parts: tuple[DeviceRows, ...], processes: ProcessKeys) -> dict[str, Array]:
     merged: dict[str, Array] = {
-        k: np.concatenate([getattr(p, k) for p in parts])
+        k: _joined([getattr(p, k) for p in parts])
         for k in ("start", "end", "kind", "name", "device", "context", "stream", "pid")
     }
     for k in (k for k in _EXTRA if any(k in p.extra for p in parts)):
-        merged[k] = np.concatenate(
+        merged[k] = _joined(
             [p.extra[k] if k in p.extra else np.full(len(p.start), NONE, np.int64) for p in parts]
         )
-    numbers = np.concatenate([p.correlation for p in parts])
+    numbers = _joined([p.correlation for p in parts])
     merged["key"] = processes.keyed(merged["pid"], numbers)
     merged["opaque"] = np.concatenate([np.full(len(p.start), p.whole_graphs) for p in parts])
     # a replay whose kernels were recorded too would be counted twice
     inside = np.unique(merged["key"][~merged["opaque"]])
     twice = merged["opaque"] & np.isin(merged["key"], inside) & (merged["key"] != NONE)
     return {k: v[~twice] for k, v in merged.items()} if twice.any() else merged
+
+
+def _joined(arrays: list[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _numbered(pid: Ints, ordinal: Ints, numbers: Mapping[tuple[int, int], int]) -> Ints:
