@@ -103,9 +103,9 @@ def _ns(text: str) -> int | None:
     """Microseconds since 1970 have more digits than a float holds."""
     text = text.strip()
     whole, _, thousandths = text.partition(".")
-    if len(thousandths) <= 3 and len(whole) <= 18 and whole.isdecimal() and text.isascii():
-        if thousandths.isdecimal() or not thousandths:
-            return int(whole) * 1000 + int(thousandths.ljust(3, "0"))
+    digits = whole + thousandths
+    if len(thousandths) <= 3 and len(digits) <= 18 and digits.isdecimal() and digits.isascii():
+        return int(whole or "0") * 1000 + int(thousandths.ljust(3, "0"))
     try:
         value = Decimal(text) * 1000
     except InvalidOperation:
