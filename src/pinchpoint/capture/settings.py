@@ -16,9 +16,12 @@ HOOKS_VARIABLE = "PINCHPOINT_HOOKS"  # the module that ``inside`` starts in each
 HOOKS = "pinchpoint.capture.process.program"
 
 STEPS = 6
-# Of window: bare, with names, names from the start, names of a step that is rare.
-Kind = Literal["times", "names", "early", "rare"]
-BESIDE = ("names", "rare")  # kinds of window that lie beside the one of times
+# Of window: bare, with names, names from the start, names of a step that is rare; one early bare
+# step to see what recording costs; names without stacks. The last two are kept as early and names.
+Kind = Literal["times", "names", "early", "rare", "trial", "shapes"]
+BARE = ("times", "trial")
+UNSTACKED = (*BARE, "shapes")
+BESIDE = ("names", "rare", "shapes")  # kinds of window that lie beside the one of times
 Tool = Literal["torch", "nsys", "none"]
 
 
@@ -35,6 +38,7 @@ class Settings:
     modules: bool = False
     flops: bool = False
     snapshot: bool = False  # allocator history
+    bounded: bool = False  # fewer steps, and no stacks, where they would cost too much
     names: bool = False  # a second window with stacks, shapes, modules and FLOPs
     samples: bool = False  # stacks of all threads over the whole run, and steps far from typical
     nvtx: bool = False

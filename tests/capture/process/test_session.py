@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from pinchpoint.capture.process import facts, loaders
+from pinchpoint.capture.process.budget import CallCount
 from pinchpoint.capture.process.ranks import Identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock
-from pinchpoint.capture.settings import Settings
-from pinchpoint.capture.windows.recording import Recording, TraceFile
+from pinchpoint.capture.settings import BARE, BESIDE, Settings
+from pinchpoint.capture.windows.recording import Recording, TraceFile, keep_best
 from pinchpoint.run_folder.documents import ProcessDocument, WorkerDocument
 
 MS = 1_000_000
@@ -102,6 +103,83 @@ def test_names_follow_the_window_of_times_and_the_early_window_gives_way(tmp_pat
     assert session.stage is Stage.DONE
     after = [session.clock.interval_ns[i] for i in session.after]
     assert after == [10 * MS] * 20
+
+
+class DearWindow(CountingWindow):
+    """A step of it holds so many operators; each takes the program 10 µs, with names 25."""
+
+    def __init__(self, kind, clock, operators, folder):
+        super().__init__(kind)
+        self.kind, self.clock, self.operators, self.folder = kind, clock, operators, folder
+
+    def close(self, *, step_ended=False):
+        steps = self.steps + step_ended
+        events = steps * self.operators
+        self.clock.now += events * (10_000 if self.kind in BARE else 25_000)
+        name = f"{self.kind}.json.gz"
+        folder = self.folder / ("names" if self.kind in BESIDE else "traces")
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text("")
+        return Recording(TraceFile(name, 17 * events, 0, events), None, 0, 1, steps)
+
+
+@pytest.mark.parametrize(
+    ("operators", "calls", "windows"),
+    [
+        (1_000, 1_000, "trial:1 early:3 times:6 names:3"),
+        (50_000, 1_000, "trial:1 early:1 times:5 names:2"),  # half a second a step, 1.3 with names
+        (50_000, 150_000, "trial:1 times:5 names:1"),  # 2 s a step with names and stacks
+        (150_000, 1_000, "trial:1 times:1 names:1"),
+        (250_000, 1_000, "trial:1 times:1"),  # 2.5 s a step, and 6.3 with names
+        (450_000, 1_000, "trial:1"),  # has taken more than half of all
+    ],
+)
+def test_windows_have_as_many_steps_as_recording_may_cost(
+    tmp_path, clock, operators, calls, windows
+):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True, bounded=True, whole_round=True)
+    made = []
+
+    def make_window(kind):
+        made.append(DearWindow(kind, clock, operators, tmp_path))
+        return made[-1]
+
+    session._make_window = make_window
+    session.budget.calls.count = calls
+    run(session, clock, *[50, 30, 20], *[10] * 60)
+    assert " ".join(f"{w.kind}:{w.steps + 1}" for w in made) == windows
+    assert session.budget.spent_ns <= 7_000_000_000
+    assert session.stage is Stage.DONE
+    assert ("--stacks" in " ".join(session.problems)) == ("names" not in windows)
+
+
+def test_early_names_are_kept_where_others_would_cost_too_much(tmp_path):
+    for part in ("traces", "names"):
+        (tmp_path / part).mkdir()
+    for name in ("early.gz", "times.gz"):
+        (tmp_path / "traces" / name).write_text("")
+    early, times = (
+        Recording(TraceFile(f"{kind}.gz", 1, 0, 9), None, 0, 1, 1, kind, kind == "early")
+        for kind in ("early", "times")
+    )
+    kept = [early]
+    assert keep_best(kept, times, whole=True, folder=tmp_path, names_follow=False)
+    assert [(r.window, r.file.name) for r in kept] == [("times", "times.gz"), ("names", "early.gz")]
+    assert (tmp_path / "names" / "early.gz").exists()
+
+
+def test_calls_are_counted_in_one_step_without_disturbing_other_profilers():
+    def called():
+        pass
+
+    count = CallCount()
+    count.begin()
+    for _ in range(1000):
+        called()
+    count.end()
+    assert 1000 <= count.count < 1020
+    assert sys.getprofile() is None
 
 
 @pytest.mark.parametrize(("wait", "warmup"), [(0, 1), (3, 1), (3, 2)])
@@ -210,7 +288,7 @@ def test_a_recording_that_grows_between_two_steps_is_ended(tmp_path, clock, monk
     run(session, clock, 10)
     assert session.stage is Stage.RECORDING
     held = session._resident_at_open + session.settings.max_bytes
-    monkeypatch.setattr("pinchpoint.capture.process.session.resident_bytes", lambda: held + 1)
+    monkeypatch.setattr("pinchpoint.capture.process.stage.resident_bytes", lambda: held + 1)
     clock.now += 1000 * MS
     session.model_called(model())
     assert session.stage is not Stage.RECORDING

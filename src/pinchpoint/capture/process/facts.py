@@ -61,6 +61,7 @@ def facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> dict[str, A
 
 def _steps(session: CaptureSession) -> dict[str, Any]:
     clock = session.clock
+    cost_ns = clock.cost_ns()
     before, on_device = _unprofiled(session, session.before)
     after, still_on_device = _unprofiled(session, session.after)
     timed = [*clock.undisturbed(session.before.start, session.before.stop)]
@@ -75,7 +76,9 @@ def _steps(session: CaptureSession) -> dict[str, Any]:
         "wait_ns": [clock.wait_ns[i] for i in timed],
         "batches_per_step": _ratio(session.fetches, clock.edges),
         "warm_unix_ns": clock.warm_unix_ns,
-        "cost_ns": clock.cost_ns(),
+        "page_faults_per_step": _ratio(clock.faults, clock.counted),
+        "kernel_ns_per_step": _ratio(clock.kernel_ns, clock.counted),
+        "cost_ns": session.budget.spent_ns or None if cost_ns is None else cost_ns,
         "run": summary(clock),
     }
 

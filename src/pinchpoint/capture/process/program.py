@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pinchpoint.capture.process.quiet_watch import QuietWatch
 from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.samples.whole_run import WholeRun
-from pinchpoint.capture.settings import BESIDE, Kind, Settings, from_environment, with_names
+from pinchpoint.capture.settings import BARE, BESIDE, Kind, Settings, from_environment, with_names
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.all_threads import watch_captures
 from pinchpoint.capture.windows.nsys import NvtxRanges
@@ -137,7 +138,9 @@ class Program:
             leave_before_static_destructors()
 
     def _window(self, kind: Kind) -> Window | None:
-        settings = self.settings if kind == "times" else with_names(self.settings)
+        settings = self.settings if kind in BARE else with_names(self.settings)
+        if kind == "shapes":
+            settings = replace(settings, stacks=self.settings.stacks)
         part = self.folder / (NAMES if kind in BESIDE else TRACES)
         stem = self.session.identity.stem + (".rare" if kind == "rare" else "")
         return new_window(settings, part, stem)

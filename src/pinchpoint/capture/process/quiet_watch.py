@@ -16,18 +16,20 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from pinchpoint.capture.process.budget import varying_ns
 from pinchpoint.capture.process.memory import resident_bytes
 from pinchpoint.capture.process.policy import CompileWatch, imports, optimizer_exists
 from pinchpoint.capture.process.ranks import begin_together
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock, median
-from pinchpoint.capture.settings import Kind, chosen, with_names
+from pinchpoint.capture.settings import BARE, Kind, chosen, with_names
 from pinchpoint.capture.windows import new_window
-from pinchpoint.capture.windows.recording import Recording
+from pinchpoint.capture.windows.recording import JaxWindow, Recording
 from pinchpoint.run_folder.layout import NAMES, REQUEST_FILE, TRACES
 
 EARLY_AFTER_S = 1.0  # a program that ends within seconds has no better time
+TRIAL_S = 0.05  # of a recording by which its cost is known: ten steps of a small model
 NAMES_S = 1.0  # at most: names repeat, and stacks of all threads are many
 FIRST_AFTER_S = 5.0  # of work without steps, so that start-up of small programs is over
 TRIES = 5  # each after twice the time of the one before; compiling starts the time anew
@@ -53,6 +55,7 @@ class QuietWatch:
         self._started = time.monotonic()
         self._compiling = CompileWatch()
         self._attempts, self._early = 0, False
+        self._cost_ratio: dict[bool, float] = {}  # of bare ones or not: writing to recording
         self._dropped: str | None = None  # why the last recording was not worth keeping
         self._thread = threading.Thread(target=self._run, name="pinchpoint-watch", daemon=True)
 
@@ -115,9 +118,13 @@ class QuietWatch:
 
     def _record_names(self) -> None:
         """What was just recorded once more, for names and places."""
-        if not self._settings.names or self._end.is_set():
-            return
+        have = any(r.window == "names" for r in self._session.recordings)
+        if not self._settings.names or have or self._end.is_set() or "torch" not in sys.modules:
+            return  # other profilers have no bare kind
         recording = self._record("names")
+        if recording is None and not self._names_fit():
+            without = self._session.budget.without_names(f"--seconds {TRIAL_S}")
+            self._session.problems.append(without)
         if recording is not None and self._why_rejected(recording) is None:
             self._session.keep(replace(recording, window="names"))
         elif recording is not None:
@@ -183,30 +190,68 @@ class QuietWatch:
     def _record(self, kind: Kind = "times") -> Recording | None:
         """One recording by time; None if there is nothing to record with, or this rank should not.
 
-        Ranks of a job begin together, or nobody could tell who waited for whom.
+        What it costs is tried out first by a short one, which has to do where more does not fit.
         """
         identity, wanted = self._session.identity, self._settings.ranks
-        world = range(identity.world_size)
         if not chosen(wanted, identity.rank, identity.world_size):
             return None
-        settings = self._settings if kind == "times" else with_names(self._settings)
-        folder = Path(self._settings.folder, NAMES if kind == "names" else TRACES)
-        window = new_window(settings, folder, identity.stem, all_threads=True)
+        seconds = (
+            self._settings.seconds if kind == "times" else min(self._settings.seconds, NAMES_S)
+        )
+        if not self._settings.bounded or identity.world_size > 1:
+            return self._record_for(kind, seconds)
+        trial = None
+        if (kind in BARE) not in self._cost_ratio:
+            trial = self._record_for(kind, min(TRIAL_S, seconds))
+        fits_s = self._fits_s(kind)
+        if fits_s <= TRIAL_S and (trial is not None or kind == "names"):
+            return trial
+        recording = self._record_for(kind, min(seconds, max(fits_s, TRIAL_S)))
+        if trial is None or recording is None:
+            return recording
+        # A program that ended meanwhile may have done its last work in the trial.
+        worse = self._end.is_set() and self._why_rejected(recording) is not None
+        self._remove(recording if worse else trial, NAMES if kind == "names" else TRACES)
+        return trial if worse else recording
+
+    def _names_fit(self) -> bool:
+        return self._fits_s("names") >= TRIAL_S
+
+    def _fits_s(self, kind: Kind) -> float:
+        """How long a recording of a kind may take, by what the ones before it cost."""
+        ratio = self._cost_ratio.get(kind in BARE, 0.0)
+        return self._session.budget.left_ns(kind) / 1e9 / max(ratio, 1e-9)
+
+    def _record_for(self, kind: Kind, seconds: float) -> Recording | None:
+        """One recording. Ranks of a job begin together, or nobody could tell who waits for whom."""
+        identity, wanted = self._session.identity, self._settings.ranks
+        settings = self._settings if kind in BARE else with_names(self._settings)
+        part = Path(self._settings.folder, NAMES if kind == "names" else TRACES)
+        window = new_window(settings, part, identity.stem, all_threads=True)
         if window is None:
             return None
         self._session.quiet_busy = True
         try:
             window.prime()
+            opened = time.monotonic()
             window.open()
-            self._end.wait(WARM_UP_S)
+            self._end.wait(min(WARM_UP_S, seconds))
+            world = range(identity.world_size)
             ranks = sum(chosen(wanted, rank, len(world)) for rank in world)
             self._attempts += 1
             folder = Path(self._settings.folder)
             begin_together(folder, identity, ranks, self._attempts, self._end)
             window.step()
-            seconds = self._settings.seconds
-            self._wait_while_it_fits(seconds if kind == "times" else min(seconds, NAMES_S))
-            return window.close()
+            self._wait_while_it_fits(seconds)
+            closed = time.monotonic()
+            recording = window.close()
+            writing = time.monotonic() - closed
+            varies_s = varying_ns(1e9 * writing, recording.file) / 1e9
+            ratio = varies_s / max(closed - opened, seconds, 1e-9)
+            alike = isinstance(window, JaxWindow)  # it knows no other kind
+            self._cost_ratio |= dict.fromkeys((True, False) if alike else (kind in BARE,), ratio)
+            self._session.budget.spent_ns += round(writing * 1e9)
+            return replace(recording, stacks=settings.stacks and not alike)
         finally:
             self._session.quiet_busy = False
 
@@ -229,7 +274,7 @@ class QuietWatch:
         why = None if overtaken else self._why_rejected(recording)
         if not overtaken and (why is None or (last and recording.file is not None)):
             self._dropped = None
-            self._session.keep(recording)
+            self._session.keep(recording, names_follow=self._names_fit())
             self._session.stage = Stage.DONE
             return True
         self._dropped = why

@@ -6,6 +6,7 @@ compare with. For those without a rhythm a window is opened that ends with the n
 comes within twice the usual distance it is given up, and nothing is kept.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
 
@@ -33,6 +34,7 @@ class Foresight:
         self._far, self._known, self.every = far, 0, 0
         self._made = self._tries = 0
         self._least_ns = 0  # of the steps in the open window: an ordinary one, recorded
+        self.step_cost_ns: Callable[[], float] = lambda: 0.0  # of one recorded step, with names
         self.most_steps: int | None = None  # of a window for a stall without a rhythm
         self.keeps = True  # whether what the window holds is worth keeping
 
@@ -72,7 +74,7 @@ class Foresight:
             return False
         steps = round(PATIENCE * far.count / far.far) + LEAD
         worth = far.excess_ns >= WORTH_RATIO * far.total_ns
-        if not worth or steps > MOST_STEPS or not self._fits(clock, steps * far.typical_ns):
+        if not worth or steps > MOST_STEPS or not self._fits(clock, steps):
             return False
         self._tries += 1
         self.most_steps, self.keeps, self._least_ns = steps, False, 0
@@ -87,8 +89,8 @@ class Foresight:
         regular = len(apart) == FEWEST and len(set(apart)) == 1 and apart[0] > LEAD
         return apart[0] if regular and numbers[-1] == alike[-1] else 0
 
-    def _fits(self, clock: StepClock, more_ns: int = 0) -> bool:
-        """Whether one more recording stays within the budget; the first ones say what it costs, and
-        ``more_ns`` what a longer one adds: with stacks a step takes up to twice its time."""
-        spent_ns = self._far.disturbed_ns
-        return 1.5 * spent_ns + more_ns <= COST_RATIO * clock.elapsed_ns
+    def _fits(self, clock: StepClock, steps: int = 0) -> bool:
+        """Whether one more recording stays within the budget: by what the ones before it took, and
+        by what its steps cost, which with stacks take up to twice their time."""
+        each_ns = max(self._far.typical_ns, self.step_cost_ns())
+        return 1.5 * self._far.disturbed_ns + steps * each_ns <= COST_RATIO * clock.elapsed_ns

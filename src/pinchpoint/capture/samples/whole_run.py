@@ -43,6 +43,7 @@ class WholeRun:
             return
         self._started = True
         self._session.stepped = self._stepped
+        self._foresight.step_cost_ns = self._session.budget.named_step_ns
         self._session.foresight = self._foresight
         self._undo_gc = self.spans.watch_collections()
         self.sampler.start()

@@ -3,6 +3,7 @@
 import sys
 import time
 import zlib
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,7 @@ class Recording:
     end_unix_ns: int
     steps: int
     window: Kind = "times"
+    stacks: bool = False  # holds names and their lines, asked for or not
 
     def remove(self, run: Path) -> None:
         """Take its file out of a run folder again."""
@@ -175,23 +177,27 @@ class XlaWindow(JaxWindow):
 # Which recordings of a process are kept.
 
 
-def keep_best(kept: list[Recording], new: Recording, *, whole: bool, folder: Path) -> bool:
+def keep_best(
+    kept: list[Recording], new: Recording, *, whole: bool, folder: Path, names_follow: bool = True
+) -> bool:
     """Add ``new`` and say so, unless it holds no step and others do.
 
-    A window of steady steps takes the place of an early one. Files that are not kept are removed.
+    A window of steady steps takes the place of an early one. That one is removed, or kept for its
+    names where no others follow.
     """
     early = [r for r in kept if r.window == "early" and r.file]
     if not (whole and new.file) and (early or new.window in BESIDE):
-        _remove(new, folder)
+        new.remove(folder)
         return False
     for one in early:
-        _remove(one, folder)
         kept.remove(one)
+        if names_follow or not one.stacks or new.window != "times":
+            one.remove(folder)
+        elif one.file is not None:
+            target = folder / NAMES / one.file.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (folder / TRACES / one.file.name).rename(target)
+            kept.append(replace(one, window="names"))
     kept.append(new)
+    kept.sort(key=lambda one: one.window in BESIDE)
     return True
-
-
-def _remove(recording: Recording, folder: Path) -> None:
-    if recording.file is not None:
-        part = NAMES if recording.window in BESIDE else TRACES
-        Path(folder, part, recording.file.name).unlink(missing_ok=True)
