@@ -1,8 +1,8 @@
 """Pins and hashes of all that development needs: python .ci/lock.py [--fresh]; or ./run lock.
 
 What pip would install for this Python on this machine goes into ``.ci/requirements.txt``, with the
-hash of each file. Run by another Python (or on another machine) it adds the hashes of the files that
-this one takes of the same versions; ``--fresh`` forgets those that were there and takes the newest.
+hash of each file. Run by another Python, or on another machine, it adds the hashes of the files
+that this one takes of the same versions; ``--fresh`` forgets what was there, and takes the newest.
 ``CI=true ./run`` installs from it, and refuses a file whose hash is not in it.
 """
 
@@ -58,7 +58,11 @@ def wanted() -> list[str]:
     """Requirements of Pinchpoint, of its development, and of building it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"]
-    return [*project["project"]["dependencies"], *extras["dev"], *project["build-system"]["requires"]]
+    return [
+        *project["project"]["dependencies"],
+        *extras["dev"],
+        *project["build-system"]["requires"],
+    ]
 
 
 def taken(known: Pins) -> Pins | None:

@@ -144,8 +144,7 @@ def _rates(then: _Totals, now: _Totals, seconds: float) -> dict[str, float | Non
         return max(after - before, 0.0) / seconds
 
     all_cores, busy = (
-        rate(a, b)
-        for a, b in ((then.cpu_all_s, now.cpu_all_s), (then.cpu_busy_s, now.cpu_busy_s))
+        rate(a, b) for a, b in ((then.cpu_all_s, now.cpu_all_s), (then.cpu_busy_s, now.cpu_busy_s))
     )
     return {
         "cpu_ratio": busy / all_cores if all_cores and busy is not None else None,
