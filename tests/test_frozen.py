@@ -67,3 +67,20 @@ def test_what_was_pickled_can_be_used_before_any_other_was_made() -> None:
     assert repr(copy.copy(made)).endswith("Point(x_ns=1, label='a', parts=[])")
     assert made == copy.copy(made)
     assert pickle.loads(text) == Point(1, "a")
+
+
+def test_options_are_honoured_or_refused() -> None:
+    @frozen.dataclass(frozen=True, order=True, kw_only=True)
+    class Ordered:
+        x_ns: int
+
+    assert Ordered(x_ns=1) < Ordered(x_ns=2)
+    with pytest.raises(TypeError, match="positional"):
+        Ordered(1)
+
+    @frozen.dataclass(frozen=True)
+    class Hidden:
+        x_ns: int = dataclasses.field(default=1, repr=False)
+
+    with pytest.raises(TypeError, match="only a default"):
+        Hidden()

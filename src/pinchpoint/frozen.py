@@ -3,7 +3,8 @@
 ``dataclasses`` writes and compiles six methods for each class as it is declared, about a third of
 the time in which a command starts: it imports some 300 such classes, and makes many of them never.
 ``dataclass`` here is declared, checked and used as theirs is (``replace``, ``fields``, ``asdict``,
-pickling, patterns), if ``__init__`` takes all fields.
+pickling, patterns), if ``__init__`` takes all fields in order and all of them count: what a field
+asks beyond a default is refused (TypeError, when the first instance is made).
 """
 
 import dataclasses
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls: type | None = None, **options: bool) -> Any:
-        """Declare a class, see the module; what is not frozen is left to ``dataclasses``."""
-        if not options.get("frozen") or "slots" in options:
+        """Declare a class, see the module; with any other option it is one of ``dataclasses``."""
+        if not options.get("frozen") or options.keys() - {"frozen", "eq"}:
             return dataclasses.dataclass(cls, **options)
         return lambda cls: _declared(cls, options.get("eq", True))
 
@@ -60,7 +61,15 @@ class _Undeclared:
                 if cls.__doc__ is None:  # else the signature takes its place, which takes long
                     cls.__doc__ = cls.__name__
                 dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+                _refuse_options(cls)
         return cls.__dict__[self._what]
+
+
+def _refuse_options(cls: Any) -> None:
+    for field in cls.__dict__[_FIELDS].values():
+        plain = field.init and field.repr and field.compare and field.hash is None
+        if not plain or field.kw_only:
+            raise TypeError(f"{cls.__qualname__}.{field.name}: only a default is known here")
 
 
 def _first_init(cls: type) -> Callable[..., None]:

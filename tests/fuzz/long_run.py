@@ -5,6 +5,7 @@ without it; ``--each N`` ends it when every reader had N of them.
 """
 
 import argparse
+import gc
 import json
 import random
 import sys
@@ -67,14 +68,15 @@ def _readers(chosen: argparse.Namespace) -> int:
     chosen.keep.mkdir(parents=True, exist_ok=True)
     memory = Path("/dev/shm")  # a disk would take longer than the readers
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
+        tempfile.tempdir = scratch  # what readers unpack as well
         (home := Path(scratch) / "made").mkdir()
         found = readers.attacks(home)
+        gc.freeze()  # all that is loaded stays: it need not be looked through again and again
         readers.limited()
         told = 0.0
         for number in range(chosen.each):
-            for turn in readers.TURNS:
-                name = turn[number % len(turn)]
-                readers.one_round(found[name], rng, Path(scratch) / name)
+            for name in readers.turns(number):
+                readers.one_round(name, found[name], rng, Path(scratch) / name)
             if time.monotonic() > min(until, told):
                 told = time.monotonic() + TOLD_EVERY_S
                 _tell(found, chosen.keep)

@@ -11,39 +11,58 @@ import json
 import random
 import resource
 import signal
+import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from fuzz.checks import scanners_agree
-from fuzz.mutators import as_bytes, damaged, odd_cells, odd_messages, odd_values
+from fuzz.mutators import (
+    as_bytes,
+    damaged,
+    odd_cells,
+    odd_messages,
+    odd_values,
+)
 from fuzz.samples import samples, trace
 from importers import test_formats
 from importers.memory_snapshot import snapshots
 from importers.ncu_report import report, result
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
+from importers.test_rocpd import old_database
 from importers.xplane.test_xplane import space
+from kineto_documents import call, document, event, kernel, launched, op, step
 from pinchpoint.errors import OutOfMemory, PinchpointError
 from pinchpoint.importers import execution_trace, load
+from pinchpoint.importers.kineto.reading import scanner
 from pinchpoint.importers.open import guarded
 from pinchpoint.report import diagnose
 from pinchpoint.report.documents.report import encode
+from pinchpoint.trace import Trace
 
 MOST_CPU_S, MOST_BYTES = 10, 300 << 20  # for any file that is small
 DIAGNOSED_RATIO = 0.01  # of those that are read
 COMPARED_RATIO = 0.05  # of PyTorch's: native scanner and plain one
 KEPT_OF_A_KIND = 3
-KINETO, BESIDE = "t.json", "t_et.json"
+BESIDE = "t_et.json"
+EVENTS = "traceEvents"
 SEVERAL_RATIO = 0.9
-COPIES = 10  # damaged copies of the events of one document of PyTorch's: a mutant each
+COPIES = 100  # damaged copies of the events of one document of PyTorch's: a mutant each
 MOST_COLUMNS, MOST_LINES = 40, 40  # of tables of which only long ones are kept
 DATA = test_formats.DATA
 
 
 class Hang(BaseException):
     """More CPU than a small file may take. Nothing catches it on its way."""
+
+
+class Warned(BaseException):
+    """A warning, which a user would see among the answers. Nothing catches it either."""
 
 
 @dataclass
@@ -55,18 +74,28 @@ class Attack:
     counts: Counter = field(default_factory=Counter)
     failed: dict[str, list[tuple[bytes, str]]] = field(default_factory=dict)
     slowest_s: float = 0.0
+    damaged: str = ""  # the file that the last round wrote anew
+
+
+MADE = (
+    *("nsys", "bench folder", "DCGM exporter text", "pinchpoint telemetry"),
+    *("rocpd", "TensorFlow stats", "load test"),
+)
 
 
 def attacks(folder: Path) -> dict[str, Attack]:
     """Small files of every reader by a name; ``folder`` is for those that are made on a disk."""
     found = {name: Attack(made.files, made.given[0]) for name, made in samples().items()}
-    for name in ("nsys", "bench folder", "DCGM exporter text", "pinchpoint telemetry"):
+    beside = found["execution trace"].files[BESIDE]
+    found["execution trace"] = Attack({BESIDE: beside}, BESIDE)
+    for name in MADE:
         found[name] = _of_formats(name, folder / name.replace(" ", "-"))
     metrics = {"gpu__time_duration.sum": 12.5, "launch__grid_size": 3, "device__name": "A"}
     texts: list[str] = []
     profiled = result(texts, "gemm", metrics)
     plain = {
         "kineto": ("t.json", trace().encode()),
+        "kineto with all": ("t.json", _of_all_kinds()),
         "JAX trace": ("t.trace.json", _of_jax()),
         "snapshot": (
             "m.pickle",
@@ -74,6 +103,7 @@ def attacks(folder: Path) -> dict[str, Attack]:
         ),
         "xplane": ("x.xplane.pb", space()),
         "ncu report": ("n.ncu-rep", report([profiled], texts)),
+        "rocprof 1": ("old.db", old_database(folder).read_bytes()),
         "nsys trace CSV": ("a.csv", GPU_TRACE.encode()),
         "nsys sums CSV": ("b.csv", SUMMARY.encode()),
         "nvidia-smi CSV": ("s.csv", _lines(DATA / "nvidia-smi/nvidia-smi.csv", 6)),
@@ -85,17 +115,23 @@ def attacks(folder: Path) -> dict[str, Attack]:
     return found | {name: Attack({file: raw}, file) for name, (file, raw) in plain.items()}
 
 
-# Of each round, how many files: what several attacks share is one reader, PyTorch's the most used.
+PYTORCH = ("kineto", "kineto with all", "JAX trace", "ascend view")
+# A round is one of PyTorch's files and one of each of these; names in one bracket take turns.
 TURNS = (
-    *(("kineto",), ("JAX trace", "ascend view")),
-    ("zip", "zip of two", "tar", "plain tar"),
-    ("ncu report", "ncu details", "ncu text", "ncu raw"),
-    *(("nsys",), ("nsys trace CSV", "nsys sums CSV"), ("rocprofv3",), ("rocprofv3 csv",)),
+    *(("zip", "zip of two", "tar", "plain tar"), ("nsys",), ("nsys trace CSV", "nsys sums CSV")),
+    *(("ncu report",), ("ncu details", "ncu text", "ncu raw")),
+    *(("rocprofv3",), ("rocprofv3 csv",), ("rocpd", "rocprof 1")),
     *(("perfetto",), ("ascend table",), ("memory timeline",), ("execution trace",)),
     *(("run folder", "bench folder"), ("snapshot",), ("xplane",)),
     *(("DCGM exporter text",), ("pinchpoint telemetry",)),
     *(("nvidia-smi CSV",), ("nvidia-smi dmon",)),
+    *(("TensorFlow stats",), ("load test",)),
 )
+
+
+def turns(number: int) -> list[str]:
+    """Whose files are damaged in a round."""
+    return [turn[number % len(turn)] for turn in (PYTORCH, *TURNS)]
 
 
 def _of_formats(name: str, home: Path) -> Attack:
@@ -111,13 +147,54 @@ def _lines(path: Path, count: int) -> bytes:
     return b"".join(raw.splitlines(keepends=True)[:count])
 
 
+def _of_all_kinds() -> bytes:
+    """One event of each kind that PyTorch writes, of each phase that a trace may have."""
+    host = {"pid": 10, "tid": 10}
+    frame = {"Python_id": 1, "Python_parent_id": None, "Python_module_id": 0}
+    freed = {"Total Reserved": 9, "Total Allocated": 4, "Bytes": -4, "Addr": 77, "Device Type": 1}
+    copy = {"stream": 7, "correlation": 6, "bytes": 4096, "device": 0, "memory bandwidth (GB/s)": 2}
+    events = [
+        {"ph": "M", "name": "process_name", **host, "args": {"name": "python"}},
+        {"ph": "M", "name": "process_labels", "pid": 0, "tid": 0, "args": {"labels": "GPU 0"}},
+        {"ph": "M", "name": "thread_name", **host, "args": {"name": "thread 7 (python)"}},
+        step(3, 0, 100),
+        event("t.py(3): main", "python_function", 1, 90, **frame),
+        event("forward", "user_annotation", 2, 80, External_id=3),
+        op("aten::add", 3, 5, Input_Dims=[[2, 3], [2, 3], []], Sequence_number=4),
+        *launched("k", 10, 14, 5, 5),
+        call("cudaMemcpyAsync", 20, 4, 6),
+        {**kernel("Memcpy HtoD (Pinned -> Device)", 22, 3, 6), "cat": "gpu_memcpy", "args": copy},
+        call("cudaStreamSynchronize", 26, 9, 8),
+        {"ph": "s", "id": 5, **host, "ts": 10, "cat": "ac2g", "name": "ac2g"},
+        {
+            "ph": "f",
+            "id": 5,
+            "pid": 0,
+            "tid": 7,
+            "ts": 14,
+            "cat": "ac2g",
+            "name": "ac2g",
+            "bp": "e",
+        },
+        {"ph": "i", "name": "[memory]", "s": "t", **host, "ts": 30, "args": freed},
+        {"ph": "C", "name": "load", "pid": 10, "ts": 5, "args": {"value": 3}},
+        {"ph": "B", "name": "open", **host, "ts": 40, "cat": "cpu_op"},
+        {"ph": "E", **host, "ts": 50},
+        {"ph": "b", "id": 1, "name": "later", **host, "ts": 41, "cat": "async"},
+        {"ph": "e", "id": 1, "name": "later", **host, "ts": 44, "cat": "async"},
+    ]
+    device = {"id": 0, "name": "A", "computeMajor": 9, "numSms": 132, "totalGlobalMem": 85e9}
+    job = {"rank": 0, "world_size": 2, "backend": "nccl", "pg_count": 1}
+    return document(*events, deviceProperties=[device], distributedInfo=job).encode()
+
+
 def _of_jax() -> bytes:
     """The lanes, and a few events of each."""
     whole = json.loads(gzip.decompress((DATA / "xplane/h100_train.trace.json.gz").read_bytes()))
     events = [e for e in whole["traceEvents"] if e]
     lanes = [e for e in events if e["ph"] == "M"]
     return as_bytes(
-        whole | {"traceEvents": [*lanes[:20], *(e for e in events if e["ph"] == "X")][:40]}
+        whole | {"traceEvents": [*lanes[:12], *(e for e in events if e["ph"] == "X")][:24]}
     )
 
 
@@ -136,45 +213,66 @@ def limited() -> None:
     def hangs(*_: object) -> None:
         raise Hang(f"{MOST_CPU_S} s of CPU")
 
+    def warned(message: object, category: object, *_: object) -> None:
+        raise Warned(f"{category}: {message}")
+
     signal.signal(signal.SIGVTALRM, hangs)
+    warnings.simplefilter("always")
+    warnings.showwarning = warned
+    scanner.ThreadPoolExecutor = _Here  # to start threads takes longer than such files do
 
 
-def one_round(attack: Attack, rng: random.Random, folder: Path) -> None:
+class _Here(Executor):
+    """Does at once, in this thread, what is submitted."""
+
+    def __init__(self, threads: int) -> None:
+        del threads
+
+    def submit(self, work, /, *args, **named) -> Future:
+        done: Future = Future()
+        done.set_result(work(*args, **named))
+        return done
+
+
+def one_round(name: str, attack: Attack, rng: random.Random, folder: Path) -> None:
     """A mutant of one of its files, and what must hold of it."""
-    name, copies = rng.choice(list(attack.files)), 1
-    if attack.given == KINETO and name == KINETO and rng.random() < SEVERAL_RATIO:
-        raw, copies = several(attack.files[name], rng), COPIES
+    file, copies = rng.choice(list(attack.files)), 1
+    if name in PYTORCH and rng.random() < SEVERAL_RATIO:
+        raw, copies = several(attack.files[file], rng), COPIES
     else:
-        raw = mutant(name, attack.files[name], rng)
+        raw = mutant(file, attack.files[file], rng)
     for other, content in attack.files.items():
-        place = folder / other
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(raw if other == name else content)
+        if other == file or attack.counts["files"] == 0 or attack.damaged == other:
+            place = folder / other
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(raw if other == file else content)
+    attack.damaged = file
     began = time.process_time()
     signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU_S)
     try:
-        _read(attack, folder / attack.given, rng, copies)
-    except (Exception, Hang) as error:
+        _read(name, attack, folder / attack.given, rng, copies)
+    except (Exception, Hang, Warned) as error:
         told = f"{type(error).__name__}: {error}"[:200].replace(str(folder), "")
         kept = attack.failed.setdefault(f"{type(error).__name__} at {_place(error)}: {told}", [])
         attack.counts["failed"] += 1
         if len(kept) < KEPT_OF_A_KIND:
-            kept.append((raw, Path(name).name))
+            kept.append((raw, Path(file).name))
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         attack.slowest_s = max(attack.slowest_s, time.process_time() - began)
 
 
-def _read(attack: Attack, path: Path, rng: random.Random, copies: int) -> None:
+def _read(name: str, attack: Attack, path: Path, rng: random.Random, copies: int) -> None:
     attack.counts["files"] += 1
-    if attack.given == KINETO and rng.random() < COMPARED_RATIO:
+    if name in PYTORCH and rng.random() < COMPARED_RATIO:
         attack.counts["scanners compared"] += 1
         scanners_agree(path)
     try:
-        found = load(path)
-        if BESIDE in attack.files:
+        if path.name == BESIDE:
             with guarded(path, execution_trace.FORMAT):
-                found = execution_trace.joined(found, path.with_name(BESIDE))
+                found = execution_trace.joined(_beside(path.parent), path)
+        else:
+            found = load(path)
     except PinchpointError as error:
         attack.counts["refused"] += 1
         if error.__cause__ is not None:
@@ -192,11 +290,29 @@ def _read(attack: Attack, path: Path, rng: random.Random, copies: int) -> None:
         assert not said.crashed, f"rules that crashed: {said.crashed}"
 
 
+@cache
+def _beside(folder: Path) -> Trace:
+    """The trace that execution traces are joined with; it stays as it is."""
+    path = Path(tempfile.mkdtemp(dir=folder)) / "t.json"
+    path.write_text(trace())
+    return load(path)
+
+
 def several(raw: bytes, rng: random.Random) -> bytes:
-    """A document whose events are many damaged copies of its events."""
-    document = json.loads(raw)
-    copies = [odd_values(document["traceEvents"], rng) for _ in range(COPIES)]
-    return as_bytes(document | {"traceEvents": [event for copy in copies for event in copy]})
+    """A document with many copies of its events, each copy damaged in an event or a few."""
+    whole = json.loads(raw)
+    events = whole[EVENTS] if isinstance(whole, dict) else whole
+    sound = [as_bytes(event) for event in events]
+    found = []
+    for _ in range(COPIES):
+        copy = sound[:]
+        for at in rng.choices(range(len(copy)), k=rng.choice((1, 1, 2, 4))):
+            copy[at] = as_bytes(odd_values(events[at], rng))
+        found += copy
+    text = b"[" + b",".join(found) + b"]"
+    if not isinstance(whole, dict):
+        return text
+    return as_bytes(whole | {EVENTS: "HERE"}).replace(b'"HERE"', text)
 
 
 def mutant(name: str, raw: bytes, rng: random.Random) -> bytes:

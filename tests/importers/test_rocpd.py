@@ -157,3 +157,12 @@ def test_numbers_that_are_none_are_one_clear_error(tmp_path):
     path = database(tmp_path / "r.db", {f"rocpd_{name}{RUN}": r for name, r in rows.items()})
     with pytest.raises(UnreadableFile):
         load(path)
+
+
+def test_a_call_that_was_never_ended_is_counted_and_the_rest_is_read(tmp_path):
+    whole = TABLES["region"]
+    rows = {**TABLES, "region": [*whole, whole[0] | {"end": None}]}
+    found = load(database(tmp_path / "r.db", {f"rocpd_{name}{RUN}": r for name, r in rows.items()}))
+    assert len(found.api_calls) + len(found.host_ops) == len(whole)
+    assert found.device_ops is not None
+    assert "times-unsound" in [found.names[int(n)] for n in found.health["fact"]]

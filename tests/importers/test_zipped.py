@@ -120,6 +120,13 @@ def test_a_lie_about_sizes_is_not_believed(tmp_path, monkeypatch):
     refused(path)
 
 
+def test_of_more_recordings_than_are_looked_into_nothing_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(_archives, "MOST_LOOKED_INTO", 2)
+    path = zipped(tmp_path, {f"{i}.json": TRACE for i in range(3)})
+    assert main(["diagnose", str(path)]) == 2
+    assert "an archive of 3 files" in capsys.readouterr().err
+
+
 def test_a_directory_without_end_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(_archives, "MOST_DIRECTORY_BYTES", 1000)
     refused(

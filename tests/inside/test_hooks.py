@@ -175,3 +175,28 @@ def test_a_replayed_graph_is_told(monkeypatch):
     graph.replay()
     stop()
     assert (heard, graph.replays, CUDAGraph.replay) == ([graph], 1, replay)
+
+
+BESIDE_ITS_OWN = """
+import sys
+from pinchpoint.inside.after_function import after_function
+
+seen, heard = set(), []
+sys.setprofile(own := lambda frame, event, argument: seen.add(frame.f_code.co_name))
+after_function("step", lambda: heard.append(1), lambda what, error: sys.exit(str(error)))
+
+
+def step():
+    pass
+
+
+for _ in range(3):
+    step()
+assert len(heard) == 3, heard
+assert sys.getprofile() is own
+assert "step" in seen
+"""
+
+
+def test_a_function_of_the_script_is_heard_beside_the_programs_profile_function():
+    subprocess.run([sys.executable, "-c", BESIDE_ITS_OWN], check=True, timeout=60)

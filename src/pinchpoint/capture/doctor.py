@@ -174,7 +174,11 @@ def _kernel_counters() -> Iterator[Check]:
 
 def _capable() -> bool:
     """Root with its capabilities, or a process that was given one of the two that matter."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return False
+    for line in lines:
         if line.startswith("CapEff:"):
             mask = int(line.split()[1], 16)
             return bool(mask >> _CAP_SYS_ADMIN & 1 or mask >> _CAP_PERFMON & 1)
@@ -194,7 +198,11 @@ def _tools() -> Iterator[Check]:
 def _other_profilers() -> Iterator[Check]:
     import psutil
 
-    running = {p.info["name"] for p in psutil.process_iter(["name"])}
+    try:
+        running = {p.info["name"] for p in psutil.process_iter(["name"])}
+    except (OSError, IndexError):  # so psutil says that there is no /proc
+        yield Check("/proc", "note", "not there: host load and processes are not seen", "mount it")
+        return
     for name in sorted(running & _OTHER_PROFILERS):
         fix = "it may hold the device's tracing: end it if a recording has no kernels"
         yield Check("other profilers", "note", f"{name} is running", fix)

@@ -127,6 +127,12 @@ def folder_of(path: Path, head: Head, is_recording: IsRecording) -> Iterator[Pat
             stack.close()
             yield path
             return
+        if len(members) > MOST_LOOKED_INTO:  # an answer about some of them would be taken for all
+            raise HostileFile(
+                f"{path}: an archive of {len(members):,} files; of more than {MOST_LOOKED_INTO:,}"
+                " not all are looked into",
+                hint="unpack it, and give the folder: pinchpoint diagnose FOLDER",
+            )
         with _damage_said(path):
             _extract(found, folder / path.name, budget)
         stack.close()

@@ -7,10 +7,10 @@ can hold. Our own statements are the only SQL that runs.
 """
 
 import sqlite3
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +21,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.trace.arrays import Ints, Mask
 
 NULL = -(2**63)  # stands for NULL while integers travel; no value comes near it
+_ROWS_AT_ONCE = 10_000
 _LEAST_ROW_BYTES = 2  # a SQLite row is at least a length and a row id
 _LONGEST_VALUE_BYTES = 64 * 1024**2  # longest text or blob that is read
 _ALLOWED_FUNCTIONS = {"ifnull", "coalesce"}
@@ -38,8 +39,8 @@ class Column:
     missing: Mask
 
     def filled(self, fill: int) -> Ints:
-        """The values with ``fill`` for nulls."""
-        return np.where(self.missing, fill, self.values)
+        """The values with ``fill`` for nulls; the values themselves where there are none."""
+        return np.where(self.missing, fill, self.values) if self.missing.any() else self.values
 
 
 @dataclass(frozen=True)
@@ -64,20 +65,21 @@ class Database:
         exprs = ", ".join(f"ifnull({_quoted(c)}, {NULL})" for c in there)
         with self._guarded():
             cursor = self.connection.execute(f"SELECT {exprs} FROM {_quoted(table)} NOT INDEXED")
-            bound = self.bytes // _LEAST_ROW_BYTES * len(there)
-            cells = chain.from_iterable(cursor)
+            bound = self.bytes // _LEAST_ROW_BYTES
+            held = [array("q") for _ in there]
             try:
-                flat = np.fromiter(islice(cells, bound + 1), np.int64)
+                while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+                    for column, values in zip(held, zip(*rows, strict=True), strict=True):
+                        column.extend(values)
+                    if len(held[0]) > bound:
+                        raise self._unreadable(f"{table} has more rows than the file can hold")
             except (ValueError, TypeError, OverflowError):
                 raise self._unreadable(f"{table} holds something else than numbers") from None
-        if len(flat) > bound:
-            raise self._unreadable(f"{table} has more rows than the file can hold")
-        grid = flat.reshape(-1, len(there))
-        found = {}
-        for i, name in enumerate(there):
-            values = np.ascontiguousarray(grid[:, i])
-            found[name] = Column(values, values == NULL)
-        return found
+        return {
+            name: Column(values, values == NULL)
+            for name, column in zip(there, held, strict=True)
+            for values in (np.frombuffer(column, np.int64),)
+        }
 
     def rows(self, table: str, wanted: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """Rows of the wanted columns; none if the table or one of the columns is absent."""

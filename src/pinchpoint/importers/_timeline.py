@@ -4,6 +4,8 @@ import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -77,6 +79,22 @@ class Rows:
             held.append(value)
         columns["start_ns"].append(start)
         columns["duration_ns"].append(lasts)
+
+    def add_many(
+        self, start: Sequence[int], lasts: Sequence[int], given: Mapping[str, Sequence[Any]]
+    ) -> None:
+        """As many rows as there are starts, by column; None is unknown."""
+        count, id_of = len(self), self._names.id_of
+        for column, values in given.items():
+            if column in self._texts:
+                values = [v if v is None or isinstance(v, int) else id_of(v) for v in values]
+            if column not in self.columns and all(value is None for value in values):
+                continue
+            held = self.columns.setdefault(column, array("q"))
+            held.extend([_UNKNOWN] * (count - len(held)))
+            held.extend([_UNKNOWN if value is None else value for value in values])
+        self.columns["start_ns"].extend(start)
+        self.columns["duration_ns"].extend(lasts)
 
     def table(self, zero: int) -> Table:
         """All of them in order of their starts, the longest first; times count from ``zero``."""
@@ -159,12 +177,35 @@ class Timeline:
         **more: Any,
     ) -> None:
         """What a device ran; of a kernel the name says whether it is a collective."""
-        collective = collective_kind(name) if kind in (None, DeviceKind.COLLECTIVE) else None
-        if kind is None:
-            kind = DeviceKind.COLLECTIVE if collective else DeviceKind.KERNEL
-        if kind == DeviceKind.COLLECTIVE:
-            more.setdefault("collective", collective or "other")
-        self._add(self.operations, start, lasts, name=name, device=device, kind=int(kind), **more)
+        told, collective = _of_device(name, kind)
+        if collective is not None:
+            more.setdefault("collective", collective)
+        self._add(self.operations, start, lasts, name=name, device=device, kind=told, **more)
+
+    def on_devices(
+        self,
+        names: Sequence[str],
+        start: Sequence[int],
+        lasts: Sequence[int],
+        devices: Sequence[int],
+        kinds: Sequence[DeviceKind | None],
+        **more: Sequence[Any],
+    ) -> None:
+        """Many of them, by column; of ``more`` None is unknown, and texts are those of names."""
+        sound = [0 <= s < _MOST and 0 <= d < _MOST for s, d in zip(start, lasts, strict=True)]
+        whats = [_of_device(*of) for of in zip(names, kinds, strict=True)]
+        given: dict[str, Sequence[Any]] = {
+            "name": names,
+            "device": devices,
+            "kind": [kind for kind, _ in whats],
+            "collective": [collective for _, collective in whats],
+            **more,
+        }
+        if not all(sound):
+            self.unusable += sound.count(False)
+            start, lasts = list(compress(start, sound)), list(compress(lasts, sound))
+            given = {column: list(compress(v, sound)) for column, v in given.items()}
+        self.operations.add_many(start, lasts, given)
 
     def _add(self, rows: Rows, start: int, lasts: int, **more: Any) -> None:
         if 0 <= start < _MOST and 0 <= lasts < _MOST:
@@ -236,6 +277,15 @@ class Timeline:
             return empty_table("steps")
         columns = {c: host[c][rows] for c in ("start_ns", "duration_ns", "name", "thread")}
         return table("steps", {**columns, "number": np.array(numbers)})
+
+
+@lru_cache(1 << 12)
+def _of_device(name: str, kind: DeviceKind | None) -> tuple[int, str | None]:
+    """Of a kernel the name says whether it is a collective."""
+    collective = collective_kind(name) if kind in (None, DeviceKind.COLLECTIVE) else None
+    if kind is None:
+        kind = DeviceKind.COLLECTIVE if collective else DeviceKind.KERNEL
+    return int(kind), (collective or "other") if kind == DeviceKind.COLLECTIVE else None
 
 
 def _nested(host: Table) -> Table:

@@ -6,10 +6,12 @@ One row an operation, in microseconds since 1970. Nothing of the host is in them
 
 import csv
 import io
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from itertools import compress, islice
 from pathlib import Path
+from typing import cast
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers._memory import TABLE_TIMES, must_fit
@@ -25,6 +27,8 @@ NOT_READ = "hardware counters, shapes"
 _START = ("start time(us)", "task start time(us)")
 _LASTS = ("duration(us)", "task duration(us)")
 _CSV_FIELD_BYTES = 1 << 20  # shapes can be long; a field of this length is damage
+_ROWS_AT_ONCE = 5_000  # few enough to take no memory that counts
+_KINDS = ("accelerator core", "task type", "type", "op type")
 _COLLECTIVE = ("hcom", "HCCL", "COMMUNICATION")
 
 
@@ -38,25 +42,11 @@ def claims(path: Path, head: bytes) -> bool:
 def read(path: Path) -> Trace:
     """The device side of a recording."""
     timeline = Timeline()
-    numbers = set()
+    numbers = set[int]()
     with unpacked(path) as plain:
         must_fit(path, plain.stat().st_size, TABLE_TIMES)
-        for row in _rows(path, plain, timeline):
-            start, lasts = (_ns(_first(row, columns)) for columns in (_START, _LASTS))
-            if start is None or lasts is None:
-                timeline.unusable += 1
-                continue
-            device = _whole(row.get("device_id")) or 0
-            numbers.add(device)
-            timeline.on_device(
-                row.get("name") or row.get("op name") or "(unnamed)",
-                start,
-                lasts,
-                device,
-                kind=_kind(row),
-                stream=_whole(row.get("stream id")),
-                grid=_blocks(row),
-            )
+        for columns in _columns(path, plain, timeline):
+            numbers.update(_add(timeline, columns))
     if not len(timeline.operations):
         raise UnreadableFile(f"{path}: the table has no rows", hint="record again, with steps")
     source = Source(str(path), FORMAT, path.stat().st_size, recorder="torch_npu.profiler")
@@ -64,27 +54,59 @@ def read(path: Path) -> Trace:
     return timeline.trace(source, devices)
 
 
-def _rows(path: Path, plain: Path, timeline: Timeline) -> Iterator[dict[str, str]]:
+_Columns = dict[str, Sequence[str]]
+
+
+def _columns(path: Path, plain: Path, timeline: Timeline) -> Iterator[_Columns]:
+    """Some rows at a time, by column."""
     csv.field_size_limit(_CSV_FIELD_BYTES)
     try:
         with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:
             reader = csv.reader(file)
             header = [cell.strip().lower() for cell in next(reader, [])]
-            for cells in reader:
-                if len(cells) == len(header):
-                    yield dict(zip(header, map(str.strip, cells), strict=True))
-                elif cells:
-                    timeline.cut += 1
+            while rows := list(islice(reader, _ROWS_AT_ONCE)):
+                whole = [cells for cells in rows if len(cells) == len(header)]
+                timeline.cut += sum(map(bool, rows)) - len(whole)
+                if whole:
+                    yield dict(zip(header, zip(*whole, strict=True), strict=True))
     except csv.Error as error:
         raise UnreadableFile(f"{path}: damaged CSV ({error})", hint="copy it again") from None
 
 
-def _first(row: dict[str, str], columns: tuple[str, ...]) -> str:
-    return next((row[c] for c in columns if c in row), "")
+def _add(timeline: Timeline, columns: _Columns) -> Iterable[int]:
+    """Put the rows on their devices, whose numbers are told."""
+    none = [""] * len(next(iter(columns.values())))
+    starts, lasts = (
+        [_ns(text) for text in next((columns[c] for c in names if c in columns), none)]
+        for names in (_START, _LASTS)
+    )
+    timed = [s is not None and d is not None for s, d in zip(starts, lasts, strict=True)]
+    timeline.unusable += timed.count(False)
+
+    def cells(*names: str) -> Iterable[tuple[str, ...]]:
+        return compress(zip(*(columns.get(name, none) for name in names), strict=True), timed)
+
+    whats = [_what(*of) for of in cells("name", "op name", *_KINDS)]
+    devices = [_whole(text.strip()) or 0 for (text,) in cells("device_id")]
+    timeline.on_devices(
+        [name for name, _ in whats],
+        cast(list[int], list(compress(starts, timed))),
+        cast(list[int], list(compress(lasts, timed))),
+        devices,
+        [kind for _, kind in whats],
+        stream=[_whole(text.strip()) for (text,) in cells("stream id")],
+        grid=[_blocks(*of) for of in cells("block num", "block dim")],
+    )
+    return devices
 
 
 def _ns(text: str) -> int | None:
     """Microseconds since 1970 have more digits than a float holds."""
+    text = text.strip()
+    whole, _, thousandths = text.partition(".")
+    digits = whole + thousandths
+    if len(thousandths) <= 3 and len(digits) <= 18 and digits.isdecimal() and digits.isascii():
+        return int(whole or "0") * 1000 + int(thousandths.ljust(3, "0"))
     try:
         value = Decimal(text) * 1000
     except InvalidOperation:
@@ -92,18 +114,21 @@ def _ns(text: str) -> int | None:
     return round(value) if value.is_finite() and abs(value) < 1 << 61 else None
 
 
-def _whole(text: str | None) -> int | None:
+def _whole(text: str) -> int | None:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
-def _kind(row: dict[str, str]) -> DeviceKind | None:
-    core = row.get("accelerator core") or row.get("task type") or ""
-    what = row.get("type") or row.get("op type") or ""
-    if any(sign in text for sign in _COLLECTIVE for text in (core, what)):
-        return DeviceKind.COLLECTIVE
-    return None
+@lru_cache(1 << 12)  # a program runs few operations, many times each
+def _what(
+    name: str, op_name: str, core: str, task: str, what: str, op: str
+) -> tuple[str, DeviceKind | None]:
+    told = (core.strip() or task.strip(), what.strip() or op.strip())
+    collective = any(sign in text for sign in _COLLECTIVE for text in told)
+    shown = name.strip() or op_name.strip() or "(unnamed)"
+    return shown, DeviceKind.COLLECTIVE if collective else None
 
 
-def _blocks(row: dict[str, str]) -> str | None:
-    blocks = _whole(row.get("block num") or row.get("block dim"))
-    return None if blocks is None else json.dumps([blocks, 1, 1], separators=(",", ":"))
+@lru_cache(1 << 12)
+def _blocks(number: str, dimension: str) -> str | None:
+    blocks = _whole(number.strip() or dimension.strip())
+    return None if blocks is None else f"[{blocks},1,1]"

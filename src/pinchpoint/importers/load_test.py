@@ -256,7 +256,7 @@ def _measured(seconds: Any) -> NDArray[np.float64]:
     if not isinstance(seconds, list):
         return np.zeros(0)
     flat = [x for s in seconds for x in (s if isinstance(s, list) else [s])]
-    values = np.array([x for x in flat if isinstance(x, int | float)], np.float64) * 1e3
+    values = np.array([x * 1e3 for x in flat if isinstance(x, int | float)], np.float64)
     return values[np.isfinite(values)]
 
 

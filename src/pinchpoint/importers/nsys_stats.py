@@ -8,9 +8,11 @@ Only ``cuda_gpu_trace`` and ``cuda_api_trace`` tell when something happened. A s
 import csv
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import compress
 from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -62,13 +64,17 @@ _COPY = re.compile(r"^\[CUDA (?:Unified Memory )?memcpy (\w+?)-to-(\w+)\]", re.I
 _SHORT_COPY = {"H": "Host", "D": "Device", "P": "Peer", "A": "Array"}
 _CSV_FIELD_BYTES = 1024**2  # a demangled name can be long; a field of this length is damage
 
+_ROWS_AT_ONCE = 5_000  # few enough to take no memory that counts
+_MOST_WHOLE = 2**31
+_Columns = list[tuple[str, ...]]
+
 _IN_BRACKETS = re.compile(r"\((\d{1,9})\)$")
 
 
 def claims(path: Path, head: bytes) -> bool:
     """A line among the first that is the header of a report of ``nsys stats``."""
     text = head.decode("utf-8", "replace")
-    return any(_is_header(line) for line in text.splitlines())
+    return any(_is_header(line.split(",")) for line in text.splitlines())
 
 
 def read(path: Path) -> Trace:
@@ -116,37 +122,45 @@ def _read(path: Path, plain: Path) -> _Found:
     """Every report's rows, as they come; other lines are noise."""
     csv.field_size_limit(_CSV_FIELD_BYTES)
     found = _Found()
-    add: Callable[[list[str]], None] | None = None
+    add: Callable[[list[list[str]]], None] | None = None
     width = 0
+    waiting: list[list[str]] = []
     try:
         with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:
             for cells in csv.reader(file):
-                if len(cells) > 3 and _is_header(",".join(cells)):
-                    add, width = _adder(found, cells), len(cells)
+                if len(cells) > 3 and _is_header(cells):
+                    if add is not None:
+                        add(waiting)
+                    add, width, waiting = _adder(found, cells), len(cells), []
                 elif add is not None and len(cells) == width:
-                    add(cells)
+                    waiting.append(cells)
+                    if len(waiting) == _ROWS_AT_ONCE:
+                        add(waiting)
+                        waiting = []
                 elif add is not None and len(cells) > 1:
                     found.cut += 1
     except csv.Error as error:
         raise UnreadableFile(f"{path}: damaged CSV ({error})", hint="copy it again") from None
+    if add is not None:
+        add(waiting)
     return found
 
 
-def _adder(found: _Found, header: list[str]) -> Callable[[list[str]], None]:
-    """What takes a row of this report."""
+def _adder(found: _Found, header: list[str]) -> Callable[[list[list[str]]], None]:
+    """What takes rows of this report."""
     columns = {_bare(c) for c in header}
     plan = _Plan(header)
     if {"Start", "Duration", "Strm"} <= columns:
-        return lambda cells: _add_operation(found, plan, cells)
+        return lambda rows: _add_operations(found, plan, rows)
     if {"Start", "Duration", "Name"} <= columns:
-        return lambda cells: _add_call(found, plan, cells)
-    rows: list[tuple[str, ...]] = []
-    found.summaries.append((header, rows))
-    return lambda cells: rows.append(tuple(cells))
+        return lambda rows: _add_calls(found, plan, rows)
+    kept: list[tuple[str, ...]] = []
+    found.summaries.append((header, kept))
+    return lambda rows: kept.extend(map(tuple, rows))
 
 
-def _is_header(line: str) -> bool:
-    return bool(_HEADER.match(line)) and line.count(",") >= 3
+def _is_header(cells: list[str]) -> bool:
+    return len(cells) > 3 and bool(_HEADER.match(",".join(cells[:2]) + ","))
 
 
 class _Plan:
@@ -161,62 +175,116 @@ class _Plan:
             if (match := _UNIT.match(name)) and match[2] in units
         }
 
-    def text(self, cells: list[str], column: str) -> str | None:
-        """A cell, or None where there is no such column."""
+    def has(self, column: str) -> bool:
+        """Whether there is such a column."""
+        return column in self._at
+
+    def texts(self, columns: _Columns, column: str) -> Sequence[str | None]:
+        """The cells of a column, or None for each where there is none."""
         at = self._at.get(column)
-        return None if at is None else cells[at]
+        return [None] * len(columns[0]) if at is None else columns[at]
 
-    def ns(self, cells: list[str], column: str) -> int | None:
-        """A time in nanoseconds."""
-        return _scaled(cells, self._quantities.get((column, True)))
+    def whole(self, columns: _Columns, column: str) -> list[int | None]:
+        """The numbers of a column."""
+        given = self.texts(columns, column)
+        try:
+            values = list(map(int, given))  # type: ignore[arg-type]
+        except (ValueError, TypeError):
+            return [*map(_integer, given)]
+        sound = min(values, default=0) >= 0 and max(values, default=0) < _MOST_WHOLE
+        return [*values] if sound else [*map(_integer, given)]
 
-    def size_bytes(self, cells: list[str]) -> int | None:
+    def ns(self, columns: _Columns, column: str) -> list[int | None]:
+        """Times in nanoseconds."""
+        return self._scaled(columns, (column, True))
+
+    def size_bytes(self, columns: _Columns) -> list[int | None]:
         """How much was moved."""
-        return _scaled(cells, self._quantities.get(("Bytes", False)))
+        return self._scaled(columns, ("Bytes", False))
+
+    def _scaled(self, columns: _Columns, what: tuple[str, bool]) -> list[int | None]:
+        where = self._quantities.get(what)
+        if where is None:
+            return [None] * len(columns[0])
+        at, unit = where
+        return [_scaled(text, unit) for text in columns[at]]
 
 
-def _scaled(cells: list[str], where: tuple[int, int] | None) -> int | None:
-    if where is None:
-        return None
-    text = cells[where[0]].replace(",", "")
+def _scaled(text: str, unit: int) -> int | None:
+    text = text.replace(",", "")
     try:
-        value = (float(text) if "." in text else int(text)) * where[1]
+        value = (float(text) if "." in text else int(text)) * unit
     except ValueError:
         return None
     return round(value) if abs(value) < 2**61 else None
 
 
-def _add_operation(found: _Found, plan: _Plan, cells: list[str]) -> None:
-    found.gpu_rows += 1
-    start, duration = plan.ns(cells, "Start"), plan.ns(cells, "Duration")
-    if start is None or duration is None or duration < 0:
+def _timed(plan: _Plan, rows: list[list[str]]) -> tuple[_Columns, list[int], list[int]]:
+    """The columns, starts and lengths of the rows whose times make sense."""
+    columns: _Columns = list(zip(*rows, strict=True))
+    starts, lasts = plan.ns(columns, "Start"), plan.ns(columns, "Duration")
+    sound = [s is not None and d is not None and d >= 0 for s, d in zip(starts, lasts, strict=True)]
+    if not all(sound):
+        columns = [tuple(compress(column, sound)) for column in columns]
+        starts, lasts = list(compress(starts, sound)), list(compress(lasts, sound))
+    return columns, cast(list[int], starts), cast(list[int], lasts)
+
+
+def _add_operations(found: _Found, plan: _Plan, rows: list[list[str]]) -> None:
+    if not rows:
         return
-    name = plan.text(cells, "Name") or ""
-    kind, collective = _kind(name)
-    source, target = _ends(name, plan.text(cells, "SrcMemKd"), plan.text(cells, "DstMemKd"))
-    device = _IN_BRACKETS.search(plan.text(cells, "Device") or "")
+    found.gpu_rows += len(rows)
+    columns, starts, lasts = _timed(plan, rows)
+    names = plan.texts(columns, "Name")
+    ends = (plan.texts(columns, column) for column in ("SrcMemKd", "DstMemKd"))
+    whats = [_what(*given) for given in zip(names, *ends, strict=True)]
+    given: dict[str, Sequence[Any]] = {
+        "name": [name or "(unnamed)" for name in names],
+        "kind": [what.kind for what in whats],
+        "device": [_device(text) for text in plan.texts(columns, "Device")],
+        "stream": plan.whole(columns, "Strm"),
+        "correlation": plan.whole(columns, "CorrId"),
+        "from_memory": [what.source for what in whats],
+        "to_memory": [what.target for what in whats],
+        "collective": [what.collective for what in whats],
+    }
+    if any(what.moves for what in whats):
+        moved = zip(plan.size_bytes(columns), whats, strict=True)
+        given["bytes"] = [size if what.moves else None for size, what in moved]
+    for column, prefix in (("grid", "Grd"), ("block", "Blk")):
+        if all(plan.has(f"{prefix}{axis}") for axis in "XYZ"):
+            parts = zip(*(plan.whole(columns, f"{prefix}{axis}") for axis in "XYZ"), strict=True)
+            given[column] = [_triple(*part) for part in parts]
+    if plan.has("Reg/Trd"):
+        given["registers"] = plan.whole(columns, "Reg/Trd")
+    found.gpu.add_many(starts, lasts, given)
+
+
+class _What(NamedTuple):
+    """What the name of an operation, and the kinds of memory beside it, say."""
+
+    kind: int
+    moves: bool
+    collective: str | None
+    source: int | None
+    target: int | None
+
+
+@lru_cache(1 << 12)
+def _what(name: str | None, source_kind: str | None, target_kind: str | None) -> _What:
+    kind, collective = _kind(name or "")
+    ends = _ends(name or "", source_kind, target_kind)
     moves = kind in (DeviceKind.COPY, DeviceKind.MEMSET)
-    found.gpu.add(
-        start,
-        duration,
-        {
-            "name": name or "(unnamed)",
-            "kind": int(kind if collective is None else DeviceKind.COLLECTIVE),
-            "device": int(device[1]) if device else 0,
-            "stream": _integer(plan.text(cells, "Strm")),
-            "correlation": _integer(plan.text(cells, "CorrId")),
-            "bytes": plan.size_bytes(cells) if moves else None,
-            "from_memory": source,
-            "to_memory": target,
-            "grid": _triple(plan, cells, "Grd"),
-            "block": _triple(plan, cells, "Blk"),
-            "registers": _integer(plan.text(cells, "Reg/Trd")),
-            "collective": collective,
-        },
-    )
+    told = kind if collective is None else DeviceKind.COLLECTIVE
+    return _What(int(told), moves, collective, *ends)
 
 
-@lru_cache(1 << 12)  # a program launches few kernels
+@lru_cache(1 << 8)
+def _device(text: str | None) -> int:
+    found = _IN_BRACKETS.search(text or "")
+    return int(found[1]) if found else 0
+
+
 def _kind(name: str) -> tuple[DeviceKind, str | None]:
     if "memcpy" in name.lower() and name.startswith("["):
         kind = DeviceKind.COPY
@@ -225,27 +293,34 @@ def _kind(name: str) -> tuple[DeviceKind, str | None]:
     return kind, collective_kind(name)
 
 
-def _add_call(found: _Found, plan: _Plan, cells: list[str]) -> None:
-    found.api_rows += 1
-    start, duration = plan.ns(cells, "Start"), plan.ns(cells, "Duration")
-    if start is None or duration is None or duration < 0:
+def _add_calls(found: _Found, plan: _Plan, rows: list[list[str]]) -> None:
+    if not rows:
         return
-    given = (plan.text(cells, column) for column in ("Pid", "Tid"))
-    who = tuple("unknown" if text is None else text for text in given)
-    name = without_version(plan.text(cells, "Name") or "")
-    correlation = plan.text(cells, "CorrID")
-    if correlation is None:
-        correlation = plan.text(cells, "CorrId")
-    found.api.add(
-        start,
-        duration,
-        {
-            "name": name,
-            "kind": int(api_kind(name)),
-            "thread": found.threads.setdefault((who[0], who[1]), len(found.threads)),
-            "correlation": _integer(correlation),
-        },
-    )
+    found.api_rows += len(rows)
+    columns, starts, lasts = _timed(plan, rows)
+    who = zip(*(plan.texts(columns, column) for column in ("Pid", "Tid")), strict=True)
+    threads = found.threads
+    names = [_call(name) for name in plan.texts(columns, "Name")]
+    given: dict[str, Sequence[Any]] = {
+        "name": [name for name, _ in names],
+        "kind": [kind for _, kind in names],
+        "thread": [
+            threads.setdefault((_or_unknown(pid), _or_unknown(tid)), len(threads))
+            for pid, tid in who
+        ],
+        "correlation": plan.whole(columns, "CorrID" if plan.has("CorrID") else "CorrId"),
+    }
+    found.api.add_many(starts, lasts, given)
+
+
+@lru_cache(1 << 12)  # a program calls few functions
+def _call(name: str | None) -> tuple[str, int]:
+    bare = without_version(name or "")
+    return bare, int(api_kind(bare))
+
+
+def _or_unknown(text: str | None) -> str:
+    return "unknown" if text is None else text
 
 
 def _linked(ops: Table, calls: Table | None) -> Table:
@@ -263,7 +338,6 @@ def _linked(ops: Table, calls: Table | None) -> Table:
     )
 
 
-@lru_cache(1 << 12)
 def _ends(
     name: str, source_kind: str | None, target_kind: str | None
 ) -> tuple[int | None, int | None]:
@@ -277,9 +351,9 @@ def _ends(
     return source, target
 
 
-def _triple(plan: _Plan, cells: list[str], prefix: str) -> str | None:
-    parts = [_integer(plan.text(cells, f"{prefix}{axis}")) for axis in "XYZ"]
-    return None if None in parts else "[" + ",".join(map(str, parts)) + "]"
+@lru_cache(1 << 12)
+def _triple(x: int | None, y: int | None, z: int | None) -> str | None:
+    return None if x is None or y is None or z is None else f"[{x},{y},{z}]"
 
 
 def _bare(column: str) -> str:
@@ -292,4 +366,4 @@ def _integer(text: str | None) -> int | None:
         value = int((text or "").replace(",", ""))
     except ValueError:
         return None
-    return value if 0 <= value < 2**31 else None
+    return value if 0 <= value < _MOST_WHOLE else None

@@ -75,7 +75,8 @@ def build(database: Database, path: Path) -> Trace:
     for number, table in enumerate((_OPS, _COPIES)):
         _old_operations(timeline, devices, database, table, copies=number == 1)
     for table in _CALLS:
-        for pid, tid, *row in database.rows(table, (*_LAUNCHES, *_OLD)):
+        called = _with_times(timeline, database.rows(table, (*_LAUNCHES, *_OLD)), len(_LAUNCHES))
+        for pid, tid, *row in called:
             start, end, name, index = row
             timeline.call(str(name), start, end - start, timeline.thread(pid, tid), index)
     detail = f"tables that are not there, or lack columns: {', '.join(unread)}"
@@ -130,6 +131,12 @@ class _Run:
             self.unread.append(name)
         return self._database.rows(name, columns)
 
+    def _timed(
+        self, timeline: Timeline, table: str, columns: tuple[str, ...], *, start_at: int
+    ) -> Iterator[tuple[Any, ...]]:
+        """Rows with a start and, right behind it, an end; a row that was never ended is counted."""
+        yield from _with_times(timeline, self._rows(table, *columns), start_at)
+
     def into(self, timeline: Timeline, devices: dict[int, Device]) -> None:
         """Everything that the run recorded."""
         agents: dict[int, int] = {}
@@ -140,8 +147,8 @@ class _Run:
                 devices[index] = Device(number=index, name=product or name, vendor="amd")
         self._dispatches(timeline, agents)
         self._copies(timeline, agents)
-        for pid, tid, start, end, name, event in self._rows(
-            "region", *_LAUNCHES, "start", "end", "name_id", "event_id"
+        for pid, tid, start, end, name, event in self._timed(
+            timeline, "region", (*_LAUNCHES, "start", "end", "name_id", "event_id"), start_at=2
         ):
             category, stack = self._event.get(event, (None, None))
             thread = timeline.thread(*self._threads.get(tid, (pid, tid)))
@@ -153,10 +160,9 @@ class _Run:
 
     def _dispatches(self, timeline: Timeline, agents: dict[int, int]) -> None:
         sizes = [f"{what}_size_{a}" for what in ("workgroup", "grid") for a in _AXES]
-        for agent, kernel, stream, start, end, event, *size in self._rows(
-            "kernel_dispatch",
-            *("agent_id", "kernel_id", "stream_id", "start", "end", "event_id"),
-            *sizes,
+        columns = ("agent_id", "kernel_id", "stream_id", "start", "end", "event_id", *sizes)
+        for agent, kernel, stream, start, end, event, *size in self._timed(
+            timeline, "kernel_dispatch", columns, start_at=3
         ):
             block, items = size[:3], size[3:]
             known = self._kernels.get(kernel)
@@ -173,10 +179,10 @@ class _Run:
             )
 
     def _copies(self, timeline: Timeline, agents: dict[int, int]) -> None:
-        for name, start, end, to, of, size, stream, event in self._rows(
-            "memory_copy",
-            *("name_id", "start", "end", "dst_agent_id", "src_agent_id"),
-            *("size", "stream_id", "event_id"),
+        columns = ("name_id", "start", "end", "dst_agent_id", "src_agent_id")
+        columns += ("size", "stream_id", "event_id")
+        for name, start, end, to, of, size, stream, event in self._timed(
+            timeline, "memory_copy", columns, start_at=1
         ):
             named, source, target = copy_named(self._strings.get(name) or "")
             timeline.on_device(
@@ -193,13 +199,22 @@ class _Run:
             )
 
 
+def _with_times(
+    timeline: Timeline, rows: Iterable[tuple[Any, ...]], start_at: int
+) -> Iterator[tuple[Any, ...]]:
+    for row in rows:
+        if row[start_at] is None or row[start_at + 1] is None:
+            timeline.unusable += 1
+        else:
+            yield row
+
+
 def _old_operations(
     timeline: Timeline, devices: dict[int, Device], database: Database, table: str, *, copies: bool
 ) -> None:
     """Rows of rocprof 1; a call and what it started have one ``Index``."""
-    for device, stream, start, end, name, index in database.rows(
-        table, ("dev-id", "stream-id", *_OLD)
-    ):
+    rows = database.rows(table, ("dev-id", "stream-id", *_OLD))
+    for device, stream, start, end, name, index in _with_times(timeline, rows, 2):
         devices.setdefault(device, Device(number=device, vendor="amd"))
         more: dict[str, Any] = {"stream": stream, "correlation": index}
         if copies:

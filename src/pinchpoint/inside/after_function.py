@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Callable
+from typing import Any, Callable, Dict
 
 from .after_import import Failed, after_import
 
@@ -14,27 +14,76 @@ Heard = Callable[[], None]
 def after_function(name: str, heard: Heard, failed: Failed) -> None:
     """Call ``heard()`` after each call of ``module:function`` or ``module:Class.method``.
 
-    Without a module it is one of the script. That one is wrapped at its first call, which a
-    profile function of the interpreter waits for: until then the program's calls are slower.
+    Without a module it is one of the script. That one is wrapped at its first return, which the
+    interpreter tells: from Python 3.12 on as a tool of its own, before that as its profile
+    function, until which the program's calls are slower. One that is set already goes on beside it;
+    one of C (cProfile) cannot, and keeps its place.
     """
     module, colon, path = name.rpartition(":")
     if colon and module != "__main__":
         after_import(module, lambda found: _wrap(found.__dict__, path, heard), failed)
         return
 
+    def returned(names: dict[str, Any]) -> None:
+        try:
+            _wrap(names, path, heard)
+        except Exception as error:  # the user's program comes first
+            failed("__main__", error)
+        heard()
+
+    if sys.version_info >= (3, 12):
+        watched = _watched_by_a_tool(path, returned)
+    else:
+        watched = _watched_by_profile(path, returned)
+    if not watched:
+        failed("__main__", RuntimeError(f"{path} is not seen beside another profiler"))
+
+
+Returned = Callable[[Dict[str, Any]], None]
+_TOOLS = range(3, 6)  # numbers that no kind of tool is given by name (sys.monitoring)
+_SCRIPT = "__main__"
+
+
+def _watched_by_profile(path: str, returned: Returned) -> bool:
+    before = sys.getprofile()
+    if before is not None and not callable(before):
+        return False
+
     def look(frame: Any, event: str, argument: Any) -> None:
+        if before is not None:
+            before(frame, event, argument)
         code = frame.f_code
         if event != "return" or getattr(code, "co_qualname", code.co_name) != path:
             return
-        if frame.f_globals.get("__name__") == "__main__":
-            sys.setprofile(None)
-            try:
-                _wrap(frame.f_globals, path, heard)
-            except Exception as error:  # the user's program comes first
-                failed("__main__", error)
-            heard()
+        if frame.f_globals.get("__name__") == _SCRIPT:
+            if sys.getprofile() is look:
+                sys.setprofile(before)
+            returned(frame.f_globals)
 
     sys.setprofile(look)
+    return True
+
+
+def _watched_by_a_tool(path: str, returned: Returned) -> bool:
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
+    tool = next((n for n in _TOOLS if monitoring.get_tool(n) is None), None)
+    if tool is None:
+        return False
+    events = monitoring.events.PY_RETURN
+
+    def look(code: Any, offset: int, value: Any) -> Any:
+        names = sys._getframe(1).f_globals
+        if code.co_qualname != path or names.get("__name__") != _SCRIPT:
+            return monitoring.DISABLE  # of this place alone: the program is as fast as before
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
+        returned(names)
+        return None
+
+    monitoring.use_tool_id(tool, "pinchpoint")
+    monitoring.register_callback(tool, events, look)
+    monitoring.set_events(tool, events)
+    return True
 
 
 def _wrap(names: dict[str, Any], path: str, heard: Heard) -> None:

@@ -132,7 +132,10 @@ def workers_for(files: Iterable[RankFile]) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     largest = max((_raw_bytes(f.path) for f in files), default=0)
     each = WORKER_BYTES + BYTES_PER_RAW_BYTE * largest
-    fit = int(MEMORY_SHARE * psutil.virtual_memory().available / each)
+    try:
+        fit = int(MEMORY_SHARE * psutil.virtual_memory().available / each)
+    except OSError:  # no /proc: nobody knows what is free
+        fit = 1
     return max(min(cores or 1, fit), 1)
 
 

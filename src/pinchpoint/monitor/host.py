@@ -1,7 +1,9 @@
 """The host side: cores, memory, disk and the pressure on them."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
@@ -10,6 +12,7 @@ from pinchpoint.monitor.sample import Missing, Sample
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
+T = TypeVar("T")
 TREE_EVERY_S = 1.0  # finding the processes of a run reads every process of the machine
 SHORTEST_S = 0.05  # kernel counters move in steps of 10 ms; rates over less are noise
 
@@ -19,14 +22,27 @@ class _Totals:
     """Counters that only grow; rates are differences of two of them."""
 
     at_ns: int
-    cpu_busy_s: float
-    cpu_all_s: float
+    cpu_busy_s: float | None
+    cpu_all_s: float | None
     run_cpu_s: float | None
-    switches: int
+    switches: int | None
     disk_bytes: int | None
     disk_reads: int | None
     throttled_s: float | None
     pressure_s: float | None
+
+
+# What psutil raises where there is no /proc (a sandbox, a container of a kind) beside its own.
+NOT_TOLD = (psutil.Error, OSError, IndexError)
+NO_PROC = "the system does not tell: is /proc mounted?"
+
+
+def told(ask: Callable[[], T]) -> T | None:
+    """What the system says, or None where it does not."""
+    try:
+        return ask()
+    except NOT_TOLD:
+        return None
 
 
 class HostSource:
@@ -84,15 +100,16 @@ class HostSource:
         """Nothing is held."""
 
     def _totals(self, tree: list[psutil.Process]) -> _Totals:
-        times = psutil.cpu_times()
-        idle = times.idle + getattr(times, "iowait", 0.0)
-        disk = psutil.disk_io_counters()
+        times, disk = told(psutil.cpu_times), told(psutil.disk_io_counters)
+        stats = told(psutil.cpu_stats)
+        spent = sum(times) - getattr(times, "guest", 0.0) if times else None
+        idle = times.idle + getattr(times, "iowait", 0.0) if times else 0.0
         return _Totals(
             at_ns=time.monotonic_ns(),
-            cpu_busy_s=sum(times) - getattr(times, "guest", 0.0) - idle,
-            cpu_all_s=sum(times) - getattr(times, "guest", 0.0),
+            cpu_busy_s=None if spent is None else spent - idle,
+            cpu_all_s=spent,
             run_cpu_s=self._run_cpu(tree),
-            switches=psutil.cpu_stats().ctx_switches,
+            switches=stats.ctx_switches if stats else None,
             disk_bytes=disk.read_bytes if disk else None,
             disk_reads=disk.read_count if disk else None,
             throttled_s=_throttled_s(),
@@ -106,7 +123,7 @@ class HostSource:
         for process in tree:
             try:
                 times = process.cpu_times()
-            except psutil.Error:
+            except NOT_TOLD:
                 continue
             self._run_cpu_by_pid[process.pid] = times.user + times.system
         return sum(self._run_cpu_by_pid.values())
@@ -116,7 +133,7 @@ def _tree(root_pid: int) -> list[psutil.Process]:
     try:
         root = psutil.Process(root_pid)
         return [root, *root.children(recursive=True)]
-    except psutil.Error:
+    except NOT_TOLD:
         return []
 
 
@@ -126,9 +143,11 @@ def _rates(then: _Totals, now: _Totals, seconds: float) -> dict[str, float | Non
             return None
         return max(after - before, 0.0) / seconds
 
-    all_s = now.cpu_all_s - then.cpu_all_s
+    all_cores, busy = (
+        rate(a, b) for a, b in ((then.cpu_all_s, now.cpu_all_s), (then.cpu_busy_s, now.cpu_busy_s))
+    )
     return {
-        "cpu_ratio": (now.cpu_busy_s - then.cpu_busy_s) / all_s if all_s > 0 else None,
+        "cpu_ratio": busy / all_cores if all_cores and busy is not None else None,
         "cpu_cores_used": rate(then.run_cpu_s, now.run_cpu_s),
         "context_switches_per_s": rate(then.switches, now.switches),
         "disk_read_bytes_per_s": rate(then.disk_bytes, now.disk_bytes),
@@ -140,7 +159,10 @@ def _rates(then: _Totals, now: _Totals, seconds: float) -> dict[str, float | Non
 
 def _memory(missing: Missing) -> dict[str, float]:
     values: dict[str, float] = {}
-    memory = psutil.virtual_memory()
+    memory = told(psutil.virtual_memory)
+    if memory is None:
+        missing.note(None, ("host_memory_total_bytes", "host_memory_used_bytes"), NO_PROC)
+        return values
     total, used = memory.total, memory.total - memory.available
     limit, current = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
     if limit is not None and limit < total and current is not None:
@@ -156,7 +178,7 @@ def _memory(missing: Missing) -> dict[str, float]:
 def _resident(process: psutil.Process) -> int | None:
     try:
         return int(process.memory_info().rss)
-    except psutil.Error:
+    except NOT_TOLD:
         return None
 
 

@@ -15,6 +15,7 @@ from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_FILE, PROCESS
 from pinchpoint.serve.listing import run_folders
 
 MOST_RUNS = 200_000  # of one fleet: listed in seconds; more belong into folders of their own
+MOST_COPIED_BYTES = 8 << 30  # of one run; the windows that a run keeps are bounded far below it
 _DOCUMENTS = (RUN_FILE, METRICS_FILE, ENVIRONMENT_FILE)
 _CHANGES = ("ETag", "etag", "LastModified", "last_modified", "mtime", "updated", "created", "size")
 
@@ -27,6 +28,7 @@ class RunPlace:
     state: int
     place: str
     files: tuple[str, ...] = ()  # of one in an object store, as the store calls them
+    bytes: int = 0  # of those, as the store says
 
 
 def run_places(root: str) -> tuple[RunPlace, ...]:
@@ -51,7 +53,12 @@ def documents_of(run: RunPlace) -> Iterator[Path]:
 
 @contextmanager
 def whole(run: RunPlace) -> Iterator[Path]:
-    """The run folder with its recordings."""
+    """The run folder with its recordings. UnreadableFile for one that is too large to copy."""
+    if run.bytes > MOST_COPIED_BYTES:
+        raise UnreadableFile(
+            f"{run.name or run.place}: {run.bytes >> 30:,} GB, more than is copied at once",
+            hint="copy it to a disk by the store's own tool, and give that folder",
+        )
     with _here(run, lambda _: True) as folder:
         yield folder
 
@@ -91,7 +98,8 @@ def _remote(url: str) -> Iterator[RunPlace]:
         # "0" is the character after "/": names between the two are those inside.
         inside = tuple(names[bisect_left(names, f"{folder}/") : bisect_left(names, f"{folder}0")])
         name = folder.removeprefix(root).strip("/")
-        yield RunPlace(name, _state(found, folder), url, inside)
+        size = sum(int(found[file].get("size") or 0) for file in inside)
+        yield RunPlace(name, _state(found, folder), url, inside, size)
 
 
 def _state(found: dict[str, dict[str, Any]], folder: str) -> int:

@@ -40,6 +40,8 @@ def flatten(start: ArrayLike, end: ArrayLike) -> Intervals:
         first, last = first[order], last[order]
     reach = np.maximum.accumulate(last)
     opens = np.concatenate(([True], first[1:] > reach[:-1]))
+    if opens.all():
+        return Intervals(first, reach)
     closes = np.append(np.flatnonzero(opens)[1:] - 1, len(first) - 1)
     return Intervals(first[opens], reach[closes])
 
@@ -88,6 +90,8 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
 
 def union(a: Intervals, b: Intervals) -> Intervals:
     """Time that is in either flat set."""
+    if not len(a.start) or not len(b.start):
+        return a if len(a.start) else b
     return flatten(np.concatenate((a.start, b.start)), np.concatenate((a.end, b.end)))
 
 
@@ -97,7 +101,7 @@ def covered_before(a: Intervals, times: ArrayLike) -> Ints:
     Two lookups give the covered part of any window: ``covered_before(a, end) - ... start``.
     """
     at = np.asarray(times, np.int64)
-    if not len(a.start):
+    if not len(a.start) or not at.size:
         return np.zeros(at.shape, np.int64)
     before = np.concatenate(([0], np.cumsum(a.end - a.start)))
     index = np.searchsorted(a.start, at, "right")

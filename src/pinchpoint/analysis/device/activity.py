@@ -79,13 +79,13 @@ def each_device(trace: Trace) -> tuple[OneDevice, ...]:
         return ()
     rows = np.flatnonzero(own_work(trace))
     category = category_of_device_ops(trace)[rows]
-    own = ops.take(rows)
+    device, starts, ends = ops["device"][rows], ops["start_ns"][rows], ops.end_ns[rows]
     names = {device.number: device.name for device in trace.devices}
-    kernel = np.isin(own["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE))
+    kernel = np.isin(ops["kind"][rows], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE))
     found = []
-    for number in np.unique(own["device"]).tolist():
-        mine = own["device"] == number
-        start, end = own["start_ns"][mine], own.end_ns[mine]
+    for number in np.unique(device).tolist():
+        mine = device == number
+        start, end = starts[mine], ends[mine]
         busy_ns = iv.flatten(start, end).total
         span_ns = int(end.max() - start.min())
         found.append(
@@ -127,15 +127,14 @@ def device_activity(trace: Trace) -> DeviceActivity:
     category = np.where(own_work(trace), category_of_device_ops(trace), NO_CATEGORY)
     own = category != NO_CATEGORY
     start, end = ops["start_ns"], ops.end_ns
-    of = {}
-    for code in ORDER:
-        mine = np.flatnonzero(category == code)
-        if len(mine):
-            of[code] = iv.flatten(start[mine], end[mine])
     busy, exclusive = iv.NONE, {}
-    for code, when in of.items():
-        exclusive[code] = iv.subtract(when, busy)
-        busy = iv.union(busy, when)
+    for code in ORDER:
+        mine = category == code
+        if mine.any():
+            whole = bool(mine.all())  # then nothing need be copied
+            when = iv.flatten(*((start, end) if whole else (start[mine], end[mine])))
+            exclusive[code] = iv.subtract(when, busy)
+            busy = iv.union(busy, when)
     return DeviceActivity(
         busy=busy,
         exclusive=exclusive,

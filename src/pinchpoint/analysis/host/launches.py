@@ -38,17 +38,17 @@ def issued(trace: Trace) -> Issued:
     if ops is None:
         nothing = np.zeros(0, np.int64)
         return Issued(nothing.astype(bool), nothing, nothing, nothing, nothing.astype(np.int32))
-    calls = trace.api_calls
-    linked = ops.known("api_call")
-    if calls is None or not len(calls):
-        linked = np.zeros(len(ops), np.bool_)
+    calls, linked = trace.api_calls, ops.known("api_call")
+    if calls is None or not len(calls) or not linked.any():
+        nobody = np.broadcast_to(np.int64(NOBODY), len(ops))  # takes no memory, as all are alike
+        start = ops["start_ns"]
+        return Issued(np.zeros(len(ops), np.bool_), nobody, start, start, nobody.astype(np.int32))
     call = np.where(linked, ops["api_call"], NOBODY).astype(np.int64)
     start, end = ops["start_ns"].copy(), ops["start_ns"].copy()
     thread = np.full(len(ops), NOBODY, np.int32)
-    if calls is not None and linked.any():
-        start[linked] = calls["start_ns"][call[linked]]
-        end[linked] = calls.end_ns[call[linked]]
-        thread[linked] = calls["thread"][call[linked]]
+    start[linked] = calls["start_ns"][call[linked]]
+    end[linked] = calls.end_ns[call[linked]]
+    thread[linked] = calls["thread"][call[linked]]
     return Issued(linked, call, start, end, thread)
 
 

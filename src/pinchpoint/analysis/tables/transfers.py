@@ -47,6 +47,8 @@ def transfers(trace: Trace, rows: Mask | None = None) -> tuple[TransferRow, ...]
     if rows is not None:
         counted = counted & rows
     copies = np.flatnonzero(counted)
+    if not len(copies):
+        return ()
     key = ops.filled("from_memory", 0).astype(np.int64) * 256 + ops.filled("to_memory", 0)
     facts = blocked_ns(trace), _hidden_ns(ops)
     groups = (copies[key[copies] == k] for k in np.unique(key[copies]))

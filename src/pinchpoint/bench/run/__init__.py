@@ -220,7 +220,10 @@ def _host_counters() -> tuple[int | None, int | None]:
         throttled: int | None = cgroup_throttled_us()
     except Unreadable:
         throttled = None
-    return psutil.swap_memory().sin, throttled
+    try:
+        return psutil.swap_memory().sin, throttled
+    except OSError:  # no /proc/vmstat
+        return None, throttled
 
 
 def _gained(before: tuple[int | None, int | None]) -> HostChange:

@@ -50,10 +50,10 @@ def _own_pids() -> set[int]:
     """This process and all that descend from it: the run is among them."""
     import psutil
 
-    me = psutil.Process()
     try:
+        me = psutil.Process()
         return {me.pid, *(child.pid for child in me.children(recursive=True))}
-    except psutil.Error:
+    except (psutil.Error, OSError, IndexError):  # the latter two where there is no /proc
         return {os.getpid()}
 
 

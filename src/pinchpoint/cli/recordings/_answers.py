@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from pinchpoint.api import diagnose
-from pinchpoint.cli.output import note, reading
+from pinchpoint.cli.output import counting, note, reading
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers import execution_trace, load
@@ -168,7 +168,8 @@ def _job(places: Sequence[str], asked: Asked) -> "RanksReport":
 
     if asked.part != NO_WINDOW:
         raise UsageError("a window is one of one recording", hint="name the file of one rank")
-    job = diagnose_ranks(places)
+    with counting() as progress:
+        job = diagnose_ranks(places, progress=progress)
     must_be_usable(job)
     return job
 

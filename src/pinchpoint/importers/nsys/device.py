@@ -176,13 +176,14 @@ def _rows(
         "correlation": _optional(found, "correlationId", len(name)),
         "pid": pid_of(pid),
     }
+    wanted: Any = slice(None) if sane.all() else sane  # all of them need no copies
     return DeviceRows(
-        start.values[sane],
-        end.values[sane],
-        kind[sane],
-        name[sane],
-        **{k: v[sane] for k, v in columns.items()},
-        extra={k: v[sane] for k, v in extra.items()},
+        start.values[wanted],
+        end.values[wanted],
+        kind[wanted],
+        name[wanted],
+        **{k: v[wanted] for k, v in columns.items()},
+        extra={k: v[wanted] for k, v in extra.items() if np.any(v != NONE)},
         dropped=int((~sane).sum()),
     )
 
@@ -196,7 +197,7 @@ def _labelled(names: Names, label: Callable[..., str], *columns: Ints) -> NameId
 
 def _optional(found: Mapping[str, Column], column: str, count: int) -> Ints:
     if column not in found:
-        return np.full(count, NONE, np.int64)
+        return np.broadcast_to(np.int64(NONE), count)
     return found[column].filled(NONE)
 
 
@@ -212,7 +213,7 @@ def _shared(found: Mapping[str, Column], count: int) -> Ints:
 def _triples(found: Mapping[str, Column], prefix: str, names: Names) -> Ints:
     parts = [found.get(f"{prefix}{axis}") for axis in "XYZ"]
     if any(part is None for part in parts):
-        return np.full(len(found["start"].values), NONE, np.int64)
+        return np.broadcast_to(np.int64(NONE), len(found["start"].values))
     given = [part.filled(NONE) for part in parts if part is not None]
     text = _labelled(names, lambda *row: json.dumps(row, separators=(",", ":")), *given)
     return np.where(np.minimum.reduce(given) < 0, NONE, text)

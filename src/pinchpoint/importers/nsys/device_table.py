@@ -40,7 +40,9 @@ def assemble(
         return None
     rows = _merged(parts, processes)
     order = np.lexsort((-rows["end"], rows["start"]))
-    rows = {k: v[order] for k, v in rows.items()}
+    for name in rows:  # one after the other: each of a million rows is 8 MB
+        rows[name] = rows[name][order]
+    extra = [name for name in _EXTRA if name in rows]
     device = _numbered(rows["pid"], rows["device"], device_numbers)
     stream = _apart(device, rows)
     call = _launching_call(api, rows["key"])
@@ -59,12 +61,12 @@ def assemble(
         "correlation": rows["key"],
         "api_call": call,
         "host_op": host_op,
-        **{k: rows[k] for k in _EXTRA},
+        **{k: rows[k] for k in extra},
     }
     missing = {
-        k: columns[k] == NONE for k in ("stream", "correlation", "api_call", "host_op", *_EXTRA)
+        k: columns[k] == NONE for k in ("stream", "correlation", "api_call", "host_op", *extra)
     }
-    for small in ("from_memory", "to_memory"):
+    for small in {"from_memory", "to_memory"} & columns.keys():
         columns[small] = np.maximum(columns[small], 0)
     made = table("device_ops", columns, missing | {"rank": no_rank})
     return DeviceTable(made, int((call == NONE).sum()), int(rows["opaque"].sum()))
@@ -72,20 +74,24 @@ def assemble(
 
 def _merged(parts: tuple[DeviceRows, ...], processes: ProcessKeys) -> dict[str, Array]:
     merged: dict[str, Array] = {
-        k: np.concatenate([getattr(p, k) for p in parts])
+        k: _joined([getattr(p, k) for p in parts])
         for k in ("start", "end", "kind", "name", "device", "context", "stream", "pid")
     }
-    for k in _EXTRA:
-        merged[k] = np.concatenate(
+    for k in (k for k in _EXTRA if any(k in p.extra for p in parts)):
+        merged[k] = _joined(
             [p.extra[k] if k in p.extra else np.full(len(p.start), NONE, np.int64) for p in parts]
         )
-    numbers = np.concatenate([p.correlation for p in parts])
+    numbers = _joined([p.correlation for p in parts])
     merged["key"] = processes.keyed(merged["pid"], numbers)
     merged["opaque"] = np.concatenate([np.full(len(p.start), p.whole_graphs) for p in parts])
     # a replay whose kernels were recorded too would be counted twice
     inside = np.unique(merged["key"][~merged["opaque"]])
     twice = merged["opaque"] & np.isin(merged["key"], inside) & (merged["key"] != NONE)
-    return {k: v[~twice] for k, v in merged.items()}
+    return {k: v[~twice] for k, v in merged.items()} if twice.any() else merged
+
+
+def _joined(arrays: list[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _numbered(pid: Ints, ordinal: Ints, numbers: Mapping[tuple[int, int], int]) -> Ints:
