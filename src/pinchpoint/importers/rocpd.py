@@ -179,8 +179,8 @@ class _Run:
             )
 
     def _copies(self, timeline: Timeline, agents: dict[int, int]) -> None:
-        columns = ("name_id", "start", "end", "dst_agent_id", "src_agent_id")
-        columns += ("size", "stream_id", "event_id")
+        agents_of = ("dst_agent_id", "src_agent_id")
+        columns = ("name_id", "start", "end", *agents_of, "size", "stream_id", "event_id")
         for name, start, end, to, of, size, stream, event in self._timed(
             timeline, "memory_copy", columns, start_at=1
         ):

@@ -49,7 +49,7 @@ def _watched_by_profile(path: str, returned: Returned) -> bool:
     if before is not None and not callable(before):
         return False
 
-    def look(frame: Any, event: str, argument: Any) -> None:
+    def look(frame: Any, event: Any, argument: Any) -> None:
         if before is not None:
             before(frame, event, argument)
         code = frame.f_code
