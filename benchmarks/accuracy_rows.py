@@ -16,6 +16,7 @@ from pinchpoint.analysis.mean.what_if import step_base_ns, step_range_ns
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.analysis.replay.ranges import Made
 from pinchpoint.diagnosis.engine import diagnose, parents
+from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.jobs import diagnose_ranks
 from pinchpoint.trace import Trace
@@ -151,7 +152,7 @@ def untuned(corpus: Path, only: str) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 def judged(trace: Trace, truth: dict[str, Any]) -> Row:
     """What the product says of one recording."""
-    said = diagnose(trace)
+    said = in_order(diagnose(trace))
     predicted = [r.predicted for r in said.found]
     return Row(
         **truth,

@@ -25,6 +25,7 @@ import pinchpoint as pp
 from accuracy_rows import TAXONOMY_PARENTS, recordings
 from pinchpoint.analysis.replay import Change
 from pinchpoint.diagnosis.engine import Ranked, parents, run_rules, weighed
+from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.trace import Trace
 from pinchpoint.trace import intervals as iv
@@ -101,7 +102,7 @@ def main() -> int:
 def _judged(path: Path, truth: dict[str, Any]) -> HeldOutRule | Quiet | None:
     trace, name = pp.load(path), f"{truth['case']}.{truth['variant']}"
     outcomes = run_rules(trace)
-    found = weighed(trace, outcomes).found
+    found = in_order(weighed(trace, outcomes)).found
     if truth["variant"] != "slow":
         return Quiet(name, tuple(one.id for one in found))
     right = set(truth["truth"]) | set(truth.get("also", ()))
@@ -111,7 +112,7 @@ def _judged(path: Path, truth: dict[str, Any]) -> HeldOutRule | Quiet | None:
     if rules()[first.id].rule.residual or rules()[first.id].rule.generic:
         return None  # nothing knows the cause better than what is left
     left = tuple(o for o in outcomes if o.id not in _of_the_cause(first.id, right))
-    instead = next(iter(weighed(trace, left).found), None)
+    instead = next(iter(in_order(weighed(trace, left)).found), None)
     return _held_out(trace, name, truth, first, instead)
 
 

@@ -34,7 +34,10 @@ MOST_TIME_RATIO = 1.2  # of unpacking alone
 MOST_MEMORY_RATIO = 0.6  # of the text
 LIMITS_FROM_BYTES = 400_000_000  # below, the interpreter itself is most of the memory
 MOST_DIAGNOSE_S = 1.5
-SLOWEST_LAYOUT = 2  # times as long a MB as the layout of torch.profiler
+# Times as long as the layout of torch.profiler for the same recording: the same events take 7 to
+# 26 MB of text, so that time a MB says little. It is printed as well.
+SLOWEST_LAYOUT = 2
+MOST_LAYOUT_MEMORY = 1  # of the text, beside what the interpreter and its imports take
 LIMIT_HOLDS_UP_TO_BYTES = 60_000_000
 PATIENCE_S = 240
 
@@ -53,9 +56,12 @@ with gzip.open(sys.argv[1]) as file:
     while file.readinto(buffer):
         pass"""
 CPU_OF_READING = """
-begin = time.process_time()
+def peak():  # of this program alone; what getrusage says may be what started it
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+before, begin = peak(), time.process_time()
 kineto.read(Path(sys.argv[1]))
-print(time.process_time() - begin)
+print(time.process_time() - begin, peak() - before)
 """
 HTA = """
 folder, name = os.path.split(sys.argv[1])
@@ -186,15 +192,20 @@ def report_diagnose(path: Path, text_bytes: int, repeats: int) -> None:
 
 
 def report_layouts(folder: Path, size: int, repeats: int) -> None:
-    """Print at what rate each layout is read, by the CPU time of both threads."""
+    """Print what reading each layout takes: CPU time of both threads, and memory."""
     usual = None
     for name, path in trace_layouts.write(folder, size).items():
         program = f"import sys, time\n{KINETO}\n{CPU_OF_READING}"
         command = [sys.executable, "-c", program, str(path)]
-        runs = (subprocess.run(command, check=True, capture_output=True) for _ in range(repeats))
-        rate = unpacked_size(path) / 1e6 / min(float(run.stdout) for run in runs)
-        usual = usual or rate
-        say(f"{name}: {rate:.0f} MB a second of CPU; times as long", usual / rate, SLOWEST_LAYOUT)
+        runs = [
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+            for _ in range(repeats)
+        ]
+        seconds, peak = min(float(run[0]) for run in runs), min(int(run[1]) for run in runs)
+        usual, text = usual or seconds, unpacked_size(path)
+        print(f"{name}: {text / 1e6:.1f} MB of text, {text / 1e6 / seconds:.0f} MB a second of CPU")
+        say("  times as long", seconds / usual, SLOWEST_LAYOUT)
+        say("  memory, of the text", peak / text, MOST_LAYOUT_MEMORY)
 
 
 def say(what: str, ratio: float, limit: float) -> None:

@@ -1,7 +1,7 @@
 """Screenshots of every kind of page, at the widths of a phone, a laptop and a large screen.
 
 ./run bench screens --output screens                    Chromium, light and dark
-./run bench screens --output screens --firefox firefox  Firefox too, the first screen only
+./run bench screens --output screens --firefox firefox  Firefox too, WebKit by its WebKitWebDriver
 ./run bench screens --output screens --trace FILE       a recording of your own among them
 ./run bench screens --output screens --only compare,ab  some of the pages
 
@@ -9,7 +9,9 @@ Pages are written by the commands that users call, from recordings of this repos
 ones: small, demo, large (60 MB of text), memory, ranks (eight), compare, ab and runs (the list of
 ``serve``). Of each: the first screen, at 360 and 1366 pixels the whole page, and the page as
 printed. Checked: that nothing is fetched, no script complains, nothing is wider than the window or
-paper, and that Tab reaches something visible each time. Printed besides: which questions the first
+paper, and that Tab reaches something visible each time. In Firefox and WebKit (``--webkit``, which
+needs a display; Debian's webkit2gtk-driver and ``xvfb-run``): the first screens, and that timelines
+follow keys, the mouse and, in Firefox, fingers. Printed besides: which questions the first
 screen answers (elements with ``data-answers``). Exit code 1 if any of it is not so.
 """
 
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import make_ranks
+import other_browsers
 import synthetic_trace
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,6 +49,8 @@ MEASURE = """() => ({
     .filter((e) => e.getClientRects().length)
     .map((e) => [e.dataset.answers, e.getBoundingClientRect().top]),
 })"""
+READY = "() => !!document.querySelector('#timeline[data-ready]')"
+FETCHED = "() => performance.getEntriesByType('resource').length"
 FOCUSED = """() => {
   const e = document.activeElement;
   if (!e || e === document.body) return null;
@@ -72,7 +77,8 @@ def main() -> int:
     """Write the pages, take the pictures, print a line each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="a folder for pages and PNGs")
-    parser.add_argument("--firefox", type=Path, help="a Firefox to take the first screens with")
+    parser.add_argument("--firefox", help="a Firefox to try too")
+    parser.add_argument("--webkit", help="a WebKitWebDriver to try WebKit with")
     parser.add_argument("--trace", type=Path, action="append", default=[], help="of your own")
     parser.add_argument("--only", default="", help="names of pages, separated by commas")
     options = parser.parse_args()
@@ -81,8 +87,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         pages = [*written(options.output, Path(scratch), wanted, options.trace)]
     shots = [*in_chromium(pages)]
-    if options.firefox is not None:
-        in_firefox(options.firefox, pages)
+    for kind, command in (("firefox", options.firefox), ("webkit", options.webkit)):
+        if command is not None:
+            shots += in_another(kind, command, pages)
     for shot in shots:
         said = "; ".join(shot.faults) or "nothing wrong"
         print(f"{shot.name:<24} {said}. First screen: {', '.join(shot.answers) or 'no answers'}")
@@ -199,8 +206,7 @@ def one(browser: Any, file: Path, screen: tuple[int, int], scheme: str) -> Shot:
     if scheme == "light" and width == SCREENS[0][0]:
         faults += on_paper(page, file.with_name(f"{file.stem}-print.png"))
     context.close()
-    answers = [what for said, top in seen["answers"] if top < height for what in said.split(", ")]
-    return Shot(name, tuple(dict.fromkeys(answers)), tuple(faults))
+    return Shot(name, answers(seen, height), tuple(faults))
 
 
 def on_paper(page: Any, picture: Path) -> Iterator[str]:
@@ -223,15 +229,32 @@ def unseen_focus(page: Any) -> Iterator[str]:
             yield f"focus cannot be seen on {focus['name']}"
 
 
-def in_firefox(firefox: Path, pages: Sequence[Path]) -> None:
-    """First screens of all pages, by Firefox's own command; a profile of its own each time."""
-    for page, (width, height) in product(pages, SCREENS):
-        picture = page.with_name(f"{page.stem}-{width}-firefox.png")
-        with tempfile.TemporaryDirectory() as profile:
-            size, shot = f"--window-size={width},{height}", str(picture.resolve())
-            wanted = ["--headless", "--profile", profile, size, "--screenshot", shot]
-            subprocess.run([firefox, *wanted, page.resolve().as_uri()], check=False, timeout=120)
-        print(f"{picture.stem:<24} {'taken' if picture.exists() else 'NOT taken'}")
+def in_another(kind: str, command: str, pages: Sequence[Path]) -> Iterator[Shot]:
+    """First screens of all pages, and timelines as they are used."""
+    for scheme in SCHEMES:
+        with other_browsers.STARTED[kind](command, scheme) as browser:
+            for file, (width, height) in product(pages, SCREENS):
+                browser.open(file, (width, height))
+                name = f"{file.stem}-{width}-{scheme}-{kind}"
+                timeline = browser.evaluate("() => !!document.querySelector('#data')")
+                faults = []
+                if timeline and not browser.until(READY):
+                    faults.append("the timeline is never ready")
+                browser.picture(file.with_name(f"{name}.png"))
+                seen = browser.evaluate(MEASURE)
+                if seen["wider"] > 0:
+                    faults.append(f"{seen['wider']} pixels wider than the window")
+                if fetched := browser.evaluate(FETCHED):
+                    faults.append(f"fetches {fetched}")
+                if timeline and not faults and width == SCREENS[1][0]:
+                    faults += other_browsers.tried(browser)
+                yield Shot(name, answers(seen, height), tuple(faults))
+
+
+def answers(seen: Any, height: int) -> tuple[str, ...]:
+    """The questions that a screen of this height answers."""
+    found = [what for said, top in seen["answers"] if top < height for what in said.split(", ")]
+    return tuple(dict.fromkeys(found))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,12 @@ WAITING = (
 )
 TRAINING = ("torch/_tensor.py(623): backward", "train.py(95): <module>")
 COUNTING = ("words.py(8): count_words", "threading.py(982): run")
+UNPICKLING = (
+    "torch/_utils.py(196): _rebuild_tensor",
+    "multiprocessing/queues.py(122): get",
+    "torch/utils/data/_utils/pin_memory.py(52): _pin_memory_loop",
+)
+PINNING = ("torch/utils/data/_utils/pin_memory.py(57): pin_memory", *UNPICKLING[2:])
 SLEEPING = ("threading.py(327): wait", "writer.py(5): run")
 
 

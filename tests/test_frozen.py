@@ -61,6 +61,9 @@ def test_what_was_pickled_can_be_used_before_any_other_was_made() -> None:
     fresh = declared_by(frozen.dataclass)[0]
     made = object.__new__(fresh)
     made.__dict__.update(pickle.loads(text).__dict__)
+    match made:
+        case fresh(x_ns, label):  # type: ignore[misc]
+            assert (x_ns, label) == (1, "a")
     assert repr(copy.copy(made)).endswith("Point(x_ns=1, label='a', parts=[])")
     assert made == copy.copy(made)
     assert pickle.loads(text) == Point(1, "a")

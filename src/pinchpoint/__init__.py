@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pinchpoint.api import causal as causal
     from pinchpoint.api import compare as compare
     from pinchpoint.api import diagnose as diagnose
+    from pinchpoint.api import diagnose_ranks as diagnose_ranks
     from pinchpoint.api import memory as memory
     from pinchpoint.api import report as report
     from pinchpoint.bench.micro.time_function import time as time
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pinchpoint.importers import load as load
     from pinchpoint.inside import step as step
     from pinchpoint.inside import step_done as step_done
-    from pinchpoint.jobs import diagnose_ranks as diagnose_ranks
     from pinchpoint.report import Report as Report
     from pinchpoint.trace import Trace as Trace
 
@@ -41,7 +41,7 @@ _HOME = {
     "changes": "pinchpoint.analysis.replay",
     "compare": "pinchpoint.api",
     "diagnose": "pinchpoint.api",
-    "diagnose_ranks": "pinchpoint.jobs",
+    "diagnose_ranks": "pinchpoint.api",
     "load": "pinchpoint.importers",
     "log_spans": "pinchpoint.export.spans",
     "log_to": "pinchpoint.export.trackers",

@@ -4,6 +4,7 @@ Each answer is the document that ``--json`` prints, with a picture for Jupyter.
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,17 @@ from msgspec.structs import asdict, replace
 from pinchpoint.analysis.causal.profile import Causal
 from pinchpoint.analysis.causal.profile import causal as causal_profile
 from pinchpoint.compare.profiles import ProfileComparison
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.importers import load
 from pinchpoint.program.at_hand import with_code
 from pinchpoint.report.assemble.report import diagnose as diagnose_trace
 from pinchpoint.report.documents.memory import MemoryReport
+from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report
 from pinchpoint.trace import Trace
 
 if TYPE_CHECKING:
+    from pinchpoint.jobs.run import Engine
     from pinchpoint.report.blocks import Page
 
 Recording = Trace | str | Path  # a trace, or where one is
@@ -29,16 +33,25 @@ def diagnose(recording: Recording, *, detailed: bool = True) -> Report:
     """Where a step goes, what to change first, and what that gives.
 
     ``detailed``: with tables, and what only they show. Raises PinchpointError for a path that
-    cannot be read. Findings show the program's own lines
-    where these are on this machine.
+    cannot be read. Findings show the program's own lines where these are on this machine.
     """
-    if "IPython" in sys.modules:
-        from pinchpoint.report.html_page.notebook import draw_documents
-
-        draw_documents()
+    _draw_documents()
     trace = _loaded(recording)
     report = diagnose_trace(trace, detailed=detailed)
-    return replace(report, findings=with_code(report.findings, trace))
+    findings = Findings(with_code(report.findings, trace))
+    findings.report = replace(report, findings=tuple(findings))
+    return replace(report, findings=findings)
+
+
+class Findings(tuple[Finding, ...]):
+    """The causes, as cards in a notebook."""
+
+    report: Report  # whose step their gains count from
+
+    def _repr_html_(self) -> str:
+        from pinchpoint.report.html_page.notebook import render_findings
+
+        return render_findings(self.report)
 
 
 class CausalTable(Causal):
@@ -82,6 +95,7 @@ def compare(before: Recording, after: Recording) -> Comparison:
     """What changed from one recording to the other, by how much, and did the fix work."""
     from pinchpoint.report.assemble.comparison import comparison
 
+    _draw_documents()
     return Comparison(**_fields(comparison(_loaded(before), _loaded(after))))
 
 
@@ -102,6 +116,18 @@ def memory(recording: Recording) -> Memory:
     if trace.run is not None and trace.run.memory is not None:
         trace = trace.run.memory
     return Memory(**_fields(memory_report(trace)))
+
+
+def diagnose_ranks(places: Sequence[str | Path], engine: "Engine" = None) -> RanksReport:
+    """All ranks of a job together: who holds up the others, and what its fixes would give.
+
+    ``places`` are files, folders, globs or URLs; ``engine`` an Executor, or OnRay. Raises
+    UsageError where they are not the ranks of one job.
+    """
+    from pinchpoint.jobs.run import diagnose_ranks as of_all
+
+    _draw_documents()
+    return of_all(places, engine)
 
 
 def report(recording: Recording, output: str | Path = "report.html") -> Path:
@@ -125,6 +151,14 @@ def _is_recording(path: Path) -> bool:
     from pinchpoint.importers.open import format_of
 
     return format_of(path) is not None
+
+
+def _draw_documents() -> None:
+    """Only in Jupyter: what draws takes its time to import."""
+    if "IPython" in sys.modules:
+        from pinchpoint.report.html_page.notebook import draw_documents
+
+        draw_documents()
 
 
 def _loaded(recording: Recording) -> Trace:

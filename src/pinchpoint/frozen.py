@@ -23,13 +23,18 @@ else:
 
 
 _FIELDS = "__dataclass_fields__"
+_NAMES = "__match_args__"  # for patterns: an unpickled instance was never made by ``__init__``
 _put = object.__setattr__
 _ONE_AT_A_TIME = RLock()  # a class that another thread is about to declare has half its fields
 
 
 def _declared(cls: type, eq: bool) -> type:
     own: dict[str, Any] = {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
-    own |= {_FIELDS: _Undeclared(cls), "__init__": _first_init(cls)}
+    own |= {
+        _FIELDS: _Undeclared(cls),
+        _NAMES: _Undeclared(cls, _NAMES),
+        "__init__": _first_init(cls),
+    }
     if "__repr__" not in cls.__dict__:
         own["__repr__"] = _repr
     if eq and "__eq__" not in cls.__dict__:
@@ -42,20 +47,20 @@ def _declared(cls: type, eq: bool) -> type:
 
 
 class _Undeclared:
-    """In place of the fields of a class until somebody asks for them."""
+    """In place of what ``dataclasses`` knows of a class until somebody asks for it."""
 
-    def __init__(self, cls: type) -> None:
-        self._cls = cls
+    def __init__(self, cls: type, what: str = _FIELDS) -> None:
+        self._cls, self._what = cls, what
 
-    def __get__(self, instance: object, owner: type) -> dict[str, dataclasses.Field[Any]]:
+    def __get__(self, instance: object, owner: type) -> Any:
         cls = self._cls
         with _ONE_AT_A_TIME:
-            if cls.__dict__[_FIELDS] is self:
+            if cls.__dict__[self._what] is self:
+                delattr(cls, _NAMES)
                 if cls.__doc__ is None:  # else the signature takes its place, which takes long
                     cls.__doc__ = cls.__name__
                 dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
-        found: dict[str, dataclasses.Field[Any]] = cls.__dict__[_FIELDS]
-        return found
+        return cls.__dict__[self._what]
 
 
 def _first_init(cls: type) -> Callable[..., None]:

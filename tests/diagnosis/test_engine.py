@@ -5,7 +5,7 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
 from pinchpoint.diagnosis.registry import Known, ask, page, rules
-from pinchpoint.diagnosis.rule import HEADINGS, NotChecked, Rule
+from pinchpoint.diagnosis.rule import HEADINGS, RECORDED, NotChecked, Rule
 from pinchpoint.trace import Device, Trace
 
 
@@ -77,11 +77,11 @@ def test_silence_is_clear():
 
 @pytest.mark.parametrize("id_", rules())
 def test_every_rule_has_its_page_and_declarations(id_):
-    title, *_ = page(id_).splitlines()
+    title, *_ = lines = page(id_).splitlines()
     assert title.endswith("."), "the page begins with one sentence"
-    lines = page(id_).splitlines()
     headings = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
-    assert headings == list(HEADINGS)
+    assert headings == [*HEADINGS, RECORDED]
+    assert "*not checked*" in " ".join(page(id_).split())
     rule = rules()[id_].rule
     assert set(rule.needs) <= {field.name for field in fields(Trace)}
     assert rule.parent is None or rule.parent in rules()

@@ -1,11 +1,12 @@
-"""The order of the ladder: what is surely won, for what it takes."""
+"""The order of the ladder: what is won, for what it takes."""
 
 import pytest
 
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.ladder import Effort, effort_of, in_order
+from pinchpoint.diagnosis.ladder import Effort, effort_of, in_order, ladder
+from program import Program
 
 BASE = 1000
 
@@ -47,11 +48,16 @@ def test_a_few_lines_come_before_more_work_for_a_little_more():
     ]
 
 
-def test_what_nobody_knows_how_to_do_is_not_sure():
-    assert order(ranked("slow-operator", 100, 200), ranked("sync-in-loop", 900, 950)) == [
-        "sync-in-loop",
-        "slow-operator",
-    ]
+@pytest.mark.parametrize(
+    ("step_then", "first"),
+    [(900, "slow-operator"), (500, "sync-in-loop")],
+    ids=["wins little beside it", "wins half of it"],
+)
+def test_a_place_without_a_known_fix_comes_first_where_it_wins_several_times_as_much(
+    step_then, first
+):
+    found = ranked("slow-operator", 100, 200), ranked("sync-in-loop", step_then, step_then + 50)
+    assert order(*found)[0] == first
 
 
 def test_what_pays_after_others_stays_behind_them():
@@ -63,3 +69,22 @@ def test_what_is_no_time_keeps_its_place():
     memory = Ranked("memory-leak", Found(summary="", evidence=(), consequence="x"), None, 0)
     found = (ranked("sync-in-loop", 900, BASE), memory, ranked("launch-bound", 300, 500))
     assert order(*found) == ["launch-bound", "memory-leak", "sync-in-loop"]
+
+
+def waiting_for_python():
+    """Steps of 10 ms whose device waits for 6 ms of Python that no finding names."""
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("model.py(20): head"), p.row("aten::mm"):
+            p.kernel("gemm", 4_000)
+        p.sync()
+        p.host("data.py(9): prepare", 6_000)
+    return p.trace()
+
+
+def test_a_line_that_no_finding_explains_stands_on_the_ladder():
+    trace = waiting_for_python()
+    left = ladder(trace, Diagnosis((), None, ())).unexplained
+    assert (left.id, left.on_host, left.sure_ns) == ("prepare (data.py:9)", True, 0)
+    assert left.base_ns - left.step_ns == pytest.approx(6_000_000, rel=0.05)
+    assert ladder(trace, Diagnosis((), None, ()), host=False).unexplained is None

@@ -83,6 +83,12 @@ def test_a_cause_of_both_has_the_times_of_one_and_the_place_of_the_other(joined)
     assert (found.finding.location, found.finding.fix) == (PLACE, "look here")
 
 
+def test_a_gain_that_only_shapes_tell_is_the_other_windows(joined):
+    bare = said(replace(ranked("slow-operator", 40, 100), predicted=None, saving_ns=0))
+    (found,) = joined(bare, said(ranked("slow-operator", 50, 200, PLACE))).found
+    assert (found.saving_ns, found.predicted.base_ns) == (25, 100)
+
+
 def test_a_cause_that_needs_names_is_kept_with_its_share_of_the_bare_step(joined):
     bare = said(ranked("launch-bound", 10, 100), python_gc="not checked")
     named = said(ranked("python-gc", 50, 200, PLACE))

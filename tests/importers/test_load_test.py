@@ -56,10 +56,30 @@ def test_vllm(tmp_path, capsys):
     assert "time to first token" in capsys.readouterr().out
 
 
-def test_a_line_for_each_run_of_sglang(tmp_path):
-    trace = load(kept(tmp_path, SGLANG, SGLANG, name="result.jsonl"))
-    assert len(trace.summaries) == 4
+def test_runs_of_one_file_are_told_apart(tmp_path, capsys):
+    runs = [SGLANG | {"max_concurrency": at, "backend": "sglang"} for at in (4, 8)]
+    path = kept(tmp_path, *runs, name="result.jsonl")
+    trace = load(path)
+    assert [t.title for t in trace.summaries[::2]] == [
+        "run 1, max_concurrency 4",
+        "run 2, max_concurrency 8",
+    ]
     assert trace.summaries[0].rows[0][:3] == ("whole request", "800", "812")
+    assert main(["diagnose", str(path)]) == 0
+    assert "Run 2, max_concurrency 8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"median_e2e_latency_ms": -1.0}, "median is below zero"),
+        ({"p99_e2e_latency_ms": 700.0}, "median 800 ms is above p99 700 ms"),
+        ({"request_throughput": -5.5}, "requests/s is below zero"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, changed, said):
+    with pytest.raises(UnreadableFile, match=said):
+        load(kept(tmp_path, SGLANG | changed))
 
 
 def test_a_rate_that_json_cannot_write_is_unknown(tmp_path):

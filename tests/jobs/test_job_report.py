@@ -282,6 +282,15 @@ def test_ranks_that_never_met_are_not_called_healthy():
     assert "Nothing inside a single rank" in render(ranks_page(single))
 
 
+def test_the_document_of_a_large_job_has_the_first_ranks_and_those_that_stand_out(monkeypatch):
+    whole = diagnose_ranks(both("uneven")).tables
+    monkeypatch.setattr("pinchpoint.report.assemble.ranks_tables.MOST_RANKS", 1)
+    tables = diagnose_ranks(both("uneven")).tables
+    assert tables["ranks"].rows == whole["ranks"].rows[:1]
+    assert tables["ranks"].rows_left_out == 1
+    assert tables["outliers"] == whole["outliers"]
+
+
 def test_what_is_kept_of_ranks_as_parquet(tmp_path, uneven):
     duckdb = pytest.importorskip("duckdb", reason="the extra [sql] is not installed")
     report = diagnose_ranks(both("uneven"), parquet=tmp_path / "tables")
@@ -292,6 +301,9 @@ def test_what_is_kept_of_ranks_as_parquet(tmp_path, uneven):
 
     steps = ask("SELECT rank, count(*), sum(complete::int) FROM '{}/steps-*.parquet' GROUP BY 1")
     assert sorted(steps) == [(0, 4, 3), (1, 4, 3)]
+    rows = ask("SELECT rank, own, clock, last, path FROM '{}/ranks-*.parquet' ORDER BY rank")
+    listed = [(r[0], r[1], r[7], r[5], r[9]) for r in report.tables["ranks"].rows]
+    assert [tuple(row) for row in rows] == listed
     (parts,) = ask("SELECT sum(ns) FROM '{}/step_parts-*.parquet'")
     (windows,) = ask("SELECT sum(end_ns - start_ns) FROM '{}/steps-*.parquet'")
     assert parts == windows

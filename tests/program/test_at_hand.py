@@ -1,5 +1,6 @@
 """Which files of this machine are shown beside a finding, and which never are."""
 
+import msgspec
 import pytest
 
 from pinchpoint.diagnosis.finding import Evidence, Finding, Location
@@ -50,6 +51,8 @@ def test_the_lines_and_an_edit_that_fits_them(here, file):
         finding("/etc/passwd", line=1, function=None),
         finding("train.txt"),
         finding(None),
+        # Its fix is made for the whole process, and no edit of this line.
+        msgspec.structs.replace(finding("train.py"), id="cpu-few-threads"),
     ],
 )
 def test_what_is_not_shown(here, one):

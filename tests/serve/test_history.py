@@ -9,6 +9,8 @@ from pinchpoint.run_folder.notes import note_of
 from pinchpoint.serve.history import by_job, programs
 from pinchpoint.serve.index import Index, current, index_file
 from pinchpoint.serve.listing import ListedRecording
+from pinchpoint.serve.pages import ranks_of
+from pinchpoint.serve.places import Place
 from pinchpoint.serve.summary import KnownRung, Summary
 
 MS = 1_000_000
@@ -75,6 +77,32 @@ def test_ranks_of_a_job_are_one_line_as_slow_as_the_slowest():
     lines, members = by_job([*ranks, (recording("x", 9), summary(1.0))])
     assert [(r.name, s.step_ns) for r, s in lines] == [("x", 1 * MS), ("job", 7 * MS)]
     assert [r.name for r in members["job"]] == ["job/0", "job/1", "job/2"]
+
+
+def test_jobs_of_one_folder_are_lines_of_their_own():
+    pairs = [
+        (
+            recording(f"all/{job}.rank{rank}.json", rank),
+            summary(5.0 + rank, rank=rank, world_size=2),
+        )
+        for job in ("even", "uneven")
+        for rank in range(2)
+    ]
+    lines, members = by_job(pairs)
+    assert [r.name for r, _ in lines] == ["all/even", "all/uneven"]
+    assert [r.name for r in members["all/even"]] == ["all/even.rank0.json", "all/even.rank1.json"]
+
+
+def test_a_rank_leads_to_the_others_that_are_served(tmp_path):
+    root, outside = tmp_path / "rank0-of-many", tmp_path / "rank1-of-many"
+    for folder in (root, outside):
+        folder.mkdir()
+        (folder / "trace.rank0.json").touch()
+    for name in ("trace.rank1.json", "other.rank1.json"):
+        (root / name).touch()
+    (root / "trace.rank2.json").symlink_to(outside / "trace.rank0.json")
+    found = ranks_of(root, Place("", root / "trace.rank0.json"))
+    assert [Path(path).name for path in found] == ["trace.rank0.json", "trace.rank1.json"]
 
 
 def test_two_files_of_one_rank_are_no_job():

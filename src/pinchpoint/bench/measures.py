@@ -21,6 +21,15 @@ class Measure:
     label: str
     get: Callable[[RunMetrics], float | None]
     least_samples: int = 0  # within a run, below which it may be shown and not gated
+    summary: Callable[[RunMetrics], tuple[Summary | None, str]] | None = None  # and its field
+
+    def interval(self, run: RunMetrics) -> tuple[float | None, float | None]:
+        """The 95 % interval of a percentile within a run; both sides open where there is none."""
+        found, field = self.summary(run) if self.summary else (None, "")
+        if found is None:
+            return None, None
+        known = found.median_ci95 if field == "median" else getattr(found, f"{field}_bounds")
+        return known or (None, None)
 
     def too_few(self, run: RunMetrics) -> str | None:
         """Why the measure may not decide anything for this run; None if it may."""
@@ -41,11 +50,14 @@ def _samples(run: RunMetrics) -> int:
     return run.steps.count if run.steps else 0
 
 
-def _step(field: str) -> Callable[[RunMetrics], float | None]:
+def _step(name: str, field: str, label: str, least: int = 0) -> Measure:
+    def summary(run: RunMetrics) -> tuple[Summary | None, str]:
+        return (None if run.steps is None else run.steps.step_time_ms), field
+
     def get(run: RunMetrics) -> float | None:
         return None if run.steps is None else getattr(run.steps.step_time_ms, field)
 
-    return get
+    return Measure(name, "ms", "lower", label, get, least, summary)
 
 
 def _of_steps(field: str) -> Callable[[RunMetrics], float | None]:
@@ -62,6 +74,10 @@ def _latency(kind: str, field: str) -> Callable[[RunMetrics], float | None]:
         return None if summary is None else getattr(summary, field)
 
     return get
+
+
+def _latency_summary(kind: str, field: str) -> Callable[[RunMetrics], tuple[Summary | None, str]]:
+    return lambda run: ((run.latency_ms or {}).get(kind), field)
 
 
 def _memory(field: str) -> Callable[[RunMetrics], float | None]:
@@ -92,7 +108,7 @@ QUIET_STEP = (OWN_TIME, CPU_TIME, INSTRUCTIONS)
 QUIET_WORK = (OWN_WORK, CPU_WORK)
 
 _FIXED = (
-    Measure(STEP_TIME, "ms", "lower", "step time, median", _step("median")),
+    _step(STEP_TIME, "median", "step time, median"),
     Measure(
         THROUGHPUT,
         "1/s",
@@ -100,12 +116,8 @@ _FIXED = (
         "throughput",
         lambda r: None if r.throughput is None else r.throughput.value,
     ),
-    Measure(
-        "step_time_p95_ms", "ms", "lower", "step time, 95th percentile", _step("p95"), P95_LEAST
-    ),
-    Measure(
-        "step_time_p99_ms", "ms", "lower", "step time, 99th percentile", _step("p99"), P99_LEAST
-    ),
+    _step("step_time_p95_ms", "p95", "step time, 95th percentile", P95_LEAST),
+    _step("step_time_p99_ms", "p99", "step time, 99th percentile", P99_LEAST),
     Measure(CPU_TIME, "ms", "lower", "CPU time of a step", _of_steps("cpu_ms")),
     Measure(OWN_TIME, "ms", "lower", "step without waiting for a CPU", _of_steps("own_ms")),
     Measure(INSTRUCTIONS, "", "lower", "instructions of a step", _of_steps("instructions")),
@@ -141,6 +153,7 @@ _LATENCIES = tuple(
         f"{kind.upper()}, {'median' if field == 'median' else field}",
         _latency(kind, field),
         {"median": 0, "p95": P95_LEAST, "p99": P99_LEAST}[field],
+        _latency_summary(kind, field),
     )
     for kind in ("ttft", "tpot", "itl", "e2e")
     for field in ("median", "p95", "p99")

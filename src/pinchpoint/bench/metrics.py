@@ -4,8 +4,9 @@ Raw samples are kept beside it (``steps.f64``: little-endian doubles, one step e
 of the summary); summaries are never stored alone. A number that is not finite is never written.
 """
 
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -15,6 +16,11 @@ from pinchpoint.errors import UnreadableFile
 Document = TypeVar("Document", bound=msgspec.Struct)
 
 SCHEMA = "bench.metrics/1"
+# What no measurement gives is refused where a file is read: it was edited or damaged.
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_ROUNDED = 1e-9  # of a value: what computing two order statistics may put between equal ones
 MAX_BYTES = 64 << 20  # a metrics.json holds summaries; more is not one of ours
 
 
@@ -22,8 +28,8 @@ class WarmUpInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What was left out at the start, and whether the rest was steady."""
 
     policy: str  # steady_state, fixed, none
-    steps: int = 0
-    duration_s: float | None = None
+    steps: Count = 0
+    duration_s: Amount | None = None
     converged: bool | None = None
 
 
@@ -34,70 +40,76 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     the side that is known: ``(38.5, null)`` is *at least 38.5*.
     """
 
-    count: int
-    median: float | None = None
-    mean: float | None = None
-    min: float | None = None
-    p90: float | None = None
-    p95: float | None = None
-    p99: float | None = None
-    max: float | None = None
-    mad: float | None = None
-    median_ci95: tuple[float, float] | None = None
-    p95_ci95: tuple[float, float] | None = None
-    p99_ci95: tuple[float, float] | None = None
-    p90_bounds: tuple[float | None, float | None] | None = None
-    p95_bounds: tuple[float | None, float | None] | None = None
-    p99_bounds: tuple[float | None, float | None] | None = None
+    count: Count
+    median: Amount | None = None
+    mean: Amount | None = None
+    min: Amount | None = None
+    p90: Amount | None = None
+    p95: Amount | None = None
+    p99: Amount | None = None
+    max: Amount | None = None
+    mad: Amount | None = None
+    median_ci95: tuple[Amount, Amount] | None = None
+    p95_ci95: tuple[Amount, Amount] | None = None
+    p99_ci95: tuple[Amount, Amount] | None = None
+    p90_bounds: tuple[Amount | None, Amount | None] | None = None
+    p95_bounds: tuple[Amount | None, Amount | None] | None = None
+    p99_bounds: tuple[Amount | None, Amount | None] | None = None
+
+    def __post_init__(self) -> None:
+        known = [getattr(self, name) for name in ("min", "median", "p90", "p95", "p99", "max")]
+        for low, high in pairwise(value for value in known if value is not None):
+            if low > high * (1 + _ROUNDED):
+                raise ValueError(f"percentiles out of order: {low:g} before {high:g}")
 
 
 class TimedSteps(msgspec.Struct, frozen=True, kw_only=True):
     """The timed steps of a run."""
 
-    count: int
+    count: Count
     unit: str  # ms
     clock: str  # cuda_event, host
     source: str  # what ended a step: optimizer AdamW, mark
     l2: str | None = None
-    host_bound_ratio: float | None = None
+    host_bound_ratio: Ratio | None = None
     samples_file: str | None = None
     step_time_ms: Summary
     ci_method: str | None = None
     lag1_autocorr: float | None = None
-    effective_n: float | None = None
-    spikes: int = 0
-    cpu_ms: float | None = None  # CPU time of the process in a step, median
-    own_ms: float | None = None  # a step without its thread's waiting for a CPU, median
-    instructions: float | None = None  # of a step, outside of the kernel, median
-    data_wait_ratio: float | None = None  # share of the timed window spent waiting for data
+    effective_n: Amount | None = None
+    spikes: Count = 0
+    cpu_ms: Amount | None = None  # CPU time of the process in a step, median
+    own_ms: Amount | None = None  # a step without its thread's waiting for a CPU, median
+    instructions: Amount | None = None  # of a step, outside of the kernel, median
+    data_wait_ratio: Ratio | None = None  # share of the timed window spent waiting for data
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The whole process, from its start in Python to its end, without its imports."""
 
-    wall_s: float
-    own_s: float | None  # without waiting for a CPU; null: the system does not tell
-    cpu_s: float  # ended children too
-    imports_s: float  # wall time that is left out
+    wall_s: Amount
+    own_s: Amount | None  # without waiting for a CPU; null: the system does not tell
+    cpu_s: Amount  # ended children too
+    imports_s: Amount  # wall time that is left out
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     """Work over the whole timed window: the mean, so that spikes count."""
 
-    value: float
+    value: Amount
     unit: str  # steps/s, samples/s, tokens/s, requests/s
-    work: float
+    work: Amount
     work_unit: str
-    window_s: float
+    window_s: Amount
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Peaks."""
 
-    torch_peak_allocated_bytes: int | None = None
-    torch_peak_reserved_bytes: int | None = None
-    device_peak_used_bytes: int | None = None
-    host_peak_rss_bytes: int | None = None
+    torch_peak_allocated_bytes: Count | None = None
+    torch_peak_reserved_bytes: Count | None = None
+    device_peak_used_bytes: Count | None = None
+    host_peak_rss_bytes: Count | None = None
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,13 +119,13 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     sm_clock_mhz: dict[str, float] | None = None  # median, min
     memory_clock_mhz: dict[str, float] | None = None
     power_w: dict[str, float] | None = None  # mean
-    energy_j: float | None = None
+    energy_j: Amount | None = None
     energy_method: str | None = None
     temperature_c: dict[str, float] | None = None  # max
-    slowdown_ratio: float | None = None  # share of samples held down by heat or hardware
-    power_cap_ratio: float | None = None
-    any_kernel_ratio: float | None = None
-    other_process_count: int | None = None
+    slowdown_ratio: Ratio | None = None  # share of samples held down by heat or hardware
+    power_cap_ratio: Ratio | None = None
+    any_kernel_ratio: Ratio | None = None
+    other_process_count: Count | None = None
 
 
 class RunMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,10 +138,10 @@ class RunMetrics(msgspec.Struct, frozen=True, kw_only=True):
     params_sha256: str = ""
     arm: str | None = None
     pair_index: int | None = None
-    order_index: int = 0
+    order_index: Count = 0
     session_id: str = ""
     started_utc: str
-    duration_s: float | None = None
+    duration_s: Amount | None = None
     seed: int | None = None
     profiled: bool = False
     status: str  # ok, failed, timeout, cut
@@ -140,11 +152,11 @@ class RunMetrics(msgspec.Struct, frozen=True, kw_only=True):
     steps: TimedSteps | None = None
     throughput: Throughput | None = None
     latency_ms: dict[str, Summary] | None = None  # ttft, tpot, itl, e2e
-    goodput_req_per_s: float | None = None
+    goodput_req_per_s: Amount | None = None
     slo: dict[str, float] | None = None
     load_mode: str | None = None  # open, closed
-    requests_ok: int | None = None
-    requests_failed: int | None = None
+    requests_ok: Count | None = None
+    requests_failed: Count | None = None
     custom: dict[str, float] = {}  # found in the output by --metric
     memory: Memory | None = None
     gpu: tuple[Gpu, ...] | None = None

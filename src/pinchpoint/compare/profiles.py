@@ -4,6 +4,7 @@
 nanoseconds. Positive means that B takes longer.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,8 +15,10 @@ from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps.in_steps import sum_per_window
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
+from pinchpoint.bench.measures import MEASURES, STEP_TIME
 from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows
 from pinchpoint.compare.fix import FixOutcome
+from pinchpoint.compare.gates import Compared, Gated, judged
 from pinchpoint.compare.noise import noise
 from pinchpoint.compare.step_groups import counted_steps
 from pinchpoint.compare.worth import ChangedWorth, changed_worth
@@ -102,6 +105,24 @@ class ProfileComparison(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     unknown: dict[str, str] = {}
     fix: FixOutcome | None = None  # null: a side has no step
+    gates: tuple[Gated, ...] = ()
+
+
+def gated(found: ProfileComparison, asked: Sequence[str]) -> ProfileComparison:
+    """The same with the outcome of each gate: the time of a step is what profiles can be gated by.
+
+    UsageError for another measure, or where a side has no step.
+    """
+    ratio = found.change_ratio
+    step = Compared(
+        name=STEP_TIME,
+        label=MEASURES[STEP_TIME].label,
+        a=(found.a_step_ns or 0) / 1e6,
+        change_ratio=ratio,
+        worse=bool(found.sure and ratio is not None and ratio > 0),
+    )
+    known = [step] if ratio is not None else []
+    return msgspec.structs.replace(found, gates=judged(known, asked, MEASURES))
 
 
 def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:

@@ -2,22 +2,29 @@
 
 Results of two sessions were not measured side by side. What varies between sessions (day, node,
 driver, clocks) is in the difference and not in either spread, so a significance test of stored
-results calls a fifth of unchanged pairs different. So: ``differs`` only from 10 % on and beyond
-all runs of the other side, ``same`` only when the ranges overlap, else ``cannot tell``.
+results calls a fifth of unchanged pairs different. So: ``worse`` or ``better`` only from 10 % on
+and beyond all runs of the other side, ``same`` only when the ranges overlap and the middle differs
+by less, else ``cannot tell``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import exp, log
 
 import msgspec
+import numpy as np
 
 from pinchpoint.bench.baselines.check import FAILS_ALONE
 from pinchpoint.bench.measures import MEASURES, Measure
+from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
+from pinchpoint.compare.gates import Compared, Gated, judged
 from pinchpoint.errors import NotComparable
 from pinchpoint.monitor.environment import differences, refusals
 
 SCHEMA = "bench.compare/1"
+
+
+Bounds = tuple[float | None, float | None]
 
 
 class ResultChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,11 +37,14 @@ class ResultChange(msgspec.Struct, frozen=True, kw_only=True):
     a_median: float
     b_median: float
     change_ratio: float
-    a_range: tuple[float, float]
-    b_range: tuple[float, float]
+    a_range: Bounds  # of the runs, with the interval of a percentile within each; null: open
+    b_range: Bounds
     a_runs: int
     b_runs: int
     verdict: str  # worse, better, same, cannot tell
+    point: str = ""  # which load, where several were compared
+    how: str = ""  # what an interval of load tests rests on
+    partial: bool = False  # B failed more requests than A: it is of those that were answered
 
 
 class ResultComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +56,7 @@ class ResultComparison(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[ResultChange, ...]
     warnings: tuple[str, ...]
     forced: bool = False
+    gates: tuple[Gated, ...] = ()
 
 
 def compare_results(
@@ -69,7 +80,9 @@ def compare_results(
     return ResultComparison(
         a=f"{a.bench_id}, {a.created_utc[:16]}",
         b=f"{b.bench_id}, {b.created_utc[:16]}",
-        changes=tuple(_change(left[name], right[name]) for name in left if name in right),
+        changes=tuple(
+            _change(left[name], right[name], (a.runs, b.runs)) for name in left if name in right
+        ),
         warnings=(
             *notes,
             "measured in different sessions: what varies between sessions is in the difference; "
@@ -91,33 +104,79 @@ def _different_benchmarks(a: BenchResult, b: BenchResult) -> list[str]:
     return found
 
 
-def _change(a: AcrossRuns, b: AcrossRuns) -> ResultChange:
-    measure = a.measure
+def _change(a: AcrossRuns, b: AcrossRuns, runs: Sequence[Sequence[RunMetrics]]) -> ResultChange:
+    bounds = [_bounds(across, own) for across, own in zip((a, b), runs, strict=True)]
+    return changed(a.measure, (a.values, b.values), (bounds[0], bounds[1]))
+
+
+def _bounds(across: AcrossRuns, runs: Sequence[RunMetrics]) -> Bounds:
+    """From the least to the most of the runs, with the interval of a percentile within each."""
+    ends = [across.measure.interval(run) for run in runs if run.valid]
+    known = [v for pair in ends for v in pair if v is not None]
+    values = (*across.values, *known)
+    one_sided = len(across.values) == 1 and len(known) == 1  # at least, or at most
+    return min(values), None if one_sided else max(values)
+
+
+def changed(
+    measure: Measure,
+    values: tuple[Sequence[float], Sequence[float]],
+    bounds: tuple[Bounds, Bounds],
+    *,
+    point: str = "",
+    how: str = "",
+    partial: bool = False,
+) -> ResultChange:
+    """One measure of both sides."""
+    a, b = (float(np.median(side)) for side in values)
     sign = 1 if measure.better == "lower" else -1
-    ratio = 0.0
-    if a.median > 0 and b.median > 0:
-        ratio = exp(sign * log(b.median / a.median)) - 1
-    ranges = [(min(x.values), max(x.values)) for x in (a, b)]
+    ratio = exp(sign * log(b / a)) - 1 if a > 0 and b > 0 else 0.0
+    verdict = _verdict(ratio, *bounds)
     return ResultChange(
         name=measure.name,
         label=measure.label,
         unit=measure.unit,
         better=measure.better,
-        a_median=a.median,
-        b_median=b.median,
+        a_median=a,
+        b_median=b,
         change_ratio=ratio,
-        a_range=ranges[0],
-        b_range=ranges[1],
-        a_runs=len(a.values),
-        b_runs=len(b.values),
-        verdict=_verdict(ratio, ranges[0], ranges[1]),
+        a_range=bounds[0],
+        b_range=bounds[1],
+        a_runs=len(values[0]),
+        b_runs=len(values[1]),
+        verdict="cannot tell" if partial and verdict != "worse" else verdict,
+        point=point,
+        how=how,
+        partial=partial,
     )
 
 
-def _verdict(ratio: float, a: tuple[float, float], b: tuple[float, float]) -> str:
-    apart = a[1] < b[0] or b[1] < a[0]
-    if not apart:
-        return "same"
+def _verdict(ratio: float, a: Bounds, b: Bounds) -> str:
+    if not (_below(a, b) or _below(b, a)):
+        whole = None not in (*a, *b)
+        return "same" if whole and abs(ratio) < FAILS_ALONE else "cannot tell"
     if abs(ratio) < FAILS_ALONE:
         return "cannot tell"
     return "worse" if ratio > 0 else "better"
+
+
+def _below(low: Bounds, high: Bounds) -> bool:
+    return low[1] is not None and high[0] is not None and low[1] < high[0]
+
+
+def gated(found: ResultComparison, asked: Sequence[str]) -> ResultComparison:
+    """The same with the outcome of each gate; UsageError for a measure that it has not."""
+    said = [
+        Compared(
+            name=c.name,
+            label=f"{c.label} ({c.point})" if c.point else c.label,
+            a=c.a_median,
+            change_ratio=None if c.partial and c.verdict != "worse" else c.change_ratio,
+            worse=c.verdict == "worse",
+        )
+        for c in found.changes
+    ]
+    measures = MEASURES | {
+        c.name: Measure(c.name, c.unit, "lower", c.label, lambda _: None) for c in found.changes
+    }
+    return msgspec.structs.replace(found, gates=judged(said, asked, measures))

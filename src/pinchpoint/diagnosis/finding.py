@@ -107,6 +107,7 @@ class Unanswered(msgspec.Struct, frozen=True, kw_only=True):
     why: str  # what is missing
     record: str = ""  # how to get it
     needs: Need = Need.ANOTHER  # the same in a few words, by which causes are counted
+    fits: bool = False  # what was recorded fits the cause, and does not decide it
 
 
 class NotShown(msgspec.Struct, frozen=True, kw_only=True):

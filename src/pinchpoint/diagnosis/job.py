@@ -6,13 +6,14 @@ the rank that waits least: there it is no waiting.
 """
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 
 import numpy as np
 
 from pinchpoint.analysis.ranks.job import Job
-from pinchpoint.analysis.ranks.what_if import Own, as_recorded
+from pinchpoint.analysis.ranks.late_causes import MORE_WORK
+from pinchpoint.analysis.ranks.what_if import JobReplay, Own, as_recorded
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO
 from pinchpoint.diagnosis.finding import Found
@@ -139,6 +140,14 @@ def _less(own: Own, same: Sequence[RankFinding]) -> Own:
     return Own(less, own.like)
 
 
+def _without_late_ranks(job: Job, replay: JobReplay) -> Own:
+    """Own times after what a finding about late ranks promises: nobody pays for them twice."""
+    late = np.array([one.rank for one in job.late_ranks])
+    first = job.late_ranks[0].doing[:1]
+    work = bool(first) and first[0].subject == MORE_WORK
+    return replay.balanced(late) if work else replay.as_peers(late)
+
+
 def _predicted(base: int, saving: int) -> Prediction:
     low, high = base - (1 + MORE_RATIO) * saving, base - (1 - LESS_RATIO) * saving
     return Prediction(max(base - saving, 0), (max(round(low), 0), max(round(high), 0)), base)
@@ -167,5 +176,7 @@ def _kept(
             taken.communication_ns += saving
         elif candidate.finding is None:
             taken.own = _less(taken.own, same)
-        taken.kept.append(replace(candidate))
+        elif job.replay is not None and job.late_ranks:
+            taken.own = _without_late_ranks(job, job.replay)
+        taken.kept.append(candidate)
     return taken.kept

@@ -1,23 +1,23 @@
-"""In which order to make the fixes: what is surely won, for what it takes.
+"""In which order to make the fixes: what is won, for what it takes.
 
-The engine ranks causes. Whoever has an hour asks: which change is sure to pay, and how much work is
-it. A gain is sure as far as even the slow end of its range is faster than today's step. What the
-causal profile shows and no rule explains stands last.
+Whoever has an hour asks: which change pays, how sure is that, and how much work is it. A gain is
+sure as far as even the slow end of its range is faster than today's step; it counts halfway between
+what is sure and what is expected. What the causal profile shows and no rule explains stands last.
 """
 
 from dataclasses import replace
 from enum import Enum
-from math import inf
 
 import numpy as np
 
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
+from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step, profile
+from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.mean.what_if import covered_ratio, step_base_ns
 from pinchpoint.analysis.replay import LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
-from pinchpoint.diagnosis.engine import Diagnosis, Ranked
+from pinchpoint.diagnosis.engine import NAMED_RATIO, SPECIFIC_RATIO, Diagnosis, Ranked
 from pinchpoint.diagnosis.engine import diagnose as diagnose_one
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.frozen import dataclass
@@ -25,11 +25,14 @@ from pinchpoint.trace import Trace
 
 # Limits are right within a factor of two (rule slow-operator): nearer to it nothing is known.
 FAR_RATIO = 3.0
+# Of the step, after all fixes. Where they win more, a line with twice as much to win is rare, and
+# looking at all lines takes a third of a diagnosis.
+FEW_EXPLAINED_RATIO = 0.85
 WORTH_A_RUNG_RATIO = 0.05  # of the step, at the limit; less is the error of a limit
 
 
 class Effort(Enum):
-    """What a fix takes, each about twice the one before: only the order rests on it."""
+    """What a fix takes: only the order rests on it."""
 
     SETTING = "setting"  # ``pinchpoint try`` makes the change by itself
     LINES = "lines"  # a few lines at one place
@@ -38,8 +41,12 @@ class Effort(Enum):
 
     @property
     def weight(self) -> float:
-        """By which a sure gain is divided: 1, 2, 4; nothing is sure of what nobody knows to do."""
-        return inf if self is Effort.SEARCH else 2.0 ** list(Effort).index(self)
+        """By which a gain is divided: as many times as much makes up for what the fix takes."""
+        return _WEIGHTS.get(self, 1.0)
+
+
+# The engine's ratios between a named cause, a generic one and a place alone.
+_WEIGHTS = {Effort.WORK: 1 / SPECIFIC_RATIO, Effort.SEARCH: 1 / NAMED_RATIO}
 
 
 @dataclass(frozen=True)
@@ -52,11 +59,17 @@ class Rung:
     base_ns: int  # that it counts from: today's step, or the one with ``after`` fixed
     effort: Effort
     after: tuple[str, ...] = ()  # findings that have to be fixed first
+    on_host: bool = False  # of a piece: the step without its host time, not at its device's limit
 
     @property
     def sure_ns(self) -> int:
         """What is won even at the slow end of the range."""
         return max(self.base_ns - self.range_ns[1], 0)
+
+    @property
+    def counted_ns(self) -> int:
+        """Halfway between what is sure and what is expected."""
+        return (self.sure_ns + self.base_ns - self.step_ns) // 2
 
 
 @dataclass(frozen=True)
@@ -68,27 +81,36 @@ class Ladder:
     unexplained: Rung | None = None
 
 
-def ladder(trace: Trace, said: Diagnosis) -> Ladder | None:
-    """The ladder of a diagnosis; None where no step is known that gains could count from."""
+def ladder(trace: Trace, said: Diagnosis, *, host: bool = True) -> Ladder | None:
+    """The ladder of a diagnosis; None where no step is known that gains could count from.
+
+    ``host``: look among the program's lines, too, where findings explain little; it takes a while.
+    """
     base_ns = step_base_ns(trace) or _base_of(said)
     if base_ns is None:
         return None
     rungs = [rung for ranked in said.found if (rung := _rung(ranked, base_ns))]
-    rungs.sort(key=by_sure_gain)
-    return Ladder(base_ns, tuple(rungs), _unexplained(trace))
+    rungs.sort(key=by_gain)
+    best_ns = min((rung.step_ns for rung in rungs), default=base_ns)
+    if said.together is not None:
+        best_ns = min(best_ns, said.together.step_ns)
+    left = _unexplained(trace)
+    if left is None and host and best_ns > FEW_EXPLAINED_RATIO * base_ns:
+        left = _unexplained_on_host(trace, base_ns - best_ns)
+    return Ladder(base_ns, tuple(rungs), left)
 
 
 def in_order(said: Diagnosis) -> Diagnosis:
     """The diagnosis with its findings as the ladder has them; those without one keep their places.
 
-    What surely wins most for what it takes comes first; what is equal keeps the order of causes.
+    What wins most for what it takes comes first; what is equal keeps the order of causes.
     """
     base_ns = _base_of(said)
     if base_ns is None:
         return said
     rungs = {ranked.id: _rung(ranked, base_ns) for ranked in said.found}
     timed = [(rung, ranked) for ranked in said.found if (rung := rungs[ranked.id])]
-    timed.sort(key=lambda pair: by_sure_gain(pair[0]))
+    timed.sort(key=lambda pair: by_gain(pair[0]))
     next_ = iter(_after_what_they_need([ranked for _, ranked in timed]))
     return replace(said, found=tuple(next(next_) if rungs[r.id] else r for r in said.found))
 
@@ -103,9 +125,9 @@ def _after_what_they_need(ranked: list[Ranked]) -> list[Ranked]:
     return out
 
 
-def by_sure_gain(rung: Rung) -> tuple[bool, float]:
-    """A key to sort by: sure gain for effort; what only pays after others comes after them."""
-    return bool(rung.after), -rung.sure_ns / rung.effort.weight
+def by_gain(rung: Rung) -> tuple[bool, float]:
+    """A key to sort by: gain for effort; what only pays after others comes after them."""
+    return bool(rung.after), -rung.counted_ns / rung.effort.weight
 
 
 def _base_of(said: Diagnosis) -> int | None:
@@ -129,7 +151,7 @@ def _rung(ranked: Ranked, base_ns: int) -> Rung | None:
 def effort_of(rule_id: str) -> Effort:
     """What the fix of a rule's findings takes."""
     rule = rules()[rule_id].rule
-    if rule.residual:
+    if rule.residual and not rule.fix_known:
         return Effort.SEARCH
     if rule.generic:
         return Effort.WORK
@@ -157,6 +179,25 @@ def _unexplained(trace: Trace) -> Rung | None:
         most.base_ns,
         Effort.WORK,
     )
+
+
+def _unexplained_on_host(trace: Trace, explained_ns: int) -> Rung | None:
+    """The line whose host time the step waits for most, unless findings gain half as much.
+
+    What it would really win is not known: all of it at most, and nothing at least.
+    """
+    lines = profile(trace, (Cut.LINE,)).of(Cut.LINE)
+    most = min(lines, key=lambda piece: piece.step_without_host_ns, default=None)
+    if most is None:
+        return None
+    gain_ns = most.base_ns - most.step_without_host_ns
+    if gain_ns < WORTH_A_RUNG_RATIO * most.base_ns or 2 * explained_ns >= gain_ns:
+        return None
+    step_ns = most.step_without_host_ns
+    between = (step_ns, most.base_ns)
+    at = frame_of(most.name)
+    name = most.name if at is None else f"{at.function} ({at.file}:{at.line})"
+    return Rung(name, step_ns, between, most.base_ns, Effort.SEARCH, on_host=True)
 
 
 def _is_explained(trace: Trace, piece: Piece) -> bool:

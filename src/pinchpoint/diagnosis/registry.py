@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from inspect import getdoc
+from textwrap import fill
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,15 @@ import pinchpoint.diagnosis.rules as home
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, ON_NVIDIA, Record
-from pinchpoint.diagnosis.rule import Framework, NotChecked, Outcome, Rule, framework_of, in_program
+from pinchpoint.diagnosis.rule import (
+    RECORDED,
+    Framework,
+    NotChecked,
+    Outcome,
+    Rule,
+    framework_of,
+    in_program,
+)
 from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
@@ -64,7 +73,8 @@ def rule_ids() -> tuple[str, ...]:
 
 
 def page(rule_id: str) -> str:
-    """The rule's page: one sentence, then the headings of ``rule.HEADINGS``.
+    """The rule's page: one sentence, the headings of ``rule.HEADINGS``, and what makes it *not
+    checked* below ``rule.RECORDED``.
 
     Raises UsageError, with the nearest names, if there is no such rule.
     """
@@ -73,7 +83,26 @@ def page(rule_id: str) -> str:
         close = related(rule_id)
         hint = f"did you mean: {', '.join(close)}" if close else "pinchpoint explain lists them"
         raise UsageError(f"there is no rule {rule_id!r}", hint=hint)
-    return getdoc(import_module(path)) or ""
+    module = import_module(path)
+    return f"{getdoc(module) or ''}\n\n## {RECORDED}\n{_to_record(module.RULE)}"
+
+
+def _to_record(rule: Rule) -> str:
+    """What a recording must have for the rule to judge it, and how to get it."""
+    needs = [_NEEDS.get(need, need.replace("_", " ")) for need in rule.needs]
+    listed = f"At least {' and '.join(needs)}. " if needs else ""
+    words = f"{listed}Where what it looks for was not recorded, the answer is *not checked*."
+    return fill(f"{words} What shows it, as a rule: {rule.record.phrase}", PAGE_COLUMNS)
+
+
+PAGE_COLUMNS = 100  # of a page, as of the source that it stands in
+_NEEDS = {
+    "host_ops": "what the host ran",
+    "api_calls": "calls of the runtime",
+    "device_ops": "what the device ran",
+    "counters": "samples of the device over time",
+    "kernel_counters": "hardware counters of kernels",
+}
 
 
 def related(text: str) -> list[str]:
@@ -133,7 +162,14 @@ def _not_checked(known: Known, reason: NotChecked, framework: Framework) -> Outc
     record = reason.record or known.rule.record
     if framework not in (Framework.TORCH, Framework.TORCH_WITHOUT_CUDA):
         record = record.elsewhere or record
-    return Outcome(known.id, "not checked", why=reason.why, record=record.phrase, needs=record.need)
+    return Outcome(
+        known.id,
+        "not checked",
+        why=reason.why,
+        record=record.phrase,
+        needs=record.need,
+        fits=reason.fits,
+    )
 
 
 def _missing(trace: Trace, known: Known) -> NotChecked | None:

@@ -2,7 +2,7 @@
 
 A rule is one module in a family folder of ``diagnosis/rules``. Its name with dashes is its id
 (``sync_in_loop.py`` is ``sync-in-loop``); its docstring is its page, with the headings in
-:data:`HEADINGS`. It has
+:data:`HEADINGS`, and what follows from its declaration is added to it. It has
 
 ``RULE``      its declaration, a :class:`Rule`: all that others may know about it
 ``check``     ``check(trace) -> Iterator[Found]``; pure, no I/O, knows no other rule
@@ -25,6 +25,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 
 HEADINGS = ("What it looks for", "Why it matters", "How to fix it", "When to ignore it")
+RECORDED = "What has to be recorded"  # the last heading of a page, made from its declaration
 
 # A cause worth less than this share of the step is no finding: a smaller gain is within the error
 # of the step that it is predicted from (docs/accuracy.md), and of a handful of runs.
@@ -81,6 +82,7 @@ class Rule:
     generic: bool = False  # it fits nearly every slow host; specific causes are told before it
     periodic: bool = False  # it may show in some steps only, and the mean step tells
     residual: bool = False  # it names what no other finding explains, and yields to those that do
+    fix_known: bool = False  # of a residual one: it says what to do at the place that it names
     explains_full_memory: bool = False  # told first where a request for memory failed
     leak: str | None = None  # the kind of :class:`~pinchpoint.analysis.memory.growth.Leak` it names
     confirm: str = ANY_PROGRAM  # what would prove a fix, where a finding does not say its own
@@ -91,9 +93,10 @@ class Rule:
 class NotChecked(Exception):
     """The rule cannot judge this trace: ``why``, and what to ``record`` so that it can."""
 
-    def __init__(self, why: str, record: Record | None = None) -> None:
+    def __init__(self, why: str, record: Record | None = None, *, fits: bool = False) -> None:
         super().__init__(why)
         self.why = why
+        self.fits = fits  # what was recorded fits the cause: "nothing" would be wrong
         self.record = record  # None: what the rule declares
 
 
@@ -113,6 +116,7 @@ class Outcome:
     why: str = ""
     record: str = ""
     needs: Need = Need.ANOTHER
+    fits: bool = False  # not checked, though what was recorded fits the cause
     covered_by: tuple[str, ...] = ()  # ids of the findings that explain the same time
 
 

@@ -23,8 +23,8 @@ from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.engine import SPECIFIC_RATIO, Diagnosis, Ranked, parents
-from pinchpoint.diagnosis.engine import diagnose as diagnose_one
 from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.kinds import diagnose as diagnose_one
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.trace import Trace, once_per_trace
@@ -68,7 +68,7 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
     named = diagnose_one(named_trace)
     base_ns = _base_ns(trace, bare)
     allowed = _may_be_told(trace, named_trace, bare.outcomes)
-    common = _pairs(bare.found, named.found)
+    common = _pairs(bare.found, named.found, ratio, base_ns)
     kept = list(common.values())
     new = [r for r in named.found if r.id in allowed and r.id not in {c.id for c in kept}]
     kept += [_scaled(r, ratio, base_ns) for r in new]
@@ -104,15 +104,26 @@ def _may_be_told(trace: Trace, named: Trace, outcomes: Iterable[Outcome]) -> fro
     return frozenset(o.id for o in outcomes if o.answer in answers)
 
 
-def _pairs(bare: Iterable[Ranked], named: Iterable[Ranked]) -> dict[int, Ranked]:
-    """Every finding of the bare window, with the place of its match where there is one."""
+def _pairs(
+    bare: Iterable[Ranked], named: Iterable[Ranked], ratio: float, base_ns: int | None
+) -> dict[int, Ranked]:
+    """Every finding of the bare window, with the place of its match where there is one.
+
+    Where the bare window tells no gain, for want of shapes say, it is the other's.
+    """
     waiting: dict[str, list[Ranked]] = {}
     for one in named:
         waiting.setdefault(one.id, []).append(one)
-    return {
-        number: _placed(one, waiting[one.id].pop(0)) if waiting.get(one.id) else one
-        for number, one in enumerate(bare)
-    }
+    out: dict[int, Ranked] = {}
+    for number, one in enumerate(bare):
+        match = waiting[one.id].pop(0) if waiting.get(one.id) else None
+        if match is None:
+            out[number] = one
+        elif one.predicted is None and match.predicted is not None:
+            out[number] = _scaled(match, ratio, base_ns)
+        else:
+            out[number] = _placed(one, match)
+    return out
 
 
 def _placed(bare: Ranked, named: Ranked) -> Ranked:

@@ -8,14 +8,18 @@ percentiles are taken from those.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers._memory import TABLE_TIMES, must_fit
 from pinchpoint.importers._packed import unpacked
 from pinchpoint.importers.health import health_table
@@ -52,9 +56,49 @@ _RATES = {
     "system_output_throughput_tok_s": "output tokens/s",
     "system_total_throughput_tok_s": "tokens/s",
 }
+_SHORT = {"e2e_latency": "e2e", "e2el": "e2e"}  # names of the measures of bench serve
 _COLUMNS = ("median", "mean", "p90", "p95", "p99")
 _PERCENTILES = (90, 95, 99)  # of these columns
+_RISING = ("min", "p25", "median", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
+_ROUNDED = 1.001  # figures that were rounded to print may pass each other by so much
 _MOST_RUNS = 1000  # lines of one file; a sweep has dozens
+# What a load is: two results of other loads say nothing about the server. Numbers of requests may
+# differ, as those of a sweep do.
+_LOAD = (
+    "request_rate",
+    "max_concurrency",
+    "burstiness",
+    "dataset_name",
+    "random_input_len",
+    "random_output_len",
+    "random_range_ratio",
+    "sharegpt_output_len",
+)
+_SERVED = ("backend", "endpoint_type", "model_id", "tokenizer_id")  # what may be meant to differ
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One kind of latency of a load, in milliseconds; ``values`` where the file has them all."""
+
+    name: str  # ttft, tpot, itl, e2e, as far as it is one of these
+    label: str
+    said: dict[str, float]  # median, mean, std, p99 and what else the file says
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LoadTest:
+    """One load on a server."""
+
+    load: dict[str, str]  # rate, concurrency, lengths: what was sent
+    served: dict[str, str]  # model, backend: what answered
+    latencies: tuple[Latency, ...]
+    rates: dict[str, float]  # by label
+    completed: int | None
+    failed: int | None
+    tokens_in: int | None  # of all requests
+    tokens_out: int | None
 
 
 def claims(path: Path, head: bytes) -> bool:
@@ -65,15 +109,14 @@ def claims(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """Latencies and rates of each run; UnreadableFile where there are none."""
-    with unpacked(path) as plain:
-        must_fit(path, plain.stat().st_size, TABLE_TIMES)
-        runs = list(_runs(path, plain.read_bytes()))
-    tables = [table for run in runs for table in (_latencies(run), _rates(run)) if table.rows]
-    if not tables:
-        raise UnreadableFile(
-            f"{path}: a load test without latencies or rates",
-            hint="run it again and let it end: vllm bench serve --save-result",
-        )
+    runs = load_tests(path)
+    titles = _titles(runs)
+    tables = [
+        table
+        for run, title in zip(runs, titles, strict=True)
+        for table in (_latency_table(run, title), _rate_table(run, title))
+        if table.rows
+    ]
     names = Names()
     return Trace(
         source=Source(str(path), FORMAT, path.stat().st_size),
@@ -81,6 +124,84 @@ def read(path: Path) -> Trace:
         health=health_table([], names),
         names=names.freeze(),
     )
+
+
+def load_tests(path: Path) -> tuple[LoadTest, ...]:
+    """Each run of a file; UnreadableFile where none says anything, or one the impossible."""
+    with unpacked(path) as plain:
+        must_fit(path, plain.stat().st_size, TABLE_TIMES)
+        runs = [_load_test(run) for run in _runs(path, plain.read_bytes())]
+    found = tuple(run for run in runs if run.latencies or run.rates)
+    if not found:
+        raise UnreadableFile(
+            f"{path}: a load test without latencies or rates",
+            hint="run it again and let it end: vllm bench serve --save-result",
+        )
+    for number, run in enumerate(found, 1):
+        if fault := _fault(run):
+            which = f"run {number}: " if len(found) > 1 else ""
+            raise UnreadableFile(
+                f"{path}: {which}{fault}", hint="edited or damaged: run the load test again"
+            )
+    return found
+
+
+def _fault(run: LoadTest) -> str | None:
+    """What cannot be, of a clock that runs forward and of numbers in order."""
+    for latency in run.latencies:
+        below = [of for of, value in latency.said.items() if value < 0]
+        if below or (len(latency.values) and latency.values.min() < 0):
+            return f"{latency.label}: {(below or ['one'])[0]} is below zero"
+        known = [(of, latency.said[of]) for of in _RISING if of in latency.said]
+        for (low, a), (high, b) in pairwise(known):
+            if a > b * _ROUNDED:
+                return f"{latency.label}: {low} {_shown(a)} ms is above {high} {_shown(b)} ms"
+    negative = [label for label, value in run.rates.items() if value < 0]
+    return f"{negative[0]} is below zero" if negative else None
+
+
+def _titles(runs: Sequence[LoadTest]) -> list[str]:
+    """Of several runs: the number of each, and in what it differs from others."""
+    if len(runs) == 1:
+        return [""]
+    said = [run.load | run.served for run in runs]
+    names = dict.fromkeys(name for one in said for name in one)
+    differ = [name for name in names if len({one.get(name) for one in said}) > 1]
+    return [
+        ", ".join((f"run {i}", *(f"{name} {one[name]}" for name in differ if name in one)))
+        for i, one in enumerate(said, 1)
+    ]
+
+
+def _load_test(run: dict[str, Any]) -> LoadTest:
+    inside = run.get("performance")
+    said = {**run, **inside} if isinstance(inside, dict) else run
+
+    def count(*names: str) -> int | None:
+        values = [said.get(name) for name in names]
+        return next((v for v in values if isinstance(v, int) and not isinstance(v, bool)), None)
+
+    return LoadTest(
+        load={k: _word(said[k]) for k in _LOAD if said.get(k) is not None},
+        served={k: _word(said[k]) for k in _SERVED if said.get(k) is not None},
+        latencies=tuple(_latencies(run)),
+        rates={
+            label: float(value)
+            for key, label in _RATES.items()
+            if isinstance(value := said.get(key), int | float) and not isinstance(value, bool)
+        },
+        completed=count("completed"),
+        failed=count("failed"),
+        tokens_in=count("total_input_tokens"),
+        tokens_out=count("total_output_tokens"),
+    )
+
+
+def _word(value: Any) -> str:
+    return str(value)[:_LONGEST_WORD]
+
+
+_LONGEST_WORD = 120  # of a name of a model; longer is a text
 
 
 def _runs(path: Path, text: bytes) -> Iterator[dict[str, Any]]:
@@ -112,32 +233,34 @@ def _is_one(text: bytes) -> bool:
     return True
 
 
-def _latencies(run: dict[str, Any]) -> SummaryTable:
+def _latencies(run: dict[str, Any]) -> Iterator[Latency]:
     found: dict[str, dict[str, float]] = {}
     for key, value in run.items():
         match = _LATENCY.fullmatch(str(key))
-        if match and isinstance(value, int | float):
+        if match and isinstance(value, int | float) and isfinite(value):
             found.setdefault(match["what"], {})[match["of"]] = float(value)
-    for what, seconds in (("ttft", run.get("ttfts")), ("itl", run.get("itls"))):
-        if what not in found and (known := _measured(seconds)):
-            found[what] = known
     found |= _of_tensorrt(run)
-    rows = tuple(
-        (_LABELS.get(what, what), *(_shown(said.get(column)) for column in _COLUMNS))
-        for what, said in found.items()
-    )
-    return SummaryTable(("latency (ms)", *_COLUMNS), rows)
+    measured = {"ttft": _measured(run.get("ttfts")), "itl": _measured(run.get("itls"))}
+    for what in dict.fromkeys((*found, *(name for name, v in measured.items() if len(v)))):
+        values = measured.get(what, np.zeros(0))
+        yield Latency(
+            _SHORT.get(what, what),
+            _LABELS.get(what, what),
+            found.get(what) or _summary(values),
+            values,
+        )
 
 
-def _measured(seconds: Any) -> dict[str, float]:
-    """Of single requests, or of lists of them."""
+def _measured(seconds: Any) -> NDArray[np.float64]:
+    """Milliseconds of single requests, or of lists of them."""
     if not isinstance(seconds, list):
-        return {}
+        return np.zeros(0)
     flat = [x for s in seconds for x in (s if isinstance(s, list) else [s])]
     values = np.array([x for x in flat if isinstance(x, int | float)], np.float64) * 1e3
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return {}
+    return values[np.isfinite(values)]
+
+
+def _summary(values: NDArray[np.float64]) -> dict[str, float]:
     known = {f"p{p}": float(np.percentile(values, p)) for p in _PERCENTILES}
     return {"median": float(np.median(values)), "mean": float(values.mean()), **known}
 
@@ -158,15 +281,16 @@ def _of_tensorrt(run: dict[str, Any]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _rates(run: dict[str, Any]) -> SummaryTable:
-    performance = run.get("performance")
-    said = {**run, **performance} if isinstance(performance, dict) else run
+def _latency_table(run: LoadTest, title: str) -> SummaryTable:
     rows = tuple(
-        (label, _shown(float(value)))
-        for key, label in _RATES.items()
-        if isinstance(value := said.get(key), int | float) and not isinstance(value, bool)
+        (one.label, *(_shown(one.said.get(column)) for column in _COLUMNS)) for one in run.latencies
     )
-    return SummaryTable(("load", "value"), rows)
+    return SummaryTable(("latency (ms)", *_COLUMNS), rows, title)
+
+
+def _rate_table(run: LoadTest, title: str) -> SummaryTable:
+    rows = tuple((label, _shown(value)) for label, value in run.rates.items())
+    return SummaryTable(("load", "value"), rows, title)
 
 
 def _shown(value: float | None) -> str:

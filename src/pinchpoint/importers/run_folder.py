@@ -71,6 +71,10 @@ def run_facts(
         cores_there=environment.host.cpus_logical,
         cpu_nodes=process.cpu_nodes,
         torch_threads=process.switches.torch_num_threads,
+        onednn=process.switches.onednn,
+        cpu_features=environment.host.cpu_features,
+        page_faults_per_step=process.steps.page_faults_per_step,
+        kernel_ns_per_step=process.steps.kernel_ns_per_step,
         loader_workers=tuple(
             LoaderWorker(w.workers, w.busy_ns, w.alive_ns, w.torch_threads) for w in workers
         ),

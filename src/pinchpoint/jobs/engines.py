@@ -32,6 +32,7 @@ from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile, local_copy
 from pinchpoint.importers.run_folder import was_contended
 from pinchpoint.report.assemble.findings import answers
+from pinchpoint.report.assemble.ladder import ladder_info
 from pinchpoint.report.documents.rank_records import FoundOnRank, RankRecord, encode_record
 from pinchpoint.trace import Trace
 
@@ -76,6 +77,7 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
         label=file.label,
         summary=summary,
         found=tuple(found[:MOST_FINDINGS]),
+        fix_ladder=ladder_info(trace, said, host=False),
         not_checked=tuple(item.id for item in items["not_checked"]),
         crashed=tuple(item.id for item in items["crashed"]),
     )

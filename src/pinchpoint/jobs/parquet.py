@@ -1,11 +1,13 @@
 """What was kept of each rank as Parquet files, for questions that the report does not answer.
 
-Three tables, each in files of many ranks (``steps-0.parquet``, …), so that memory stays bounded:
-``steps``, ``step_parts`` and ``collectives``. Times are Unix nanoseconds on each rank's own clock;
-what its clock is ahead by stands in the JSON document's table of ranks.
+Four tables, each in files of many ranks (``steps-0.parquet``, …), so that memory stays bounded:
+``steps``, ``step_parts``, ``collectives``, and ``ranks`` with what the document's table has of the
+first ones. Times are Unix nanoseconds on each rank's own clock; what it is ahead by stands in
+``ranks``.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import numpy as np
 from pinchpoint.analysis.ranks.summary import UNKNOWN, RankSummary, unpack, unpack_small
 from pinchpoint.errors import UsageError
 from pinchpoint.export.database import copy_to_parquet, duckdb_module
+from pinchpoint.report.assemble.ranks_tables import RANK_COLUMNS, Row
 
 Columns = dict[str, Any]
 
@@ -27,7 +30,7 @@ def write_rank_tables(summaries: Iterator[RankSummary], folder: Path) -> int:
     Raises MissingExtra without DuckDB, and UsageError if the folder cannot be written.
     """
     duckdb, files = duckdb_module(), 0
-    try:
+    with _written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for number in count():
             some = list(islice(summaries, RANKS_IN_A_FILE))
@@ -38,9 +41,38 @@ def write_rank_tables(summaries: Iterator[RankSummary], folder: Path) -> int:
                 if columns:
                     _write(duckdb, columns, folder / f"{name}-{number}.parquet")
                     files += 1
-    except (OSError, duckdb.IOException) as error:
-        raise UsageError(f"{folder}: {error}", hint="free space, or name another folder") from None
     return files
+
+
+@contextmanager
+def _written(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, duckdb_module().IOException) as error:
+        raise UsageError(f"{folder}: {error}", hint="free space, or name another folder") from None
+
+
+def write_rank_rows(folder: Path, count: int, row_of: Callable[[int], Row]) -> None:
+    """Write the table of all ranks, which the document of a large job has only a part of."""
+    duckdb, names = duckdb_module(), [column.id for column in RANK_COLUMNS]
+    with _written(folder):
+        for number, first in enumerate(range(0, count, RANKS_IN_A_FILE)):
+            rows = [row_of(i) for i in range(first, min(first + RANKS_IN_A_FILE, count))]
+            columns = {
+                name: _column([row[at] for row in rows], text=name == "path")
+                for at, name in enumerate(names)
+            }
+            _write(duckdb, columns, folder / f"ranks-{number}.parquet", NO_NUMBER)
+
+
+def _column(values: list[Any], *, text: bool) -> Any:
+    if text:
+        return np.array([*values, ""], object)[:-1]
+    kind = np.float64 if any(isinstance(value, float) for value in values) else np.int64
+    return np.array([NO_NUMBER if value is None else value for value in values], kind)
+
+
+NO_NUMBER = -(1 << 62)  # inside a column only: exact as a float, and no time
 
 
 def _joined(parts: list[Columns]) -> Columns:
@@ -48,19 +80,27 @@ def _joined(parts: list[Columns]) -> Columns:
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]} if parts else {}
 
 
-def _write(duckdb: Any, columns: Columns, path: Path) -> None:
+def _write(duckdb: Any, columns: Columns, path: Path, unknown: int = UNKNOWN) -> None:
     connection = duckdb.connect(":memory:")
     connection.register("given", columns)
-    copy_to_parquet(connection, f"(SELECT {', '.join(map(_chosen, columns))} FROM given)", path)
+    copy_to_parquet(
+        connection,
+        f"(SELECT {', '.join(_chosen(name, unknown) for name in columns)} FROM given)",
+        path,
+    )
     connection.close()
 
 
-def _chosen(column: str) -> str:
+def _chosen(column: str, unknown: int) -> str:
     """What is not known is written as -1 in the columns of numbers, and as nothing in Parquet."""
-    return f'NULLIF("{column}", {UNKNOWN}) AS "{column}"' if column in _NULLABLE else f'"{column}"'
+    return f'NULLIF("{column}", {unknown}) AS "{column}"' if column in _NULLABLE else f'"{column}"'
 
 
-_NULLABLE = ("bytes", "sequence")
+_ALWAYS = ("rank", "path", "steps")
+_NULLABLE = (
+    *("bytes", "sequence"),
+    *(column.id for column in RANK_COLUMNS if column.id not in _ALWAYS),
+)
 
 
 def _steps(summary: RankSummary) -> Columns:

@@ -255,6 +255,7 @@ def record_from(trace: Trace, report: Report) -> RankRecord:
             FoundOnRank(saving_ns=_saving(base, item), item=item)
             for item in report.findings[:MOST_FINDINGS]
         ),
+        fix_ladder=report.fix_ladder,
         not_checked=tuple(item.id for item in report.not_checked),
         crashed=tuple(item.id for item in report.crashed),
     )

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +90,12 @@ def merge_parts(parts: Sequence[Path], parquet: Path | None = None) -> RanksRepo
 
 def _reported(parts: Sequence[Path], parquet: Path | None) -> RanksReport:
     records = read_parts(parts)
-    if parquet is not None:
-        from pinchpoint.jobs.parquet import write_rank_tables
+    if parquet is None:
+        return report_on(records)
+    from pinchpoint.jobs.parquet import write_rank_rows, write_rank_tables
 
-        write_rank_tables(records.summaries(), parquet)
-    return report_on(records)
+    write_rank_tables(records.summaries(), parquet)
+    return report_on(records, partial(write_rank_rows, parquet))
 
 
 def _write(

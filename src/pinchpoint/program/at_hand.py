@@ -7,16 +7,26 @@ import msgspec
 
 from pinchpoint.diagnosis.commands import Program, program_of
 from pinchpoint.diagnosis.finding import Code, Finding, Location
+from pinchpoint.diagnosis.registry import rules
 from pinchpoint.program.edits import ELSEWHERE, Edit, edit_for
 from pinchpoint.program.files import Source, roots_for, source_of
 from pinchpoint.trace import Trace
 
 LINES_AROUND = 2  # before and after the line that a finding names
+# Knobs of ``pinchpoint try`` that are no matter of the line where the time goes.
+_OF_THE_PROCESS = frozenset(
+    {"omp_threads", "expandable_segments", "batch_size", "channels_last", "autocast", "tf32"}
+    | {"persistent_workers", "prefetch_factor"}
+)
 MOST_LINES = 30  # of one finding
 
 
 def with_code(findings: Sequence[Finding], trace: Trace) -> tuple[Finding, ...]:
-    """The findings with the lines that they name and an edit that fits these, where known."""
+    """The findings with the lines that they name and an edit that fits these, where known.
+
+    Without an edit, the lines are shown unless the fix is a setting of the process or a change of
+    the whole program: that stands elsewhere.
+    """
     run = trace.run
     roots = roots_for(
         Path(str(trace.source.path)),
@@ -37,6 +47,8 @@ def _with_lines(finding: Finding, roots: Sequence[Path], program: Program) -> Fi
     if finding.id in ELSEWHERE:
         return _with_lines_elsewhere(finding, source, roots)
     edit = edit_for(finding.id, source, at.line, program.workers)
+    if edit is None and _is_made_elsewhere(finding.id):
+        return finding
     return msgspec.structs.replace(finding, code=_code(source, at.line, edit, roots))
 
 
@@ -49,6 +61,11 @@ def _with_lines_elsewhere(finding: Finding, source: Source, roots: Sequence[Path
     place = Location(file=finding.location.file, line=edit.first)
     code = _code(source, edit.first, edit, roots)
     return msgspec.structs.replace(finding, location=place, code=code)
+
+
+def _is_made_elsewhere(rule_id: str) -> bool:
+    rule = rules()[rule_id].rule
+    return rule.generic or not _OF_THE_PROCESS.isdisjoint(rule.knobs)
 
 
 def _code(source: Source, line: int, edit: Edit | None, roots: Sequence[Path]) -> Code:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pinchpoint.frozen import dataclass
 
-Role = Literal["plain", "strong", "good", "bad", "warning", "soft"]
+Role = Literal["plain", "strong", "step", "good", "bad", "warning", "soft"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Text:
     text: str
     role: Role = "plain"
     label: str = ""
+    figure: str = ""  # the part of the text that the eye looks for
 
 
 @dataclass(frozen=True)
@@ -149,10 +150,27 @@ class FindingCard:
     summary: str
     facts: tuple[Fact, ...] = ()
     code: tuple[str, ...] = ()  # belongs to the fact that is labelled ``fix``
+    gain_recorded: str = ""  # the gain on the other clock, where a page has a switch
 
     def fact(self, label: str) -> str:
         """The fact with a label; empty where there is none."""
         return next((fact.text for fact in self.facts if fact.label == label), "")
+
+
+@dataclass(frozen=True)
+class First:
+    """What to change first, beside the ladder; findings that follow at once say it themselves."""
+
+    card: FindingCard
+    ladder: Ladder | None
+
+
+@dataclass(frozen=True)
+class ByClock:
+    """The same without the profiler and as recorded; formats without a switch show the first."""
+
+    unprofiled: "Block"
+    recorded: "Block"
 
 
 @dataclass(frozen=True)
@@ -190,6 +208,8 @@ Block = (
     | Table
     | Records
     | FindingCard
+    | First
+    | ByClock
     | Details
     | Figure
     | Gap

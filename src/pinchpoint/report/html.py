@@ -10,6 +10,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.report.blocks import (
     Block,
     Breakdown,
+    ByClock,
     FindingCard,
     Gap,
     Heading,
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _LONGEST_TEXT = 1000  # characters of a paragraph; names in it can have megabytes
+_CLOCKS = (("unprofiled", "without the profiler"), ("recorded", "as recorded"))
 _LONGEST_ANCHOR = 40  # characters
-_STYLES = ("blocks.css", "ladder.css", "memory_shapes.css", "ranks_shapes.css")
+_STYLES = ("blocks.css", "answer.css", "ladder.css", "memory_shapes.css", "ranks_shapes.css")
 
 
 @dataclass
@@ -42,6 +44,7 @@ class _Section:
     def label(self) -> str:
         """What the navigation calls it: its title, or that of what it begins with."""
         first = self.blocks[0] if self.blocks else None
+        first = first.unprofiled if isinstance(first, ByClock) else first
         match first:
             case Ladder():
                 return self.title or "Changes"
@@ -55,8 +58,8 @@ class _Section:
                 return self.title or getattr(first, "title", "") or self.name
 
 
-def render(page: Page) -> str:
-    """One self-contained file."""
+def render(page: Page, home: str | None = None) -> str:
+    """One self-contained file; ``home`` is an address to go back to."""
     title = next((block for block in page.blocks if isinstance(block, Title)), Title(""))
     sections = list(_sections(page.blocks))
     if sections and not sections[0].label:
@@ -66,6 +69,8 @@ def render(page: Page) -> str:
         body=_drawn(sections),
         contents=[(s.id, plain(_short(s.label), 40)) for s in sections if s.id and s.label],
         style=_style(),
+        home=home,
+        clocks=_CLOCKS if any(isinstance(block, ByClock) for block in page.blocks) else (),
         name=plain(title.name),
     )
 

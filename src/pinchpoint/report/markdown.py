@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pinchpoint.report.blocks import (
     Block,
     Breakdown,
+    ByClock,
     Command,
     Details,
     Fact,
     Figure,
     FindingCard,
+    First,
     Gap,
     Heading,
     Items,
@@ -76,6 +78,10 @@ def _drawn(block: Block) -> Iterator[str]:
             yield f"{escape(block.label)}: {code(block.text)}"
         case Details():
             yield from _details(block)
+        case ByClock():
+            yield from _drawn(block.unprofiled)
+        case First():
+            yield from () if block.ladder is None else _drawn_large(block.ladder)
         case _:
             yield from _drawn_large(block)
 

@@ -9,11 +9,13 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.report.blocks import (
     Block,
     Breakdown,
+    ByClock,
     Command,
     Details,
     Fact,
     Figure,
     FindingCard,
+    First,
     Gap,
     Heading,
     Items,
@@ -190,6 +192,10 @@ def _drawn(block: Block, look: Look) -> Iterator[_Line]:
             yield _Line(block.text, "1", lead, to_copy=True)
         case Details():
             yield from (line for inner in _unfolded(block) for line in _drawn(inner, look))
+        case ByClock():
+            yield from _drawn(block.unprofiled, look)
+        case First():
+            yield from () if block.ladder is None else _drawn(block.ladder, look)
         case Gap():
             yield _BLANK
         case _:

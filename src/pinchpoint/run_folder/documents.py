@@ -87,6 +87,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     wait_ns: tuple[Ns, ...] = ()  # for the batch of the same steps
     batches_per_step: float | None = None
     warm_unix_ns: Ns | None = None  # when the third step began; null: it never did
+    page_faults_per_step: float | None = None  # of undisturbed ones; null: not known
+    kernel_ns_per_step: float | None = None  # time of all threads in the kernel
     cost_ns: Ns | None = None  # by which recording made the run longer; None: no other steps
     run: RunSteps = RunSteps()
 
@@ -130,6 +132,7 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True):
     """Of the framework's switches, those that are read again."""
 
     torch_num_threads: Count | None = None
+    onednn: bool | None = None
 
 
 class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +214,7 @@ class HostSection(msgspec.Struct, frozen=True, kw_only=True):
 
     cpus_logical: Count | None = None
     cgroup_cpu_max: str | None = None  # quota and period in µs: "200000 100000"
+    cpu_features: tuple[str, ...] | None = None  # of those that change how fast products are
 
 
 class VariablesSection(msgspec.Struct, frozen=True, kw_only=True):

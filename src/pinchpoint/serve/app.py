@@ -214,9 +214,9 @@ def _report(root: Path, kept: PageCache, base: str, index: Index) -> Page:
 
 def _ranks(root: Path, kept: PageCache) -> Page:
     def answer(request: "Request") -> "Response":
-        what = place(root, request.path_params["name"])
-        state = ("ranks", what.path, fingerprint(what.path))
-        text = kept.get(state, lambda: pages.ranks_page(what))
+        files = pages.ranks_of(root, place(root, request.path_params["name"]))
+        state = ("ranks", *((file, fingerprint(Path(file))) for file in files))
+        text = kept.get(state, lambda: pages.ranks_page(files))
         return _html(text, policy=_policy_of(text))
 
     return answer

@@ -1,10 +1,14 @@
 """Runs of one program in order of time: what changed from one to the next, and was it predicted."""
 
+import re
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
+from posixpath import commonprefix
 
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
 from pinchpoint.frozen import dataclass
+from pinchpoint.importers.ranks.names import session_of
 from pinchpoint.serve.listing import ListedRecording
 from pinchpoint.serve.summary import Summary
 
@@ -12,6 +16,8 @@ from pinchpoint.serve.summary import Summary
 # (docs/stability.md): a smaller change is not said to be one.
 SAME_RATIO = 0.02
 ONE_PROGRAM_RATIO = 0.5  # of the names of what takes most time, as compare asks of operations
+_NUMBERS_RANKS = re.compile(r"[-_.]?(rank|worker|process|proc)?[-_. =]*$", re.IGNORECASE)
+_Ranked = tuple[ListedRecording, Summary]
 
 
 @dataclass(frozen=True)
@@ -108,31 +114,52 @@ def _outcome(before: Summary, now: Summary, gone: tuple[str, ...]) -> FixOutcome
 def by_job(
     found: Sequence[tuple[ListedRecording, Summary | None]],
 ) -> tuple[list[tuple[ListedRecording, Summary | None]], dict[str, list[ListedRecording]]]:
-    """The same with the ranks of a job as one line, named as their folder; and who these are.
+    """The same with the ranks of a job as one line, and who these are, by the name of the line.
 
-    Ranks are recordings in one folder that say different ranks of one world. The job takes as long
-    as its slowest rank.
+    Ranks are recordings of one world whose names differ in what names the rank, or else all those
+    of a folder that say different ranks of one world. A line is named as the folder that has no
+    other job, else by what the names begin with. The job takes as long as its slowest rank.
     """
-    ranks: dict[tuple[str, int], list[tuple[ListedRecording, Summary]]] = {}
+    alike: dict[tuple[str, int], list[_Ranked]] = defaultdict(list)
     for recording, summary in found:
         if summary is not None and summary.rank is not None and (summary.world_size or 0) > 1:
-            folder = recording.name.rpartition("/")[0]
-            ranks.setdefault((folder, summary.world_size or 0), []).append((recording, summary))
-    jobs = {folder: same for (folder, _), same in ranks.items() if folder and _differ(same)}
-    taken = {recording.name for same in jobs.values() for recording, _ in same}
+            key = session_of(recording.name), summary.world_size or 0
+            alike[key].append((recording, summary))
+    jobs = [same for same in alike.values() if _differ(same)]
+    jobs += _of_folders([pair for same in alike.values() if not _differ(same) for pair in same])
+    named = _by_name(jobs)
+    taken = {recording.name for same in jobs for recording, _ in same}
     lines = [pair for pair in found if pair[0].name not in taken]
-    lines += [_line(folder, same) for folder, same in jobs.items()]
-    return lines, {folder: [r for r, _ in same] for folder, same in jobs.items()}
+    lines += [_line(name, same) for name, same in named.items()]
+    return lines, {name: [r for r, _ in same] for name, same in named.items()}
 
 
-def _differ(same: list[tuple[ListedRecording, Summary]]) -> bool:
+def _of_folders(left: list[_Ranked]) -> list[list[_Ranked]]:
+    """Ranks whose names have nothing in common: those of one world in one folder."""
+    folders: dict[tuple[str, int], list[_Ranked]] = defaultdict(list)
+    for recording, summary in left:
+        folder = recording.name.rpartition("/")[0]
+        folders[folder, summary.world_size or 0].append((recording, summary))
+    return [same for (folder, _), same in folders.items() if folder and _differ(same)]
+
+
+def _differ(same: list[_Ranked]) -> bool:
     return len(same) > 1 and len({summary.rank for _, summary in same}) == len(same)
 
 
-def _line(
-    folder: str, same: list[tuple[ListedRecording, Summary]]
-) -> tuple[ListedRecording, Summary]:
+def _by_name(jobs: list[list[_Ranked]]) -> dict[str, list[_Ranked]]:
+    begins = [commonprefix([recording.name for recording, _ in same]) for same in jobs]
+    folders = [begin.rpartition("/")[0] for begin in begins]
+    named: dict[str, list[_Ranked]] = {}
+    for begin, folder, same in zip(begins, folders, jobs, strict=True):
+        alone = folder and folders.count(folder) == 1
+        name = folder if alone else _NUMBERS_RANKS.sub("", begin)
+        named[name if name and name not in named else same[0][0].name] = same
+    return named
+
+
+def _line(name: str, same: list[_Ranked]) -> tuple[ListedRecording, Summary]:
     slowest = max((summary for _, summary in same), key=lambda s: s.step_ns or 0)
     newest = max(recording.modified_ns for recording, _ in same)
     whole = sum(recording.bytes or 0 for recording, _ in same)
-    return ListedRecording(folder, f"{len(same)} ranks", newest, whole), slowest
+    return ListedRecording(name, f"{len(same)} ranks", newest, whole), slowest

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from pinchpoint.importers import load
+from pinchpoint.importers.ranks.files import ranks_beside
 from pinchpoint.jobs import diagnose_ranks
 from pinchpoint.report import diagnose
 from pinchpoint.report.assemble.comparison import comparison
@@ -105,7 +106,7 @@ def _listed(
     summary, ranks = run.summary, members.get(run.recording.name, [])
     row: dict[str, Any] = dict(_row(run.recording, base))
     if ranks:
-        row["href"] = f"{base}ranks/{quote(run.recording.name)}"
+        row["href"] = f"{base}ranks/{quote(_place_of_job(run.recording.name, ranks))}"
     change = run.change_ratio
     known = summary is not None and summary.step_ns is not None
     return row | {
@@ -124,6 +125,12 @@ def _listed(
     }
 
 
+def _place_of_job(name: str, ranks: list[ListedRecording]) -> str:
+    """The folder that a job is alone in, else one of its recordings, which leads to the others."""
+    in_folder = all(rank.name.startswith(f"{name}/") for rank in ranks)
+    return name if in_folder else ranks[0].name
+
+
 def _change(ratio: float) -> str:
     if abs(ratio) < SAME_RATIO:
         return "as before"
@@ -139,9 +146,17 @@ def report_page(place: Place, base: str, index: Index) -> str:
     return interactive.render(trace, report, home=base)
 
 
-def ranks_page(place: Place) -> str:
-    """All ranks of a folder together, as ``pinchpoint ranks`` says it."""
-    return render(ranks_page_of(diagnose_ranks([place.path]), verbose=True, full=True))
+def ranks_of(root: Path, place: Place) -> list[str]:
+    """A folder, or the recordings below ``root`` of the job that a recording belongs to."""
+    if place.path.is_dir():
+        return [str(place.path)]
+    beside = ranks_beside(place.path)
+    return [path for path in beside if Path(path).resolve().is_relative_to(root)]
+
+
+def ranks_page(places: Sequence[str]) -> str:
+    """All ranks of a job together, as ``pinchpoint ranks`` says it."""
+    return render(ranks_page_of(diagnose_ranks(places), verbose=True, full=True))
 
 
 def compare_pages(a: Place, b: Place, base: str) -> str:

@@ -44,6 +44,17 @@ def distinct_rows(*columns: Ints) -> tuple[Ints, Rows]:
     return np.stack([c[first] for c in columns], axis=1), which.reshape(-1)
 
 
+def rows_in_order(*columns: Ints) -> tuple[Ints, Rows]:
+    """The distinct rows in the order in which they come, and which of them each row is."""
+    distinct, which = distinct_rows(*columns)
+    first = np.full(len(distinct), len(which), np.int64)
+    first[which[::-1]] = np.arange(len(which) - 1, -1, -1)  # of equal places the last one stays
+    order = np.argsort(first)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return distinct[order], place[which]
+
+
 def _spans(columns: tuple[Ints, ...]) -> list[int]:
     return [int(c.max()) - int(c.min()) + 1 if len(c) else 1 for c in columns]
 

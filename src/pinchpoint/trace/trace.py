@@ -63,6 +63,10 @@ class RunFacts:
     cores_there: int | None = None  # of the machine
     cpu_nodes: tuple[int, ...] | None = None  # memory nodes of the cores of the process
     torch_threads: int | None = None  # of one operator, in the process itself
+    onednn: bool | None = None  # torch.backends.mkldnn.enabled
+    cpu_features: tuple[str, ...] | None = None  # of those that change how fast products are
+    page_faults_per_step: float | None = None  # of the process, outside of recordings
+    kernel_ns_per_step: float | None = None  # time of its threads in the kernel, the same steps
     loader_workers: tuple[LoaderWorker, ...] = ()
     device: DeviceSetting | None = None  # the one that the process used
     devices: int | None = None  # of the machine
@@ -116,6 +120,7 @@ class SummaryTable:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    title: str = ""  # whose, where the file has several
 
 
 Answer = TypeVar("Answer")
@@ -192,6 +197,7 @@ class Trace:
     allocations: Table | None = None
     snapshot: MemorySnapshot | None = None  # the allocator's own account
     health: Table | None = None
+    only_steps: tuple[int, ...] | None = None  # positions of those that are asked about; None: all
 
     def _repr_html_(self) -> str:
         """For notebooks."""

@@ -76,9 +76,21 @@ def test_a_causal_decode_step_sees_every_key():
     assert found.flops == found.unmasked_flops == 2 * 2 * 4 * 99 * 128
 
 
-def test_packed_sequences_hide_their_lengths():
+def test_packed_sequences_hide_their_lengths_and_count_as_equal_ones():
+    """Fewest pairs: 500 tokens in 8 sequences of 62.5 are 500 · 62.5 pairs of 4 heads of 64."""
     shapes = [(500, 4, 64)] * 3 + [(9,), (9,)]
-    assert cost("aten::_flash_attention_forward", shapes, [BF16] * 3) is None
+    found = cost("aten::_flash_attention_forward", shapes, [BF16] * 3)
+    assert found.flops == 4 * 4 * 64 * 500 * 500 // 8
+    assert (
+        cost("aten::_flash_attention_forward", [(5, 4, 64), (9, 4, 64), (9, 4, 64), (9,)]) is None
+    )
+
+
+def test_a_template_of_a_compiler_is_the_product_that_its_arguments_show():
+    name = "triton_tem_fused_mm_relu_0"
+    shapes = [(8, 16), (32, 16), (32,), (8, 32)]  # the weight as it is stored
+    assert cost(name, shapes, [BF16] * 4).flops == 2 * 8 * 16 * 32
+    assert cost(name, [(8, 16), (8, 16), (8, 16)], [BF16] * 3) is None
 
 
 def test_optimizers_need_the_shapes_in_the_lists():
@@ -142,3 +154,21 @@ def test_a_type_of_unknown_size_leaves_the_bytes_open():
 def test_elements_of_results(name, shapes, values, elements):
     call = OperatorCall(name, tuple(shapes), (F32,) * len(shapes), tuple(values))
     assert result_elements(call) == elements
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "values", "flops", "size"),
+    [
+        ("r2c", (8, 1024), ["", "[1]", "0", "True"], 2.5 * 8192 * 10, 2 * 8192 * 4),
+        ("c2r", (8, 513), ["", "[-1]", "2", "1024"], 2.5 * 8192 * 10, 2 * 8192 * 4),
+        ("c2c", (4, 2**16), ["", "[1]", "0", "True"], 5 * 2**18 * 16, 2 * 2 * 2**18 * 8),
+    ],
+)
+def test_transforms_pass_over_memory_once_or_twice(name, shape, values, flops, size):
+    dtype = F32 if name == "r2c" else "c10::complex<float>"
+    found = cost(f"aten::_fft_{name}", [shape, (), (), ()], [dtype, "", "", ""], values)
+    assert (found.flops, found.bytes) == (flops, size)
+
+
+def test_a_transform_without_its_dimensions_has_no_cost():
+    assert cost("aten::_fft_r2c", [(8, 1024), (), (), ()], [F32]) is None

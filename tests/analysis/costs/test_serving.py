@@ -23,12 +23,43 @@ CACHE = (4_000, 16, 8, 64)
         ),
         ("aten::_grouped_mm", ((128, 64), (4, 64, 32)), (BF16, BF16), 2 * 128 * 64 * 32, None),
         ("_C::cutlass_scaled_mm", ((8, 32), (8, 64), (64, 32)), (BF16, FP8, FP8), 32768, None),
+        (
+            "vllm::fp8_gemm_nt_op",
+            ((8, 64), (), (32, 64)),
+            (FP8, "", FP8),
+            32768,
+            8 * 64 + 32 * 64 + 2 * 8 * 32,
+        ),
+        (
+            "_C::cutlass_scaled_fp4_mm",  # two numbers a byte
+            ((8, 32), (8, 32), (32, 32)),
+            (BF16, "unsigned char", "unsigned char"),
+            32768,
+            8 * 32 + 32 * 32 + 2 * 8 * 32,
+        ),
+        (
+            "vllm::inplace_fused_experts",  # one token with two of two experts, or one: 1.5
+            ((1, 64), (2, 256, 64), (2, 64, 128), (1, 2), (1, 2)),
+            (BF16,) * 5,
+            2 * 2 * (256 * 64 + 64 * 128),
+            round(1.5 * 2 * (256 * 64 + 64 * 128)) + 2 * 2 * 64,
+        ),
     ],
 )
 def test_costs(name, shapes, dtypes, flops, moved):
     found = cost_of(OperatorCall(name, shapes, dtypes))
     assert found.flops == flops
     assert moved is None or found.bytes == moved
+
+
+def test_decoding_from_pages_reads_each_head_of_the_cache_once():
+    """Three sequences of at most 40 tokens: 4 of 8 heads share one of the two in the cache."""
+    shapes = ((3, 8, 64), (3, 8, 64), CACHE, CACHE, (), (), (3, 10), (3,), (), ())
+    values = ("",) * 4 + ("2", "0.125", "", "", "16", "40")
+    call = OperatorCall("_C::paged_attention_v1", shapes, (BF16,) * 4, values)
+    found = cost_of(call)
+    assert found.bytes == 2 * 3 * 40 * 2 * 64 * 2 + 2 * 2 * 3 * 8 * 64
+    assert found.flops == 4 * 3 * 40 * 8 * 64
 
 
 @pytest.mark.parametrize("name", ["vllm::moe_forward", "_C::paged_attention_v1", "my::norm"])

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -169,6 +170,15 @@ def test_what_the_step_would_be():
     assert replay.ask(hidden=True) == near(14)
 
 
+def test_a_rank_that_its_host_holds_up_takes_work_for_nothing():
+    """Work of 4 and 20 ms is 12 each; the one that waits 9 ms for its host has time for it."""
+    job = job_of(Job(ranks=2, work_ms=lambda rank, step: 20.0 if rank == 1 else 4.0))
+    facts = replace(job.facts, host_ns=np.array([[13.0 * MS]]) * np.ones_like(job.facts.host_ns))
+    found = replace(job.replay, facts=facts).balanced(np.array([1])).ns
+    assert np.nanmax(found[0]) == near(13)
+    assert np.nanmax(found[1]) == near(12)
+
+
 def test_a_missing_call_is_named():
     job = job_of(Job(ranks=4, steps=4, calls=3, left_out={(2, 2, 1)}))
     first = job.mismatches[0]
@@ -245,6 +255,7 @@ def test_device_work_shows_who_is_late_through_what_recording_does_to_hosts():
         usable=np.array([True, True]),
         parts=parts,
         parts_ns=np.array([[15.0, 75.0], [62.0, 28.0]]) * MS,
+        work_ns=np.array([15.0, 62.0]) * MS,
         recording_ns=np.full((2, 3), 60.0) * MS,
         unrecorded_ns=np.array([[20.0] * 3, [66.0] * 3]) * MS,
         ranks=[SimpleNamespace(contended=False)] * 2,

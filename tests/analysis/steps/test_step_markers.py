@@ -107,6 +107,15 @@ def test_the_first_step_begins_at_its_own_work_where_it_waited_for_unrecorded_wo
     assert steps(b.trace()).start_ns.tolist() == [2_000_000]
 
 
+def test_a_stray_kernel_before_that_wait_is_not_its_beginning():
+    b = TraceBuilder()
+    b.step(1, 100, 15_000)
+    b.launch(110, 10, "prepare", 200, 50, stream=9)
+    for i in range(30):
+        b.launch(200 + 400 * i, 10, "gemm", 2_000_000 + i * 1_000, 995)
+    assert steps(b.trace()).start_ns.tolist() == [2_000_000]
+
+
 def test_a_stub_before_a_pause_is_no_step():
     b = TraceBuilder()
     for number, at in ((0, 0), (1, STEP), (5, 10 * STEP), (6, 11 * STEP)):

@@ -1,5 +1,6 @@
 """The commands around many ranks: what is printed, where, and exit codes."""
 
+import gzip
 import json
 import shlex
 import shutil
@@ -183,3 +184,21 @@ def test_a_folder_of_several_jobs_is_refused(words, capsys, tmp_path, monkeypatc
     error, hint = err.strip().splitlines()
     assert error == f"error: {DATA}: recordings of 3 jobs"
     assert hint.endswith(f"pinchpoint ranks '{DATA}/even.rank*.json.gz'")
+
+
+def test_ranks_in_one_file_are_a_job(uneven, capsys, tmp_path):
+    events = []
+    for rank, path in enumerate(uneven):
+        for event in json.loads(gzip.decompress(Path(path).read_bytes()))["traceEvents"]:
+            args = event.get("args") or {}
+            if "correlation" in args:
+                args["correlation"] += 1_000_000 * rank
+            if "device" in args:
+                args["device"] = event["pid"] = rank
+            elif isinstance(event.get("pid"), int):
+                event["pid"] += 100_000 * rank
+            events.append(event)
+    one = tmp_path / "both.json"
+    one.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}), "utf-8")
+    assert cli(["ranks", str(one), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["job"]["ranks"] == 2

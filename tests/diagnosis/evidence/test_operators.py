@@ -1,45 +1,46 @@
 import re
+import runpy
+from pathlib import Path
 
-import pytest
+from pinchpoint.diagnosis.evidence.operators import elsewhere, known, table
+from pinchpoint.diagnosis.registry import rules
 
-from pinchpoint.diagnosis.evidence.operators import known, table
+SCRIPT = Path(__file__).parents[3] / "docs/refresh_operators.py"
 
 
-def test_entries_are_whole():
+def test_entries_are_whole_and_each_is_the_first_for_its_example():
     for entry in table():
         assert entry.operators or entry.kernels
         for pattern in entry.operators + entry.kernels:
             re.compile(pattern)
-        assert entry.why[0].islower() or entry.why[0].isdigit()
+        assert entry.why[0].islower() or entry.why[0].isdigit() or entry.why.startswith("cuDNN")
         assert entry.instead[0].isupper()
         assert not entry.why.endswith(".")
         assert not entry.instead.endswith(".")
         assert entry.source
+        assert known(*entry.example, across_layouts=entry.across_layouts) == entry, entry.example
 
 
-@pytest.mark.parametrize(
-    ("operator", "kernel", "word"),
-    [
-        ("aten::_index_put_impl_", "indexing_backward_kernel<float>", "sorted"),
+def test_what_no_name_tells_has_a_rule_or_a_reason():
+    for one in elsewhere():
+        assert (one.rule in rules()) != bool(one.why_not), one.what
+        assert one.source
+
+
+def test_the_page_is_as_the_table():
+    script = runpy.run_path(str(SCRIPT))
+    page = script["PAGE"].read_text("utf-8")
+    assert page == script["text"](), "run: python docs/refresh_operators.py"
+
+
+def test_some_that_are_near_each_other():
+    for operator, kernel, word in (
         ("aten::_index_put_impl_", "index_put_kernel", "by index"),
-        ("aten::index_add_", "indexFuncLargeIndex", "atomic"),
-        ("aten::index", "index_elementwise_kernel", "one by one"),
-        ("aten::linalg_qr", "geqr2", "batch"),
         ("aten::miopen_convolution", "naive_conv_ab_nonpacked", "generic"),
         ("aten::sort", "", "radix"),
-        ("aten::sort", "at::native::radixSortKVInPlace<-2>", "one block"),
-        ("aten::cumsum", "tensor_kernel_scan_outer_dim<float>", "serial"),
-        ("aten::native_layer_norm_backward", "GammaBetaBackwardCUDAKernel", "few blocks"),
-        ("aten::addmm", "cutlass_80_simt_sgemm_128x128", "matrix units"),
-        ("aten::mm", "cutlass_75_tensorop_bf16_s1688gemm_64x64_nn_align1", "16 bytes"),
-        ("aten::_cudnn_rnn_flatten_weight", "", "gathered"),
-        ("aten::_cudnn_rnn", "elemWiseRNNcell", "depend"),
-        ("vllm::moe_forward", "", "expert"),
         ("", "input_transpose_fusion", "layouts"),
-    ],
-)
-def test_the_first_entry_that_fits(operator, kernel, word):
-    assert word in known(operator, kernel).why
+    ):
+        assert word in known(operator, kernel).why
 
 
 def test_nothing_is_known_of_most():

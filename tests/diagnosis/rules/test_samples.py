@@ -10,9 +10,11 @@ from sampled_runs import (
     COUNTING,
     EVALUATING,
     MS,
+    PINNING,
     SAVING,
     SLEEPING,
     TRAINING,
+    UNPICKLING,
     sampled,
     samples,
 )
@@ -86,14 +88,22 @@ def test_turns_shorter_than_a_switch_interval_count_where_the_thread_is_seen(out
         (samples(every=0, beside=SLEEPING, late_ns=HELD), False),
         (samples(every=0, beside=COUNTING, late_ns=MS // 10), False),
         (samples(every=0, beside=COUNTING, late_ns=HELD, beside_cpu_ratio=0.1), False),
+        (samples(every=0, beside=PINNING, late_ns=HELD), False),
     ],
-    ids=["runs Python", "waits", "gives the lock away", "hardly runs"],
+    ids=["runs Python", "waits", "gives the lock away", "hardly runs", "copies without the lock"],
 )
 def test_the_thread_that_holds_the_lock_is_named(outcome, found, named):
     answer = outcome("gil-contention", sampled(found, stalled()))
     assert (answer.answer == "found") is named
     if named:
         assert "thread tokens in count_words (words.py:8)" in answer.findings[0].summary
+        assert answer.findings[0].location.line == 8
+
+
+def test_a_loaders_thread_that_takes_batches_apart_holds_the_lock(outcome):
+    found = samples(every=0, beside=UNPICKLING, late_ns=HELD)
+    (finding,) = outcome("gil-contention", sampled(found, stalled())).findings
+    assert "collate_fn" in finding.fix
 
 
 def worker(*frames, looks=40):

@@ -199,3 +199,50 @@ def test_on_odd_text(tmp_path, text):
     path = written(tmp_path, text.encode("utf-8", "surrogatepass"))
     for block_bytes in (None, 1, 20):
         read_both(path, block_bytes)
+
+
+def named(process, name):
+    """The label of a process."""
+    return {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+
+
+LINKS = [
+    '"7"',
+    "7",
+    '"007"',
+    "1.5",
+    "null",
+    '"1234567890123456789"',
+    '7,"x":"correlation_id"',
+    "{}",
+]
+
+
+@needs_native
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("block_bytes", [None, 60])
+def test_on_the_arguments_that_xla_writes(tmp_path, late, block_bytes):
+    labels = [named(3, "/host:CPU"), named(1, "/device:GPU:0"), named(1, "/device:GPU:0")]
+    labels.append(
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 13, "args": {"name": "Stream #13"}}
+    )
+    calls = ",".join(
+        f'{{"ph":"X","pid":3,"tid":4,"ts":{n},"dur":0.5,"name":"cuLaunchKernel",'
+        f'"args":{{"a":1,"correlation_id":{link}}}}}'
+        for n, link in enumerate(LINKS)
+    )
+    kernel = (
+        '{"ph":"X","pid":1,"tid":13,"ts":20,"dur":5,"name":"fusion",'
+        '"args":{"correlation_id":"7","hlo_op":"fusion.1","hlo_module":"jit_step"}}'
+    )
+    odd = '{"ph":"X","cat":"cpu_op","pid":3,"tid":4,"ts":30,"dur":1,"name":"x","args":{"b":2}}'
+    padding = " " * 300_000 if late else ""  # then the first stretch of text shows no XLA
+    label = json.dumps(labels)[1:-1]
+    trace = read_both(
+        written(tmp_path, f'{{"traceEvents":[{padding}{label},{calls},{kernel},{odd},{label}]}}'),
+        block_bytes,
+    )
+    assert [trace.names[n] for n in trace.compiled_ops["op"]] == ["fusion.1"]
+    known = trace.api_calls.known("correlation")
+    assert trace.api_calls["correlation"][known].tolist().count(7) >= 2
+    assert trace.device_ops.known("api_call").all()

@@ -267,3 +267,14 @@ def test_the_files_of_a_bench_folder_are_no_ranks(tmp_path):
     assert not several_ranks(tmp_path)
     write(tmp_path, "profile/traces/rank0of2.a.json", "profile/traces/rank1of2.a.json")
     assert several_ranks(tmp_path)
+
+
+def test_captures_of_graphs_beside_the_rounds_that_replay_them_are_left_out(tmp_path):
+    rounds = [f"1-TP-{rank}-DECODE.trace.json" for rank in (0, 1)]
+    captures = [f"capture_traces/graph_capture_rank_{rank}.json" for rank in (0, 1)]
+    write(tmp_path, *rounds, *captures)
+    found = find_rank_files([tmp_path])
+    assert [f.path.rsplit("/", 1)[1] for f in found.files] == rounds
+    assert {out.why for out in found.left_out} == {"graphs being captured, before the work itself"}
+    write(tmp_path, *(f"other/graph_capture_rank_{rank}.json" for rank in (0, 1)))
+    assert len(find_rank_files([tmp_path / "other"]).files) == 2

@@ -67,6 +67,9 @@ def test_a_tpu_names_its_operations_by_their_instructions(written):
 def test_both_formats_of_one_recording_say_the_same(name):
     full, json = (load(DATA / f"{name}.{end}.gz") for end in ("xplane.pb", "trace.json"))
     assert len(full.compiled_ops) == len(json.compiled_ops) > 100
+    if name == "h100_train":  # a graph: only the program, which JSON lacks, knows what is in it
+        assert {o.op for o in compiled_ops(json)} == {"command_buffer_1"}
+        return
     a, b = compiled_ops(full), compiled_ops(json)
     assert [(o.op, o.module, o.calls) for o in a] == [(o.op, o.module, o.calls) for o in b]
     apart = [abs(x.total_ns - y.total_ns) for x, y in zip(a, b, strict=True)]
@@ -153,3 +156,15 @@ def test_operations_of_a_tpu_in_json(tmp_path):
     )
     assert product.flops_per_s == pytest.approx(4000 / 2e-6)
     assert product.bytes_per_s == pytest.approx(600 / 2e-6)
+
+
+def test_what_runs_in_a_graph_is_named_and_counted_by_its_program():
+    """Four layers of 1024 on 4096 rows: twelve products of 2 · 4096 · 1024² FLOPs."""
+    found = compiled_ops(load(DATA / "h100_train.xplane.pb.gz"))
+    assert len(found) == 28
+    assert {o.calls for o in found} == {5}
+    products = [o for o in found if o.op.startswith("custom-call")]
+    done = [o.flops_per_s * o.total_ns / 1e9 / o.calls for o in products]
+    assert done == pytest.approx([2 * 4096 * 1024**2] * 11)
+    (mask,) = (o for o in found if o.op == "loop_select_fusion")  # one array read, one written
+    assert mask.bytes_per_s * mask.total_ns / 1e9 / 5 == pytest.approx(2 * 4096 * 1024 * 4)

@@ -8,6 +8,7 @@ import pytest
 
 import pinchpoint
 from builders import TraceBuilder
+from pinchpoint.compare.fix import fix_outcome
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.report.documents.report import Report
@@ -101,6 +102,8 @@ def test_a_ladder_and_a_finding_draw_themselves():
     assert "without the profiler" in text
     assert "8.00 to 12.0" in text
     assert "<b>sync-in-loop</b>" in full_report().findings[0]._repr_html_()
+    fixed = fix_outcome(("sync-in-loop",), 20 * MS, 10 * MS, (9 * MS, 11 * MS), "as recorded")
+    assert "50.0 % faster" in fixed._repr_html_()
     assert not {tag for tag, _ in Elements(text).found} & {"script", "a"}
 
 
@@ -112,3 +115,4 @@ def test_a_diagnosis_in_jupyter_makes_its_answers_draw_themselves(in_jupyter, mo
         monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     report = pinchpoint.diagnose(trace(), detailed=False)
     assert callable(report._repr_html_) is in_jupyter
+    assert "pinchpoint" in report.findings._repr_html_()

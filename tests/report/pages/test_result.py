@@ -31,6 +31,7 @@ def test_terminal():
         "gated                   A       B\n"
         "step time, median  100 ms  105 ms\n"
         "\n"
+        "How far to trust this\n"
         "warning: the machine was busy\n"
         "note: A: python a.py\n"
         "\n"

@@ -38,6 +38,24 @@ def test_a_stream_waits_for_an_event_and_a_call_for_the_device():
     ]
 
 
+def test_a_wait_leads_to_its_own_device():
+    builder = TraceBuilder()
+    record = builder.api("cudaEventRecord", 20, 5, kind=ApiKind.EVENT_RECORD)
+    for device in (0, 1):
+        builder.launch(
+            40 + device, 5, f"on {device}", runs_at=50, for_ns=10, stream=7, device=device
+        )
+    for device in (1, None):  # the second may be of either
+        builder.add(
+            "flows", start_ns=30, end_ns=31, kind=FlowKind.EVENT_WAIT,
+            from_correlation=record["correlation"], to_stream=7, device=device,
+        )  # fmt: skip
+    trace = builder.trace()
+    (_, to, _) = one = next(iter(edges(trace)))
+    assert edges(trace) == [one]
+    assert trace.names[trace.device_ops["name"][to]] == "on 1"
+
+
 def test_a_backward_node_is_linked_with_its_forward_operator():
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 100, sequence=5)

@@ -10,7 +10,9 @@ from pinchpoint.diagnosis.record import Need
 from pinchpoint.errors import UsageError
 from pinchpoint.report.assemble.findings import chosen
 from pinchpoint.report.documents.causal import PieceInfo
+from pinchpoint.report.documents.ranks import JobInfo, JobSteps, RanksReport, ScalingItem
 from pinchpoint.report.words.closing import closing_sentence
+from pinchpoint.report.words.ranks import closing
 from pinchpoint.run_folder.documents import RunDocument
 from pinchpoint.serve import live
 from report_sample import MS, full_report, healthy_report, part
@@ -128,3 +130,28 @@ def test_health_is_not_said_where_most_causes_could_have_been_recorded(needs, sa
     if needs is Need.CPU_AND_DEVICE:
         assert "10 others could not, for want of CPU and device activity" in sentence
         assert sentence.endswith("pinchpoint run train.py")
+
+
+def test_a_cause_that_fits_and_is_not_decided_leaves_the_answer_open():
+    why, record = "which tokens are padding does not show", "the lengths"
+    open_ = Unanswered(id="padding-waste", why=why, record=record, fits=True)
+    report = with_parts(part("gemm", "gemm", "device", 100), not_checked=(open_,))
+    assert closing_sentence(report) == (
+        "No cause that was checked is worth 3 % of the step. Undecided is padding-waste: which"
+        " tokens are padding does not show. What would tell: the lengths."
+    )
+
+
+@pytest.mark.parametrize(("waiting", "judged"), [(45, False), (45, True), (2, False)])
+def test_waits_of_a_job_that_nobody_judged_are_no_health(waiting, judged):
+    report = RanksReport(
+        job=JobInfo(ranks=2),
+        steps=JobSteps(typical_ns=100 * MS),
+        scaling=ScalingItem(
+            efficiency_ratio=0.5, waiting_ns_per_step=waiting * MS, transfer_ns_per_step=0, limit=""
+        ),
+        not_checked=() if judged else (Unanswered(id="straggler-rank", why="busy"),),
+    )
+    unknown = waiting == 45 and not judged
+    assert ("could not be told" in closing(report)) == unknown
+    assert (closing(report) == HEALTHY) == (not unknown)

@@ -11,9 +11,10 @@ from enum import Enum
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest
-from pinchpoint.analysis.host.attribution import launching_operators
+from pinchpoint.analysis.host.attribution import called_by_operators, launching_operators
 from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
+from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask
@@ -164,3 +165,28 @@ _CUTS: dict[Cut, Callable[[Trace, Cut], Pieces]] = {
     Cut.COLLECTIVE: _by_device,
     Cut.WAIT: _wait,
 }
+
+
+def bought_again(trace: Trace, found: Pieces) -> tuple[int, Mask]:
+    """The piece that gives memory back to the driver in most steps, and the host rows in which the
+    driver is asked for it again; NOBODYS where no piece does so by itself.
+
+    An operator that frees makes room for its own allocation, and is not meant.
+    """
+    rows, calls = host_rows(trace), trace.api_calls
+    bought = np.zeros(len(found.host), np.bool_)
+    if calls is None:
+        return NOBODYS, bought
+    inside = rows_in_steps(trace, calls)
+    frees = np.flatnonzero((calls["kind"] == ApiKind.FREE) & inside & ~called_by_operators(trace))
+    mine = found.host[rows.operators + frees]
+    given = judged_steps(trace).step_of(calls["start_ns"][frees])
+    for name in np.unique(mine[mine != NOBODYS]).tolist():
+        if len(np.unique(given[mine == name])) > MOST_STEPS_RATIO * len(judged_steps(trace)):
+            mallocs = np.flatnonzero((calls["kind"] == ApiKind.MALLOC) & inside)
+            bought[rows.operators + mallocs] = True
+            return name, bought
+    return NOBODYS, bought
+
+
+MOST_STEPS_RATIO = 0.6  # of the steps: a habit of the loop, not one call between phases

@@ -8,6 +8,7 @@ The recorded window is replayed once for all pieces together (:mod:`many`), thre
   another for what one can do needs one launch;
 - *without its host time*: what it launches on the device stays.
 
+Memory that a piece gives back to the driver is bought again elsewhere: without the piece it is not.
 Waits are outcomes: they are what the rest leaves of them. A wait itself is removed by deleting
 what it waits for: an operation of the device, or a batch of a loader. What exceptional steps take
 beyond a usual one is taken from the mean (:mod:`exceptional`). No step is shorter than the device
@@ -23,7 +24,7 @@ from pinchpoint.analysis.causal.critical_path import CriticalPath, Link, critica
 from pinchpoint.analysis.causal.exceptional import batches_beyond_ns, beyond_ns
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.many import simulate_many
-from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, Pieces, pieces
+from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, Pieces, bought_again, pieces
 from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
@@ -220,12 +221,13 @@ class _Replay:
         took = np.bincount(found.device[mine], ops["duration_ns"][mine], names)
         together = took / max(len(judged_steps(self.trace)), 1) + host + beyond
         order = np.argsort(-together, kind="stable")[:MOST_PIECES]
+        giver, bought = bought_again(self.trace, found)
         at_least = LEAST_STEP_RATIO * self.base_ns
         return [
             _Chosen(
                 name,
                 mine[found.device[mine] == name],
-                *self.spent.by_node(found.host == name),
+                *self.spent.by_node((found.host == name) | (bought & (name == giver))),
                 round(float(host[name] + beyond[name])),
                 float(beyond[name]),
             )

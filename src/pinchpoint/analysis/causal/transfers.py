@@ -12,9 +12,9 @@ from pinchpoint.analysis.limits.roofs import Roofs
 from pinchpoint.trace import DeviceKind, MemoryKind, Trace
 from pinchpoint.trace.arrays import Floats
 
-# Pinned copies reach 0.85 to 0.9 of the bus (PCIe 5 x16: 55 of 63 GB/s), ring all-reduces 0.78 to
+# Pinned copies reach 0.87 of the bus (PCIe 5 x16: 55 of 63 GB/s), ring all-reduces 0.78 to
 # 0.82 of one direction of NVLink (A100 235 of 300, H200 368 of 450 GB/s): nvbandwidth, nccl-tests.
-BUS_REACHED, LINK_REACHED = 0.85, 0.8
+BUS_REACHED, LINK_REACHED = 0.87, 0.8
 _ON_HOST = (MemoryKind.PAGEABLE, MemoryKind.PINNED)
 
 

@@ -8,7 +8,14 @@ and attention agree with ``torch.utils.flop_counter`` where that ignores no mask
 from collections.abc import Callable
 from dataclasses import replace
 
-from pinchpoint.analysis.costs import convolution, pointwise, products, recurrent, serving
+from pinchpoint.analysis.costs import (
+    convolution,
+    fourier,
+    pointwise,
+    products,
+    recurrent,
+    serving,
+)
 from pinchpoint.analysis.costs.call import Cost, OperatorCall, once_per_call
 
 __all__ = ["Cost", "OperatorCall", "cost_of"]
@@ -50,6 +57,7 @@ _MODELS |= dict.fromkeys(convolution.FORWARD_NAMES, convolution.forward)
 _MODELS |= dict.fromkeys(products.ATTENTION, products.attention)
 _MODELS |= dict.fromkeys(pointwise.FUSED_OPTIMIZERS, pointwise.fused_optimizer)
 _MODELS |= dict.fromkeys(recurrent.NAMES, recurrent.recurrent)
+_MODELS |= dict.fromkeys(fourier.NAMES, fourier.fourier)
 _MODELS |= dict.fromkeys(
     (
         f"aten::_thnn_fused_{kind}_cell{ending}"
@@ -59,7 +67,9 @@ _MODELS |= dict.fromkeys(
     recurrent.cell,
 )
 _MODELS |= dict.fromkeys(serving.CACHE_WRITES, serving.cache_write)
-_MODELS |= dict.fromkeys(("_C::cutlass_scaled_mm",), serving.scaled_product)
+_MODELS |= dict.fromkeys(serving.SCALED_PRODUCTS, serving.scaled_product)
+_MODELS |= dict.fromkeys(serving.FUSED_EXPERTS, serving.fused_experts)
+_MODELS |= dict.fromkeys(serving.PAGED_ATTENTION, serving.paged_attention)
 _MODELS |= dict.fromkeys(("aten::_grouped_mm", "aten::_scaled_grouped_mm"), serving.grouped_product)
 _MODELS |= dict.fromkeys(convolution.GRADIENTS, convolution.gradient)
 _MODELS |= dict.fromkeys(
@@ -133,8 +143,8 @@ def _modelled(call: OperatorCall) -> Cost | None:
         return model(call)
     if call.name.startswith("aten::_foreach_"):
         return pointwise.foreach_optimizer(call)
-    if call.name.startswith(pointwise.COMPILED_PREFIX) and not call.name.startswith(
-        pointwise.COMPILED_TEMPLATE
-    ):
+    if call.name.startswith(products.COMPILED_TEMPLATE):
+        return products.template(call)
+    if call.name.startswith(pointwise.COMPILED_PREFIX):
         return pointwise.compiled(call)
     return serving.streaming(call)

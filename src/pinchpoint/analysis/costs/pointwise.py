@@ -234,9 +234,6 @@ def pooling(call: OperatorCall) -> Cost | None:
 # Kernels that Inductor writes: their arguments are recorded, their arithmetic is not.
 
 COMPILED_PREFIX = "triton_"
-COMPILED_TEMPLATE = (
-    "triton_tem_"  # a product from a template; its sizes are not among the arguments
-)
 
 
 def compiled(call: OperatorCall) -> Cost | None:

@@ -58,6 +58,24 @@ def mv(call: OperatorCall) -> Cost | None:
     return Cost(2 * a[0] * a[1], moved)
 
 
+COMPILED_TEMPLATE = "triton_tem_"
+
+
+def template(call: OperatorCall) -> Cost | None:
+    """A product that a compiler made from a template: ``(a, b, …, result)``, b as it is stored.
+
+    None where the arguments do not show it: attention, or sizes that were not recorded.
+    """
+    shapes = [s for i in call.tensors() if (s := call.shape(i)) is not None and len(s) == 2]
+    if len(shapes) < 3 or shapes[0][1] not in shapes[1]:
+        return None
+    a, b, out = shapes[0], shapes[1], shapes[-1]
+    columns = b[1] if b[0] == a[1] else b[0]
+    if out != (a[0], columns):
+        return None
+    return Cost(2 * elements(out) * a[1], sum(map(call.bytes, call.tensors())), matrix=True)
+
+
 def dot(call: OperatorCall) -> Cost | None:
     """``aten::dot(x, y)``."""
     x = call.shape(0)
@@ -129,6 +147,7 @@ _SPELLINGS = {
     "aten::_flash_attention_forward": _Spelling(0, 8, False, 3),
     "aten::_efficient_attention_forward": _Spelling(0, 9, False, 4),
     "flash_attn::_flash_attn_forward": _Spelling(0, 5, False),
+    "flash_attn::_flash_attn_varlen_forward": _Spelling(0, 9, False, 3),
     "aten::_scaled_dot_product_flash_attention_backward": _Spelling(1, 11, True, 6, True),
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _Spelling(1, 7, True, -1, True),
     "aten::_scaled_dot_product_efficient_attention_backward": _Spelling(1, 10, True, -1, True),
@@ -137,15 +156,16 @@ _SPELLINGS = {
     "aten::_flash_attention_backward": _Spelling(1, 11, False, 6, True),
     "aten::_efficient_attention_backward": _Spelling(1, 14, False, 6, True),
     "flash_attn::_flash_attn_backward": _Spelling(1, 11, False, -1, True),
+    "flash_attn::_flash_attn_varlen_backward": _Spelling(1, 15, False, 9, True),
 }
 ATTENTION = tuple(_SPELLINGS)
 
 
 def attention(call: OperatorCall) -> Cost | None:
-    """Any fused attention over whole sequences; packed ones hide their lengths and give None."""
+    """Any fused attention; of packed sequences, whose lengths are hidden, the least."""
     how = _SPELLINGS[call.name]
-    if how.sequences >= 0 and call.shape(how.sequences) is not None:
-        return None
+    if how.sequences >= 0 and (ends := call.shape(how.sequences)) is not None:
+        return _packed_attention(call, how, elements(ends) - 1)
     sizes = [_sizes(call.shape(how.query + i), heads_first=how.heads_first) for i in range(3)]
     if any(size is None for size in sizes):
         return None
@@ -163,6 +183,27 @@ def attention(call: OperatorCall) -> Cost | None:
     # and writes three gradients
     moved = 2 * inputs + 2 * output if how.backward else inputs + output
     return Cost(per_pair * needed, moved, matrix=True, whole_flops=per_pair * pairs)
+
+
+def _packed_attention(call: OperatorCall, how: _Spelling, sequences: int) -> Cost | None:
+    """Sequences one after the other: fewest pairs are there if all are of one length.
+
+    ``(tokens, heads, width)``, also behind a batch of 1. Keys must be as many as queries.
+    """
+    query, key, value = (call.shape(how.query + i) for i in range(3))
+    if query is None or key is None or value is None or len(query) < 3 or sequences < 1:
+        return None
+    (tokens, heads, width), keys = query[-3:], key[-3]
+    if keys != tokens or elements(query[:-3]) != 1 or key[-1] != width:
+        return None
+    causal = call.value(how.causal).strip().lower() in {"true", "1", "2"}
+    pairs = tokens * tokens // sequences
+    per_pair = 2 * heads * (3 * width + 2 * value[-1] if how.backward else width + value[-1])
+    inputs = sum(call.bytes(how.query + i) for i in range(3))
+    output = tokens * heads * value[-1] * call.element_bytes(how.query)
+    moved = 2 * inputs + 2 * output if how.backward else inputs + output
+    half = (pairs + tokens) // 2 if causal else pairs
+    return Cost(per_pair * half, moved, matrix=True, whole_flops=per_pair * pairs)
 
 
 class _Sizes(NamedTuple):

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import above, nearest, parents
+from pinchpoint.analysis.host.ancestry import above, nearest, parents, within
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 
@@ -180,3 +180,13 @@ def _under(up: Rows, wanted: Mask) -> Mask:
 def _holds(rows: int, of: Rows) -> Mask:
     found: Mask = np.bincount(of, minlength=rows + 1)[:rows] > 0
     return found
+
+
+def called_by_operators(trace: Trace) -> Mask:
+    """Runtime calls made by operators and nodes of the backward pass, not by the program itself."""
+    calls, host = trace.api_calls, trace.host_ops
+    assert calls is not None
+    if host is None or not len(host):
+        return np.zeros(len(calls), np.bool_)
+    operator = within(parents(host), host["kind"] == HostKind.OPERATOR)[:-1]
+    return np.append(operator, False)[calls.filled("host_op", len(host))]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.source_lines import Place
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
 from pinchpoint.analysis.mean.rare_steps import rare_causes, recurring_ns
-from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS, step_kinds
+from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS, each_kind_alone, step_kinds
 from pinchpoint.analysis.replay.predict import corrected_made, corrected_step_ns
 from pinchpoint.analysis.replay.ranges import AS_IT_IS, Made, range_ns
 from pinchpoint.analysis.statistics import rounded_mean
@@ -136,10 +136,26 @@ def mean_without_profiler_ns(trace: Trace) -> int | None:
         return mean_ns if mean_ns > (1 + DIFFERENT_RATIO) * usual else None
     if not mean_differs(trace):
         return None
-    mean, typical = mean_step(trace), steps(trace).typical_ns
+    mean = mean_step(trace)
     assert mean is not None
-    assert typical is not None
-    return max(mean.steady_ns - max(typical - usual, 0), 1)
+    return max(mean.steady_ns - _recording_ns(trace), 1)
+
+
+def _recording_ns(trace: Trace) -> int:
+    """What recording adds to the mean step: as much as to a typical one, or where there are several
+    kinds of steps, to the steps of each kind as much as to a typical one of it."""
+    kinds, alone = step_kinds(trace), each_kind_alone(trace)
+    if not alone:
+        return _added_ns(trace)
+    count = np.array([len(kind.steps) for kind in kinds.kinds])
+    count += np.bincount(kinds.like, minlength=len(count))
+    return round(float(np.average([_added_ns(kind) for kind in alone], weights=count)))
+
+
+def _added_ns(trace: Trace) -> int:
+    """What recording adds to a typical step; 0 where that is not known."""
+    typical, usual = steps(trace).typical_ns, corrected_step_ns(trace)
+    return 0 if typical is None or usual is None else max(typical - usual, 0)
 
 
 @once_per_trace

@@ -5,6 +5,9 @@ with the optimizer, training and evaluation, prefill and decode. And it has exce
 waits for a slow batch, saves or collects garbage. Kinds come often; exceptions are rare.
 """
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,7 +33,9 @@ FEWEST_STEPS = 4  # of fewer there is no telling the usual one from the exceptio
 # Between neighbours in order of duration: steps of one kind vary by less, in the regular recordings
 # that this was tried on by up to 1.29.
 OTHER_KIND_RATIO = 1.3
-KIND_SHARE = 0.25  # of all steps: what comes more rarely than every fourth is an exception
+KIND_SHARE = (
+    0.25  # of steps with the same passes: what comes more rarely than every fourth is an exception
+)
 SAME_WORK_RATIO = 1.1  # launches of steps with the same work, where shapes vary
 
 
@@ -68,8 +73,12 @@ def step_kinds(trace: Trace) -> StepKinds:
     if found.how == "none" or len(rows) < FEWEST_STEPS:
         return _alone(rows, lasting, work) if found.how != "none" and len(rows) else _NONE
     settled = rows[len(rows) // 2 :] if _settles(found, rows) else rows
-    groups = _by_duration(settled, lasting)
-    large = [g for g in groups if len(g) >= max(2, KIND_SHARE * len(settled))]
+    large = [
+        group
+        for alike in _by_passes(trace, settled, lasting)
+        for group in _by_duration(alike, lasting)
+        if len(group) >= max(2, KIND_SHARE * len(alike))
+    ]
     large = [g for g in large if not _only_the_beginning(g, large, rows, lasting, work)]
     usual = [_usual(group, lasting) for group in large]
     if not usual:
@@ -83,6 +92,18 @@ def step_kinds(trace: Trace) -> StepKinds:
     )
     like = np.array([_nearest(kinds, int(work[i])) for i in exceptions], np.intp)
     return StepKinds(kinds, exceptions, like)
+
+
+@once_per_trace
+def each_kind_alone(trace: Trace) -> tuple[Trace, ...]:
+    """For each kind the same recording, asked about its usual steps alone; empty with one kind.
+
+    Without what the run knows besides: its steps were not told apart by kinds.
+    """
+    kinds = step_kinds(trace).kinds
+    if len(kinds) < 2:
+        return ()
+    return tuple(replace(trace, only_steps=tuple(kind.steps.tolist()), run=None) for kind in kinds)
 
 
 _NOWHERE = np.zeros(0, np.intp)
@@ -134,6 +155,16 @@ def _settles(found: Steps, rows: Rows) -> bool:
     return bool(np.median(lasting[half:]) < SETTLED_RATIO * np.median(lasting[:half]))
 
 
+def _by_passes(trace: Trace, rows: Rows, lasting: Times) -> list[Rows]:
+    """Steps with a backward pass and an optimizer apart from those without, where that shows in
+    their time: however rarely they come, they are no incidents."""
+    has = sum((count[rows] > 0) << bit for bit, count in enumerate(_passes(trace).values()))
+    groups = [rows[has == of] for of in np.unique(has).tolist()]
+    usual = sorted(float(np.median(lasting[group])) for group in groups)
+    apart = all(long > SAME_WORK_RATIO * short for short, long in pairwise(usual))
+    return groups if apart else [rows]
+
+
 def _by_duration(rows: Rows, lasting: Times) -> list[Rows]:
     order = rows[np.argsort(lasting[rows], kind="stable")]
     ordered = np.maximum(lasting[order], 1)
@@ -176,11 +207,16 @@ def _labels(trace: Trace, groups: list[Rows], work: Times) -> list[str]:
     """What sets each kind apart: a pass or an optimizer that only some have, else its launches."""
     if len(groups) < 2:
         return [""] * len(groups)
-    signs = {
+    signs = _passes(trace)
+    return [_label(signs, group, groups, work) for group in groups]
+
+
+def _passes(trace: Trace) -> dict[str, Times]:
+    """How often each step has what only some kinds of steps have, by its name in words."""
+    return {
         "a backward pass": backward_per_step(trace),
         "an optimizer step": _optimizers_per_step(trace),
     }
-    return [_label(signs, group, groups, work) for group in groups]
 
 
 def _label(signs: dict[str, Times], group: Rows, groups: list[Rows], work: Times) -> str:

@@ -91,10 +91,12 @@ def what_if_mean(
 
 
 def _counted_from(replayed: Prediction, base_ns: int) -> Prediction:
-    """The same step after the changes, held against the step that is said: the mean of all that was
-    replayed may differ from it by less than is said apart."""
-    low, high = (min(end, base_ns) for end in replayed.range_ns)
-    step_ns, bound_ns = min(replayed.step_ns, base_ns), replayed.bound_ns
+    """Held against the step that is said: the mean of all that was replayed may differ from it by
+    less than is said apart, and that difference is no gain."""
+    after_ns = max(replayed.step_ns, base_ns - replayed.saving_ns)
+    shift_ns, step_ns = after_ns - replayed.step_ns, min(after_ns, base_ns)
+    low, high = (min(end + shift_ns, base_ns) for end in replayed.range_ns)
+    bound_ns = replayed.bound_ns
     bound_ns = None if bound_ns is None else min(bound_ns, step_ns)
     return replace(
         replayed, step_ns=step_ns, range_ns=(low, high), base_ns=base_ns, bound_ns=bound_ns

@@ -1,10 +1,12 @@
 """Where the job's step goes: own work of the ranks, waiting for the last one, transfers."""
 
+from math import inf
+
 import numpy as np
 
 from pinchpoint.analysis.device.collectives import collective_arguments
 from pinchpoint.analysis.ranks.job import Job
-from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS
+from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS, RECORDED_PARTS
 from pinchpoint.analysis.ranks.summary import RankPart
 from pinchpoint.analysis.statistics import mean as mean_of_all
 from pinchpoint.analysis.time.accounting import Breakdown
@@ -61,6 +63,34 @@ def breakdown(job: Job) -> tuple[Share, ...]:
     return _shares((*parts, WAITING, TRANSFER, UNSPLIT), values)
 
 
+def without_profiler(job: Job, total_ns: int | None = None) -> tuple[Share, ...]:
+    """The same parts without the profiler; they add up to ``total_ns`` where that is given.
+
+    Else to the mean over the ranks, which the job's step, a median of them, may differ from.
+    Recording costs the hosts time, never a kernel: what it cost the ranks' own time is taken from
+    their idle parts, and the rest of the difference from waiting, which ends with it. Where
+    waiting is not told from transfer, nothing is taken from either.
+    """
+    shares = breakdown(job)
+    ns = np.array([s.ns_per_step for s in shares], np.float64)
+    grows = np.array([s.part.id in RECORDED_PARTS for s in shares], np.bool_)
+    idle = np.array([s.part.group in ("idle", "host") for s in shares], np.bool_)
+    waiting = np.array([s.part in (WAITING, UNSPLIT) for s in shares], np.bool_)
+    facts = job.facts
+    cost = mean_of_all((facts.own_ns - facts.unrecorded_ns)[facts.usable])
+    told = job.met and not job.between.untold_ns.any()
+    surplus = float(ns.sum()) * (1 - job.base_ns / job.step_ns) if told else 0.0
+    for rows, most in ((grows, max(cost, 0.0)), (waiting, inf), (idle, inf)):
+        held = float(ns[rows].sum())
+        less = min(held, most, max(surplus, 0.0))
+        if less > 0:
+            ns[rows] *= 1 - less / held
+            surplus -= less
+    if total_ns is not None:
+        ns *= total_ns / max(ns.sum(), 1)
+    return _shares(tuple(s.part for s in shares), ns)
+
+
 def _untold_ratio(job: Job) -> float:
     """Of the exposed time that is not known as waiting, the share that is not known as transfer."""
     untold = float(job.between.untold_ns.sum())
@@ -75,8 +105,11 @@ def _shares(parts: tuple[RankPart, ...], values: Floats) -> tuple[Share, ...]:
 
 
 def scaling(job: Job) -> Scaling | None:
-    """What the job keeps of what its ranks could do alone; None where nothing was recorded."""
-    shares = breakdown(job)
+    """What the job, without the profiler, keeps of what its ranks could do alone.
+
+    None where nothing was recorded.
+    """
+    shares = without_profiler(job)
     total = sum(s.ns_per_step for s in shares)
     if not total:
         return None

@@ -190,6 +190,11 @@ class JobFacts:
         return own
 
     @property
+    def work_ns(self) -> Floats:
+        """What the device of each rank works in a mean step."""
+        return np.asarray(self.parts_ns[:, [p.group == "device" for p in self.parts]].sum(axis=1))
+
+    @property
     def usable(self) -> Mask:
         """Ranks that completed a step of the job."""
         known: Mask = ~np.isnan(self.device_ns)

@@ -101,7 +101,7 @@ def excess(facts: JobFacts, between: Communication) -> Excess:
     host_work = facts.parts_ns[:, recorded].sum(axis=1)
     recording = np.nan_to_num(mean_of_steps(facts.recording_ns))
     contended = np.array([rank.contended for rank in facts.ranks], np.bool_)
-    works = facts.parts_ns[:, [p.group == "device" for p in facts.parts]].sum(axis=1)
+    works = facts.work_ns
     needs = np.nan_to_num(mean_of_steps(facts.unrecorded_ns))
     more_work = np.zeros(len(facts.ranks))
     for group in np.unique(peer_of[peer_of >= 0]).tolist():

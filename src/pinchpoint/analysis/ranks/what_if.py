@@ -186,11 +186,23 @@ class JobReplay:
         return own
 
     def balanced(self, ranks: Ints) -> "Own":
-        """Own times with the work of all ranks shared out evenly, if these ranks have too much."""
+        """Own times with the work of all ranks shared out evenly, if these ranks have too much.
+
+        The work is that of the devices. Who gets more of it takes longer only as far as its device
+        has no time to spare: a rank that its host holds up stays as it was.
+        """
         own = as_recorded(self.facts)
+        work = self.facts.work_ns
         for members in self._groups(ranks):
-            mean_ns = mean_of_ranks(own.ns[members])
-            own.level(members, mean_ns, _typical(own.ns, members, mean_ns), at_most=False)
+            mine = own.ns[members]
+            more = (work[members].mean() - work[members])[:, None]
+            idle = np.maximum(mine - work[members][:, None], 0.0)
+            level = mine + np.where(more > 0, np.maximum(more - idle, 0.0), more)
+            own.ns[members] = level
+            usual = mean_of_ranks(level)
+            own.like[members] = np.where(
+                np.isnan(level), LIKE_ITSELF, _typical(mine, members, usual)
+            )
         return own
 
     def all_as_median(self) -> "Own":

@@ -25,6 +25,7 @@ from pinchpoint.analysis.steps.repetition import Spans, infer_steps, single_step
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask
+from pinchpoint.trace.intervals import covered_before, flatten
 
 Times = NDArray[np.int64]
 
@@ -39,6 +40,7 @@ SETTLING_TREND = -0.75  # rank correlation of duration and order
 SETTLED_RATIO = 0.9  # later half against the earlier one
 LOST_LAUNCHES_RATIO = 0.05  # more launches without device work than this: the step is incomplete
 SHORT_PAUSE_RATIO = 0.05  # of the step: between earlier work and its own, nobody's time
+STRAY_WORK_RATIO = 0.05  # of a wait, or of a step's operations: the device was not at work on these
 NEARLY_ALL_RATIO = 0.95  # of the launches: copies in and results out may be outside the model
 WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
 
@@ -108,6 +110,8 @@ def _timed(trace: Trace, spans: Spans, how: Literal["marker", "inferred"]) -> St
     first = _begins(trace, int(spans.start_ns[0]), int(completion[0]))
     start = np.concatenate(([first], completion[:-1]))
     complete[0] = False
+    if trace.only_steps is not None:
+        complete &= np.isin(np.arange(len(complete)), trace.only_steps)
     lasting = completion - start
     typical, choice = _typical(lasting, complete)
     return Steps(
@@ -142,19 +146,35 @@ def _begins(trace: Trace, marked_ns: int, ended_ns: int) -> int:
     counts, start = own_work(trace), ops["start_ns"]
     own = by.linked & counts & (by.start_ns >= marked_ns)
     begun = int(start[own].min()) if own.any() else marked_ns
+    unseen = _after_what_is_not_recorded(by, ops, own)
+    if unseen is not None:
+        return min(max(unseen, marked_ns), ended_ns)
     done = int(ops.end_ns[counts & (start < begun)].max(initial=marked_ns))
     if done <= marked_ns:
-        unseen = own.any() and _waited_for_what_is_not_recorded(by, ops, own)
-        return min(begun if unseen else marked_ns, ended_ns)
+        return min(marked_ns, ended_ns)
     short = begun - done < SHORT_PAUSE_RATIO * (ended_ns - begun)
     return min(max(begun, marked_ns) if short else done, ended_ns)
 
 
-def _waited_for_what_is_not_recorded(by: Issued, ops: Table, own: Mask) -> bool:
-    """Whether the first operation of a window started long after its call, with nothing recorded
-    before it: the device was still at work that was issued before the recording."""
-    first = np.flatnonzero(own)[np.argmin(ops["start_ns"][own])]
-    return bool(ops["start_ns"][first] - by.end_ns[first] > SLOWEST_START_NS)
+def _after_what_is_not_recorded(by: Issued, ops: Table, own: Mask) -> int | None:
+    """When the device was done with work that was issued before the recording, if it held up the
+    first step: an operation that stands first on its stream started long after its call, while
+    nothing recorded ran, or so little that the device was not at work on it."""
+    rows = np.flatnonzero(own)
+    place = np.stack((ops["device"][rows], ops["stream"][rows]), axis=1)
+    heads = rows[np.unique(place, axis=0, return_index=True)[1]]  # rows stand in order of time
+    start, called = ops["start_ns"], by.end_ns
+    late = heads[start[heads] - called[heads] > SLOWEST_START_NS]
+    if not len(late):
+        return None
+    busy = flatten(start, ops.end_ns)
+    seen = covered_before(busy, start[late]) - covered_before(busy, called[late])
+    unseen = late[seen < STRAY_WORK_RATIO * (start[late] - called[late])]
+    if not len(unseen):
+        return None
+    found = int(start[unseen].max())
+    before = np.count_nonzero(start[rows] < found)
+    return found if before <= STRAY_WORK_RATIO * len(rows) else None
 
 
 def completions(trace: Trace, start_ns: Times, end_ns: Times) -> tuple[Times, Mask]:

@@ -23,7 +23,7 @@ from pinchpoint.trace.names import rows_named
 
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _ADDS = ("aten::add_", "aten::add")
-_OPTIMIZER = "Optimizer.step"
+_OPTIMIZER, _ZEROES = "Optimizer.step", "Optimizer.zero_grad"
 FEWEST_STEPS = 3  # with fewer, an optimizer that steps every second time looks like none
 
 
@@ -36,6 +36,7 @@ class UnusedGradients:
     shapes: tuple[Shape, ...]  # of the unused ones
     device_rows: Rows  # work that is done for them alone
     host_rows: Rows  # nodes of the backward pass that run for them alone, outermost
+    surely: bool  # the shapes of what the optimizer steps say so, too
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def unused_gradients(trace: Trace) -> UnusedGradients | NotTold | None:
     if not adds.any():
         return None
     steps = len(judged_steps(trace))
-    if steps < FEWEST_STEPS or len(np.unique(step)) < steps or not _optimizer_steps(trace):
+    if steps < 2 or len(np.unique(step)) < steps or not _optimizer_steps(trace):
         return NotTold("the recording does not show an optimizer step in each of three steps")
     if (ops["kind"] == DeviceKind.COLLECTIVE).any():
         return NotTold("ranks share their gradients, and how they keep them does not show")
@@ -85,6 +86,9 @@ def _told(trace: Trace, stored: Rows, step: Ints, adds: Mask) -> UnusedGradients
         return None
     taken = _stepped(trace)
     shapes = {one: _shape(trace, one) for one in added}
+    surely = bool(taken)
+    if not surely and _one_drops(trace):
+        taken = {_shape(trace, one): float(many) for one, many in anew.items()}
     if any(taken.get(_shape(trace, one), 0) < many for one, many in anew.items()):
         return NotTold("which tensors the optimizer steps was not recorded")
     if any(taken.get(shapes[one], 0) > anew.get(one, 0) for one in added):
@@ -101,6 +105,7 @@ def _told(trace: Trace, stored: Rows, step: Ints, adds: Mask) -> UnusedGradients
         shapes=tuple(s for one in added if (s := shapes[one]) is not None),
         device_rows=np.flatnonzero(mine & device_ops_in_steps(trace)),
         host_rows=np.flatnonzero(nodes & ~np.append(nodes, False)[parents(host)]),
+        surely=surely,
     )
 
 
@@ -125,18 +130,39 @@ def _each_step(shape: Ints, step: Ints, steps: int) -> dict[int, int] | None:
 
 
 def _optimizer_steps(trace: Trace) -> bool:
-    """Whether each judged step has an optimizer step."""
+    """Whether each judged step has an optimizer step, and there are three with the one before."""
     host = trace.host_ops
     assert host is not None
-    rows = _optimizers(trace)
-    found = judged_steps(trace).step_of(host["start_ns"][rows])
-    return len(np.unique(found[found >= 0])) == len(judged_steps(trace))
+    mine = _optimizers(trace)
+    inside = np.append(nearest(parents(host), mine), len(host))[parents(host)] < len(host)
+    start = host["start_ns"][mine & ~inside]
+    found = judged_steps(trace).step_of(start)
+    each = len(np.unique(found[found >= 0])) == len(judged_steps(trace))
+    return each and len(start) >= FEWEST_STEPS
 
 
-def _optimizers(trace: Trace) -> Mask:
+def _one_drops(trace: Trace) -> bool:
+    """Whether one optimizer steps once in each judged step and drops its gradients: then those that
+    stay are not its own. Lists of tensors are recorded without their shapes in most programs."""
+    host, windows = trace.host_ops, judged_steps(trace)
+    assert host is not None
+    chain, mine = parents(host), _optimizers(trace)
+    inside = np.append(nearest(chain, mine), len(host))[chain] < len(host)
+    steps = windows.step_of(host["start_ns"][mine & ~inside])
+    dropping = _optimizers(trace, _ZEROES)
+    zeroes = rows_named(trace, host, lambda name: name.endswith(("zero_", "fill_")))
+    drops = windows.step_of(host["start_ns"][dropping])
+    return (
+        np.bincount(steps[steps >= 0], minlength=len(windows)).tolist() == [1] * len(windows)
+        and len(np.unique(drops[drops >= 0])) == len(windows)
+        and not (within(chain, dropping)[:-1] & zeroes).any()
+    )
+
+
+def _optimizers(trace: Trace, of: str = _OPTIMIZER) -> Mask:
     host = trace.host_ops
     assert host is not None
-    named = rows_named(trace, host, lambda name: name.startswith(_OPTIMIZER))
+    named = rows_named(trace, host, lambda name: name.startswith(of))
     result: Mask = named & (host["kind"] == HostKind.ANNOTATION)
     return result
 

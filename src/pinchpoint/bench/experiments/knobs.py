@@ -41,6 +41,7 @@ def cores_allowed() -> int:
     return max(1, min(allowed or 1, allowed or 1 if quota is None else int(quota)))
 
 
+_KEEP = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184"
 KNOBS: tuple[Knob, ...] = (
     Knob(
         "num_workers",
@@ -110,6 +111,13 @@ KNOBS: tuple[Knob, ...] = (
         ("true",),
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         variable=("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+    ),
+    Knob(
+        "keep_memory",
+        "freed memory stays with the C library's allocator",
+        ("true",),
+        f"GLIBC_TUNABLES={_KEEP} before the command, or jemalloc in LD_PRELOAD",
+        variable=("GLIBC_TUNABLES", _KEEP),
     ),
     Knob(
         "batch_size",

@@ -95,7 +95,7 @@ def read_steps(folder: Path) -> StepSeries | None:
 
 
 def _work(raw: _Work) -> Work:
-    own_ns = None if raw.queue_ns is None else raw.wall_ns - raw.queue_ns
+    own_ns = None if raw.queue_ns is None else max(raw.wall_ns - raw.queue_ns, 0)
     return Work(
         wall_s=raw.wall_ns / 1e9,
         own_s=None if own_ns is None else own_ns / 1e9,
@@ -156,7 +156,7 @@ def _series(document: _Document) -> StepSeries:
         step_ms=step_ms,
         end_host_ns=host_ns[1:],
         cpu_ms=_differences(raw.cpu_ns) / 1e6 if len(raw.cpu_ns) == len(host_ns) else None,
-        own_ms=None if queued is None or clock != "host" else step_ms - queued / 1e6,
+        own_ms=None if queued is None or clock != "host" else np.maximum(step_ms - queued / 1e6, 0),
         instructions=_known_differences(raw.instructions, len(host_ns)),
         data_wait_ns=_differences(raw.data_wait_ns),
         batches=_differences(raw.batches),

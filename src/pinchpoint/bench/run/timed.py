@@ -122,7 +122,7 @@ def _median(values: "NDArray[np.float64] | NDArray[np.int64] | None", skip: int)
 def _data_wait(series: StepSeries, skip: int, window_s: float) -> float | None:
     if not series.batches.any():
         return None  # no loader was seen
-    return float(series.data_wait_ns[skip:].sum()) / 1e9 / window_s
+    return min(float(series.data_wait_ns[skip:].sum()) / 1e9 / window_s, 1.0)  # of two clocks
 
 
 def _throughput(series: StepSeries, rules: TimingRules, skip: int, window_s: float) -> Throughput:

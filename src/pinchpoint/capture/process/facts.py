@@ -76,6 +76,8 @@ def _steps(session: CaptureSession) -> dict[str, Any]:
         "wait_ns": [clock.wait_ns[i] for i in timed],
         "batches_per_step": _ratio(session.fetches, clock.edges),
         "warm_unix_ns": clock.warm_unix_ns,
+        "page_faults_per_step": _ratio(clock.faults, clock.counted),
+        "kernel_ns_per_step": _ratio(clock.kernel_ns, clock.counted),
         "cost_ns": session.budget.spent_ns or None if cost_ns is None else cost_ns,
         "run": summary(clock),
     }

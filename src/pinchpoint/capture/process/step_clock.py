@@ -6,6 +6,11 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 STEADY_STEPS = 5  # two runs of so many steps must agree
 FASTER_RATIO = 0.90  # below this share of those before, steps still warm up
 SLOWER_RATIO = 1.50  # above this share, something other than ordinary steps is going on
@@ -31,6 +36,9 @@ class StepClock:
         self.warm_unix_ns: int | None = None  # when the first two steps were over
         self.interval_ns, self.wait_ns = array("q"), array("q")
         self.disturbed: set[int] = set()
+        # Of the process in ordinary steps after the first: page faults, and time in the kernel.
+        self.counted = self.faults = self.kernel_ns = 0
+        self._usage: tuple[int, int] | None = None
 
     def now_ns(self) -> int:
         """The present time of this clock."""
@@ -52,6 +60,7 @@ class StepClock:
         elif len(self.interval_ns) < MOST_STEPS:
             if self._disturbed_now:
                 self.disturbed.add(len(self.interval_ns))
+            self._count_usage()
             self.interval_ns.append(now_ns - self._last_ns)
             self.wait_ns.append(self._waited_ns)
             if len(self.interval_ns) == FIRST_STEPS:
@@ -59,6 +68,17 @@ class StepClock:
         self._last_ns, self._waited_ns, self._disturbed_now = now_ns, 0, False
         self.edges += 1
         return len(self.interval_ns)
+
+    def _count_usage(self) -> None:
+        if resource is None:
+            return
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        before, self._usage = self._usage, (usage.ru_minflt, int(usage.ru_stime * 1e9))
+        if before is None or self._disturbed_now or len(self.interval_ns) < FIRST_STEPS:
+            return
+        self.counted += 1
+        self.faults += self._usage[0] - before[0]
+        self.kernel_ns += self._usage[1] - before[1]
 
     def forget(self) -> None:
         """Start over: the edges so far were of another kind."""

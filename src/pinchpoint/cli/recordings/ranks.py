@@ -12,7 +12,13 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import counting, look, may_write, show, show_json, wrote
 from pinchpoint.cli.page import NO_PAGE, Page
-from pinchpoint.cli.recordings._answers import archive_as_folder, must_be_usable, renamed, shared
+from pinchpoint.cli.recordings._answers import (
+    answers_of,
+    archive_as_folder,
+    must_be_usable,
+    renamed,
+    shared,
+)
 from pinchpoint.errors import UsageError
 from pinchpoint.importers import load
 from pinchpoint.jobs.run import Engine, OnRay, diagnose_ranks, write_shard
@@ -96,6 +102,9 @@ def command(
         for copy, place in zip(copies, places, strict=True):
             report = renamed(report, copy, place)
     inputs = [Path(place) for place in places]
+    if report.job.ranks == 1 and len(inputs) == 1 and inputs[0].is_file():
+        within = answers_of(inputs).within  # several ranks in one file
+        report = within.jobs[0] if within and within.jobs else report
     present_ranks(report, json=json, page=page, inputs=inputs, verbose=verbose)
     return 0
 

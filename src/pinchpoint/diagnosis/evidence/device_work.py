@@ -1,18 +1,22 @@
 """What rules about device work say alike: how much of it, the longest operation, and where."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import parents, within_rows
+from pinchpoint.analysis.host.attribution import backward_nodes
 from pinchpoint.analysis.host.frames import (
     acts,
     acts_for_values,
     called_by_program,
     idle_acts,
 )
+from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.host.source_lines import Place, place_of, places
+from pinchpoint.analysis.host.timeline import NO_ROW, host_rows, look_up, timelines
 from pinchpoint.analysis.replay import (
     Change,
     DropDeviceOps,
@@ -33,9 +37,42 @@ from pinchpoint.trace.arrays import Mask, Rows, distinct_rows
 
 
 def location_of(trace: Trace, host_op: int) -> Location | None:
-    """Where a row of ``host_ops`` belongs; None where the trace does not say."""
+    """Where a row of ``host_ops`` belongs; None where the trace does not say.
+
+    What the backward pass runs without a forward operator belongs to the function that started it.
+    """
     found = place_of(trace, host_op)
+    if found.file is None and (started := _started_backward(trace, host_op)) is not None:
+        at = place_of(trace, started)
+        found = replace(found, file=at.file, line=at.line, function=at.function)
     return None if found == Place() else _location(found)
+
+
+def _started_backward(trace: Trace, row: int) -> int | None:
+    """What the main thread is in when a row of the autograd thread begins; None elsewhere."""
+    rows, main = host_rows(trace), main_thread(trace)
+    if row >= len(rows) or not _runs_backward(trace, int(rows.thread[row])):
+        return None
+    start = rows.start_ns[row : row + 1]
+    there = int(look_up(timelines(trace).get(main), start, start + 1).row[0])
+    return None if there == NO_ROW else there
+
+
+def _runs_backward(trace: Trace, thread: int) -> bool:
+    host = trace.host_ops
+    if host is None or thread == main_thread(trace):
+        return False
+    return bool((host["thread"][backward_nodes(trace)] == thread).any())
+
+
+def place_until(trace: Trace, host_op: int, end_ns: int) -> Location | None:
+    """The innermost function around a row of ``host_ops`` that lasts until then: its loop's."""
+    host = trace.host_ops
+    assert host is not None
+    chain, row = parents(host), host_op
+    while row < len(host) and host.end_ns[row] < end_ns:
+        row = int(chain[row])
+    return location_of(trace, row) if row < len(host) else None
 
 
 def busiest_place(

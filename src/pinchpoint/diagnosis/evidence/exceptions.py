@@ -1,8 +1,12 @@
 """What findings about exceptional steps say alike: how often, how long, where, what to do."""
 
+import numpy as np
+
+from pinchpoint.analysis.host.frames import Owner, owners
 from pinchpoint.analysis.mean.mean_step import ExceptionalCause, MeanStep, mean_differs, mean_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.rare import material
 from pinchpoint.diagnosis.evidence.rare import sentence as sentence_of_rare
 from pinchpoint.diagnosis.finding import Evidence, Location
@@ -66,17 +70,46 @@ def on_the_mean(trace: Trace) -> str:
     )
 
 
-def location(cause: ExceptionalCause) -> Location | None:
-    """Where the most of it is; None where the recording does not say."""
+# Of the excess: a function that only these steps run and that takes so much of it is what they do.
+MOSTLY_RATIO = 0.75
+
+
+def location(trace: Trace, cause: ExceptionalCause) -> Location | None:
+    """The function that only these steps run, if most of the excess is in it; or where most of the
+    part that grew is; None where the recording does not say."""
+    alone = _only_there(trace, cause)
+    if alone is not None:
+        return location_of(trace, alone)
     at = cause.place
     found = Location(at.file, at.line, at.function, at.module, at.operator)
     return None if found == Location() else found
 
 
-def sentence(mean: MeanStep, cause: ExceptionalCause) -> str:
+def _only_there(trace: Trace, cause: ExceptionalCause) -> int | None:
+    """The longest call of the innermost function that no other step runs and most of the excess is
+    in; a row of ``host_ops``."""
+    host, found = trace.host_ops, steps(trace)
+    if host is None:
+        return None
+    mine = np.flatnonzero((owners(trace) == Owner.USER) & (host["thread"] == found.thread))
+    step = np.searchsorted(found.host_start_ns, host["start_ns"][mine], "right") - 1
+    these = np.isin(step, [one.step for one in cause.steps])
+    here = mine[these & ~np.isin(host["name"][mine], host["name"][mine[~these]])]
+    if not len(here):
+        return None
+    took = np.bincount(host["name"][here], host["duration_ns"][here])
+    excess_ns = sum(one.excess_ns for one in cause.steps)
+    enough = np.flatnonzero(took >= MOSTLY_RATIO * excess_ns)
+    if not len(enough):
+        return None
+    calls = here[host["name"][here] == enough[took[enough].argmin()]]
+    return int(calls[host["duration_ns"][calls].argmax()])
+
+
+def sentence(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> str:
     """One sentence for the headline of a finding."""
     longest = max(cause.steps, key=lambda one: one.excess_ns)
-    place = location(cause)
+    place = location(trace, cause)
     where = f" in {place}" if place is not None else ""
     if not where and longest.name:
         where = f" ({longest.name})"
@@ -115,7 +148,7 @@ def advice(trace: Trace, cause: ExceptionalCause) -> tuple[str, str]:
         if not any(one.more_launches for one in cause.steps):
             return "Find out what slowed it: other shapes, the clocks, a process beside it", ""
         return "Do this less often, or spread it over the steps", ""
-    nowhere = location(cause) is None and cause.kind in (GapKind.PYTHON, GapKind.UNRECORDED)
+    nowhere = location(trace, cause) is None and cause.kind in (GapKind.PYTHON, GapKind.UNRECORDED)
     if nowhere and not _has_stacks(trace):
         return f"What the host did then was not recorded: {_STACKS}", _RECORD
     if cause.kind == GapKind.UNRECORDED:

@@ -18,12 +18,22 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     avoidable: bool  # the same result can be had at the machine's limit
     why: str
     instead: str
+    example: tuple[str, str]  # an operator and a kernel, as recorded
     source: str
 
     def fits(self, operator: str, kernel: str) -> bool:
         """Whether an operator, or the kernel that takes most of its time, is meant."""
         names = [(self.operators, operator), (self.kernels, kernel)]
         return all(_any(patterns, name) for patterns, name in names if patterns)
+
+
+class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
+    """What no name tells: the rule that looks for it, or why a recording does not tell."""
+
+    what: str
+    rule: str | None = None
+    why_not: str | None = None
+    source: str
 
 
 def _any(patterns: tuple[str, ...], name: str) -> bool:
@@ -33,8 +43,17 @@ def _any(patterns: tuple[str, ...], name: str) -> bool:
 @cache
 def table() -> tuple[Known, ...]:
     """All entries, in the order of the file."""
+    return tuple(msgspec.convert(entry, Known) for entry in _file()["operator"])
+
+
+def elsewhere() -> tuple[Elsewhere, ...]:
+    """What other slow work is known, and who finds it."""
+    return tuple(msgspec.convert(entry, Elsewhere) for entry in _file()["elsewhere"])
+
+
+def _file() -> dict[str, list[object]]:
     text = files("pinchpoint.diagnosis.evidence").joinpath("operators.toml").read_text("utf-8")
-    return tuple(msgspec.convert(entry, Known) for entry in tomllib.loads(text)["operator"])
+    return tomllib.loads(text)
 
 
 def known(

@@ -3,7 +3,7 @@
 from pinchpoint.analysis.host.frames import Owner, frame_of
 from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.time.stalls import SWITCH_INTERVAL_NS
-from pinchpoint.diagnosis.finding import Evidence
+from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace
 from pinchpoint.trace.run_samples import SampledThread
@@ -25,6 +25,8 @@ class Rival:
 
     said: str
     evidence: tuple[Evidence, ...]
+    location: Location | None  # in the program; None where it is in a library
+    unpickles: bool  # it takes batches apart that worker processes sent
 
 
 def sampled_rivals(trace: Trace) -> tuple[Rival, ...]:
@@ -46,13 +48,24 @@ def _runs_python(samples: RunSamples, thread: SampledThread) -> bool:
 
 
 def _innermost_is_own(samples: RunSamples, stack: int) -> bool:
-    frame = next((f for name in samples.spelt(stack)[:1] if (f := frame_of(name))), None)
-    return frame is not None and frame.owner is not Owner.FRAMEWORK
+    """In the program or a library; or where a framework takes a batch apart, object by object."""
+    spelt = samples.spelt(stack)
+    frame = next((f for name in spelt[:1] if (f := frame_of(name))), None)
+    if frame is None or frame.owner is not Owner.FRAMEWORK:
+        return frame is not None
+    return frame.function not in _RELEASES and any(_UNPICKLES in name for name in spelt)
+
+
+# A loader's thread in the main process rebuilds each tensor that a worker sent, in Python; copying
+# into pinned memory gives the lock up.
+_UNPICKLES = "multiprocessing/queues.py"
+_RELEASES = ("pin_memory", "wait", "select", "_recv")
 
 
 def _rival(samples: RunSamples, thread: SampledThread) -> Rival:
     at = next((f for s, _ in thread.stacks if (f := own_frame(samples.spelt(s)))), None)
     where = f" in {at.function} ({at.file}:{at.line})" if at else ""
+    unpickles = any(_UNPICKLES in name for s, _ in thread.stacks for name in samples.spelt(s))
     return Rival(
         f"thread {thread.name}{where}",
         (
@@ -60,4 +73,6 @@ def _rival(samples: RunSamples, thread: SampledThread) -> Rival:
             Evidence("of the seconds looked at", round(samples.seconds, 1), "s"),
             Evidence("a look waited for the lock", samples.late_median_ns or 0, "ns"),
         ),
+        Location(at.file, at.line, at.function) if at else None,
+        unpickles and at is None,
     )

@@ -7,7 +7,7 @@ import numpy as np
 from pinchpoint.importers.health import health_table
 from pinchpoint.importers.kineto import facts
 from pinchpoint.importers.kineto.clock import clock_of, origin_ns, time_order
-from pinchpoint.importers.kineto.columns import Columns, Interned, known, known_32
+from pinchpoint.importers.kineto.columns import Columns, Interned, Told, known, known_32
 from pinchpoint.importers.kineto.counters import counter_table
 from pinchpoint.importers.kineto.device import device_tables
 from pinchpoint.importers.kineto.health import ScannedRecording, recording_facts
@@ -21,7 +21,7 @@ from pinchpoint.importers.kineto.reading.rare import (
     read_rare,
 )
 from pinchpoint.importers.kineto.reading.scan import Scanned
-from pinchpoint.importers.kineto.reading.scanner import ScannerName
+from pinchpoint.importers.kineto.reading.scanner import ScannerName, scan_again
 from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.importers.kineto.recorder import (
     recorder_of,
@@ -193,7 +193,8 @@ def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: Scanne
     names = Names([UNNAMED])
     interned = Interned(columns.texts, names)
     rare = read_rare(columns.raw)
-    unpaired = join_pairs(columns)
+    unpaired = join_pairs(columns, scanner)
+    told = _what_xla_said(text, scanned, columns, rare, scanner)
     move_streams(columns, rare)
     clock = clock_of(columns)
     sources = Sources(
@@ -254,17 +255,30 @@ def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: Scanne
         health=health_table(recording_facts(found), names),
         names=names.freeze(),
     )
-    return _as_recorder_says(trace, rare, scanner)
+    return _as_recorder_says(trace, rare, told)
 
 
-def _as_recorder_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
+def _what_xla_said(
+    text: Text, scanned: Scanned, columns: Columns, rare: Rare, scanner: ScannerName
+) -> Told | None:
+    """The arguments of the host's events if XLA wrote them; only seldom by a second scan."""
+    told = Told(*columns.said(), columns.texts) if scanned.keeps_arguments else None
+    if not written_by_xla(rare):
+        return None
+    if told is None:
+        again = Columns(scan_again(text, scanner))
+        told = Told(*again.said(), again.texts)
+    return told
+
+
+def _as_recorder_says(trace: Trace, rare: Rare, told: Told | None) -> Trace:
     """The trace with what only the recorders of some devices say; PyTorch's needs none of it."""
     if written_by_ascend(rare):
         from pinchpoint.importers.kineto.ascend import as_ascend_says
 
         return as_ascend_says(trace, rare)
-    if written_by_xla(rare):
+    if told is not None:
         from pinchpoint.importers.kineto.compiled import as_xla_says
 
-        return as_xla_says(trace, rare, scanner)
+        return as_xla_says(trace, rare, told)
     return trace

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from pinchpoint.importers.kineto.reading.fields import (
     ABSENT,
+    ARGUMENTS,
     COLUMNS,
     FORMS,
     INTERNED,
@@ -26,6 +27,15 @@ _MOST_ARE_SEEN_IN = 65_536  # rows: a step or more, and the next ones repeat it
 _BLANKS = b" \t\r\n"
 _NARROW_NULL = -(2**31)  # in columns that a scanner keeps in 32 bits
 _INTERNED_COLUMNS = {c for c, form in zip(COLUMNS, FORMS, strict=True) if form in INTERNED}
+
+
+class Told(NamedTuple):
+    """What events say in their arguments, by their position in the file, which rises."""
+
+    event: Array
+    arguments: Array  # positions in ``texts``; ABSENT: none
+    link: Array  # what stands as ``NO_LINK`` there; NULL: nothing does
+    texts: list[bytes]
 
 
 class Columns:
@@ -46,6 +56,16 @@ class Columns:
             lane: sum(len(chunk.lanes[lane].get("event", ())) for chunk, _ in self._chunks)
             for lane in LANE_COLUMNS
         }
+
+    def said(self) -> tuple[Array, Array, Array]:
+        """Event, arguments and link of the rows of the host's lane; taken once."""
+        event = self.take(Lane.HOST, "event", keep=True)
+        order = np.argsort(event, kind="stable")  # joined pairs come last
+        return (
+            event[order],
+            self.take(Lane.HOST, ARGUMENTS)[order],
+            self.take(Lane.HOST, "link")[order],
+        )
 
     def move_host_rows(self, lane_of_place: Array) -> None:
         """Move rows of the host's lane to the lane of their place; drop those of IGNORED."""
@@ -77,25 +97,37 @@ class Columns:
     def take_or(self, lane: Lane, column: str, other: str) -> Array:
         """A column, with the values of another spelling of it where it has none."""
         values = self.take(lane, column)
-        absent = ABSENT if column in _INTERNED_COLUMNS else NULL
-        if self._is_constant(lane, other, (ABSENT,) if absent == ABSENT else (NULL, _NARROW_NULL)):
+        if self._is_empty(lane, other):
             return values
+        absent = ABSENT if column in _INTERNED_COLUMNS else NULL
         instead = self.take(lane, other)
         return np.where(values == absent, instead, values)
 
-    def _is_constant(self, lane: Lane, column: str, values: tuple[int, ...]) -> bool:
-        """Whether a scanner found nothing but one of these values; cheap, and may miss it."""
+    def take_sparse(self, lane: Lane, column: str) -> Array:
+        """A column to be read only: one cell for all its rows where nothing was found."""
+        if column == "event" or not self._is_empty(lane, column):
+            return self.take(lane, column)
+        for chunk, _ in self._chunks:
+            del chunk.lanes[lane][column]
+        interned = column in _INTERNED_COLUMNS or column == PLACE
+        nothing = np.int32(ABSENT) if interned else np.int64(NULL)
+        return np.broadcast_to(nothing, (self._rows[lane],))
+
+    def _is_empty(self, lane: Lane, column: str) -> bool:
+        """Whether a scanner found nothing at all; cheap, and may miss it."""
+        values = (ABSENT,) if column in _INTERNED_COLUMNS else (NULL, _NARROW_NULL)
         pieces = (chunk.lanes[lane][column] for chunk, _ in self._chunks)
         return all(piece.strides == (0,) and piece[0] in values for piece in pieces if len(piece))
 
-    def take(self, lane: Lane, column: str) -> Array:
+    def take(self, lane: Lane, column: str, *, keep: bool = False) -> Array:
         """A column of the lane in file order: int64 with NULL, or interned int32 with ABSENT."""
         interned = column in _INTERNED_COLUMNS or column == PLACE
         maps = self._place_maps if column == PLACE else self._maps
         out = np.empty(self._rows[lane], np.int32 if interned else np.int64)
         at = base = 0
         for chunk, scanner in self._chunks:
-            piece = chunk.lanes[lane].pop(column)
+            pieces = chunk.lanes[lane]
+            piece = pieces[column] if keep else pieces.pop(column)
             part = out[at : at + len(piece)]
             if interned:
                 np.take(maps[scanner], piece, out=part, mode="wrap")

@@ -1,52 +1,44 @@
 """JAX's and TensorFlow's Chrome traces: what the arguments of their events say.
 
 Steps, calls, operations of compiled programs and what was launched from where are told by nothing
-but arguments. torch's traces tell them otherwise and must not pay for reading these: they are read
-in a second pass, where the processes are named as XLA names them, and then as XPlane files are.
+but arguments, which scanners keep where processes are named as XLA names them. torch's traces tell
+them otherwise and do not pay for it.
 
 Events repeat: those with the same name and arguments, but for the number that links a call with
 what it launched, are of one *kind*, which is looked at once.
 """
 
-import re
 from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from pinchpoint.frozen import dataclass
+from pinchpoint.importers.kineto.columns import Told
+from pinchpoint.importers.kineto.reading.fields import ABSENT, NULL
 from pinchpoint.importers.kineto.reading.rare import Rare
-from pinchpoint.importers.kineto.reading.scanner import (
-    ScannerName,
-    arguments_in,
-    read_argument_texts,
-)
+from pinchpoint.importers.kineto.reading.scanner import arguments_in
 from pinchpoint.importers.kineto.recorder import XLA
 from pinchpoint.importers.kineto.threads import OF_A_TPU, lines_of_devices
 from pinchpoint.importers.xplane.host import linked, rows_of
 from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_kinds
 from pinchpoint.importers.xplane.space import Event, Value, device_row
 from pinchpoint.trace import Names, Table, Trace
-from pinchpoint.trace.arrays import Array, Mask, distinct_rows
+from pinchpoint.trace.arrays import Array, Mask, rows_in_order
 
 FORMAT = "xplane json"
 _LONGEST_NUMBER = 18  # digits; more may not fit into 64 bits
-_LINK = re.compile(rb'"correlation_id"\s*:\s*(?:"(0|[1-9]\d{0,17})"|(0|[1-9]\d{0,17})(?=\s*[,}]))')
-_ANY_LINK = b'"correlation_id":0'
 _OWN = ("start_ns", "duration_ns", "thread", "device", "stream", "event")
 _OF_THE_HOST = ("host_ops", "api_calls", "steps")
 _UNLINKED = -1  # no number of a correlation is negative
 _NOTHING = b"{}"
 
 
-def as_xla_says(trace: Trace, rare: Rare, scanner: ScannerName) -> Trace:
+def as_xla_says(trace: Trace, rare: Rare, told: Told) -> Trace:
     """The trace with the tables that its arguments tell."""
     sides = [side for side in (trace.host_ops, trace.device_ops) if side is not None]
-    positions = np.concatenate([side["event"][side.known("event")] for side in sides]).tolist()
-    texts = read_argument_texts(trace, positions, scanner)
-    said = dict(zip(positions, texts, strict=True))
     of_tpus = {place for place, line in lines_of_devices(rare).items() if line == OF_A_TPU}
-    events = [_events(trace, side, said, of_tpus) for side in sides]
+    events = [_events(trace, side, told, of_tpus) for side in sides]
     names = Names(trace.names)
     host_ops, api_calls, device_ops = linked(
         *(_table(name, events, names) for name in ("host_ops", "api_calls", "device_ops"))
@@ -71,16 +63,11 @@ class _Kinds:
 
     names: tuple[str, ...]
     are_device_ops: bool
-    known: dict[tuple[int, bool, bytes], int] = field(default_factory=dict)
     rows: dict[str, list[Row | None]] = field(default_factory=dict)  # by table, of each kind
 
-    def number(self, name: int, of_tpu: bool, text: bytes) -> int:
-        """Which kind a name and arguments are."""
-        key = (name, of_tpu, text)
-        if key not in self.known:
-            self.known[key] = len(self.known)
-            self._look_at(self.names[name], of_tpu, arguments_in(text))
-        return self.known[key]
+    def add(self, name: int, of_tpu: bool, text: bytes) -> None:
+        """Look at the next kind: a name and arguments."""
+        self._look_at(self.names[name], of_tpu, arguments_in(text))
 
     def _look_at(self, name: str, of_tpu: bool, facts: dict[str, Any]) -> None:
         """Add the rows of another kind, as an XPlane file would have it."""
@@ -107,37 +94,22 @@ class _Events:
     link: Array  # the number of each row that its kind leaves open; _UNLINKED: none
 
 
-def _events(
-    trace: Trace, side: Table, said: dict[int, bytes], of_tpus: set[tuple[int, int | None]]
-) -> _Events:
+def _events(trace: Trace, side: Table, told: Told, of_tpus: set[tuple[int, int | None]]) -> _Events:
     kinds = _Kinds(trace.names, side.name == "device_ops")
-    kind, link = np.zeros(len(side), np.int64), np.full(len(side), _UNLINKED)
-    texts = [said.get(event, _NOTHING) for event in _values(side, "event")]
-    of_tpu = np.zeros(len(side), np.bool_)
+    of_tpu = np.zeros(len(side), np.int64)
     if kinds.are_device_ops and of_tpus:
         places = zip(_values(side, "device"), _values(side, "stream"), strict=True)
         of_tpu[:] = [place in of_tpus for place in places]
-    silent = np.array([text == _NOTHING for text in texts], np.bool_)
-    rows = np.flatnonzero(silent)
-    names = side["name"].astype(np.int64)
-    distinct, which = distinct_rows(names[rows], of_tpu[rows].astype(np.int64))
-    numbers = [kinds.number(name, bool(tpu), _NOTHING) for name, tpu in distinct.tolist()]
-    kind[rows] = np.array(numbers, np.int64)[which]
-    rows = np.flatnonzero(~silent)
-    given = (column[rows].tolist() for column in (names, of_tpu))
-    for row, name, tpu in zip(rows.tolist(), *given, strict=True):
-        text, link[row] = _without_link(texts[row])
-        kind[row] = kinds.number(name, tpu, text)
-    return _Events(side, kinds, kind, link)
-
-
-def _without_link(text: bytes) -> tuple[bytes, int]:
-    """Arguments with the same number in each, and their own."""
-    if found := _LINK.search(text):
-        alike = text[: found.start()] + _ANY_LINK + text[found.end() :]
-        if alike.count(b'"correlation_id"') == 1:
-            return alike, int(found[1] or found[2])
-    return text, _UNLINKED
+    event = side.filled("event", -1)
+    at = np.searchsorted(told.event, event)
+    at[np.append(told.event, -1)[at] != event] = len(told.event)
+    arguments = np.append(told.arguments, ABSENT)[at].astype(np.int64)
+    link = np.append(told.link, NULL)[at]
+    distinct, kind = rows_in_order(side["name"].astype(np.int64), of_tpu, arguments)
+    texts = (*told.texts, _NOTHING)  # ABSENT is the last one
+    for name, tpu, text in distinct.tolist():
+        kinds.add(name, bool(tpu), texts[text])
+    return _Events(side, kinds, kind, np.where(link == NULL, _UNLINKED, link))
 
 
 def _table(name: str, events: list[_Events], names: Names) -> Table:

@@ -19,6 +19,7 @@ from pinchpoint.importers.kineto.reading.fields import (
     PLACE,
     Lane,
 )
+from pinchpoint.importers.kineto.reading.scanner import ScannerName, compiled_nesting
 from pinchpoint.trace.arrays import Array
 
 _BEGIN = ord("B")
@@ -33,30 +34,34 @@ class Marks(NamedTuple):
     begins: Array  # bool
 
 
-def join_pairs(columns: Columns) -> int:
+def join_pairs(columns: Columns, scanner: ScannerName) -> int:
     """Move pairs to the lanes of their categories; how many events had no partner."""
     count = columns.rows(Lane.PAIR)
     if not count:
         return 0
-    taken = {c: columns.take(Lane.PAIR, c) for c in (*LANE_COLUMNS[Lane.PAIR], "event")}
-    order = np.lexsort((taken["event"], taken["start"], taken[PLACE]))
+    taken = {c: columns.take_sparse(Lane.PAIR, c) for c in (*LANE_COLUMNS[Lane.PAIR], "event")}
+    order = np.lexsort((taken["start"], taken[PLACE]))  # of equal times the order of the file
     begins = taken["phase"][order] == _BEGIN
-    begin, end = matched(Marks(taken[PLACE][order], taken["name"][order], begins))
+    begin, end = matched(Marks(taken[PLACE][order], taken["name"][order], begins), scanner)
     begin, end = order[begin], order[end]
     by_event = np.argsort(taken["event"][begin])
     columns.append(_complete(taken, begin[by_event], end[by_event], columns.texts))
     return count - 2 * len(begin)
 
 
-def matched(marks: Marks) -> tuple[Array, Array]:
+def matched(marks: Marks, scanner: ScannerName = "plain") -> tuple[Array, Array]:
     """Positions of begins and of the ends that belong to them."""
+    if scanner == "native":
+        begin, end = compiled_nesting.by_name(marks)
+        return begin, end
     begin, end = _nested(marks)
     wrong = (marks.name[end] != ABSENT) & (marks.name[end] != marks.name[begin])
     if not wrong.any():
         return begin, end
     odd_places = np.unique(marks.place[begin[wrong]])
     good = ~np.isin(marks.place[begin], odd_places)
-    odd = _by_name(marks, np.flatnonzero(np.isin(marks.place, odd_places)))
+    rows = np.flatnonzero(np.isin(marks.place, odd_places))
+    odd = [rows[found] for found in _by_name(Marks(*(column[rows] for column in marks)))]
     return np.concatenate((begin[good], odd[0])), np.concatenate((end[good], odd[1]))
 
 
@@ -82,14 +87,16 @@ def _nested(marks: Marks) -> tuple[Array, Array]:
     return order[:-1][pair], order[1:][pair]
 
 
-def _by_name(marks: Marks, positions: Array) -> tuple[Array, Array]:
-    """The same one event after another, where an end closes more than the innermost begin."""
+def _by_name(marks: Marks) -> tuple[Array, Array]:
+    """The same one event after another, where an end closes more than the innermost begin.
+
+    The compiled form is in ``_nest.pyx``.
+    """
     pairs: list[tuple[int, int]] = []
     opened: list[int] = []
     names: Counter[int] = Counter()
     place = None
-    columns = (marks.name, marks.begins, marks.place)
-    name_of, begins, place_of = (column[positions].tolist() for column in columns)
+    name_of, begins, place_of = (c.tolist() for c in (marks.name, marks.begins, marks.place))
     for i, name in enumerate(name_of):
         if place_of[i] != place:
             place = place_of[i]
@@ -106,30 +113,41 @@ def _by_name(marks: Marks, positions: Array) -> tuple[Array, Array]:
                     pairs.append((top, i))
                     break
     found = np.array(pairs, np.int64).reshape(-1, 2)
-    return positions[found[:, 0]], positions[found[:, 1]]
+    return found[:, 0], found[:, 1]
 
 
 def _complete(
     taken: dict[str, Array], begin: Array, end: Array, texts: list[bytes]
 ) -> dict[Lane, dict[str, Array]]:
     """Columns of complete events by lane; what the begin does not say, the end may."""
-    joined = {}
-    for column, values in taken.items():
+    joined = {"duration": taken["start"][end] - taken["start"][begin]}
+    joined["link"] = np.broadcast_to(np.int64(NULL), begin.shape)  # XLA writes no pairs
+    while taken:  # they may be most of what is held
+        column, values = taken.popitem()
         absent = ABSENT if values.dtype == np.int32 else NULL
+        if values.strides == (0,) and len(begin) and values[0] == absent:
+            joined[column] = np.broadcast_to(values[0], begin.shape)
+            continue
         joined[column] = np.where(values[begin] == absent, values[end], values[begin])
-    joined["duration"] = taken["start"][end] - taken["start"][begin]
     known = {category.encode(): lane for category, lane in CATEGORY_LANES.items()}
     lanes = [known.get(text, Lane.HOST) for text in texts]
     lane_of = np.array([n if n in _SPAN_LANES else Lane.HOST for n in (*lanes, Lane.HOST)])
     lane = lane_of[joined["category"]]
     nothing = np.zeros(0, np.int64)
+    rows = {each: np.flatnonzero(lane == each) for each in _SPAN_LANES}
     return {
         each: {
-            column: joined[column][lane == each] if each in _SPAN_LANES else nothing
+            column: _of_rows(joined[column], rows[each]) if each in rows else nothing
             for column in (*names, "event")
         }
         for each, names in LANE_COLUMNS.items()
     }
+
+
+def _of_rows(column: Array, rows: Array) -> Array:
+    if column.strides == (0,) and len(rows):
+        return np.broadcast_to(column[0], rows.shape)
+    return column[rows]
 
 
 __all__ = ["Marks", "join_pairs", "matched"]

@@ -6,6 +6,7 @@ iteration (torchtitan, torchtune), ``rank-3.json.gz`` (Megatron), ``id-TP-1-DP-0
 (``tensorboard_trace_handler``). What the name does not say, the head of the file may.
 """
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,9 @@ from pinchpoint.importers.ranks.names import (
 from pinchpoint.importers.ranks.places import listed, looks_like_a_recording, others_in
 
 MOST_BESIDE = 20_000  # files that are looked at for the other ranks of one
+# Servers record the capture of their graphs beside the rounds that replay them:
+# capture_traces/graph_capture_rank_0.json.gz.
+_CAPTURE = re.compile(r"(?<![a-z])(graph_capture|capture_(traces|graph))(?![a-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def find_rank_files(places: Sequence[str | Path]) -> RankFiles:
     taken, of equals the newest. Raises UsageError where there is nothing, where there are several
     jobs, and where nothing says that the recordings of a folder are ranks of one.
     """
-    found = _found(places)
+    found, captures = _found(places)
     named = ", ".join(map(str, places[:2])) + (" and others" if len(places) > 2 else "")
     if not found:
         raise UsageError(
@@ -61,18 +65,26 @@ def find_rank_files(places: Sequence[str | Path]) -> RankFiles:
         )
     job = one_job(found, named, as_given={str(p) for p in places} >= {f.path for f in found})
     files = sorted(job.files, key=lambda f: (f.rank is None, f.rank or 0, natural(f.path)))
-    return RankFiles(tuple(files), job.repeated)
+    return RankFiles(tuple(files), (*job.repeated, *captures))
 
 
-def _found(places: Sequence[str | Path]) -> list[RankFile]:
-    found = unless_all_alike([rank_in_name(path) for path in listed([str(p) for p in places])])
-    return numbered(of_the_whole_job([from_head(file) for file in found]))
+def _found(places: Sequence[str | Path]) -> tuple[list[RankFile], list[LeftOut]]:
+    """Recordings with their ranks; apart those of graphs being captured, beside other ones."""
+    paths = list(listed([str(p) for p in places]))
+    captures = [path for path in paths if _CAPTURE.search(path)]
+    if len(captures) == len(paths):
+        captures = []
+    others = [rank_in_name(path) for path in paths if path not in captures]
+    found = numbered(of_the_whole_job([from_head(file) for file in unless_all_alike(others)]))
+    why = "graphs being captured, before the work itself"
+    return found, [LeftOut(path, why) for path in captures]
 
 
 def groups_in(folder: Path) -> list[list[str]]:
     """All that can be read below a folder: the ranks of each job together, others one by one."""
-    found = _found([folder])
-    groups = [[f.path] for f in found if f.rank is None]
+    found, captures = _found([folder])
+    groups = [[capture.path] for capture in captures]
+    groups += [[f.path] for f in found if f.rank is None]
     for job in jobs_of(found):
         paths = [f.path for f in job.files]
         if len(job.ranks) > 1:
@@ -99,6 +111,23 @@ def check_one_job(folder: Path) -> None:
         find_rank_files([folder])
 
 
+def ranks_beside(path: Path) -> list[str]:
+    """A recording and those beside it whose names differ in what names the rank only.
+
+    Empty where there is too much beside it to look at.
+    """
+    root = path.parent.parent if names_a_rank(path.parent.name) else path.parent
+    mine = session_of(str(path))
+    deep = "*/*" if root != path.parent else "*"
+    beside = []
+    for seen, other in enumerate(root.glob(deep)):
+        if seen == MOST_BESIDE:
+            return []
+        if looks_like_a_recording(other.name) and session_of(str(other)) == mine:
+            beside.append(str(other))
+    return sorted(beside)
+
+
 def command_for_all_ranks(path: Path) -> str | None:
     """What to type to analyse a recording with those of the other ranks beside it.
 
@@ -106,19 +135,11 @@ def command_for_all_ranks(path: Path) -> str | None:
     """
     if path.is_dir():
         return f"pinchpoint ranks {shlex.quote(str(path))}" if several_ranks(path) else None
-    root = path.parent.parent if names_a_rank(path.parent.name) else path.parent
-    own, mine = str(path), session_of(str(path))
-    deep = "*/*" if root != path.parent else "*"
-    beside = []
-    for seen, other in enumerate(root.glob(deep)):
-        if seen == MOST_BESIDE:
-            return None
-        if looks_like_a_recording(other.name) and session_of(str(other)) == mine:
-            beside.append(str(other))
-    found = [from_head(rank_in_name(p)) for p in sorted(beside)]
+    beside = ranks_beside(path)
+    found = [from_head(rank_in_name(p)) for p in beside]
     files = numbered(of_the_whole_job(found))
     for job in jobs_of(files):
-        if len(job.files) > 1 and own in {f.path for f in job.files}:
+        if len(job.files) > 1 and str(path) in {f.path for f in job.files}:
             return command_for(job)
     return None
 

@@ -16,7 +16,7 @@ __all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read"]
 
 FILES = (".xplane.pb .xplane.pb.gz", "JAX and XLA")
 READS: tuple[str, ...] = ("host", "calls", "device", "steps", "memory", "compiled operations")
-NOT_READ = "of HLO programs all but the lines that operations come from"
+NOT_READ = "of HLO programs all but lines, names, FLOPs and bytes of operations"
 
 _PLANE, _ID, _NAME = 0x0A, 0x08, 0x12  # first bytes of fields: a plane, and inside its id or name
 _LONGEST_LENGTH = 10  # bytes of a varint

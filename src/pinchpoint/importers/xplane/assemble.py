@@ -24,8 +24,8 @@ from pinchpoint.importers._soundness import (
 )
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.xplane.host import HostRows, linked_tables
-from pinchpoint.importers.xplane.operations import Row, compiled_row, said_of, table_of_rows
-from pinchpoint.importers.xplane.programs import Places, places_of
+from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_rows
+from pinchpoint.importers.xplane.programs import with_programs
 from pinchpoint.importers.xplane.space import Event, Line, Plane, device_of, device_row
 from pinchpoint.trace import Names, Source, Table, Thread, Trace
 
@@ -110,7 +110,7 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
                     memory += [allocated] if allocated else []
                     compiled += _compiled(one, None, line.name, [])
     host.steps.extend([] if host.steps else _steps_of_device(path, planes, base, threads))
-    _with_places(compiled, places_of(p for plane in planes for p in plane.programs))
+    with_programs(compiled, (p for plane in planes for p in plane.programs))
     if not device:
         facts.append(Fact("no-device-activity" if devices else "cpu-only"))
     host_ops, api_calls, device_ops = linked_tables(host, device, names)
@@ -133,14 +133,6 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
         health=health_table(facts, names),
         names=names.freeze(),
     )
-
-
-def _with_places(compiled: list[Row], places: Places) -> None:
-    """Put the lines of the user's program, that the programs tell, to their operations."""
-    for row in compiled:
-        place = places.get((row["module"] or "", row["op"]))
-        if place and place not in (row["source"] or ""):
-            row["source"] = said_of(place, row["source"])
 
 
 def _of_device(path: Path, plane: Plane, number: int, base: int) -> Iterator[tuple[Row, list[Row]]]:
@@ -206,6 +198,7 @@ def _compiled(one: _Placed, device: int | None, line: str, modules: Sequence[_Pl
     row = compiled_row(one.event.stats, one.start_ns, one.duration_ns, device, op)
     if row is None:
         return []
+    row["kernel"] = one.event.name if device is not None else None
     if row["module"] is None and modules:
         at = bisect_right(modules, one.start_ns, key=_start) - 1
         around = modules[at] if at >= 0 else None

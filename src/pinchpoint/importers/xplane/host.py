@@ -61,8 +61,8 @@ def linked_tables(host: HostRows, device: list[Row], names: Names) -> tuple[Tabl
 
 def linked(host_ops: Table, api_calls: Table, device_ops: Table) -> tuple[Table, Table, Table]:
     """``host_ops`` with their parents, ``api_calls`` inside them, ``device_ops`` from those."""
-    host_ops = _nested(host_ops)
-    api_calls = _inside(api_calls, host_ops)
+    if len(host_ops):
+        host_ops, api_calls = _nested(host_ops, api_calls)
     return host_ops, api_calls, _launched(device_ops, api_calls)
 
 
@@ -106,25 +106,17 @@ def _with(rows: Table, column: str, target: Any) -> Table:
     )
 
 
-def _nested(host: Table) -> Table:
-    if not len(host):
-        return host
-    group, start, end = host["thread"].astype(np.int64), host["start_ns"], host.end_ns
-    order = nesting_order(group, start, end)
-    above = nest(group[order], start[order], end[order]).parent
-    parent = np.full(len(host), NO_ROW, np.int64)
-    parent[order] = np.where(above == NO_ROW, NO_ROW, order[above])
-    return _with(host, "parent", parent)
-
-
-def _inside(calls: Table, host: Table) -> Table:
-    if not len(calls) or not len(host):
-        return calls
+def _nested(host: Table, calls: Table) -> tuple[Table, Table]:
+    """Rows of the host with what they lie in, and calls with the same."""
     group, start, end = host["thread"].astype(np.int64), host["start_ns"], host.end_ns
     order = nesting_order(group, start, end)
     nested = nest(group[order], start[order], end[order])
-    found = innermost(nested, calls["thread"].astype(np.int64), calls["start_ns"], calls.end_ns)
-    return _with(calls, "host_op", np.where(found == NO_ROW, NO_ROW, order[found]))
+    parent = np.full(len(host), NO_ROW, np.int64)
+    parent[order] = np.where(nested.parent == NO_ROW, NO_ROW, order[nested.parent])
+    if len(calls):
+        found = innermost(nested, calls["thread"].astype(np.int64), calls["start_ns"], calls.end_ns)
+        calls = _with(calls, "host_op", np.where(found == NO_ROW, NO_ROW, order[found]))
+    return _with(host, "parent", parent), calls
 
 
 def _launched(ops: Table, calls: Table) -> Table:
@@ -132,8 +124,12 @@ def _launched(ops: Table, calls: Table) -> Table:
     if not len(ops) or not len(calls):
         return ops
     known = np.flatnonzero(calls.known("correlation"))
-    row_of = dict(zip(calls["correlation"][known].tolist(), known.tolist(), strict=True))
-    numbers = zip(ops["correlation"].tolist(), ops.known("correlation").tolist(), strict=True)
-    call = np.array([row_of.get(n, NO_ROW) if there else NO_ROW for n, there in numbers], np.int64)
+    known = known[np.argsort(calls["correlation"][known], kind="stable")]
+    number, asked = calls["correlation"][known], ops["correlation"]
+    last = np.searchsorted(number, asked, side="right") - 1  # of several calls the last one
+    found = ops.known("correlation") & (last >= 0)
+    found[found] = number[last[found]] == asked[found]
+    call = np.full(len(ops), NO_ROW, np.int64)
+    call[found] = known[last[found]]
     caller = np.append(calls.filled("host_op", NO_ROW), NO_ROW)[call]
     return _with(_with(ops, "api_call", call), "host_op", caller)

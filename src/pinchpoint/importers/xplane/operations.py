@@ -48,7 +48,7 @@ def table_of_kinds(
     """
     if not len(kind):
         return empty_table(name)
-    order = np.lexsort((-own["duration_ns"][0], own["start_ns"][0]))
+    order = _order(own["start_ns"][0], own["duration_ns"][0])
     columns, masks = {}, {}
     for column, spec in TABLES[name].items():
         if column in own:
@@ -66,6 +66,14 @@ def table_of_kinds(
             masks[column] = holes
         columns[column] = np.where(holes, 0, values).astype(spec.dtype)
     return table(name, columns, masks)
+
+
+def _order(start_ns: Array, duration_ns: Array) -> Array | slice:
+    """By start, the longer ones first; nothing to be done if they are in this order."""
+    later, longer = np.diff(start_ns), np.diff(duration_ns)
+    if ((later > 0) | ((later == 0) & (longer <= 0))).all():
+        return slice(None)
+    return np.lexsort((-duration_ns, start_ns))
 
 
 # ------------------------------------------------------------------------------------------------

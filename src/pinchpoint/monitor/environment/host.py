@@ -17,6 +17,7 @@ def host() -> tuple[dict[str, Any], dict[str, str]]:
     """Facts about this host that can change a timing; each null has a reason."""
     facts = Facts("host")
     facts.read("cpu_model", cpu_model)
+    facts.read("cpu_features", _cpu_features)
     facts.read("cpus_logical", os.cpu_count)
     facts.read("cpus_physical", _physical_cpus)
     facts.read("sockets", _sockets)
@@ -92,6 +93,21 @@ def _cpuinfo(key: str) -> str | None:
 def cpu_model() -> str | None:
     """The processor's name, else its architecture."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+# As Linux names them on x86 and ARM: what decides how fast products of which type are.
+_FEATURES = (
+    *("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8", "amx_fp16"),
+    *("asimd", "sve", "bf16", "i8mm", "sme"),
+)
+
+
+def _cpu_features() -> list[str]:
+    said = _cpuinfo("flags") or _cpuinfo("Features")
+    if said is None:
+        raise Unreadable("/proc/cpuinfo lists no features")
+    there = set(said.split())
+    return [name for name in _FEATURES if name in there]
 
 
 def _physical_cpus() -> int | None:

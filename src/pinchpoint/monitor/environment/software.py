@@ -114,6 +114,7 @@ _TORCH_SWITCHES: dict[str, Any] = {
     "cudnn_deterministic": lambda t: bool(t.backends.cudnn.deterministic),
     "deterministic_algorithms": lambda t: bool(t.are_deterministic_algorithms_enabled()),
     "torch_num_threads": lambda t: int(t.get_num_threads()),
+    "onednn": lambda t: bool(t.backends.mkldnn.is_available() and t._C._get_mkldnn_enabled()),
     "torch_num_interop_threads": lambda t: int(t.get_num_interop_threads()),
     "cudnn": lambda t: t.backends.cudnn.version(),
     "default_dtype": lambda t: str(t.get_default_dtype()),

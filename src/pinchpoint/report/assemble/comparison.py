@@ -6,6 +6,7 @@ from pinchpoint.compare.fix import FixOutcome, fix_outcome
 from pinchpoint.compare.profiles import ProfileComparison
 from pinchpoint.diagnosis.difference import explained
 from pinchpoint.diagnosis.fixed import predicted_without
+from pinchpoint.errors import NotComparable
 from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.words.report import base_ns
@@ -13,7 +14,13 @@ from pinchpoint.trace import Trace
 
 
 def comparison(a: Trace, b: Trace) -> ProfileComparison:
-    """From A, the one before, to B."""
+    """From A, the one before, to B. NotComparable for files of sums, which have no timeline."""
+    for trace in (a, b):
+        if trace.summaries and trace.host_ops is None and trace.device_ops is None:
+            raise NotComparable(
+                f"{trace.source.path}: sums without a timeline, no step to compare",
+                hint="load tests: pinchpoint compare A B; else record a trace of both",
+            )
     before, after = diagnose(a), diagnose(b)
     found = explained(a, b)
     return replace(found, fix=_fix(a, before, after, found))

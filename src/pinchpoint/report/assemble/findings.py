@@ -71,7 +71,7 @@ def unanswered(
 ) -> tuple[Unanswered, ...]:
     """The rules that gave an answer without a finding, why, and what to record."""
     return tuple(
-        Unanswered(id=o.id, why=o.why, record=spelt(o.record, program), needs=o.needs)
+        Unanswered(id=o.id, why=o.why, record=spelt(o.record, program), needs=o.needs, fits=o.fits)
         for o in outcomes
         if o.answer == answer
     )

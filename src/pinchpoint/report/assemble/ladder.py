@@ -6,14 +6,14 @@ from pinchpoint.analysis.mean.mean_step import mean_step, mean_without_profiler_
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.engine import Diagnosis
 from pinchpoint.diagnosis.finding import Finding
-from pinchpoint.diagnosis.ladder import Ladder, Rung, by_sure_gain, effort_of, ladder
+from pinchpoint.diagnosis.ladder import Ladder, Rung, by_gain, effort_of, ladder
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.trace import Trace
 
 
-def ladder_info(trace: Trace, said: Diagnosis) -> LadderInfo | None:
+def ladder_info(trace: Trace, said: Diagnosis, *, host: bool = True) -> LadderInfo | None:
     """The ladder; None where nothing stands on it."""
-    found = ladder(trace, said)
+    found = ladder(trace, said, host=host)
     if found is None or not (found.rungs or found.unexplained):
         return None
     recorded_ns = _recorded_base_ns(trace)
@@ -37,7 +37,7 @@ def ladder_of(
     if not base_ns:
         return None
     rungs = [rung for finding in findings if (rung := _rung_of(finding, base_ns))]
-    rungs.sort(key=by_sure_gain)
+    rungs.sort(key=by_gain)
     found = Ladder(base_ns, tuple(rungs))
     return (
         LadderInfo(
@@ -86,6 +86,7 @@ def _info(rung: Rung, kind: str, found: Ladder, recorded_ns: int | None) -> Rung
         recorded_step_ns=_as_recorded(rung.step_ns, found.base_ns, recorded_ns),
         effort=rung.effort.value,
         after=rung.after,
+        on_host=rung.on_host,
     )
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from pinchpoint.analysis.host.source_lines import Place
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep
@@ -21,8 +22,16 @@ from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.statistics import rounded_mean, share_out
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.diagnosis.commands import Program
 from pinchpoint.diagnosis.finding import Location
-from pinchpoint.report.documents.report import ExceptionalStepInfo, PartOfKind, StepKindInfo
+from pinchpoint.diagnosis.kinds import diagnosed_kinds
+from pinchpoint.report.assemble.findings import NOT_KNOWN, finding_item
+from pinchpoint.report.documents.report import (
+    ExceptionalStepInfo,
+    PartOfKind,
+    StepKindInfo,
+    StepsInfo,
+)
 from pinchpoint.trace import Trace
 
 
@@ -70,6 +79,23 @@ def _kinds(trace: Trace) -> tuple[StepKindInfo, ...]:
         )
         for kind in several
     )
+
+
+def causes_of_kinds(trace: Trace, said: StepsInfo, program: Program = NOT_KNOWN) -> StepsInfo:
+    """The same with what bounds each kind of steps, and the causes in it."""
+    found = diagnosed_kinds(trace)
+    if not found:
+        return said
+    kinds = tuple(
+        replace(
+            kind,
+            bound_by=of.bound_by.value,
+            base_ns=of.base_ns,
+            findings=tuple(finding_item(ranked, program) for ranked in of.diagnosis.found),
+        )
+        for kind, of in zip(said.kinds, found, strict=True)
+    )
+    return replace(said, kinds=kinds)
 
 
 def _parts_of(trace: Trace, kind: StepKind) -> tuple[PartOfKind, ...]:

@@ -1,12 +1,12 @@
 """From the records of all ranks to the one document about the job."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.ranks.accounting import breakdown, scaling
+from pinchpoint.analysis.ranks.accounting import breakdown, scaling, without_profiler
 from pinchpoint.analysis.ranks.job import Job, reduce
 from pinchpoint.analysis.statistics import median_of_ranks
 from pinchpoint.diagnosis.engine import Ranked
@@ -24,7 +24,7 @@ from pinchpoint.report.assemble.ranks_items import (
     timeline_item,
     what_if,
 )
-from pinchpoint.report.assemble.ranks_tables import heat_map, tables
+from pinchpoint.report.assemble.ranks_tables import Row, heat_map, rank_rows, tables
 from pinchpoint.report.documents.ladder import LadderInfo
 from pinchpoint.report.documents.rank_records import RankRecord, Records
 from pinchpoint.report.documents.ranks import (
@@ -42,19 +42,29 @@ MOST_RANKS_LISTED = 64  # in one finding
 _ELSEWHERE = "these recordings cannot show it: pinchpoint diagnose FILE --verbose"
 
 
-def report_on(records: Records) -> RanksReport:
-    """The document. Reads the records several times, one at a time."""
+def report_on(
+    records: Records, keep: Callable[[int, Callable[[int], Row]], None] | None = None
+) -> RanksReport:
+    """The document. Reads the records several times, one at a time.
+
+    ``keep`` is given how many ranks there are, and what stands in the table of all about each.
+    """
     if not records.entries:
         return RanksReport(job=_job_info(records), verdict="No recording could be used.")
     job = reduce(records.summaries)
+    if keep is not None:
+        keep(len(job.facts.ranks), rank_rows(records, job))
     per_rank, silent = _of_ranks(records)
     said = diagnose_job(job, per_rank)
     alone = _only_rank(records, job)
-    steps = _steps(job, said) if alone is None else _steps_of(alone, _steps(job, said))
-    findings = _findings(records, job, said) if alone is None else _own_findings(alone, job)
-    ladder = ladder_of(
-        findings, steps.unprofiled_ns_predicted or steps.typical_ns, steps.typical_ns
-    )
+    steps, findings = _steps(job, said), _findings(records, job, said)
+    ladder = ladder_of(findings, steps.unprofiled_ns_predicted, steps.typical_ns)
+    if alone is not None:
+        steps, findings, ladder = (
+            _steps_of(alone, steps),
+            _own_findings(alone, job),
+            alone.fix_ladder,
+        )
     return RanksReport(
         job=_job_info(records, job),
         clocks=_clocks(job),
@@ -156,9 +166,14 @@ def _steps(job: Job, said: JobDiagnosis) -> JobSteps:
 
 
 def _breakdown(job: Job) -> tuple[PartOfStep, ...]:
+    without = {s.part.id: s.ns_per_step for s in without_profiler(job, job.base_ns)}
     return tuple(
         PartOfStep(
-            part=s.part.id, label=s.part.label, group=s.part.group, ns_per_step=s.ns_per_step
+            part=s.part.id,
+            label=s.part.label,
+            group=s.part.group,
+            ns_per_step=s.ns_per_step,
+            unprofiled_ns_per_step=without.get(s.part.id, 0),
         )
         for s in breakdown(job)
     )
@@ -179,7 +194,7 @@ def _verdict(job: Job) -> str:
     own = f"{percent(found.efficiency_ratio)} % of each step is the ranks' own work"
     if found.limit == "nothing":
         return f"{own}: hardly anything is lost between them."
-    total = sum(s.ns_per_step for s in breakdown(job))
+    total = sum(s.ns_per_step for s in without_profiler(job))
     lost = [
         f"{duration(ns)} ({percent(ns / total)} %) to {what}"
         for ns, what in sorted(
@@ -244,12 +259,13 @@ def _own_findings(record: RankRecord, job: Job) -> tuple[JobFindingItem, ...]:
 
 def _steps_of(record: RankRecord, steps: JobSteps) -> JobSteps:
     """Gains count from the step that the rank's own report counts from."""
-    bases = [
-        f.item.predicted_step_ns + f.saving_ns
-        for f in record.found
-        if f.item.predicted_step_ns is not None and f.saving_ns > 0 and not f.item.given
-    ]
-    return msgspec.structs.replace(steps, unprofiled_ns_predicted=bases[0]) if bases else steps
+    own = record.fix_ladder
+    if own is None:
+        return steps
+    typical_ns = own.recorded_base_ns or steps.typical_ns
+    return msgspec.structs.replace(
+        steps, unprofiled_ns_predicted=own.base_ns, typical_ns=typical_ns
+    )
 
 
 def _item(job: Job, found: JobFinding, item: Finding, path: str | None) -> JobFindingItem:

@@ -1,6 +1,6 @@
 """The tables and the heat map of a job."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,6 +17,9 @@ WORTH_A_LOOK_RATIO = 0.01  # of the step: a map of smaller differences would sho
 MOST_HEAT_ROWS = 128  # a screen has no more
 MOST_HEAT_COLUMNS = 100  # over the width: cells that can be told apart
 MOST_OUTLIERS = 20  # ranks that are looked at one by one
+# Of the table of all ranks in the document, which stays in memory: a megabyte. Of a larger job the
+# first are there and those that stand out; --parquet has all.
+MOST_RANKS = 4096
 
 _COLLECTIVES: tuple[Column[KindOfCall], ...] = (
     Column("kind", "collective", "", lambda k: k.kind),
@@ -41,7 +44,7 @@ _COLLECTIVES_NOTE = (
     " since 2.19 one kernel serves several."
 )
 
-_RANKS = (
+RANK_COLUMNS = (
     TableColumn(id="rank", label="rank", unit="count"),
     TableColumn(id="own", label="own time a step", unit="ns"),
     TableColumn(id="excess", label="beyond its peers", unit="ns"),
@@ -60,16 +63,17 @@ def tables(records: Records, job: Job) -> dict[str, ResultTable]:
     device = next((r.device for r in job.facts.ranks if r.device), None)
     of_link = Column[KindOfCall]("of_link", "of the link", "ratio", lambda k: _of_link(device, k))
     columns = (*_COLLECTIVES[:11], of_link, *_COLLECTIVES[11:])
-    rows = _rank_rows(records, job)
+    row_of, count = rank_rows(records, job), len(job.facts.ranks)
+    rows = [row_of(i) for i in range(min(count, MOST_RANKS))]
     excess = np.nan_to_num(job.over.mean_ns)
     late = [i for i in np.argsort(-excess, kind="stable").tolist() if excess[i] > 0]
-    outliers = [rows[i] for i in late[:MOST_OUTLIERS]]
+    outliers = [row_of(i) for i in late[:MOST_OUTLIERS]]
     return {
         "collectives": result_table(
             "collectives", "Collectives", columns, job.between.kinds, _COLLECTIVES_NOTE
         ),
         "outliers": _table("outliers", "Ranks slower than their peers", outliers, len(late)),
-        "ranks": _table("ranks", "All ranks", rows, len(rows)),
+        "ranks": _table("ranks", "All ranks", rows, count),
     }
 
 
@@ -81,36 +85,42 @@ def _of_link(device: str | None, kind: KindOfCall) -> float | None:
 
 def _table(id_: str, title: str, rows: Sequence[tuple[object, ...]], in_all: int) -> ResultTable:
     return ResultTable(
-        id=id_, title=title, columns=_RANKS, rows=tuple(rows), rows_left_out=in_all - len(rows)
+        id=id_,
+        title=title,
+        columns=RANK_COLUMNS,
+        rows=tuple(rows),
+        rows_left_out=in_all - len(rows),
     )
 
 
-def _rank_rows(records: Records, job: Job) -> list[tuple[object, ...]]:
+Row = tuple[int | float | str | None, ...]
+
+
+def rank_rows(records: Records, job: Job) -> Callable[[int], Row]:
+    """The row of a rank, by its position: the columns of ``RANK_COLUMNS``."""
     facts, between, clocks = job.facts, job.between, job.clocks
     own, excess = mean_of_steps(facts.own_ns), mean_of_steps(job.over.ns)
     known = ~np.isnan(facts.window_ns)
     steps = known.sum(axis=1)
     waiting = np.where(known, between.waiting_ns, 0).sum(axis=1) / np.maximum(steps, 1)
     transfer = np.where(known, between.transfer_ns, 0).sum(axis=1) / np.maximum(steps, 1)
-    rows: list[tuple[object, ...]] = []
-    for i, (rank, entry) in enumerate(zip(facts.ranks, records.entries, strict=True)):
+
+    def row(i: int) -> Row:
         took_part, aligned = int(between.took_part[i]), bool(clocks.aligned[i])
-        spread = float(clocks.uncertainty_ns[i])
-        rows.append(
-            (
-                rank.rank,
-                _int(own[i]),
-                _int(excess[i]),
-                round(float(waiting[i])) if steps[i] else None,
-                round(float(transfer[i])) if steps[i] else None,
-                round(float(between.was_last[i]) / took_part, 3) if took_part else None,
-                int(steps[i]),
-                int(clocks.offset_ns[i]) if aligned else None,
-                _int(spread) if aligned else None,
-                entry.path,
-            )
+        return (
+            facts.ranks[i].rank,
+            _int(own[i]),
+            _int(excess[i]),
+            round(float(waiting[i])) if steps[i] else None,
+            round(float(transfer[i])) if steps[i] else None,
+            round(float(between.was_last[i]) / took_part, 3) if took_part else None,
+            int(steps[i]),
+            int(clocks.offset_ns[i]) if aligned else None,
+            _int(float(clocks.uncertainty_ns[i])) if aligned else None,
+            records.entries[i].path,
         )
-    return rows
+
+    return row
 
 
 def heat_map(job: Job) -> HeatMap | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
 from pinchpoint.analysis.ranks.accounting import one_of_many
@@ -25,7 +26,7 @@ from pinchpoint.importers.health import FACTS
 from pinchpoint.importers.ranks.files import command_for_all_ranks
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
-from pinchpoint.report.assemble.mean import kind_of_steps, mean_fields
+from pinchpoint.report.assemble.mean import causes_of_kinds, kind_of_steps, mean_fields
 from pinchpoint.report.documents.causal import (
     critical_path_info,
     furthest,
@@ -71,23 +72,25 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
         return _facts(trace, health, detailed, verdict=f"Cannot conclude: {why}.")
     diagnosis = in_order(windows.diagnose(trace))
-    said = answers(diagnosis, program_of(trace))
+    program = program_of(trace)
+    said = answers(diagnosis, program)
     best = said["findings"][0].id if said["findings"] else None
-    return _facts(
+    report = _facts(
         trace,
         health,
         detailed,
         breakdown=_breakdown(trace),
         verdict=verdict(trace),
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
-        far_from_limit=furthest(trace),
-        without_limit=without_limit(trace),
+        far_from_limit=furthest(trace) or furthest(windows.names_of(trace)),
+        without_limit=without_limit(trace) and without_limit(windows.names_of(trace)),
         fix_ladder=ladder_info(trace, diagnosis),
         ladder=ladder(shown_pieces(trace)) if detailed else (),
         critical_path=critical_path_info(trace) if detailed else None,
         queue=_queue(trace) if detailed else None,
         **said,
     )
+    return replace(report, steps=causes_of_kinds(trace, report.steps, program))
 
 
 def _queue(trace: Trace) -> QueueInfo | None:
@@ -125,7 +128,7 @@ def _sums(trace: Trace) -> dict[str, ResultTable]:
     return {
         f"sums-{number}": ResultTable(
             id=f"sums-{number}",
-            title="as the file says",
+            title=table.title or "as the file says",
             columns=tuple(TableColumn(id=name, label=name) for name in table.columns),
             rows=table.rows[:_MOST_SUMS],
             rows_left_out=max(len(table.rows) - _MOST_SUMS, 0),

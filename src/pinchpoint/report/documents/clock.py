@@ -4,12 +4,13 @@ A document has both. ``as_recorded`` turns it to the recorded times: the parts o
 file has them, and gains as the same share of the recorded step.
 """
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 from msgspec.structs import replace
 
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
+from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report
 
 Clock = Literal["unprofiled", "recorded"]
@@ -51,13 +52,34 @@ def as_recorded(report: Report) -> Report:
     )
 
 
+def job_as_recorded(report: RanksReport) -> RanksReport:
+    """The report about a job with recorded times; as it is where no other times are known."""
+    steps, ladder = report.steps, report.fix_ladder
+    base, recorded = steps.unprofiled_ns_predicted, steps.typical_ns
+    if not base or not recorded or base == recorded:
+        return report
+    ratio = recorded / base
+    return replace(
+        report,
+        steps=replace(steps, unprofiled_ns_predicted=None),
+        breakdown=tuple(replace(p, unprofiled_ns_per_step=None) for p in report.breakdown),
+        verdict=f"{report.verdict} (Judged without the profiler.)" if report.verdict else "",
+        findings=tuple(_finding(f, ratio) for f in report.findings),
+        fix_ladder=None if ladder is None else _ladder(ladder, recorded, ratio),
+        what_if=tuple(replace(w, step_ns=round(w.step_ns * ratio)) for w in report.what_if),
+    )
+
+
 def _recorded_base_ns(report: Report) -> int | None:
     if report.fix_ladder is not None and report.fix_ladder.recorded_base_ns is not None:
         return report.fix_ladder.recorded_base_ns
     return report.steps.mean_ns if report.steps.base_ns is not None else report.steps.typical_ns
 
 
-def _finding(finding: Finding, ratio: float) -> Finding:
+_SomeFinding = TypeVar("_SomeFinding", bound=Finding)
+
+
+def _finding(finding: _SomeFinding, ratio: float) -> _SomeFinding:
     return replace(
         finding,
         predicted_step_ns=_scaled(finding.predicted_step_ns, ratio),

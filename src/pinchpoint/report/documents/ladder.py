@@ -15,10 +15,13 @@ class RungInfo(msgspec.Struct, frozen=True, kw_only=True):
     recorded_step_ns: int | None = None  # the same share of the recorded step; null: not known
     effort: str | None = None  # setting, lines, work; null for all together
     after: tuple[str, ...] = ()  # findings that have to be fixed first
+    on_host: bool = (
+        False  # of a piece: without its host time; else with its device work at the limit
+    )
 
 
 class LadderInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes in the order in which to make them: sure gain for what they take."""
+    """Changes in the order in which to make them: gain for what they take."""
 
     base_ns: int  # today's step
     recorded_base_ns: int | None = None  # the same step with the profiler; null: not known

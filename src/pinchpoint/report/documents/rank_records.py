@@ -8,6 +8,7 @@ import msgspec
 from pinchpoint.analysis.ranks.summary import RankSummary
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.frozen import dataclass
+from pinchpoint.report.documents.ladder import LadderInfo
 
 PART_SCHEMA = "pinchpoint.ranks-part/1"
 MOST_RANKS = (
@@ -32,6 +33,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     summary: RankSummary | None = None
     error: str | None = None  # why it could not be read
     found: tuple[FoundOnRank, ...] = ()
+    fix_ladder: LadderInfo | None = None  # as the rank's own report has it
     not_checked: tuple[str, ...] = ()  # ids of rules that could not judge it
     crashed: tuple[str, ...] = ()
 
@@ -62,7 +64,7 @@ def decode_record(line: bytes) -> RankRecord:
     return msgspec.json.decode(line, type=RankRecord)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """Where a record is, and who it is."""
 

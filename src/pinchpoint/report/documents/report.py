@@ -62,6 +62,9 @@ class StepKindInfo(msgspec.Struct, frozen=True, kw_only=True):
     time_ratio: float  # of the time of all complete steps
     mean_ns: int | None = None  # of its usual steps
     breakdown: tuple["PartOfKind", ...] = ()  # as recorded, largest first; adds up to mean_ns
+    bound_by: str | None = None  # device, host, input, …; null: one kind only, or no conclusion
+    base_ns: int | None = None  # step of this kind that its gains count from; profiler taken out
+    findings: tuple[Finding, ...] = ()  # its own causes, with its step after each; best first
 
 
 class PartOfKind(msgspec.Struct, frozen=True, kw_only=True):

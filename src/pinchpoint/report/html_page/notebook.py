@@ -2,14 +2,20 @@
 
 from dataclasses import replace
 
+from pinchpoint.compare.fix import FixOutcome
 from pinchpoint.diagnosis.finding import Finding
-from pinchpoint.report.blocks import Block, FindingCard, Ladder, Page, Title
-from pinchpoint.report.documents.clean import cleaned
+from pinchpoint.report.blocks import Block, FindingCard, First, Ladder, Page, Text, Title
+from pinchpoint.report.documents.clean import clean, cleaned
 from pinchpoint.report.documents.ladder import LadderInfo
+from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Health, Report, SourceInfo, StepsInfo
 from pinchpoint.report.html import in_notebook
+from pinchpoint.report.pages.fix import fix_ladder
 from pinchpoint.report.pages.ladder import ladder_block
+from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.pages.report import finding_block, report_page
+from pinchpoint.report.quantity import duration, span, time_unit
+from pinchpoint.report.words.fix import fix_sentence, fixed_words
 
 ASKED_BY_JUPYTER = "_repr_html_"
 MOST_FINDINGS = 5  # in one cell; the report has all
@@ -33,10 +39,37 @@ def render_ladder(ladder: LadderInfo) -> str:
     )
 
 
+def render_findings(report: Report) -> str:
+    """All findings with their evidence."""
+    safe = clean(report)
+    cards = (finding_block(safe, f, n, verbose=True) for n, f in enumerate(safe.findings, 1))
+    return in_notebook(Page((Title("findings"), *cards)))
+
+
+def render_ranks(report: RanksReport) -> str:
+    """What holds up a job."""
+    blocks = ranks_page(report).blocks
+    alone = (b.ladder if isinstance(b, First) else b for b in blocks)
+    return in_notebook(Page(tuple(_without_links(block) for block in alone if block is not None)))
+
+
+def render_fix(outcome: FixOutcome) -> str:
+    """Whether a fix worked."""
+    said = Text(fix_sentence(outcome), "strong")
+    return in_notebook(Page((Title(fixed_words(outcome)), said, fix_ladder(outcome))))
+
+
 def render_finding(finding: Finding) -> str:
-    """One finding with its evidence; its gain is that of the report around it."""
+    """One finding with its evidence, and the step after it; today's is in the report around it."""
     safe = cleaned(finding)
-    return in_notebook(Page((Title(safe.id), finding_block(_alone(None), safe, 1, verbose=True))))
+    card = finding_block(_alone(None), safe, 1, verbose=True)
+    if safe.predicted_step_ns is not None:
+        after = duration(safe.predicted_step_ns)
+        unit = time_unit(safe.predicted_step_ns)
+        between = safe.predicted_range_ns
+        spread = f" ({span(*between, unit)})" if between else ""
+        card = replace(card, gain=f"{after} a step after it{spread}")
+    return in_notebook(Page((Title(safe.id), card)))
 
 
 def draw_documents() -> None:
@@ -45,6 +78,8 @@ def draw_documents() -> None:
         (Report, render),
         (LadderInfo, render_ladder),
         (Finding, render_finding),
+        (RanksReport, render_ranks),
+        (FixOutcome, render_fix),
     ):
         setattr(document, ASKED_BY_JUPYTER, draw)
 

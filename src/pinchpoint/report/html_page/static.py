@@ -122,10 +122,13 @@ def shown(safe: Report) -> dict[str, object]:
         "spread": wording.spread_sentence(safe),
         "serving": wording.serving_sentence(safe),
         "clocks": on,
+        "switch": [(clock.id, clock.label) for clock in on],
         "steps_strip": steps_svg(safe.steps),
         "steps_legend": legend(safe.steps),
         "steps_scale": scale(safe.steps),
-        "in_time": any(clock.ladder for clock in on),
+        "in_time": any(r.kind == "finding" for r in safe.fix_ladder.rungs)
+        if safe.fix_ladder
+        else False,
         "groups": [g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
         "parts": on[0].parts,
         "unit": on[0].unit,

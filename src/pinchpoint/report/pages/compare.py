@@ -1,17 +1,27 @@
 """The pages of comparisons: two profiles, or two benchmark results."""
 
+from itertools import groupby
 from pathlib import PurePath
 
 from pinchpoint.compare.changed_rows import ChangedRow
+from pinchpoint.compare.gates import Gated
 from pinchpoint.compare.profiles import CauseOfChange, ChangedPart, ProfileComparison
-from pinchpoint.compare.results import ResultComparison
+from pinchpoint.compare.results import ResultChange, ResultComparison
 from pinchpoint.report.blocks import Table, Text
 from pinchpoint.report.pages.fix import fix_ladder
-from pinchpoint.report.pages.result import ResultPage, better_or_worse, figure, range_of, table
+from pinchpoint.report.pages.result import (
+    Case,
+    ResultPage,
+    better_or_worse,
+    figure,
+    range_of,
+    table,
+)
 from pinchpoint.report.quantity import duration, number
 from pinchpoint.report.words.fix import fix_sentence, fixed_words
 
 ROWS = 15  # changes on a screen; the document has all
+_SIDE_BY_SIDE = 'pinchpoint bench ab -- "COMMAND A" "COMMAND B"'
 LEAST_SHARE = 0.001  # of the step: smaller changes are left to the JSON
 
 
@@ -23,10 +33,18 @@ def profiles_page(found: ProfileComparison) -> ResultPage:
         answer=_answer(found),
         ladder=None if found.fix is None else fix_ladder(found.fix),
         reasons=_causes(found),
-        tables=(_parts(found), *_rows(found), *_worth(found), *_findings(found)),
+        tables=(
+            *_gates(found.gates),
+            _parts(found),
+            *_rows(found),
+            *_worth(found),
+            *_findings(found),
+        ),
+        verdict=_verdict(found.gates),
+        cases=_cases(found.gates),
         warnings=found.warnings,
         notes=_notes(found),
-        next_command='pinchpoint bench ab -- "COMMAND A" "COMMAND B"',
+        next_command=_SIDE_BY_SIDE,
     )
 
 
@@ -129,7 +147,7 @@ def _rows(found: ProfileComparison) -> list[Table]:
     rest = (found.change_ns or 0) - sum(r.change_ns for r in shown)
     lines.append(("all others", "", "", _marked(rest, None), ""))
     header = ("", "A", "B", "change  ", "a step")
-    return [table("largest changes", header, tuple(lines))]
+    return [table("largest changes, as recorded", header, tuple(lines))]
 
 
 def _row(found: ProfileComparison, r: ChangedRow) -> tuple[str, ...]:
@@ -138,7 +156,7 @@ def _row(found: ProfileComparison, r: ChangedRow) -> tuple[str, ...]:
         _time(r.a_ns),
         _time(r.b_ns),
         _marked(r.change_ns, r.sure),
-        f"{r.a_count:.0f} -> {r.b_count:.0f}",
+        f"{r.a_count:.0f} → {r.b_count:.0f}",
     )
 
 
@@ -192,7 +210,13 @@ def _worth(found: ProfileComparison) -> list[Table]:
         (one.name, duration(one.a_ns), duration(one.b_ns), _signed(one.change_ns))
         for one in found.worth
     )
-    return [table("what a step gains without", ("", "in A", "in B", "change"), rows)]
+    return [
+        table(
+            "without it, and without the profiler, a step gains",
+            ("", "in A", "in B", "change"),
+            rows,
+        )
+    ]
 
 
 def _findings(found: ProfileComparison) -> list[Table]:
@@ -232,41 +256,69 @@ def _notes(found: ProfileComparison) -> tuple[str, ...]:
 
 
 def results_page(found: ResultComparison) -> ResultPage:
-    """One row a measure."""
+    """One row a measure; of load tests a table for each load."""
     differ = [c for c in found.changes if c.verdict in ("worse", "better")]
+    kind = "load tests" if any(c.how for c in found.changes) else "benchmark results"
+    tables = [*_gates(found.gates)]
+    for point, changes in groupby(found.changes, lambda c: c.point):
+        rows = tuple(changes)
+        tables += [_measures(point or "measure", rows), _ranges(rows)]
     return ResultPage(
-        title="two benchmark results" + (" (forced)" if found.forced else ""),
+        title=f"two {kind}" + (" (forced)" if found.forced else ""),
+        verdict=_verdict(found.gates),
         headline=f"A: {found.a}; B: {found.b}; {len(differ)} of {len(found.changes)} differ",
-        tables=(
-            table(
-                "measure",
-                ("", "A", "B", "B is", "verdict"),
-                tuple(
-                    (
-                        c.label,
-                        figure(c.a_median, c.unit),
-                        figure(c.b_median, c.unit),
-                        better_or_worse(c.change_ratio),
-                        c.verdict,
-                    )
-                    for c in found.changes
-                ),
-            ),
-            table(
-                "least and most of the runs",
-                ("", "A", "runs", "B", "runs"),
-                tuple(
-                    (
-                        c.label,
-                        range_of(c.a_range, c.unit),
-                        str(c.a_runs),
-                        range_of(c.b_range, c.unit),
-                        str(c.b_runs),
-                    )
-                    for c in found.changes
-                ),
-            ),
-        ),
+        tables=tuple(tables),
         warnings=found.warnings,
-        next_command='pinchpoint bench ab -- "COMMAND A" "COMMAND B"',
+        cases=_cases(found.gates),
+        next_command=_SIDE_BY_SIDE if kind == "benchmark results" else None,
+    )
+
+
+def _measures(title: str, changes: tuple[ResultChange, ...]) -> Table:
+    rows = tuple(
+        (
+            c.label,
+            figure(c.a_median, c.unit),
+            figure(c.b_median, c.unit),
+            better_or_worse(c.change_ratio),
+            c.verdict,
+        )
+        for c in changes
+    )
+    return table(title, ("", "A", "B", "B is", "verdict"), rows)
+
+
+def _ranges(changes: tuple[ResultChange, ...]) -> Table:
+    """Of benchmarks the runs, of load tests intervals and what they rest on."""
+    last = ("from",) if any(c.how for c in changes) else ()
+    rows = tuple(
+        (
+            c.label,
+            *(range_of(c.a_range, c.unit), str(c.a_runs)),
+            *(range_of(c.b_range, c.unit), str(c.b_runs)),
+            *(c.how for _ in last),
+        )
+        for c in changes
+    )
+    title = "95 % intervals" if last else "least and most of the runs"
+    return table(title, ("", "A", "runs", "B", "runs", *last), rows)
+
+
+def _gates(gates: tuple[Gated, ...]) -> list[Table]:
+    rows = tuple(
+        (g.label, better_or_worse(g.change_ratio), f"{100 * g.threshold_ratio:.3g} %", g.outcome)
+        for g in gates
+    )
+    return [table("gate", ("", "B is", "allowed", ""), rows)] if gates else []
+
+
+def _verdict(gates: tuple[Gated, ...]) -> str | None:
+    outcomes = {gate.outcome for gate in gates}
+    return next((word for word in ("fail", "inconclusive", "pass") if word in outcomes), None)
+
+
+def _cases(gates: tuple[Gated, ...]) -> tuple[Case, ...]:
+    return tuple(
+        Case(g.name, g.outcome, f"{g.label}: {better_or_worse(g.change_ratio)}; {g.why}")
+        for g in gates
     )

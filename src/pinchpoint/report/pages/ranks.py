@@ -1,18 +1,20 @@
 """The page of a job of many ranks: who is late, what waits, what would help."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pinchpoint.report.blocks import (
     Bar,
     Block,
     Breakdown,
+    ByClock,
     Command,
     Details,
     Fact,
     Figure,
     FindingCard,
+    First,
     Gap,
     Heading,
     Items,
@@ -22,6 +24,7 @@ from pinchpoint.report.blocks import (
     Title,
 )
 from pinchpoint.report.documents.clean import cleaned
+from pinchpoint.report.documents.clock import job_as_recorded
 from pinchpoint.report.documents.ranks import HeatMap, JobFindingItem, RanksReport
 from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.pages.ladder import ladder_block
@@ -29,6 +32,7 @@ from pinchpoint.report.pages.report import evidence, fix_facts
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.svg.ranks import heat_svg, timeline_svg
 from pinchpoint.report.words import ranks as words
+from pinchpoint.report.words.ladder import clock_words
 
 # ------------------------------------------------------------------------------------------------
 # The map of late ranks as lines of text, readable at 10,000 ranks.
@@ -112,22 +116,28 @@ def ranks_page(report: RanksReport, *, verbose: bool = False, full: bool = False
 
 def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Block]:
     """The same without a title, of a report that was cleaned."""
-    yield from _head(safe)
-    if ladder := ladder_block(safe):
+    doubts = Items(words.doubts(safe), "warning")
+    yield from _on_clocks(_head, safe, full)
+    if doubts.texts and not full:
+        yield doubts
+    if ladder_block(safe) and not full:
         yield Gap()
-        yield ladder
+    yield from _on_clocks(_first, safe, full)
+    if doubts.texts and full:
+        yield doubts
     yield Gap()
+    recorded = job_as_recorded(safe)
     for number, finding in enumerate(safe.findings, 1):
-        yield _finding(safe, finding, number, verbose)
+        yield _finding(safe, finding, number, verbose, recorded if full else None)
     if sentence := words.closing(safe):
         yield Text(sentence)
     yield Gap()
-    yield from _breakdown(safe)
+    yield from _on_clocks(_breakdown, safe, full)
     if sentence := words.clock_sentence(safe):
         yield Text(sentence, "soft")
     yield from _late(safe, verbose)
     yield from _pictures(safe)
-    yield from _what_if(safe)
+    yield from _on_clocks(_what_if, safe, full)
     if full:
         yield from (Details(t.title, (_table(t),)) for t in safe.tables.values())
     else:
@@ -138,12 +148,29 @@ def ranks_blocks(safe: RanksReport, *, verbose: bool, full: bool) -> Iterator[Bl
     yield from _silent(safe, verbose)
 
 
+def _on_clocks(
+    part: Callable[[RanksReport], Iterator[Block]], report: RanksReport, full: bool
+) -> Iterator[Block]:
+    """A part of the page; of the full page on both clocks, where they differ."""
+    shown = [*part(report)]
+    recorded = [*part(job_as_recorded(report))] if full else shown
+    for one, other in zip(shown, recorded, strict=True):
+        yield one if one == other else ByClock(one, other)
+
+
 def _head(report: RanksReport) -> Iterator[Block]:
     yield Text(report.verdict, "strong")
     if sentence := words.step_sentence(report):
-        yield Text(sentence)
-    if doubts := words.doubts(report):
-        yield Items(doubts, "warning")
+        yield Text(sentence, "step", figure=words.step_figure(report))
+
+
+def _first(report: RanksReport) -> Iterator[Block]:
+    """The first finding and the ladder."""
+    ladder = ladder_block(report)
+    if report.findings:
+        yield First(_finding(report, report.findings[0], 1, verbose=False), ladder)
+    elif ladder:
+        yield ladder
 
 
 def _breakdown(report: RanksReport) -> Iterator[Block]:
@@ -160,13 +187,19 @@ def _breakdown(report: RanksReport) -> Iterator[Block]:
             )
             for label, part, ns in parts
         )
-        yield Breakdown("Where a step goes, as recorded, mean over ranks", unit, bars)
+        clock = clock_words(report)
+        yield Breakdown(f"Where a step goes, {clock}, mean over ranks", unit, bars)
 
 
 def _finding(
-    report: RanksReport, finding: JobFindingItem, number: int, verbose: bool
+    report: RanksReport,
+    finding: JobFindingItem,
+    number: int,
+    verbose: bool,
+    recorded: RanksReport | None = None,
 ) -> FindingCard:
     gain = words.gain(report, finding)
+    other = "" if recorded is None else words.gain(recorded, recorded.findings[number - 1])
     said = (
         Fact("on", words.shown_on(finding) or ""),
         *(evidence(finding.evidence) if verbose else ()),
@@ -174,7 +207,8 @@ def _finding(
     )
     facts = tuple(fact for fact in said if fact.text)
     code = tuple((finding.hint or "").splitlines())
-    return FindingCard(number, finding.id, gain, finding.summary, facts, code)
+    other = "" if other == gain else other
+    return FindingCard(number, finding.id, gain, finding.summary, facts, code, other)
 
 
 def _late(report: RanksReport, verbose: bool) -> Iterator[Block]:
@@ -213,7 +247,7 @@ def _what_if(report: RanksReport) -> Iterator[Block]:
     yield Text(sentence)
     if report.what_if:
         rows = tuple((item.label, quantity(item.step_ns, "ns")) for item in report.what_if)
-        yield Table(("What if", "a step"), rows)
+        yield Table(("What if", f"a step, {clock_words(report)}"), rows)
 
 
 def _collectives(table: ResultTable | None, verbose: bool) -> Iterator[Block]:

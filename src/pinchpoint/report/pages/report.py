@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from difflib import ndiff
+from itertools import groupby
 
 from pinchpoint.diagnosis.finding import Evidence, Finding
 from pinchpoint.report.blocks import (
@@ -115,8 +116,11 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
 
 
 def _sums(report: Report) -> Iterator[Block]:
-    for name, table in report.tables.items():
-        if name.startswith("sums-"):
+    sums = [table for name, table in report.tables.items() if name.startswith("sums-")]
+    for title, tables in groupby(sums, lambda table: table.title):
+        if any(table.title != title for table in sums):
+            yield Text(f"{title[:1].upper()}{title[1:]}", "strong")
+        for table in tables:
             yield Table(
                 heads=tuple(column.label for column in table.columns),
                 rows=tuple(tuple(str(cell) for cell in row) for row in table.rows),

@@ -8,6 +8,7 @@ from pinchpoint.report.blocks import (
     Command,
     Figure,
     Gap,
+    Heading,
     Ladder,
     Page,
     Role,
@@ -59,15 +60,15 @@ def blocks(result: ResultPage) -> Page:
     if result.answer:
         said.append(Text(f"{result.answer}.", "strong"))
     if result.ladder is not None:
-        said += [result.ladder, Gap()]
+        said.append(result.ladder)
     said.append(Text(result.headline, role, result.verdict or ""))
     if result.reasons:
-        said += [Gap(), *result.reasons]
+        said += [Gap(), Heading("What changed"), *result.reasons]
     said += result.figures
     for shown in result.tables:
         said += [Gap(), shown]
     if result.warnings or result.notes:
-        said.append(Gap())
+        said += [Gap(), Heading("How far to trust this")]
     said += [Text(text, "warning", "warning") for text in result.warnings]
     said += [Text(text, label="note") for text in result.notes]
     if result.next_command:
@@ -126,8 +127,11 @@ def change_range(interval: tuple[float, float] | None) -> str:
     return f"{100 * interval[0]:+.1f} to {change(interval[1])}"
 
 
-def range_of(interval: tuple[float, float] | None, unit: str = "") -> str:
+def range_of(interval: tuple[float | None, float | None] | None, unit: str = "") -> str:
     """An interval of values in the unit of the measure; without one, bare numbers."""
-    if interval is None:
+    if interval is None or interval == (None, None):
         return "-"
+    if None in interval:
+        low = interval[0] is not None
+        return f"{'at least' if low else 'at most'} {figure(interval[0 if low else 1], unit)}"
     return f"{figure(interval[0], unit)} to {figure(interval[1], unit)}"

@@ -38,7 +38,7 @@ def legend(steps: StepsInfo) -> tuple[tuple[str, str], ...]:
     known = len(steps.kinds) > 1
     kinds = steps.kinds[: len(_KINDS)] if known else ()
     said = [
-        (_KINDS[at], kind.label or f"about {duration(kind.median_ns)}")
+        (_KINDS[at], kind.label or f"about {duration(kind.mean_ns or kind.median_ns)}")
         for at, kind in enumerate(kinds)
     ]
     return tuple(said + ([("exception", "exceptional")] if steps.exceptional else []))

@@ -3,6 +3,7 @@
 Rows are those of device_ops, host_ops and api_calls, one after the other.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,8 @@ from pinchpoint.report.timeline.kinds import Numbers
 from pinchpoint.trace import ApiKind, FlowKind, Table, Trace
 
 EVENT_WAIT, ENDS_WAIT = 0, 1  # kinds of edges
+NO_DEVICE = -1
+_NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 MOST_EDGES = 20_000  # of all kinds, the first ones; each takes some bytes of the page
 MOST_OF_PATH = 5_000  # events of the critical path that are marked, the longest ones
 _WAITS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT)
@@ -41,26 +44,40 @@ def _event_waits(trace: Trace) -> Iterator[tuple[int, int, int]]:
     recorded = np.flatnonzero(calls["kind"] == ApiKind.EVENT_RECORD)
     correlations = calls.filled("correlation", -1)[recorded].tolist()
     by_correlation = dict(zip(correlations, recorded.tolist(), strict=True))
-    launched = {stream: _launches(ops, calls, stream) for stream in np.unique(waits["to_stream"])}
+    launched = _launches(ops, calls)
     first_call = len(ops) + (0 if trace.host_ops is None else len(trace.host_ops))
-    for at, correlation, stream in zip(
+    for at, correlation, *where in zip(
         waits["start_ns"].tolist(),
         waits["from_correlation"].tolist(),
-        waits["to_stream"],
+        waits.filled("device", NO_DEVICE).tolist(),
+        waits["to_stream"].tolist(),
         strict=True,
     ):
-        begin, rows = launched[stream]
+        begin, rows = launched.get((where[0], where[1]), _NOTHING)
         next_one = int(np.searchsorted(begin, at))
         if correlation in by_correlation and next_one < len(rows):
             yield first_call + by_correlation[correlation], int(rows[next_one]), EVENT_WAIT
 
 
-def _launches(ops: Table, calls: Table, stream: int) -> tuple[Numbers, Numbers]:
-    """When the operations of a stream were launched, in order, and their rows."""
-    mine = np.flatnonzero((ops.filled("stream", -1) == stream) & ops.known("api_call"))
-    begin = calls["start_ns"][ops["api_call"][mine]]
-    order = np.argsort(begin, kind="stable")
-    return begin[order], mine[order]
+def _launches(ops: Table, calls: Table) -> dict[tuple[int, int], tuple[Numbers, Numbers]]:
+    """By device and stream: when its operations were launched, in order, and their rows.
+
+    Streams of two devices may have one number. A wait that does not say its device is one of the
+    only device that has its stream.
+    """
+    known = np.flatnonzero(ops.known("stream") & ops.known("api_call"))
+    device = ops.filled("device", NO_DEVICE)[known]
+    stream, begin = ops["stream"][known], calls["start_ns"][ops["api_call"][known]]
+    order = np.lexsort((begin, stream, device))
+    known, begin = known[order], begin[order]
+    places = np.stack((device[order], stream[order]), axis=1)
+    found = {}
+    for where in np.unique(places, axis=0):
+        mine = (places == where).all(axis=1)
+        found[int(where[0]), int(where[1])] = begin[mine], known[mine]
+    numbers = Counter(stream for _, stream in found)
+    alone = {(NO_DEVICE, s): rows for (_, s), rows in found.items() if numbers[s] == 1}
+    return alone | found
 
 
 def _ended_waits(trace: Trace) -> Iterator[tuple[int, int, int]]:

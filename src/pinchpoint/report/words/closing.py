@@ -68,7 +68,7 @@ def _nothing(report: Report, where: str, worth: str) -> str:
             f"No cause of programs on CPUs that was checked is {worth}"
             f" ({len(report.not_applicable)} others are causes on devices)."
         )
-    if doubt := _not_judged(report):
+    if doubt := _not_judged(report) + _undecided(report):
         return f"No cause that was checked is {worth}.{doubt}"
     return f"Nothing worth fixing here: no cause is {worth}."
 
@@ -94,6 +94,13 @@ def _not_judged(report: Report) -> str:
         return ""
     share = f"{min(100 * piece.device_ns / step_ns, 100):.0f} %"
     return f" How fast {piece.name}, {share} of the step, could be is not known."
+
+
+def _undecided(report: Report) -> str:
+    """Causes that what was recorded fits and cannot decide, with what would."""
+    open_ = [item for item in report.not_checked if item.fits]
+    said = "; ".join(f"{item.id}: {item.why}" for item in open_)
+    return f" Undecided is {said}. What would tell: {open_[0].record}." if open_ else ""
 
 
 def _far_from_its_limit(report: Report) -> str | None:
@@ -137,7 +144,17 @@ def _lost_without_a_cause(report: Report) -> str | None:
     what = f"{share} passes outside operators"
     if report.device is not None:
         what = f"for {share} the device computes nothing"
+    said += _most_of_it(report)
     return f"{what}, mostly: {most.label.removeprefix('idle: ')}. {said}"
+
+
+def _most_of_it(report: Report) -> str:
+    """The line whose host time the step waits for most, where the ladder has one."""
+    rungs = () if report.fix_ladder is None else report.fix_ladder.rungs
+    most = next((rung for rung in rungs if rung.on_host), None)
+    if most is None:
+        return ""
+    return f" Without the host time of {most.id} the step would be {duration(most.step_ns)}."
 
 
 def _is_lost(part: PartOfStep, report: Report) -> bool:

@@ -27,12 +27,12 @@ def rung_label(rung: RungInfo) -> str:
     """The change in a few words."""
     if rung.kind == "together":
         return "all of them"
-    return f"{rung.id} at its limit" if rung.kind == "piece" else rung.id
+    return f"{rung.id} at its limit" if rung.kind == "piece" and not rung.on_host else rung.id
 
 
 def takes(rung: RungInfo) -> str:
     """What the change takes; empty for all together."""
-    return EFFORT.get(rung.effort or "", "")
+    return "host time gone" if rung.on_host else EFFORT.get(rung.effort or "", "")
 
 
 def why_this_order(ladder: LadderInfo) -> str | None:
@@ -47,7 +47,8 @@ def why_this_order(ladder: LadderInfo) -> str | None:
 
 def _sure(rung: RungInfo, unit: str) -> str:
     if not rung.sure_ns:
-        return "no gain is sure, of none of them"
+        expected = in_unit(rung.base_ns - rung.step_ns, unit)
+        return f"{expected} {unit} a step are expected, and none is sure"
     return f"at least {in_unit(rung.sure_ns, unit)} {unit} a step are won"
 
 

@@ -26,7 +26,8 @@ def _kinds(report: Report) -> str | None:
     if len(kinds) < 2:
         return None
     said = [
-        f"{duration(kind.median_ns)} × {kind.count}" + (f" ({kind.label})" if kind.label else "")
+        f"{duration(kind.mean_ns or kind.median_ns)} × {kind.count}"
+        + (f" ({kind.label})" if kind.label else "")
         for kind in kinds
     ]
     return f"{_NUMBERS.get(len(kinds), str(len(kinds)))} kinds of steps: {', '.join(said)}"
@@ -41,9 +42,32 @@ def _parts_of_kind(kind: StepKindInfo) -> str:
     rest_ns = whole_ns - sum(p.ns_per_step for p in large[:_MOST_PARTS])
     said += [f"the rest {in_unit(rest_ns, unit)}"] if rest_ns >= REST_RATIO * whole_ns else []
     which = f" {kind.label}" if kind.label else ""
-    return f"The {duration(whole_ns)}{which}, as recorded: {', '.join(said)}"
+    return f"The {duration(whole_ns)}{which}, as recorded: {', '.join(said)}{_causes_in(kind)}"
 
 
+def _causes_in(kind: StepKindInfo) -> str:
+    """``. Causes there: unfused-optimizer (42 % less), pageable-h2d (5 %)``."""
+    if kind.bound_by is None:
+        return ""
+    said = [
+        f"{one.id} ({100 * (1 - one.predicted_step_ns / kind.base_ns):.0f} % less)"
+        if one.predicted_step_ns is not None and kind.base_ns and not one.given
+        else one.id
+        for one in kind.findings[:_MOST_CAUSES]
+    ]
+    if not said:
+        return f". No cause is found there{_BOUND.get(kind.bound_by, '')}"
+    more = len(kind.findings) - len(said)
+    return f". Causes there: {', '.join(said)}{f' and {more} more' if more else ''}"
+
+
+_BOUND = {
+    "device": ": the device is at work",
+    "host": ": the device waits for the host",
+    "input": ": they wait for data",
+    "communication": ": they wait for other devices",
+    "copies": ": they wait for copies",
+}
 _MOST_PARTS, SMALL_PART_RATIO = 4, 0.03  # named, of a kind of steps; less is not material
 REST_RATIO = 0.01  # less is within what three digits show
 _NUMBERS = {2: "Two", 3: "Three", 4: "Four"}

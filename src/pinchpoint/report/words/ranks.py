@@ -20,6 +20,7 @@ from pinchpoint.report.words.report import MOST_PARTS, SMALL_PART_RATIO, change
 MOST_NOTES = 4  # of one sort; the document has them all
 RECORDING_RATIO = 0.8  # of the recorded step: below it waits are not those of the real job
 MUCH_TRANSFER_RATIO = 0.1  # of the step: worth a word even where no rule is sure of a gain
+WORTH_RATIO = 0.03  # of the step: what a finding has to be worth
 _MOST_SPANS = 6  # in one sentence
 
 
@@ -66,6 +67,12 @@ def step_sentence(report: RanksReport) -> str | None:
     return f"A step takes about {duration(without)} without the profiler, {recorded} as recorded"
 
 
+def step_figure(report: RanksReport) -> str:
+    """How long a step takes, as the sentence has it."""
+    steps = report.steps
+    return duration(steps.unprofiled_ns_predicted or steps.typical_ns or 0)
+
+
 def doubts(report: RanksReport) -> tuple[str, ...]:
     """What is missing or odd about the files."""
     job = report.job
@@ -84,8 +91,8 @@ def doubts(report: RanksReport) -> tuple[str, ...]:
         said.append(f"cannot be used: {why}")
     if len(job.unreadable) > MOST_NOTES:
         said.append(f"and {len(job.unreadable) - MOST_NOTES:,} more that cannot be used")
-    if job.truncated:
-        said.append(f"cut off: {_ranks(job.truncated)}")
+    if cut := tuple(rank for rank in job.truncated if rank not in job.missing):
+        said.append(f"cut off: {_ranks(cut)}")
     if job.point_to_point:
         said.append(
             f"{job.point_to_point:,} sends and receives are not matched between ranks: "
@@ -144,6 +151,12 @@ def closing(report: RanksReport) -> str | None:
         return "Nothing inside a single rank is worth 3 % of the step."
     nothing = "Nothing worth fixing here: no cause is worth 3 % of the step."
     exposed, step = report.scaling.transfer_ns_per_step, report.steps.typical_ns
+    waiting = report.scaling.waiting_ns_per_step
+    if waiting >= WORTH_RATIO * step and any(n.id == "straggler-rank" for n in report.not_checked):
+        return (
+            f"The step waits {duration(waiting)} for the last rank, and who that is by itself could"
+            " not be told (straggler-rank, not checked); nothing else is worth 3 % of it."
+        )
     if exposed < MUCH_TRANSFER_RATIO * step:
         return nothing
     return (
@@ -155,10 +168,15 @@ def closing(report: RanksReport) -> str | None:
 
 def top_parts(report: RanksReport) -> tuple[tuple[str, PartOfStep | None, int], ...]:
     """The largest parts, and the rest in one; they add up to the step."""
-    total = sum(p.ns_per_step for p in report.breakdown)
-    large = [p for p in report.breakdown[:MOST_PARTS] if p.ns_per_step >= SMALL_PART_RATIO * total]
-    rest = total - sum(p.ns_per_step for p in large)
-    rows = [(p.label, p, p.ns_per_step) for p in large]
+    recorded = report.steps.unprofiled_ns_predicted is None
+    parts = [
+        (p.label, p, p.ns_per_step if recorded else p.unprofiled_ns_per_step or 0)
+        for p in report.breakdown
+    ]
+    total = sum(ns for *_, ns in parts)
+    parts.sort(key=lambda part: -part[-1])
+    rows = [part for part in parts[:MOST_PARTS] if part[-1] >= SMALL_PART_RATIO * total]
+    rest = total - sum(ns for *_, ns in rows)
     return (*rows, ("everything else", None, rest)) if rest else tuple(rows)
 
 

@@ -18,6 +18,7 @@ def training(
     shapes=True,
     optimizer=True,
     ranks=1,
+    drops=None,
 ):
     """A head on an encoder; the encoder's gradients grow unless it is frozen.
 
@@ -49,6 +50,9 @@ def training(
                 p.kernel("gemm", BACKWARD_US)
             gradient(ENCODER, adds=True)
         p.thread = 0
+        if drops:
+            with p.row("Optimizer.zero_grad#AdamW.zero_grad", kind=HostKind.ANNOTATION):
+                p.host(drops, 10, kind=HostKind.OPERATOR)
         if ranks > 1:
             p.collective(20)
         if optimizer and (optimizer != "rare" or not number % 2):
@@ -102,6 +106,19 @@ def test_products_of_their_shape_go_wherever_they_run(outcome):
         p.sync()
     (finding,) = outcome("unused-gradients", p.trace()).findings
     assert finding.cost_ns_per_step == (300 + ADD_US) * 1_000
+
+
+@pytest.mark.parametrize(
+    ("drops", "answer"),
+    [("aten::detach", "found"), ("aten::zero_", "not checked"), (None, "not checked")],
+    ids=["dropped", "zeroed in place", "kept"],
+)
+def test_without_shapes_of_lists_an_optimizer_that_drops_its_gradients_tells(
+    outcome, drops, answer
+):
+    said = outcome("unused-gradients", training(stepped=(), drops=drops, steps=4))
+    assert said.answer == answer
+    assert [f.confidence for f in said.findings] == ["medium"] * (answer == "found")
 
 
 def test_a_frozen_encoder_is_healthy(outcome):

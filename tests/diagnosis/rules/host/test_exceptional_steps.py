@@ -105,3 +105,20 @@ def test_the_document_and_its_sentence():
         "A typical step takes 10.0 ms without the profiler; one step of 110 ms adds 10.0 ms a step"
         " (host runs Python)"
     )
+
+
+def test_the_function_that_only_these_steps_run_is_named_not_what_it_calls(outcome):
+    p = Program()
+    for number in p.steps(12):
+        if number == 6:
+            with p.frame("train.py(40): warm_up"):
+                for _ in range(3):
+                    with p.frame("model.py(7): forward"):
+                        p.busy(30_000)
+                    p.sync()
+        with p.frame("model.py(7): forward"):
+            p.busy(2_000)
+        p.kernel("gemm", 8_000)
+        p.sync()
+    (finding,) = outcome("exceptional-steps", p.trace()).findings
+    assert finding.location.function == "warm_up"

@@ -7,13 +7,15 @@ from program import Program
 CALLS = 4
 
 
-def preparing(*, own_us=2_000, name="aten::_cudnn_rnn", kernel_us=50, waits=False, launches=1):
+def preparing(
+    *, own_us=2_000, name="aten::_cudnn_rnn", kernel_us=50, waits=False, launches=1, grows=0
+):
     """Each step calls an operator that works on the host before it launches its kernel."""
     p = Program()
-    for _ in p.steps(6):
+    for number in p.steps(6):
         with p.frame("serve.py(20): forward"):
             for _ in range(CALLS):
-                with p.row(name):
+                with p.row(name, shapes=[[32, 100 + grows * number]]):
                     p.busy(own_us)
                     for _ in range(launches):
                         p.kernel("gemm", kernel_us)
@@ -33,6 +35,14 @@ def test_the_operator_is_named_with_its_time_in_a_call(outcome, ranked):
     assert finding.location.function == "forward"
     assert finding.cost_ns_per_step == pytest.approx(CALLS * 2_000_000, rel=0.05)
     assert "operator-host-time" in ranked(trace)
+
+
+@pytest.mark.parametrize(("grows", "anew", "sure"), [(0, 0.0, "low"), (1, 1.0, "medium")])
+def test_shapes_that_no_step_before_had_are_said(outcome, grows, anew, sure):
+    (finding,) = outcome("operator-host-time", preparing(grows=grows)).findings
+    assert finding.evidence[-1].value == anew
+    assert finding.confidence == sure
+    assert ("pad lengths" in finding.fix) is bool(grows)
 
 
 @pytest.mark.parametrize(

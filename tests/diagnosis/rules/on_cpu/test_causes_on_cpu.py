@@ -179,3 +179,59 @@ def test_what_runs_in_a_closure_is_not_the_optimizers():
     assert "90 operators a step" in finding.summary
     assert finding.hint == "torch.optim.Adam(..., fused=True)"
     assert finding.cost_ns_per_step == 90 * 38 * US
+
+
+@pytest.mark.parametrize(
+    ("features", "dtype", "took", "found"),
+    [
+        pytest.param(("avx2", "amx_bf16"), "float", 8, True, id="AMX idle"),
+        pytest.param(("avx2",), "float", 8, False, id="no matrix units"),
+        pytest.param(("amx_bf16",), "c10::BFloat16", 8, False, id="in bfloat16 already"),
+        pytest.param(("amx_bf16",), "float", 2, False, id="too little of the step"),
+    ],
+)
+def test_float32_on_a_processor_with_matrix_units(features, dtype, took, found):
+    trace = _trace(lambda b, at: _op(b, "aten::addmm", at, took * MS, dtype=dtype))
+    said = _found(replace(trace, run=RunFacts(cpu_features=features)))
+    assert ("cpu-float32-products" in said) == found
+    if found:
+        low, high = said["cpu-float32-products"].predicted.range_ns
+        assert (low, high) == pytest.approx((10 * MS - 0.6 * 8 * MS, 10 * MS - 0.15 * 8 * MS))
+
+
+@pytest.mark.parametrize(
+    ("onednn", "name", "dtype", "found"),
+    [
+        pytest.param(False, "aten::conv2d", "float", True, id="convolution"),
+        pytest.param(False, "aten::mm", "c10::BFloat16", True, id="product of 16 bits"),
+        pytest.param(False, "aten::mm", "float", False, id="MKL multiplies float32"),
+        pytest.param(False, "aten::conv2d", "double", False, id="no other way in float64"),
+        pytest.param(True, "aten::conv2d", "float", False, id="switched on"),
+    ],
+)
+def test_onednn_switched_off(onednn, name, dtype, found):
+    trace = _trace(lambda b, at: _op(b, name, at, 8 * MS, dtype=dtype))
+    said = _found(replace(trace, run=RunFacts(onednn=onednn)))
+    assert ("cpu-onednn-off" in said) == found
+    if found:
+        assert said["cpu-onednn-off"].predicted.step_ns == round(2 * MS + 0.4 * 8 * MS)
+
+
+@pytest.mark.parametrize(
+    ("faults", "kernel_ms", "found"),
+    [
+        pytest.param(2_000.0, 6.0, True, id="0.5 to 2.5 us each"),
+        pytest.param(2_000.0, 0.2, False, id="the kernel did hardly anything"),
+        pytest.param(10.0, 6.0, False, id="the kernel did something else"),
+    ],
+)
+def test_page_faults_of_every_step(faults, kernel_ms, found):
+    trace = _trace(lambda b, at: _op(b, "aten::mul", at, 8 * MS))
+    facts = RunFacts(
+        page_faults_per_step=faults, kernel_ns_per_step=kernel_ms * MS, torch_threads=2
+    )
+    said = _found(replace(trace, run=facts))
+    assert ("cpu-page-faults" in said) == found
+    if found:
+        low, high = said["cpu-page-faults"].predicted.range_ns
+        assert (10 * MS - high, 10 * MS - low) == (500 * US, 5_000 * US)

@@ -10,10 +10,12 @@ DOUBLE = [
     Work(GEMM, 5_000, "aten::mm", [SIDE, SIDE], ["double", "double"]),
     Work(ADD, 1_000, "aten::add", [SIDE, SIDE, []], ["double", "double", "Scalar"]),
 ]
+TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x128x32_execute_kernel__5x_cublas"
+SINGLE = Work(TF32, 400, "aten::mm", [SIDE, SIDE], ["float", "float"])
 
 
 def test_products_take_what_tf32_takes_and_the_rest_half(outcome):
-    (finding,) = outcome("fp64-by-accident", device_bound(DOUBLE)).findings
+    (finding,) = outcome("fp64-by-accident", device_bound([*DOUBLE, SINGLE])).findings
     products, rest = finding.changes
     flops = 2 * 4096**3
     expected_us = 7 + flops / (494.7e12 * 0.67) * 1e6
@@ -24,15 +26,18 @@ def test_products_take_what_tf32_takes_and_the_rest_half(outcome):
 
 
 def test_the_peaks_decide_where_sizes_were_not_recorded(outcome):
-    trace = device_bound([Work(GEMM, 5_000, "aten::mm")])
+    trace = device_bound([Work(GEMM, 5_000, "aten::mm"), SINGLE])
     (finding,) = outcome("fp64-by-accident", trace).findings
     assert finding.changes[0].factor == pytest.approx(66.9 / 494.7)
 
 
 def test_is_quiet_on_single_precision(outcome):
-    kernel = "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x128x32_execute_kernel__5x_cublas"
-    single = [Work(kernel, 400, "aten::mm", [SIDE, SIDE], ["float", "float"])]
-    assert outcome("fp64-by-accident", device_bound(single)).answer == "clear"
+    assert outcome("fp64-by-accident", device_bound([SINGLE])).answer == "clear"
+
+
+def test_a_solver_that_works_in_double_precision_throughout_may_need_it(outcome):
+    said = outcome("fp64-by-accident", device_bound(DOUBLE))
+    assert (said.answer, said.fits) == ("not checked", True)
 
 
 def test_a_few_doubles_are_no_finding(ranked):

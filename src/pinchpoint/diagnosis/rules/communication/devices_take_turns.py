@@ -4,7 +4,8 @@
 One process that gives work to several devices, of which even the busiest is busy for clearly less
 time than all together, in a step that the devices bound and not the host. So layers lie on
 different devices, and a batch goes through them one by one (`device_map="auto"`, a pipeline made by
-hand).
+hand). Devices that work side by side, however unevenly, and devices that all wait for the host are
+no such thing; one process a device is a job of ranks (`pinchpoint ranks`).
 
 ## Why it matters
 Of N devices N - 1 wait at any time: the step takes as long as on one device with enough memory, and

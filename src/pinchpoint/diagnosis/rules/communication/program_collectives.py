@@ -4,7 +4,8 @@
 Collectives that are operations of a program which XLA compiled (`all-reduce`, `all-gather`,
 `reduce-scatter`, `all-to-all`, `collective-permute`, and the `-done` of those that run beside the
 computing), and what they take while their device runs nothing else. A TPU runs one operation at a
-time.
+time. Started and finished in two operations (`-start`, `-done`), a collective takes only what its
+`-done` waits for. Collectives that the host launches one by one have rules of their own.
 
 ## Why it matters
 All devices of the program wait at each of them for the slowest. On more devices the computing gets

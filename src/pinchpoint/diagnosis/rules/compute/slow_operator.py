@@ -5,7 +5,7 @@ Operators whose kernels and copies take three times their limit or more: the byt
 need to move at the attainable bandwidth, their FLOPs at the attainable rate, and the start of a
 kernel. Of a table, that is the rows that are touched. Named is what would make the step at least
 15 % shorter at its limit; 5 % where the table of operators knows another way to the same result.
-Operators that stream tensors in two orders are far at 1.6 times their limit, and named from 10 %
+Operators that stream tensors in two orders are far at 1.75 times their limit, and named from 10 %
 on. Where no limit is known, an operator is named if it takes a quarter of the step, and that in a
 kernel that another way avoids, or for fifty passes over what it reads. Products in a wide number
 format are held against what the device's matrix units do. It yields to every other finding that
@@ -47,7 +47,7 @@ from pinchpoint.diagnosis.evidence.operators import Known, known
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.trace import Trace
+from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.arrays import Floats, Mask, Rows
 from pinchpoint.trace.durations import duration
 
@@ -62,8 +62,8 @@ RULE = Rule(
 FAR_RATIO = 3.0
 FAR_WHERE_AVOIDABLE_RATIO = 2.0  # where another way is known to come near the limit
 # Dense elementwise kernels reach 0.9 of the memory's bandwidth, awkward ones 0.6; a limit counts
-# 0.8, so below half of the bandwidth is beyond 1.6 times the limit.
-FAR_ACROSS_LAYOUTS_RATIO = 1.6
+# 0.88, so below half of the bandwidth is beyond 1.75 times the limit.
+FAR_ACROSS_LAYOUTS_RATIO = 1.75
 LEAST_GAIN_ACROSS_LAYOUTS_RATIO = 0.10  # one transposing copy may be wanted
 LEAST_GAIN_RATIO = 0.15  # where no other way is known, only much is worth the search for one
 LEAST_GAIN_WHERE_AVOIDABLE_RATIO = 0.05  # of the step: twice what a limit may be wrong by
@@ -82,7 +82,7 @@ def check(trace: Trace) -> Iterator[Found]:
     told = 0
     for piece in sorted(found.of(Cut.OPERATOR), key=lambda piece: piece.step_at_limit_ns):
         mine = _rows(trace, piece)
-        if not mine.any():
+        if not mine.any() or _is_between_ranks(trace, mine):
             continue
         entry = _known(trace, piece, mine)
         one = _told(trace, piece, mine, entry)
@@ -157,15 +157,21 @@ def _in_a_wide_format(trace: Trace, base_ns: int | None) -> Iterator[Found]:
     yield Found(
         summary=(
             f"Products take {duration(work.ns_per_step)} of the device's time a step{where} in"
-            f" {label}, which the device's matrix units do several times as fast in TF32 or 16 bits"
+            f" {label}, which the device's matrix units do several times as fast in"
+            f" {_narrow_formats(trace)}"
         ),
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,
         changes=(LimitDeviceOps(rows, needs),),
         location=work.place,
-        fix="Multiply in TF32 or in 16 bits (autocast), where the result allows it",
+        fix=f"Multiply in {_narrow_formats(trace)} (autocast), where the result allows it",
         confidence="low",
     )
+
+
+def _narrow_formats(trace: Trace) -> str:
+    known = roofs(trace)
+    return "TF32 or 16 bits" if known is not None and "tf32" in known.compute else "16 bits"
 
 
 def _narrow_ns(trace: Trace, rows: Rows) -> Floats:
@@ -200,6 +206,14 @@ def _rows(trace: Trace, piece: Piece) -> Mask:
     return result
 
 
+def _is_between_ranks(trace: Trace, mine: Mask) -> bool:
+    """Whether most of the device time is in collectives."""
+    ops = trace.device_ops
+    assert ops is not None
+    took, shared = ops["duration_ns"], mine & (ops["kind"] == DeviceKind.COLLECTIVE)
+    return bool(2 * took[shared].sum() > took[mine].sum())
+
+
 def _known(trace: Trace, piece: Piece, mine: Mask) -> Known | None:
     flat = bool(over_one_dimension(trace)[mine].all())
     across = _goes_across(trace, mine)
@@ -225,7 +239,7 @@ def _longest_kernel(trace: Trace, mine: Mask) -> str:
 
 
 def _is_far(piece: Piece, entry: Known | None) -> bool:
-    if piece.times_limit is None or piece.name in _OF_COLLECTIVES:
+    if piece.times_limit is None:
         return False
     far, least = FAR_RATIO, LEAST_GAIN_RATIO
     if entry is not None and entry.across_layouts:
@@ -237,7 +251,6 @@ def _is_far(piece: Piece, entry: Known | None) -> bool:
     return longest or (piece.times_limit >= far and gain >= least)
 
 
-_OF_COLLECTIVES = ("record_param_comms",)
 _ANOTHER_WAY = "Look for another way to the same result, or compile it"
 
 

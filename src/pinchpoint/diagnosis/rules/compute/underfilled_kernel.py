@@ -30,6 +30,7 @@ from pinchpoint.analysis.replay.changes import ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.kernels import blocks_of_device_ops
+from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
@@ -73,6 +74,8 @@ def _finding(trace: Trace, rows: NDArray[np.intp], units: int) -> Found:
     assert ops is not None
     took = ops["duration_ns"][rows]
     longest = int(rows[took.argmax()])
+    nowhere = len(trace.host_ops or ())
+    place, _ = busiest_place(trace, ops.filled("host_op", nowhere)[rows].astype(np.intp), took)
     blocks = int(blocks_of_device_ops(trace)[longest])
     name = trace.names[int(ops["name"][longest])]
     size = trace.text(ops, "block", longest)
@@ -90,6 +93,7 @@ def _finding(trace: Trace, rows: NDArray[np.intp], units: int) -> Found:
         ),
         cost_ns_per_step=round(per_step(trace, float((took * (1 - blocks / units)).sum()))),
         changes=(ScaleDeviceOps(rows, blocks / units),),
+        location=place,
         fix="Launch it with a block for every part of the work, and hundreds of threads a block",
         hint="blocks = (n + 255) // 256  # and 256 threads each",
         confidence="medium",

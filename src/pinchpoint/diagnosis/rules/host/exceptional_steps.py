@@ -85,7 +85,7 @@ def check(trace: Trace) -> Iterator[Found]:
     elsewhere = (*_OTHER_RULES_REPORT, *((GapKind.DATA,) if loads(trace) is not None else ()))
     again = [c for c in mean.causes if not c.starting and c.kind not in elsewhere]
     if rare_causes(trace):  # the samples say what it was, and how often
-        again = [c for c in again if location(c) is not None or c.kind not in _SAYS_NOTHING]
+        again = [c for c in again if location(trace, c) is not None or c.kind not in _SAYS_NOTHING]
     found = [cause for cause in again if _is_worth_telling(cause, mean)]
     yield from (_finding(trace, mean, cause) for cause in found)
     more = unrecorded_excess_ns(trace)
@@ -114,12 +114,12 @@ def _finding(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> Found:
     most_ns = at_the_rate_of_the_run(trace, cause.ns_per_step)
     least = LEAST_RATIO if idle else LEAST_OF_WORK_RATIO
     return Found(
-        summary=sentence(mean, cause),
+        summary=sentence(trace, mean, cause),
         evidence=evidence(trace, mean, cause),
         cost_ns_per_step=cause.ns_per_step,
         changes=(RemoveHostTime(*spans),) if idle else (),
         saving_ns_per_step=(round(least * most_ns), most_ns),
-        location=location(cause),
+        location=location(trace, cause),
         fix=fix,
         confirm=record or 'pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
         confidence="medium" if len(cause.steps) > 1 else "low",

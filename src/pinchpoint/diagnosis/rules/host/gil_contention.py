@@ -9,7 +9,7 @@ Stalls of other lengths are a lost core (`cpu-limited`); without stacks the othe
 inferred, and the confidence is medium; not where samples of all threads show none, and not where
 operators compute on the CPU, which take that long by themselves. The samples that `pinchpoint run`
 takes of all threads name it: one in the program's own code that runs on a core, while the looks
-themselves wait for the lock.
+themselves wait for the lock; or a loader's, which takes batches of many small tensors apart.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
@@ -38,8 +38,9 @@ from pinchpoint.analysis.time.stalls import (
     long_pieces,
     stalls,
 )
-from pinchpoint.diagnosis.evidence.rivals import sampled_rivals
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.evidence.loading import loads
+from pinchpoint.diagnosis.evidence.rivals import Rival, sampled_rivals
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
@@ -99,10 +100,29 @@ def check(trace: Trace) -> Iterator[Found]:
             RemoveHostTime(held.end_ns - held.excess_ns, held.end_ns),
             *undisturbed_operators(trace, held),
         ),
+        location=_place(trace, seen),
         confidence="high" if rival else "medium",
-        fix="Move the other thread's work into a process of its own",
-        hint="multiprocessing.Process(target=helper)  # instead of threading.Thread",
+        fix=_FIX_FOR_A_LOADER if _takes_batches_apart(seen) else _FIX,
+        hint=None if _takes_batches_apart(seen) else _HINT,
     )
+
+
+_FIX = "Move the other thread's work into a process of its own"
+_HINT = "multiprocessing.Process(target=helper)  # instead of threading.Thread"
+_FIX_FOR_A_LOADER = (
+    "Send few large tensors from the workers: let collate_fn put the many small ones of a batch"
+    " into one of each kind"
+)
+
+
+def _takes_batches_apart(seen: tuple[Rival, ...]) -> bool:
+    return bool(seen) and seen[0].unpickles
+
+
+def _place(trace: Trace, seen: tuple[Rival, ...]) -> Location | None:
+    """Where the other thread is; of a loader's, where its batches are taken."""
+    loader = loads(trace) if _takes_batches_apart(seen) else None
+    return loader.spans.place if loader else seen[0].location if seen else None
 
 
 def _may_be_unseen(trace: Trace) -> bool:

@@ -45,7 +45,14 @@ from pinchpoint.trace import ApiKind, HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, periodic=True, advice=NO_HINT)
+RULE = Rule(
+    needs=("host_ops",),
+    record=STACKS,
+    residual=True,
+    fix_known=True,
+    periodic=True,
+    advice=NO_HINT,
+)
 
 # Host time varies by a tenth between runs of one program.
 LEAST_GAIN_RATIO = 0.10

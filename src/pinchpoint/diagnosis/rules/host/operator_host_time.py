@@ -54,6 +54,7 @@ RULE = Rule(
 LEAST_GAIN_RATIO = 0.15  # of the step: as for other operators that nothing else explains
 LAUNCH_NS = 20_000  # the most of a launch and what prepares it; many in a call are no preparation
 AGAIN = 2  # steps
+MOSTLY_NEW_RATIO = 0.5  # of calls: one length in a few that comes again is no growing sequence
 MANY_CALLS = 64  # a step: a batch and a state have a handful of tensors, buckets are a few dozen
 _LIBRARY = re.compile(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$")
 
@@ -124,23 +125,55 @@ def _finding(trace: Trace, piece: Piece, rows: Rows) -> Found:
     place, _ = busiest_place(trace, rows, took)
     times, own = per_step(trace, len(rows)), _own(trace, rows)
     longest = int(rows[took.argmax()])
+    anew = _new_shapes_ratio(trace, rows)
+    grows = anew is not None and anew >= MOSTLY_NEW_RATIO
     return Found(
         summary=(
             f"{piece.name} keeps the host busy for {duration(round(piece.host_ns / times))} in each"
             f" of {times:.3g} calls a step{f' in {place}' if place else ''}, itself and not what it"
             " calls: it prepares something anew each time"
+            + (", for shapes that no step before had" if grows else "")
         ),
         evidence=(
             Evidence("host time of its own", piece.host_ns, "ns per step"),
             Evidence("calls", round(times, 2), "per step"),
             Evidence("longest", int(took.max()), "ns", int(host["start_ns"][longest]), piece.name),
+            *(
+                ()
+                if anew is None
+                else (Evidence("calls with new shapes", round(anew, 4), "ratio"),)
+            ),
         ),
         cost_ns_per_step=piece.host_ns,
         changes=(RemoveHostTime(own.start, own.end),),
         location=place,
-        fix="Look for what it prepares in each call, and do that once; or record a CUDA graph",
-        confidence="low",
+        fix=_FIX_FOR_NEW_SHAPES if grows else _FIX,
+        confidence="medium" if grows else "low",
     )
+
+
+_FIX = "Look for what it prepares in each call, and do that once; or record a CUDA graph"
+_FIX_FOR_NEW_SHAPES = (
+    "Keep the shapes alike: pad lengths to a few, or hand over the whole buffer with a mask; of"
+    " attention, another backend (torch.nn.attention.sdpa_kernel) may prepare nothing"
+)
+
+
+def _new_shapes_ratio(trace: Trace, rows: Rows) -> float | None:
+    """Of the calls after the first step, those with shapes that no step before had."""
+    host = trace.host_ops
+    assert host is not None
+    shapes, step = (
+        host.filled("shapes", -1)[rows],
+        judged_steps(trace).step_of(host["start_ns"][rows]),
+    )
+    later = step > step.min()
+    if (shapes < 0).any() or not later.any():
+        return None
+    _, which = np.unique(shapes, return_inverse=True)
+    first = np.full(which.max() + 1, step.max() + 1)
+    np.minimum.at(first, which, step)
+    return float((first[which] == step)[later].mean())
 
 
 def _one_by_one(trace: Trace, piece: Piece) -> Found:

@@ -2,7 +2,8 @@
 
 ## What it looks for
 Calls inside the steps that start a program: `subprocess.run`, `os.system`, `os.popen`. What
-compilers start (`torch.compile`, Triton) is their own matter: see `recompiles`.
+compilers start (`torch.compile`, Triton) is their own matter: see `recompiles`. So are the workers
+of a loader (`worker-respawn`). Without Python stacks no start shows.
 
 ## Why it matters
 Starting a program copies the page tables of a large process and waits for the program to end;

@@ -3,7 +3,8 @@
 ## What it looks for
 In a run folder: loader workers that each open several compute threads, together more than twice the
 cores that the job may use, with threads of the machine queueing for cores; or a process whose own
-pool is far larger than its share.
+pool is far larger than its share. Many threads alone are no evidence while cores are free for them,
+and slow workers may have other reasons: without a run folder this is not checked.
 
 ## Why it matters
 Threads that spin at a barrier while others wait for a core make everything slower than one thread

@@ -21,13 +21,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.analysis.host.launches import issued, main_thread
 from pinchpoint.analysis.replay import AddHostTime, RemoveHostTime, ScaleDeviceOps
-from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, rows_in_steps
-from pinchpoint.analysis.work.passes import growing_passes
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
+from pinchpoint.analysis.work.passes import GrowingPasses, growing_passes
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.evidence.attainable import attainable, scaled
+from pinchpoint.diagnosis.evidence.device_work import place_until
 from pinchpoint.diagnosis.evidence.host_spans import beyond_usual, outermost
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES
@@ -92,6 +93,7 @@ def check(trace: Trace) -> Iterator[Found]:
             _new_shapes(trace, rows),
             AddHostTime(_first_calls(trace, rows), CACHE_WRITE_NS),
         ),
+        location=place_until(trace, first, _last_of_step_ns(trace, rows)),
         fix="Cache keys and values, and feed only the new token",
         hint="model.generate(..., use_cache=True)",
     )
@@ -117,9 +119,27 @@ def _within_steps(trace: Trace) -> Iterator[Found]:
             ),
         ),
         changes=tuple(_of_one_token(trace, passes.later_ops)),
+        location=place_until(trace, passes.second, _last_pass_ns(trace, passes)),
         fix="Cache keys and values, and feed only the new token",
         hint="model.generate(..., use_cache=True)",
     )
+
+
+def _last_of_step_ns(trace: Trace, rows: Rows) -> int:
+    """When the last of these rows that is in the first one's step begins."""
+    assert trace.host_ops is not None
+    start = trace.host_ops["start_ns"][rows]
+    step = judged_steps(trace).step_of(start)
+    return int(start[step == step[0]].max())
+
+
+def _last_pass_ns(trace: Trace, passes: GrowingPasses) -> int:
+    """When the last work of the first step's passes is launched."""
+    host, windows = trace.host_ops, judged_steps(trace)
+    assert host is not None
+    launched = issued(trace).start_ns[passes.later_ops]
+    step = windows.step_of(host["start_ns"][[passes.second]])
+    return int(launched[windows.step_of(launched) == step].max(initial=0))
 
 
 def _of_one_token(trace: Trace, rows: Rows) -> Iterator[ScaleDeviceOps]:

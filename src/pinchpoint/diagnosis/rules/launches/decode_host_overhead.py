@@ -33,6 +33,7 @@ RULE = Rule(
     needs=("api_calls", "device_ops", "host_ops"),
     record=SHAPES_WITH_DEVICE,
     parent="launch-bound",
+    generic=True,
     knobs=("compile",),
     advice=NO_HINT,
     confirm='pinchpoint bench ab -- "python generate.py" "python generate_graph.py"',

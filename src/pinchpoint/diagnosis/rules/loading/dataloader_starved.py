@@ -144,7 +144,7 @@ def _now_and_then(trace: Trace, found: Loads) -> Iterator[Found]:
 def _rare(trace: Trace, found: Loads, rare: RareWaits, *, sure: bool = True) -> Found:
     ns = at_the_rate_of_the_run(trace, rare.cause.ns_per_step)
     return Found(
-        summary=sentence(rare.mean, rare.cause),
+        summary=sentence(trace, rare.mean, rare.cause),
         evidence=(*evidence(trace, rare.mean, rare.cause), *found.spans.evidence),
         cost_ns_per_step=ns,
         changes=(ScaleHostSpans(rare.rows, READY_BATCH_RATIO),),

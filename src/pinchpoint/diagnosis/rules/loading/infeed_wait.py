@@ -3,7 +3,8 @@
 ## What it looks for
 Operations `infeed`, `outfeed`, `recv-done` and `send-done` of a program that XLA compiled, on a
 device, as the recording names them. They take a moment where the data is there; what they take
-beyond is waiting for the host.
+beyond is waiting for the host. Copies that a program makes beside its computing, and programs that
+are started late with their data at hand, have no such operation, and are not meant.
 
 ## Why it matters
 A compiled program runs without the host but at these places. While it waits there it computes

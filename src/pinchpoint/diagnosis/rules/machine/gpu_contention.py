@@ -69,7 +69,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if others is None:
         raise NotChecked(
             f"{work.count:.3g} kernels a step take far longer than others like them, and whether"
-            " another process was on the device is not recorded"
+            " another process was on the device is not recorded",
+            fits=True,
         )
     ratio = float(usual[work.rows].sum() / took[work.rows].sum())
     yield Found(

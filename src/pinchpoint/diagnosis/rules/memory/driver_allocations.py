@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import parents, within
+from pinchpoint.analysis.host.attribution import called_by_operators
 from pinchpoint.analysis.replay import DropSyncs
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
@@ -32,7 +33,6 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.rules.memory._driver_calls import called_by_operators
 from pinchpoint.trace import ApiKind, HostKind, Trace
 
 RULE = Rule(needs=("api_calls", "host_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.causal.pieces import MOST_STEPS_RATIO
+from pinchpoint.analysis.host.attribution import called_by_operators
 from pinchpoint.analysis.host.graph_captures import graph_captures
 from pinchpoint.analysis.replay import DropSyncs
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
@@ -28,7 +30,6 @@ from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import Framework, Rule
-from pinchpoint.diagnosis.rules.memory._driver_calls import called_by_operators
 from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.intervals import contains
 
@@ -38,8 +39,6 @@ RULE = Rule(
     knobs=("expandable_segments",),
     advice={Framework.OTHER: {"fix": "Keep the cache of device memory in the loop"}},
 )
-
-MOST_STEPS_RATIO = 0.6  # of the steps: a habit of the loop, not one call between phases
 
 
 def check(trace: Trace) -> Iterator[Found]:

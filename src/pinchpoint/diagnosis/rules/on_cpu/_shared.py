@@ -77,23 +77,23 @@ def first_elements(trace: Trace) -> Ints:
     return found
 
 
-@once_per_trace
-def doubles(trace: Trace) -> Mask | None:
-    """Rows that got a float64 tensor with elements; None where types were not recorded."""
+def typed(trace: Trace, kind: str) -> Mask | None:
+    """Rows that got a tensor with elements of this type, such as ``double``; None where types were
+    not recorded."""
     host = trace.host_ops
     assert host is not None
     shapes, dtypes = host.filled("shapes", -1), host.filled("dtypes", -1)
     if not (dtypes >= 0).any():
         return None
     pairs, which = np.unique(np.stack((shapes, dtypes), axis=1), axis=0, return_inverse=True)
-    is_double = [_has_double(trace, *pair) for pair in pairs.tolist()]
-    found: Mask = np.array(is_double, np.bool_)[which.ravel()]
+    has_one = [_has(trace, kind, *pair) for pair in pairs.tolist()]
+    found: Mask = np.array(has_one, np.bool_)[which.ravel()]
     return found
 
 
-def _has_double(trace: Trace, shapes: int, dtypes: int) -> bool:
+def _has(trace: Trace, wanted: str, shapes: int, dtypes: int) -> bool:
     if shapes < 0 or dtypes < 0:
         return False
     sizes = input_shapes(trace.names[shapes]) or ()
     types = input_dtypes(trace.names[dtypes]) or ()
-    return any(size and kind == "double" for size, kind in zip(sizes, types, strict=False))
+    return any(size and kind == wanted for size, kind in zip(sizes, types, strict=False))

@@ -3,7 +3,9 @@
 ## What it looks for
 Copies, casts and changes of layout (`contiguous`, `clone`, `to`, `copy_`) of tensors too large for
 the work of calling an operator to matter, outside the optimizer and the loader, in a program
-without a device.
+without a device. Views copy nothing and are not meant; copies of programs on a device are judged by
+what the device waits for. Where shapes show small tensors, it is their number that costs time
+(`cpu-operator-loop`).
 
 ## Why it matters
 A copy reads and writes every byte and computes nothing. Done once before the loop, or avoided by

@@ -24,7 +24,7 @@ from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import doubles, is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, typed
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
@@ -38,7 +38,7 @@ def check(trace: Trace) -> Iterator[Found]:
     mine = judged(trace)
     if mine is None:
         return
-    double = doubles(trace)
+    double = typed(trace, "double")
     if double is None:
         raise NotChecked("the types of the inputs are not recorded")
     assert trace.host_ops is not None

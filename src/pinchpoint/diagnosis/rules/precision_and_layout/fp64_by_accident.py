@@ -3,7 +3,8 @@
 ## What it looks for
 Kernels that compute on 64-bit floating-point numbers, by their names and the types of their
 operators' inputs, and copies of such data to the device. A kernel's own name decides; inputs only
-where it says nothing of types. A double that is a scalar argument is no such work.
+where it says nothing of types. A double that is a scalar argument is no such work. Where all work
+is in double precision, and neither a model nor a backward pass is seen, this is not decided.
 
 ## Why it matters
 A product in double precision takes several times as long as one of float32 on the tensor cores,
@@ -26,14 +27,16 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.device.kernel_precision import Precision, precision_of_device_ops
+from pinchpoint.analysis.host.attribution import backward_nodes
 from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.evidence.attainable import attainable, scaled
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import DEVICE
-from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.trace import DeviceKind, Trace
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.trace import DeviceKind, HostKind, Trace
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -44,6 +47,7 @@ RULE = Rule(
     confirm='pinchpoint bench ab -- "python train.py" "python train_float32.py"',
 )
 
+MIXED_RATIO = 0.01  # of the kernels' time: less is a mask, an index or a value for a log
 HALF_THE_BYTES = 0.5  # of all that is bound by memory or a link
 USUAL_RATIO = 0.12  # of products, where the device or the sizes are not known: 67 to 495 TFLOP/s
 
@@ -55,6 +59,12 @@ def check(trace: Trace) -> Iterator[Found]:
     work = device_work(trace, _double(trace), "work in double precision")
     if work is None:
         return
+    if _is_all_there_is(trace):
+        raise NotChecked(
+            "all work is in double precision and no model is run or trained: whether the result"
+            " needs it does not show",
+            fits=True,
+        )
     product = np.isin(category_of_device_ops(trace)[work.rows], _PRODUCTS)
     yield Found(
         summary=(
@@ -71,6 +81,24 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Make the data float32 where it is created, and let products use TF32",
         hint="x = np.asarray(x, np.float32); model = model.float()",
     )
+
+
+def _is_all_there_is(trace: Trace) -> bool:
+    """Whether nothing computes in another format, and nothing runs a model or differentiates.
+
+    A solver may need its digits. Of a model hardly anybody does, and where formats are mixed one of
+    them came in from somewhere.
+    """
+    ops, host = trace.device_ops, trace.host_ops
+    assert ops is not None
+    of_models = host is not None and (
+        (host["kind"] == HostKind.MODULE).any() or backward_nodes(trace).any()
+    )
+    format_ = precision_of_device_ops(trace).precision
+    mine = device_ops_in_steps(trace) & (ops["kind"] == DeviceKind.KERNEL)
+    took = np.bincount(format_[mine], ops["duration_ns"][mine], max(Precision) + 1)
+    other = took[Precision.FP32 : Precision.INT8].sum()
+    return not of_models and bool(other < MIXED_RATIO * took.sum())
 
 
 def _double(trace: Trace) -> NDArray[np.bool_]:

@@ -6,14 +6,16 @@ kin) that no operator needs: the program itself asked for them, with `torch.cuda
 `stream.synchronize()` or `event.synchronize()`. One that ends each step, in a function that reads a
 clock beside it, measures the step on purpose; a wait for an event before a buffer on the host is
 filled and sent again, in one function, guards the buffer. Without Python stacks that does not
-show, and a wait at the end of each step is told with low confidence.
+show, and a wait at the end of each step is told with low confidence. Recordings of JAX show no
+wait at all: there it is a host that dispatches nothing until the device is done, step by step.
 
 ## Why it matters
 The host waits until the device is done, and the device then waits until the host has launched
 again. Each call costs the time the host would have been ahead.
 
 ## How to fix it
-Remove it. To time phases use CUDA events, recorded now and read later, or `pinchpoint`.
+Remove it; in JAX, `block_until_ready` and what reads a value (`float(loss)`). To time phases use
+CUDA events, recorded now and read later, or `pinchpoint`.
 
 ## When to ignore it
 In a benchmark's own timing, where it is right, and before a barrier that needs it.
@@ -34,6 +36,7 @@ from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Rule
+from pinchpoint.diagnosis.rules.synchronising._unrecorded_waits import unrecorded_waits
 from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.arrays import Rows
 
@@ -44,6 +47,7 @@ SOME_CALLS_NS = 100_000  # reading a clock, appending to a list and returning, w
 
 def check(trace: Trace) -> Iterator[Found]:
     """Synchronisations that the program asked for."""
+    yield from unrecorded_waits(trace)
     asked = waiting(trace, "synchronisations", WaitReason.EXPLICIT)
     if asked is None or _ends_the_recording(trace, asked.api_calls):
         return

@@ -1,8 +1,9 @@
 """Many tiny copies from the host to the device.
 
 ## What it looks for
-Dozens of host-to-device copies in a step, each of a few kilobytes at most. Copies on the device,
-and a handful of tensors of a batch, are not meant.
+Dozens of host-to-device copies in a step, each of a few kilobytes at most. The number and the
+recorded sizes are both needed: copies on the device, a handful of tensors of a batch, and large
+copies (`pageable-h2d`, `offloaded-to-host`) are not meant.
 
 ## Why it matters
 A copy costs the host about as much as a launch, and one from ordinary memory also a

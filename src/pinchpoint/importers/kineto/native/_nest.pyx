@@ -1,8 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""The compiled form of ``nesting.py``; tests hold the two together."""
+"""The compiled form of ``nesting.py`` and of what ``pairs.py`` does row by row.
+
+Tests hold the two together.
+"""
 
 import numpy as np
 
+from pinchpoint.importers.kineto.reading.fields import ABSENT
 from pinchpoint.importers.kineto.reading.nesting import MOST_CROSSED, NONE, TOLERANCE_NS, Nesting
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -10,6 +14,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 cdef int64_t TOLERANCE = TOLERANCE_NS
 cdef int64_t CROSSED = MOST_CROSSED
 cdef int32_t NO_ROW = NONE
+cdef int32_t NO_NAME = ABSENT
 
 
 def nest(rows, calls, Py_ssize_t threads):
@@ -57,3 +62,40 @@ def nest(rows, calls, Py_ssize_t threads):
                     top = NO_ROW
             enclosing[call] = top
     return Nesting(parent_out, enclosing_out, crossings)
+
+
+def by_name(marks):
+    """See ``_by_name`` in :mod:`pinchpoint.importers.kineto.pairs`."""
+    cdef const int32_t[::1] place = marks.place
+    cdef const int32_t[::1] name = marks.name
+    cdef const uint8_t[::1] begins = marks.begins.view(np.uint8)
+    cdef Py_ssize_t count = place.shape[0]
+    cdef Py_ssize_t row, depth = 0, pairs = 0
+    cdef int32_t top
+    most = int(marks.name.max(initial=ABSENT))
+    cdef int32_t[::1] opened = np.empty(count, np.int32)
+    cdef int32_t[::1] open_of_name = np.zeros(most + 2, np.int32)  # the first one: without a name
+    begin_out, end_out = np.empty(count, np.int64), np.empty(count, np.int64)
+    cdef int64_t[::1] begin = begin_out
+    cdef int64_t[::1] end = end_out
+    with nogil:
+        for row in range(count):
+            if row and place[row] != place[row - 1]:
+                while depth:
+                    depth -= 1
+                    open_of_name[name[opened[depth]] + 1] = 0
+            if begins[row]:
+                opened[depth] = <int32_t>row
+                depth += 1
+                open_of_name[name[row] + 1] += 1
+            elif name[row] == NO_NAME or open_of_name[name[row] + 1]:
+                while depth:
+                    depth -= 1
+                    top = opened[depth]
+                    open_of_name[name[top] + 1] -= 1
+                    if name[row] == NO_NAME or name[row] == name[top]:
+                        begin[pairs] = top
+                        end[pairs] = row
+                        pairs += 1
+                        break
+    return begin_out[:pairs], end_out[:pairs]

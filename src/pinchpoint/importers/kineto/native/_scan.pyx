@@ -15,13 +15,14 @@ from pinchpoint.importers.kineto.reading.lenient import Status
 from pinchpoint.importers.kineto.reading.scan import Chunk
 
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy
 
 from pinchpoint.importers.kineto.native._habit cimport HABITS, STEPS, Habit, Step
 from pinchpoint.importers.kineto.native._habit cimport follows, habit_of, learn
 from pinchpoint.importers.kineto.native._keys cimport LONGEST_KEY, Key, Keys, find_key, first_bytes
-from pinchpoint.importers.kineto.native._pool cimport NO_MEMORY, Pool, empty, grow_table, intern, is_text
+from pinchpoint.importers.kineto.native._pool cimport NO_MEMORY, Pool, Text, empty
+from pinchpoint.importers.kineto.native._pool cimport grow_table, intern, is_text
 from pinchpoint.importers.kineto.native._rows cimport MOST_COLUMNS, Places, Rows, Spans
 from pinchpoint.importers.kineto.native._rows cimport add_span, grow_rows, place_of
 from pinchpoint.importers.kineto.native._text cimport Bytes, number, plain_number, skip_blanks
@@ -29,6 +30,8 @@ from pinchpoint.importers.kineto.native._text cimport skip_separators, string_en
 
 cdef enum:
     MOST_LANES = 16
+    MOST_LINKED = 4096
+    LINK_KEY_BYTES = 16
     PLACE = -1  # stands for the column of places
 
 cdef int MORE = Status.MORE
@@ -43,6 +46,7 @@ cdef int TOKEN = fields.Form.TOKEN
 cdef int JSON = fields.Form.JSON
 cdef int PHASE = fields.Form.PHASE
 cdef int ADDRESS = fields.Form.ADDRESS
+cdef int LINK = fields.Form.LINK
 cdef int HOST = fields.Lane.HOST
 cdef int FLOW = fields.Lane.FLOW
 cdef int MEMORY = fields.Lane.MEMORY
@@ -60,7 +64,10 @@ cdef int COL_DURATION = fields.COLUMNS.index("duration")
 cdef int COL_PROCESS = fields.COLUMNS.index("process")
 cdef int COL_THREAD = fields.COLUMNS.index("thread")
 cdef int COL_COLLECTIVE = fields.COLUMNS.index("collective")
+cdef int COL_LINK = fields.COLUMNS.index("link")
 cdef int COL_ARGUMENTS = fields.COLUMNS.index(fields.ARGUMENTS)
+cdef uint64_t BIT_OF_LINK = <uint64_t>1 << COL_LINK
+cdef uint64_t BIT_OF_ARGUMENTS = <uint64_t>1 << COL_ARGUMENTS
 cdef uint64_t ARGUMENTS_UNKNOWN = (1 << len(fields.EVENT_KEYS)) - 1
 
 
@@ -104,6 +111,11 @@ cdef class NativeScanner:
     cdef Keys argument_keys
     cdef Habit* habits
     cdef Pool pool
+    cdef Pool labels
+    cdef int64_t* repeat  # of each label: the event of this chunk that gave it last, or -1
+    cdef int64_t repeats
+    cdef bint keeps_arguments
+    cdef uint8_t without[MOST_LINKED]
     cdef Rows rows[MOST_LANES]
     cdef int lane_of_text[MOST_COLUMNS]
     cdef int categories
@@ -122,14 +134,16 @@ cdef class NativeScanner:
     cdef int64_t events_before  # in chunks that were flushed
     cdef list raw
 
-    def __cinit__(self, wanted=()):
+    def __cinit__(self, wanted=(), *, bint keeps_arguments=False):
         cdef int lane, k
         cdef bytes text
         self.raw = []
         self.wanted = np.array(sorted(set(wanted)), np.int64)
         self.pool.seed = int.from_bytes(os.urandom(8), "little")
         self.habits = <Habit*>calloc(HABITS, sizeof(Habit))
-        if self.habits == NULL or not grow_table(&self.pool):
+        self.keeps_arguments = keeps_arguments
+        self.labels.seed = self.pool.seed
+        if self.habits == NULL or not grow_table(&self.pool) or not grow_table(&self.labels):
             raise MemoryError
         fill_keys(&self.event_keys, fields.EVENT_KEYS)
         fill_keys(&self.argument_keys, fields.ARGUMENT_KEYS)
@@ -154,6 +168,8 @@ cdef class NativeScanner:
     def __dealloc__(self):
         cdef int lane
         empty(&self.pool)
+        empty(&self.labels)
+        free(self.repeat)
         free(self.habits)
         free(self.spans.span)
         free(self.place.place)
@@ -185,8 +201,6 @@ cdef class NativeScanner:
         cdef int64_t k
         cdef const char* raw
         cdef Py_ssize_t size
-        cdef bytes kept
-        cdef dict texts = {}  # the same labels of threads again and again: each is held once
         if at >= stop:
             return Status.MORE, at
         with nogil:
@@ -196,8 +210,7 @@ cdef class NativeScanner:
         for k in range(self.spans.count):
             raw = <const char*>begin + self.spans.span[k].begin
             size = self.spans.span[k].end - self.spans.span[k].begin
-            kept = raw[:size]
-            self.raw.append((self.spans.span[k].event, texts.setdefault(kept, kept)))
+            self.raw.append((self.spans.span[k].event, raw[:size]))
         self.spans.count = 0
         return Status(status), position
 
@@ -216,6 +229,7 @@ cdef class NativeScanner:
                 for k, name in enumerate((*names, "event"))
             }
             rows.count = 0
+        self.take_repeats()
         chunk = Chunk(
             lanes, self.events, self.raw, untimed=self.lanes[UNTIMED], unread=self.lanes[UNREAD]
         )
@@ -225,6 +239,19 @@ cdef class NativeScanner:
         for lane in range(MOST_LANES):
             self.lanes[lane] = 0
         return chunk
+
+    cdef take_repeats(self):
+        cdef int64_t k
+        cdef Text* text
+        cdef const char* begin
+        for k in range(min(self.repeats, self.labels.count)):
+            if self.repeat[k] < 0:
+                continue
+            text = &self.labels.text[k]
+            begin = <const char*>self.labels.data + text.offset
+            self.raw.append((self.repeat[k], begin[: text.length]))
+            self.repeat[k] = -1
+        self.raw.sort()
 
     cdef int run(
         self, Bytes text, Py_ssize_t* position, Py_ssize_t stop, Py_ssize_t limit
@@ -252,13 +279,39 @@ cdef class NativeScanner:
                 return BAD
             lane = self.lane_of(&event)
             self.lanes[lane] += 1
-            if lane == RAW or self.is_wanted():
+            if self.is_wanted() or (lane == RAW and self.is_news(&event, p, q)):
                 if not add_span(&self.spans, self.events, p - text, q - text):
                     return -1
             if lane < RAW and not self.keep_row(lane, &event):
                 return -1
             self.events += 1
             p = q
+
+    cdef inline bint is_news(self, Event* event, Bytes p, Bytes q) noexcept nogil:
+        # labels of processes and threads say the same again and again; the last one is kept
+        cdef int64_t before = self.labels.count
+        cdef int64_t label
+        if event.value[COL_PHASE] != 77:  # M
+            return True
+        label = intern(&self.labels, p, q - p)
+        if label == before or label == NO_MEMORY or not self.grow_repeats():
+            return True
+        self.repeat[label] = self.events
+        return False
+
+    cdef inline bint grow_repeats(self) noexcept nogil:
+        cdef int64_t k
+        cdef int64_t* repeat
+        if self.repeats == self.labels.room:
+            return True
+        repeat = <int64_t*>realloc(self.repeat, self.labels.room * 8)
+        if repeat == NULL:
+            return False
+        for k in range(self.repeats, self.labels.room):
+            repeat[k] = -1
+        self.repeat = repeat
+        self.repeats = self.labels.room
+        return True
 
     cdef inline bint is_wanted(self) noexcept nogil:
         if self.next_wanted == self.wanted.shape[0]:
@@ -303,7 +356,7 @@ cdef class NativeScanner:
                         return p
                     event.begin[COL_ARGUMENTS] = arguments
                     event.end[COL_ARGUMENTS] = p
-                    event.known |= <uint64_t>1 << COL_ARGUMENTS
+                    event.known |= BIT_OF_ARGUMENTS
                     arguments = NULL
                     continue
                 if p[0] != c'"':
@@ -358,6 +411,10 @@ cdef class NativeScanner:
             event.end[column] = e
         elif key.form == PHASE:
             event.value[column] = p[1] if e - p == 3 and p[0] == c'"' else 0
+        elif key.form == LINK:
+            event.begin[column] = p
+            event.end[column] = e
+            event.value[column] = plain_link(p, e)
         else:
             event.value[column] = number(p, e, key.shift, key.form == ADDRESS, NULL_VALUE)
 
@@ -440,6 +497,8 @@ cdef class NativeScanner:
         cdef int64_t* cell
         if rows.count >= rows.room and not grow_rows(rows):
             return False
+        if lane == HOST:
+            self.keep_said(event)
         cell = rows.cells + rows.count
         for k in range(rows.columns):
             column = rows.column[k]
@@ -450,7 +509,7 @@ cdef class NativeScanner:
                 value = self.text_of(event, column)
                 memory &= value != NO_MEMORY
                 if column == COL_COLLECTIVE and value == ABSENT:
-                    event.known &= ~(<uint64_t>1 << COL_ARGUMENTS)
+                    event.known &= ~BIT_OF_ARGUMENTS
             else:
                 value = self.value_of(event, column)
             cell[0] = value
@@ -459,12 +518,62 @@ cdef class NativeScanner:
         rows.count += 1
         return memory
 
+    cdef inline void keep_said(self, Event* event) noexcept nogil:
+        # the arguments of events without a category, with NO_LINK where they have a link
+        cdef uint64_t known = event.known
+        if not self.keeps_arguments or self.text_of(event, COL_CATEGORY) != ABSENT:
+            event.known &= ~(BIT_OF_ARGUMENTS | BIT_OF_LINK)
+            return
+        if not known & BIT_OF_LINK:
+            return
+        if not known & BIT_OF_ARGUMENTS or not self.cut_link(event):
+            event.known &= ~BIT_OF_LINK
+
+    cdef inline bint cut_link(self, Event* event) noexcept nogil:
+        # False where the link is no plain number, or its key stands there twice
+        cdef Bytes p = event.begin[COL_ARGUMENTS]
+        cdef Bytes e = event.end[COL_ARGUMENTS]
+        cdef Bytes at = p
+        cdef Py_ssize_t head = event.begin[COL_LINK] - p
+        cdef Py_ssize_t tail = e - event.end[COL_LINK]
+        cdef int keys = 0
+        if event.value[COL_LINK] == NULL_VALUE or e - p > MOST_LINKED:
+            return False
+        while e - at >= LINK_KEY_BYTES:
+            if at[0] == c'"' and memcmp(at, b'"correlation_id"', LINK_KEY_BYTES) == 0:
+                keys += 1
+            at += 1
+        if keys != 1:
+            return False
+        memcpy(self.without, p, head)
+        self.without[head] = c"0"
+        memcpy(self.without + head + 1, event.end[COL_LINK], tail)
+        event.begin[COL_ARGUMENTS] = self.without
+        event.end[COL_ARGUMENTS] = self.without + head + 1 + tail
+        return True
+
     cdef inline int64_t place_of(self, Event* event) noexcept nogil:
         cdef int64_t process = self.text_of(event, COL_PROCESS)
         cdef int64_t thread = self.text_of(event, COL_THREAD)
         if process == NO_MEMORY or thread == NO_MEMORY:
             return NO_MEMORY
         return place_of(&self.place, process, thread)
+
+cdef inline int64_t plain_link(Bytes p, Bytes e) noexcept nogil:
+    # a number of up to 18 digits, in quotes or not; NULL_VALUE
+    cdef int64_t value = 0
+    if e - p > 2 and p[0] == c'"':
+        p += 1
+        e -= 1
+    if e - p < 1 or e - p > 18 or (p[0] == c"0" and e - p > 1):
+        return NULL_VALUE
+    while p < e:
+        if p[0] < c"0" or p[0] > c"9":
+            return NULL_VALUE
+        value = 10 * value + p[0] - c"0"
+        p += 1
+    return value
+
 
 cdef narrowed(const int64_t* cells, int64_t count):
     # a copy in 32 bits where the values fit; NULL becomes the least number of the type

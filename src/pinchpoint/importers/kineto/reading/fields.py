@@ -39,6 +39,7 @@ class Form(IntEnum):
     JSON = 5  # the value as it is written, interned
     PHASE = 6  # the one character between the quotes
     ADDRESS = 7  # an unsigned number, kept as the signed one with the same bits
+    LINK = 8  # up to 18 digits, in quotes or not; anything else is absent
 
 
 class Key:
@@ -91,10 +92,16 @@ ARGUMENT_KEYS = (
     Key("Addr", "address", Form.ADDRESS),
     Key("Total Allocated", "total_allocated", Form.INTEGER),
     Key("Total Reserved", "total_reserved", Form.INTEGER),
+    Key("correlation_id", "link", Form.LINK),  # as XLA spells it
 )
 
 KEYS = EVENT_KEYS + ARGUMENT_KEYS
-ARGUMENTS = "arguments"  # the whole args object as text, kept for collectives and counters only
+# The whole args object as text: of collectives, of counters and, where a scanner is asked for them,
+# of host events without a category. In these ``link`` stands as ``NO_LINK``: they repeat else.
+ARGUMENTS = "arguments"
+NO_LINK = b"0"
+LINK_KEY = b'"correlation_id"'
+LONGEST_LINKED = 4096  # bytes of arguments in which a link is looked for; XLA's have some hundred
 COLUMNS = (*(key.column for key in KEYS), ARGUMENTS)
 FORMS = (*(key.form for key in KEYS), Form.JSON)
 INTERNED = frozenset({Form.TEXT, Form.TOKEN, Form.JSON})
@@ -112,6 +119,8 @@ LANE_COLUMNS: dict[Lane, tuple[str, ...]] = {
         "dtypes",
         "strides",
         "values",
+        "link",
+        ARGUMENTS,
     ),
     Lane.API: (*_SPAN, "correlation", "external", "external_2021"),
     Lane.DEVICE: (
@@ -157,7 +166,10 @@ LANE_COLUMNS: dict[Lane, tuple[str, ...]] = {
 _OF_SPANS = (LANE_COLUMNS[lane] for lane in (Lane.HOST, Lane.API, Lane.SYNC, Lane.DEVICE))
 LANE_COLUMNS[Lane.PAIR] = (
     "phase",
-    *dict.fromkeys(c for columns in _OF_SPANS for c in columns if c != "duration"),
+    *dict.fromkeys(
+        c for columns in _OF_SPANS for c in columns if c not in ("duration", "link", ARGUMENTS)
+    ),
+    ARGUMENTS,
 )
 """Besides these, every row of a lane has its ``event``: the position in the file."""
 

@@ -19,6 +19,9 @@ from pinchpoint.importers.kineto.reading.fields import (
     ARGUMENT_KEYS,
     ARGUMENTS,
     EVENT_KEYS,
+    LINK_KEY,
+    LONGEST_LINKED,
+    NO_LINK,
     NULL,
     Form,
 )
@@ -64,6 +67,8 @@ _PLAIN_DECIMAL = re.compile(rb"([0-9]{1,15})\.([0-9]{3})")
 
 _EVENT_COLUMNS = {key.text.encode(): key.column for key in EVENT_KEYS}
 _ARGUMENT_COLUMNS = {key.text.encode(): key.column for key in ARGUMENT_KEYS}
+_LINK = re.compile(rb'(?:"(0|[1-9][0-9]{0,17})"|(0|[1-9][0-9]{0,17}))\Z')
+_LINK_MEMBER = re.compile(LINK_KEY + rb"[\x00-\x20]*+:[\x00-\x20]*+")
 
 # A place that looks like the beginning of the next event. Only a guess: it may lie inside nested
 # arguments. Blanks are bounded, so that looking for one takes linear time.
@@ -234,6 +239,9 @@ def _scaled(kept: int, power: int) -> int | None:
 
 def number(token: bytes, form: Form) -> int:
     """The value of a token, which may stand in quotes, as a column keeps it; NULL if none."""
+    if form is Form.LINK:
+        found = _LINK.match(token)
+        return NULL if found is None else int(found[1] or found[2])
     if form is Form.INTEGER and token.isdigit() and len(token) < SURE_DIGITS:
         return int(token)
     if form is Form.NANOSECONDS and (plain := _PLAIN_DECIMAL.fullmatch(token)):
@@ -247,6 +255,21 @@ def number(token: bytes, form: Form) -> int:
     if form is Form.ADDRESS:
         return (value + 2**63) % 2**64 - 2**63
     return value if -(2**63) < value < 2**63 else NULL
+
+
+def without_link(arguments: bytes, token: bytes) -> tuple[bytes, int]:
+    """Arguments with ``NO_LINK`` for their link, whose ``token`` is given, and the link.
+
+    Unchanged, and NULL, where the token is no plain number or the key stands there twice.
+    """
+    link = number(token, Form.LINK)
+    if link == NULL or len(arguments) > LONGEST_LINKED or arguments.count(LINK_KEY) != 1:
+        return arguments, NULL
+    found = _LINK_MEMBER.search(arguments)
+    if found is None:
+        return arguments, NULL
+    at = found.end()
+    return arguments[:at] + NO_LINK + arguments[at + len(token) :], link
 
 
 def content(token: bytes, form: Form) -> bytes | None:

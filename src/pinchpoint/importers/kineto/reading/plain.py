@@ -34,6 +34,7 @@ from pinchpoint.importers.kineto.reading.lenient import (
     number,
     phase,
     skip_separators,
+    without_link,
 )
 from pinchpoint.importers.kineto.reading.scan import Buffer, Chunk, Place
 
@@ -62,8 +63,9 @@ _CELLS = {  # columns whose value is not found on the way, with what stands for 
 class PlainScanner:
     """Scans with msgspec and Python; see ``Scanner`` in ``scan``."""
 
-    def __init__(self, wanted: Iterable[int] = ()) -> None:
+    def __init__(self, wanted: Iterable[int] = (), *, keeps_arguments: bool = False) -> None:
         self._wanted = frozenset(wanted)
+        self._keeps_arguments = keeps_arguments
         self._events_before = 0
         self._ids: dict[bytes, int] = {}
         self._places: dict[Place, int] = {}
@@ -124,6 +126,19 @@ class PlainScanner:
             return end
         return 0
 
+    def _said(self, members: dict[str, bytes]) -> dict[str, bytes]:
+        """The members of a host event, with its arguments as they are kept."""
+        said = {k: v for k, v in members.items() if k not in (ARGUMENTS, "link")}
+        if self._keeps_arguments and content(members.get("category", b""), Form.TEXT) is None:
+            arguments, link = members.get(ARGUMENTS), NULL
+            if arguments is not None and "link" in members:
+                arguments, link = without_link(arguments, members["link"])
+            if link != NULL:
+                said["link"] = b"%d" % link
+            if arguments is not None:
+                said[ARGUMENTS] = arguments
+        return said
+
     def _add(self, members: dict[str, bytes]) -> bool:
         """Take an event; whether its text is to be kept."""
         rows, get = self._chunk, members.get
@@ -139,6 +154,9 @@ class PlainScanner:
             timed and took != NULL,
         )
         rows.lanes[lane] += 1
+        if lane is Lane.HOST:
+            members = self._said(members)
+            get = members.get
         if lane in _CELLS:
             row = [rows.events, start, took]
             row.append(self._place(get("process", b""), get("thread", b"")))

@@ -45,7 +45,8 @@ class Scanner(Protocol):
     """Turns text into chunks; one for each thread that scans.
 
     It is made with the positions in the file of events that are ``wanted`` as text; the chunks'
-    ``raw`` then has them as well.
+    ``raw`` then has them as well. Of a label that a chunk repeats, the first and the last are
+    enough. With ``keeps_arguments``, host events without a category have their arguments.
     """
 
     def scan(self, text: Buffer, at: int, stop: int, limit: int) -> tuple[Status, int]:
@@ -90,6 +91,7 @@ class Scanned:
     skipped: int = 0  # stretches of text that are no events
     ended: bool = False  # the list of events was closed
     rest: bytes = b""  # the text after the closing bracket
+    keeps_arguments: bool = False
 
     rows: int = 0  # of all lanes, and rare events
 

@@ -50,8 +50,8 @@ BLOCKS_AHEAD = 3  # text that is held at a time
 class _Team:
     """Scanners that take turns."""
 
-    def __init__(self) -> None:
-        self.scanners = [NativeScanner() for _ in range(THREADS)]
+    def __init__(self, *, keeps_arguments: bool) -> None:
+        self.scanners = [NativeScanner(keeps_arguments=keeps_arguments) for _ in range(THREADS)]
         self._free: SimpleQueue[int] = SimpleQueue()
         for position in range(THREADS):
             self._free.put(position)
@@ -65,10 +65,14 @@ class _Team:
             self._free.put(position)
 
 
-def scan_in_parallel(text: Text, rest: bytes, block_bytes: int) -> Scanned:
+def scan_in_parallel(
+    text: Text, rest: bytes, block_bytes: int, *, keeps_arguments: bool
+) -> Scanned:
     """Scan a whole file."""
-    team = _Team()
-    repair = NativeScanner()  # for blocks that were scanned too early
+    team = _Team(keeps_arguments=keeps_arguments)
+    repair = NativeScanner(
+        keeps_arguments=keeps_arguments
+    )  # for blocks that were scanned too early
     joiner = Joiner(repair, THREADS)
     blocks = Blocks(text, rest, block_bytes)
     ahead: deque[tuple[Block, Future[Early]]] = deque()
@@ -129,15 +133,34 @@ def make_scanner(scanner: ScannerName, wanted: Iterable[int] = ()) -> Scanner:
 
 
 def scan_events(
-    text: Text, rest: bytes, scanner: ScannerName, block_bytes: int | None = None
+    text: Text,
+    rest: bytes,
+    scanner: ScannerName,
+    block_bytes: int | None = None,
+    *,
+    keeps_arguments: bool | None = None,
 ) -> Scanned:
-    """Scan the events of a file."""
+    """Scan the events of a file, with the arguments of host events if it begins as XLA's do."""
     block_bytes = block_bytes or BLOCK_BYTES[scanner]
+    keeps = NAME_OF_XLA in rest if keeps_arguments is None else keeps_arguments
     if scanner == "native":
         if compiled_nesting is None:
             raise UsageError("this installation has no compiled scanner", hint="use 'plain'")
-        return scan_in_parallel(text, rest, block_bytes)
-    return scan_in_order(PlainScanner(), text, rest, block_bytes)
+        scanned = scan_in_parallel(text, rest, block_bytes, keeps_arguments=keeps)
+    else:
+        scanned = scan_in_order(PlainScanner(keeps_arguments=keeps), text, rest, block_bytes)
+    scanned.keeps_arguments = keeps
+    return scanned
+
+
+NAME_OF_XLA = b'"/host:CPU"'  # of the process that XLA's profiles name first, or after its devices
+
+
+def scan_again(text: Text, scanner: ScannerName) -> Scanned:
+    """Scan a file once more, this time with the arguments of host events."""
+    with Text(text.path) as again:
+        rest = open_events(again, DocumentFrame())
+        return scan_events(again, rest, scanner, keeps_arguments=True)
 
 
 def nest(
@@ -162,13 +185,6 @@ def read_arguments(
     Reads the file again, as far as the last of the events. An event without arguments has an
     empty dictionary. Raises UnreadableFile if the file is gone.
     """
-    return [arguments_in(text) for text in read_argument_texts(trace, events, scanner)]
-
-
-def read_argument_texts(
-    trace: Trace, events: Iterable[int], scanner: ScannerName | None = None
-) -> list[bytes]:
-    """The same as it is written, ``{}`` where there is none."""
     asked = [int(event) for event in events]
     if not asked:
         return []
@@ -187,7 +203,8 @@ def read_argument_texts(
             if not more or before > last:
                 break
             blocks.give_back(block)
-    return _argument_texts([found.get(event, b"{}") for event in asked])
+    texts = _argument_texts([found.get(event, b"{}") for event in asked])
+    return [arguments_in(text) for text in texts]
 
 
 class _Arguments(msgspec.Struct, gc=False):

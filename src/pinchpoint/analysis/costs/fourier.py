@@ -1,0 +1,36 @@
+"""Fourier transforms, over the dimensions that ATen's ``_fft_r2c`` and its like name.
+
+A complex transform of N points counts 5 N log2 N FLOPs, a real one half: the measure of FFT
+libraries (benchFFT). Each dimension is a pass over memory, and one too long for the shared memory
+of a block is two (cuFFT documentation).
+"""
+
+import re
+from math import log2, prod
+
+from pinchpoint.analysis.costs.call import Cost, OperatorCall
+
+NAMES = ("aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c")
+LONGEST_IN_A_PASS = 2**14  # complex points of 8 bytes: 128 KiB of the 164 to 228 that a block has
+COMPLEX_FLOPS, REAL_FLOPS = 5.0, 2.5  # for each point and doubling of the length
+
+
+def fourier(call: OperatorCall) -> Cost | None:
+    """Lengths are known where the scalar arguments were recorded."""
+    shape = call.shape(0)
+    dims = [int(number) for number in re.findall(r"-?\d+", call.value(1))]
+    if shape is None or not dims or any(not -len(shape) <= dim < len(shape) for dim in dims):
+        return None
+    lengths = [shape[dim] for dim in dims]
+    real = not call.name.endswith("c2c")
+    if call.name.endswith("c2r"):
+        if not call.value(3).isdigit():
+            return None
+        lengths[-1] = int(call.value(3))
+    others = prod(n for at, n in enumerate(shape) if at not in {dim % len(shape) for dim in dims})
+    points = others * prod(lengths)
+    passes = sum(2 if n > LONGEST_IN_A_PASS else 1 for n in lengths)
+    width = call.element_bytes(0) // (2 if call.name.endswith(("c2r", "c2c")) else 1)
+    each_way = points * width * (1 if real else 2)  # half of a real one's result is its mirror
+    work = (REAL_FLOPS if real else COMPLEX_FLOPS) * points * log2(max(prod(lengths), 2))
+    return Cost(round(work), 2 * each_way * passes)

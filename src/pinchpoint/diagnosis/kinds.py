@@ -1,0 +1,114 @@
+"""Several kinds of steps, each diagnosed by itself.
+
+Micro-steps and those that end with the optimizer, training and evaluation, prefill and decode: what
+makes one kind slow may be a small part of the mean, or no part of the typical step. So the rules
+are asked about the steps of each kind alone. What they find there and not in the whole is added to
+what is said about the mean step, with the gain that it has there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+
+from pinchpoint.analysis.mean.step_kinds import StepKind, each_kind_alone, step_kinds
+from pinchpoint.analysis.mean.what_if import covered_ratio, saved_mean, step_base_ns
+from pinchpoint.analysis.replay.binding import Binding, bound
+from pinchpoint.analysis.statistics import rounded_mean
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.diagnosis import engine
+from pinchpoint.diagnosis.engine import Diagnosis, Ranked
+from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.registry import rules
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About, Outcome
+from pinchpoint.frozen import dataclass
+from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.durations import duration
+
+
+@dataclass(frozen=True, eq=False)
+class DiagnosedKind:
+    """What the rules say about the steps of one kind; its ``diagnosis`` counts from ``base_ns``."""
+
+    kind: StepKind
+    ratio: float  # its share of all complete steps
+    base_ns: int | None  # its step, that gains count from
+    bound_by: Binding
+    diagnosis: Diagnosis
+
+
+@once_per_trace
+def diagnosed_kinds(trace: Trace) -> tuple[DiagnosedKind, ...]:
+    """Each kind by itself, in the order of ``step_kinds``; empty where there is only one."""
+    count = len(steps(trace).durations_ns)
+    return tuple(
+        DiagnosedKind(
+            kind=kind,
+            ratio=len(kind.steps) / count,
+            base_ns=step_base_ns(alone),
+            bound_by=bound(alone).by,
+            diagnosis=engine.diagnose(alone),
+        )
+        for kind, alone in zip(step_kinds(trace).kinds, each_kind_alone(trace), strict=False)
+    )
+
+
+@once_per_trace
+def diagnose(trace: Trace) -> Diagnosis:
+    """What the rules say about the mean step, and what they say about one kind of steps alone."""
+    said = engine.diagnose(trace)
+    known = {o.id for o in said.outcomes if o.answer in ("found", "covered")}
+    added: list[Ranked] = []
+    for of in diagnosed_kinds(trace):
+        for one in _of_the_mean(trace, of):
+            kept = [change for r in (*said.found, *added) for change in r.finding.changes]
+            told = 2 * covered_ratio(trace, kept, one.finding.changes) >= 1
+            if one.id not in known and not told:
+                added.append(one)
+                known.add(one.id)
+    if not added:
+        return said
+    found = sorted((*said.found, *added), key=lambda r: (len(r.given), -r.saving_ns, r.id))
+    return replace(said, found=tuple(found), outcomes=tuple(_outcomes(said.outcomes, added)))
+
+
+def _of_the_mean(trace: Trace, of: DiagnosedKind) -> Iterator[Ranked]:
+    """The kind's findings about time, with what each gives the mean step; material ones alone."""
+    base_ns = step_base_ns(trace)
+    for one in of.diagnosis.found:
+        timed = one.predicted is not None and rules()[one.id].rule.about is About.TIME
+        if one.given or not timed or rules()[one.id].rule.residual or base_ns is None:
+            continue
+        assert one.predicted is not None
+        low, high = (
+            round(of.ratio * (one.predicted.base_ns - end)) for end in one.predicted.range_ns[::-1]
+        )
+        after = saved_mean(trace, (low, high), round(base_ns - high))
+        if after is None or low < MATERIAL_STEP_RATIO * base_ns:
+            continue
+        yield Ranked(one.id, _told_of(of, one.finding, (low, high)), after, after.saving_ns)
+
+
+def _told_of(of: DiagnosedKind, finding: Found, saving_ns: tuple[int, int]) -> Found:
+    """The finding as one about the mean step, that says which steps it is about."""
+    cost_ns = finding.cost_ns_per_step
+    long = duration(rounded_mean(of.kind.total_ns, len(of.kind.steps)))
+    which = f"{long} {of.kind.label}" if of.kind.label else long
+    said: Found = msgspec.structs.replace(
+        finding,
+        summary=f"In the steps of {which}: {finding.summary[:1].lower()}{finding.summary[1:]}",
+        cost_ns_per_step=None if cost_ns is None else round(of.ratio * cost_ns),
+        saving_ns_per_step=saving_ns,
+        confidence="medium" if finding.confidence == "high" else finding.confidence,
+    )
+    return said
+
+
+def _outcomes(outcomes: tuple[Outcome, ...], added: list[Ranked]) -> Iterator[Outcome]:
+    """The answers, where a rule found only in one kind what it did not find in all steps."""
+    new = {r.id: r for r in added}
+    for one in outcomes:
+        if one.id in new:
+            yield Outcome(one.id, "found", (new[one.id].finding,))
+        else:
+            yield one

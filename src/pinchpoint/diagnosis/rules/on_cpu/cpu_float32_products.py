@@ -1,0 +1,85 @@
+"""A program on a CPU with matrix units multiplies in float32, which these cannot.
+
+## What it looks for
+In a run folder of a program without a device, on a processor with AMX for bfloat16: products and
+convolutions of large float32 tensors that take much of the step.
+
+## Why it matters
+The matrix units do many times more products a cycle than the vector units, and only of 16 and 8
+bits. Casts take part of that back, the more the fewer rows share a weight: half of the time of
+products, and no more, is what remains after them.
+
+## How to fix it
+`with torch.autocast("cpu", dtype=torch.bfloat16):` around forward and loss.
+
+## When to ignore it
+Where a trial showed that eight bits of mantissa are not enough.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.host.on_cpu import cpu_operators
+from pinchpoint.analysis.run import run_facts
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.diagnosis.evidence.host_spans import host_spans
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import RUN_FOLDER
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rules.on_cpu._shared import (
+    GRAIN_ELEMENTS,
+    first_elements,
+    is_material,
+    judged,
+    named,
+    typed,
+)
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, knobs=("autocast",), advice=NO_HINT)
+
+# Of the step: of less, casts take what the products gain.
+LEAST_RATIO = 0.3
+# Of the products' time, measured on a processor with AMX: 0.17 where each weight is cast for 256
+# rows, 0.6 of convolutions in channels last.
+LEAST_WON, MOST_WON = 0.15, 0.6
+_PRODUCTS = (
+    "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm",
+    "aten::mkldnn_convolution", "aten::convolution_backward",
+)  # fmt: skip
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Products of large float32 tensors."""
+    mine, facts = judged(trace), run_facts(trace)
+    if mine is None:
+        return
+    if facts.cpu_features is None:
+        raise NotChecked("what the processor can do is not recorded")
+    if "amx_bf16" not in facts.cpu_features or facts.onednn is False:
+        return  # without oneDNN nothing uses them
+    single = typed(trace, "float")
+    if single is None:
+        raise NotChecked("the types of the inputs are not recorded")
+    large = first_elements(trace) >= GRAIN_ELEMENTS
+    rows = mine & cpu_operators(trace).operator & single & large & named(trace, *_PRODUCTS)
+    spans = host_spans(trace, rows, "products in float32")
+    if spans is None or not is_material(trace, spans):
+        return
+    if spans.ns_per_step < LEAST_RATIO * (steps(trace).typical_ns or 0):
+        return
+    took = spans.ns_per_step
+    yield Found(
+        summary=(
+            f"{spans.count:.0f} products a step in float32 take {duration(took)} of it"
+            f"{spans.where}; the matrix units of this processor do bfloat16"
+        ),
+        evidence=(*spans.evidence, Evidence("feature of the processor", "amx_bf16", "name")),
+        cost_ns_per_step=took,
+        saving_ns_per_step=(int(LEAST_WON * took), int(MOST_WON * took)),
+        location=spans.place,
+        fix="Compute forward and loss in bfloat16",
+        hint='with torch.autocast("cpu", dtype=torch.bfloat16):',
+        confirm="pinchpoint try --knob autocast -- python train.py",
+        confidence="medium",
+    )

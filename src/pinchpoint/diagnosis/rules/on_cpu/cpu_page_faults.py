@@ -1,0 +1,66 @@
+"""Tensors of a program on the CPU get new memory from the kernel in every step.
+
+## What it looks for
+In a run folder of a program without a device: page faults of the process in each step, and the time
+that the kernel worked for it meanwhile.
+
+## Why it matters
+The C library gives blocks of 32 MB and more, and the top of its heap, back to the kernel when they
+are freed. The next tensor of that size gets pages that the kernel has to clear one by one, 4 KB at
+a time, while an operator waits for them: half a microsecond each, two on virtual machines.
+
+## How to fix it
+Keep freed memory: `GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184`,
+or jemalloc or tcmalloc in `LD_PRELOAD`. Writing into tensors that are there (`out=`) needs none.
+
+## When to ignore it
+Where memory is so short that what is freed must go back.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.run import run_facts
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import RUN_FOLDER
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, knobs=("keep_memory",), advice=NO_HINT)
+
+# A fault that clears a page of 4 KB at some 10 GB/s, and what it takes to get there: the least; on
+# a virtual machine 2.2 µs were measured, of 26,600 faults a step that a fix brought to 1,800.
+LEAST_FAULT_NS, MOST_FAULT_NS = 500, 2_500
+LEAST_RATIO = 0.05  # of the step, at most: less is told by no recording with a profiler in it
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Page faults that cost, by the kernel's time for the process."""
+    if judged(trace) is None:
+        return
+    facts, step = run_facts(trace), steps(trace).typical_ns
+    faults, kernel_ns = facts.page_faults_per_step, facts.kernel_ns_per_step
+    if faults is None or kernel_ns is None:
+        raise NotChecked("page faults of steps are not recorded")
+    most = int(min(faults * MOST_FAULT_NS, kernel_ns))
+    least = int(min(faults * LEAST_FAULT_NS, kernel_ns)) // max(facts.torch_threads or 1, 1)
+    if not step or most < LEAST_RATIO * step:
+        return
+    yield Found(
+        summary=(
+            f"The kernel hands out new memory {faults:,.0f} times a step, for up to"
+            f" {duration(most)} of it: what tensors free goes back to it"
+        ),
+        evidence=(
+            Evidence("page faults", round(faults), "per step"),
+            Evidence("time of the kernel for the process", round(kernel_ns), "ns per step"),
+        ),
+        cost_ns_per_step=most,
+        saving_ns_per_step=(least, most),
+        fix="Let the allocator keep what is freed",
+        hint="GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184",
+        confirm="pinchpoint try --knob keep_memory -- python train.py",
+        confidence="medium",
+    )
