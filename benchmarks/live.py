@@ -1,6 +1,6 @@
 """Runs programs with known causes under ``pinchpoint run`` with default options; prints a table.
 
-    python benchmarks/live.py                             five small programs on the CPU
+    python benchmarks/live.py                             six small programs on the CPU
     python benchmarks/live.py benchmarks/shape_programs   Trainer, Lightning, Ray, JAX, threads, …
     python benchmarks/live.py FOLDER --device cuda        all programs of a folder
     python benchmarks/live.py FOLDER --budget-seconds 540 --out OUT --variants slow fixed

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from pinchpoint.diagnosis.finding import Finding, Location
+from pinchpoint.diagnosis.finding import Evidence, Finding, Location
 from pinchpoint.program.at_hand import with_code
-from pinchpoint.program.files import source_of
+from pinchpoint.program.files import _parsed, source_of
 from pinchpoint.trace import Source, Trace
 
 PROGRAM = "def train():\n    total = 0\n    total += loss.item()\n\n\ndef other():\n    pass\n"
@@ -62,3 +62,17 @@ def test_what_is_not_shown(here, one):
 def test_a_link_that_leads_out_is_not_followed(here, tmp_path):
     (here / "linked.py").symlink_to(tmp_path / "secret.py")
     assert source_of("linked.py", 3, "train", [here.resolve()]) is None
+
+
+def test_a_number_of_threads_is_changed_where_the_program_sets_it(here):
+    at = Location(file="train.py", line=4, function="train")
+    cores = Evidence("cores allowed", 4, "count")
+    one = Finding(id="cpu-few-threads", summary="", evidence=(cores,), location=at)
+    trace = Trace(Source(str(here / "trace.json"), "kineto"), ())
+    (here / "train.py").write_text("import torch\n\n" + PROGRAM)
+    assert with_code((one,), trace) == (one,)  # no line of it is to be changed: none is shown
+    (here / "train.py").write_text("import torch\ntorch.set_num_threads(1)\n" + PROGRAM)
+    _parsed.cache_clear()
+    (found,) = with_code((one,), trace)
+    assert str(found.location) == "train.py:2"
+    assert found.code.edited[1] == "torch.set_num_threads(4)"

@@ -53,6 +53,7 @@ class Settings:
     max_bytes: int = 512 << 20  # growth of the process at which a recording ends early
     tool: Tool = "torch"
     only_when_slower: bool = False  # the flight recorder: no recording is the usual outcome
+    cell: bool = False  # of a notebook, whose earlier cells may have made an optimizer
     launcher_pid: int | None = None
 
     def environment(self) -> dict[str, str]:

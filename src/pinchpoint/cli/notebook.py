@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pinchpoint.cli.output import note
 from pinchpoint.errors import PinchpointError
 
 if TYPE_CHECKING:
@@ -24,14 +25,17 @@ def load(shell: Any) -> None:
     shell.register_magic_function(partial(_magic, shell), "cell", "pinchpoint")
 
 
-def _magic(shell: Any, line: str, cell: str) -> "Report | str":
+def _magic(shell: Any, line: str, cell: str) -> "Report | None":
     """Record this cell, and say why its steps take so long."""
+    ran: list[Any] = []
     try:
         return record_cell(
-            lambda: shell.run_cell(cell), Path(line.strip()) if line.strip() else None
+            lambda: ran.append(shell.run_cell(cell)), Path(line.strip()) if line.strip() else None
         )
     except PinchpointError as error:
-        return f"{error.message}; {error.hint}" if error.hint else error.message
+        if getattr(next(iter(ran), None), "success", True):  # else its own error has been shown
+            note(f"pinchpoint: {error.message}")
+        return None
 
 
 def record_cell(run: Any, out: Path | None = None) -> "Report":
@@ -39,16 +43,15 @@ def record_cell(run: Any, out: Path | None = None) -> "Report":
 
     Raises PinchpointError where nothing was.
     """
+    from pinchpoint.api import diagnose
     from pinchpoint.capture.api import CALM
     from pinchpoint.capture.launch import collect
     from pinchpoint.capture.launch.folder import new_run_folder
     from pinchpoint.capture.launch.launcher import QUIET_KINETO, Ended
     from pinchpoint.capture.process.program import Program
     from pinchpoint.capture.settings import Settings
-    from pinchpoint.importers import load as load_recording
     from pinchpoint.monitor.environment import environment
     from pinchpoint.monitor.telemetry import Telemetry
-    from pinchpoint.report import diagnose
     from pinchpoint.run_folder.layout import (
         ENVIRONMENT_FILE,
         FRAMEWORK_MARK,
@@ -60,7 +63,13 @@ def record_cell(run: Any, out: Path | None = None) -> "Report":
 
     folder = new_run_folder(out, "cell").resolve()
     settings = Settings(
-        str(folder), whole_round=True, names=True, samples=True, launcher_pid=os.getppid()
+        str(folder),
+        whole_round=True,
+        bounded=True,
+        names=True,
+        samples=True,
+        cell=True,
+        launcher_pid=os.getppid(),
     )
     collect.begin(folder, COMMAND, settings)
     write_json(folder / ENVIRONMENT_FILE, environment())
@@ -77,4 +86,4 @@ def record_cell(run: Any, out: Path | None = None) -> "Report":
         atexit.unregister(program.finish)
         ended = Ended(0, started_ns, time.time_ns(), telemetry.stop())
         collect.finish(folder, COMMAND, settings, ended)
-    return diagnose(load_recording(folder))
+    return diagnose(folder)

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.diagnosis.commands import Program, program_of
-from pinchpoint.diagnosis.finding import Code, Finding
+from pinchpoint.diagnosis.finding import Code, Finding, Location
 from pinchpoint.diagnosis.registry import rules
-from pinchpoint.program.edits import Edit, edit_for
+from pinchpoint.program.edits import ELSEWHERE, Edit, edit_for
 from pinchpoint.program.files import Source, roots_for, source_of
 from pinchpoint.trace import Trace
 
@@ -27,8 +27,12 @@ def with_code(findings: Sequence[Finding], trace: Trace) -> tuple[Finding, ...]:
     Without an edit, the lines are shown unless the fix is a setting of the process or a change of
     the whole program: that stands elsewhere.
     """
-    ran_in = trace.run.working_directory if trace.run else None
-    roots = roots_for(Path(str(trace.source.path)), ran_in)
+    run = trace.run
+    roots = roots_for(
+        Path(str(trace.source.path)),
+        run.working_directory if run else None,
+        run.command if run else (),
+    )
     program = program_of(trace)
     return tuple(_with_lines(finding, roots, program) for finding in findings)
 
@@ -40,10 +44,23 @@ def _with_lines(finding: Finding, roots: Sequence[Path], program: Program) -> Fi
     source = source_of(at.file, at.line, at.function, roots)
     if source is None:
         return finding
+    if finding.id in ELSEWHERE:
+        return _with_lines_elsewhere(finding, source, roots)
     edit = edit_for(finding.id, source, at.line, program.workers)
     if edit is None and _is_made_elsewhere(finding.id):
         return finding
     return msgspec.structs.replace(finding, code=_code(source, at.line, edit, roots))
+
+
+def _with_lines_elsewhere(finding: Finding, source: Source, roots: Sequence[Path]) -> Finding:
+    """The finding at the line that its fix changes; without lines where that is not found."""
+    count = next((e.value for e in finding.evidence if e.what == "cores allowed"), None)
+    edit = edit_for(finding.id, source, 0, count if count is None else max(int(count), 1))
+    if edit is None or finding.location is None:
+        return finding
+    place = Location(file=finding.location.file, line=edit.first)
+    code = _code(source, edit.first, edit, roots)
+    return msgspec.structs.replace(finding, location=place, code=code)
 
 
 def _is_made_elsewhere(rule_id: str) -> bool:

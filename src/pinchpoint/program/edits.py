@@ -26,10 +26,18 @@ class Edit:
     new: tuple[str, ...]
 
 
-def edit_for(rule_id: str, source: Source, line: int, workers: int | None) -> Edit | None:
-    """The edit that a rule's fix means at this line; None where none is known to fit."""
+ELSEWHERE = ("cpu-few-threads",)  # rules whose fix is not where the time goes
+
+
+def edit_for(rule_id: str, source: Source, line: int, count: int | None) -> Edit | None:
+    """The edit that a rule's fix means at this line; None where none is known to fit.
+
+    ``count``: of loader workers, or of threads, that the fix asks for.
+    """
+    if rule_id == "cpu-few-threads":
+        return _threads(source, count)
     if rule_id in _LOADER:
-        return _loader_edit(source, {k: v for k, v in _loader(rule_id, workers).items() if v})
+        return _loader_edit(source, {k: v for k, v in _loader(rule_id, count).items() if v})
     known = _AT_LINE.get(rule_id)
     statement = source.statement_at(line)
     if rule_id == "unfused-optimizer":
@@ -190,6 +198,20 @@ def _optimizer(source: Source) -> ast.Call | None:
         if isinstance(call, ast.Call) and _name(call).rpartition(".")[2] in _OPTIMIZERS
     ]
     return calls[0] if len(calls) == 1 else None
+
+
+def _threads(source: Source, count: int | None) -> Edit | None:
+    """The number of threads that the program itself sets."""
+    calls = [
+        call
+        for call in ast.walk(source.tree)
+        if isinstance(call, ast.Call)
+        and _name(call).rpartition(".")[2] == "set_num_threads"
+        and len(call.args) == 1
+    ]
+    if len(calls) != 1 or count is None:
+        return None
+    return _replaced(source, calls[0], [(calls[0].args[0], str(count))])
 
 
 def _name(call: ast.Call) -> str:

@@ -57,11 +57,16 @@ def source_of(file: str, line: int, function: str | None, roots: Sequence[Path])
     return None
 
 
-def roots_for(recording: Path, working_directory: str | None) -> tuple[Path, ...]:
-    """Where the program of a recording may be: where it ran, here, and the git tree around."""
+def roots_for(
+    recording: Path, working_directory: str | None, command: Sequence[str] = ()
+) -> tuple[Path, ...]:
+    """Where the program of a recording may be: where it ran, beside its script, here, and the git
+    tree around."""
     here = Path.cwd()
     near = recording if recording.is_dir() else recording.parent
     ran = [Path(working_directory)] if working_directory else []
+    scripts = [word for word in command if word.endswith(".py")]
+    ran += [(folder / scripts[0]).parent for folder in ran if scripts]
     trees = [tree for place in (here, near.absolute()) if (tree := _git_tree(place))]
     return tuple(dict.fromkeys(p.resolve() for p in (*ran, here, *trees) if p.is_dir()))
 

@@ -174,8 +174,6 @@ def test_a_stall_without_rhythm_ends_the_window_that_waits_for_it(steps):
     assert [end for end, keeps in ended] == [min(f for f in far if f > at + 1) for at in opened]
     assert all(keeps for _, keeps in ended)
     assert len(opened) == 2  # the second shows whether the first was odd
-    elapsed_ms = 10 * (opened[0] + 1) + 70 * sum(n <= opened[0] for n in far)
-    assert elapsed_ms >= 100 * 26 * 10  # 1 % of the run pays for twice the usual distance of 12
 
 
 def test_a_window_that_catches_none_is_given_up(steps):
@@ -185,7 +183,7 @@ def test_a_window_that_catches_none_is_given_up(steps):
     assert not any(keeps for end, keeps in ended if end > 2600)
 
 
-@pytest.mark.parametrize("numbers", [(20, 31, 45, 52, 70), ()], ids=["no rhythm", "none far"])
+@pytest.mark.parametrize("numbers", [(20, 31, 45), ()], ids=["no rhythm", "none far"])
 def test_what_has_no_rhythm_is_not_waited_for(steps, numbers):
     foresight = Foresight(steps.far)
     for number in range(100):

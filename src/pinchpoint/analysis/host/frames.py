@@ -52,7 +52,7 @@ _FRAMEWORKS = frozenset(
     {"torch", "torchgen", "functorch", "triton", "numpy", "scipy", "pandas", "PIL", "jax", "jaxlib"}
     | {"flax", "optax", "cupy", "cupyx", "tensorflow", "keras", "lightning", "pytorch_lightning"}
     | {"lightning_fabric", "accelerate", "deepspeed", "apex", "transformer_engine", "ray", "dask"}
-    | {"tqdm", "wandb", "tensorboard", "pinchpoint"}
+    | {"tqdm", "wandb", "tensorboard", "pinchpoint", "IPython", "ipykernel", "tornado", "zmq"}
 )
 _LIBRARIES = frozenset(
     {"torchvision", "torchaudio", "transformers", "diffusers", "timm", "vllm", "sglang", "xformers"}
@@ -62,7 +62,7 @@ _LIBRARIES = frozenset(
 )
 # Names in Python's library that people also give to programs of their own.
 _PEOPLES_NAMES = frozenset({"test", "profile", "code", "trace", "this"})
-_STANDARD = frozenset(sys.stdlib_module_names) - _PEOPLES_NAMES
+_STANDARD = frozenset({*sys.stdlib_module_names, "ipykernel_launcher"}) - _PEOPLES_NAMES
 
 
 @lru_cache(maxsize=1 << 16)

@@ -14,7 +14,8 @@ class ModelCalls:
     they mark nothing. Nor do those of a program that has an optimizer, whose steps will come.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, optimizer_decides: bool = True) -> None:
+        self._optimizer_decides = optimizer_decides
         self._model = MarkingOptimizer()
         self._thread: int | None = None
         self.overlap = False
@@ -24,7 +25,7 @@ class ModelCalls:
         thread = threading.get_ident()
         self._thread = self._thread or thread
         self.overlap = self.overlap or thread != self._thread
-        return not self.overlap and not optimizer_exists()
+        return not self.overlap and not (self._optimizer_decides and optimizer_exists())
 
     def marks(self, model: Any) -> bool:
         """Whether this call ends a step."""

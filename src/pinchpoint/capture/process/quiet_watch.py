@@ -107,7 +107,7 @@ class QuietWatch:
         if not wanted or began is None or time.monotonic() - began < EARLY_AFTER_S:
             return
         self._early = True
-        if optimizer_exists() or (recording := self._record("early")) is None:
+        if self._will_step() or (recording := self._record("early")) is None:
             return
         overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
         if overtaken or self._why_rejected(recording) is not None:
@@ -155,6 +155,9 @@ class QuietWatch:
             return not _stopped(session.clock)
         return session.fetches > 1 and not _stopped(session.fetch_clock)
 
+    def _will_step(self) -> bool:
+        return optimizer_exists() and not self._settings.cell
+
     def _still_compiles(self) -> bool:
         """Whether a recording should wait for compilation to end; not if it never does."""
         told_when = self._settings.after_s is not None
@@ -164,7 +167,7 @@ class QuietWatch:
     def _longest_wait_s(self) -> float:
         if self._settings.after_s is not None:
             return self._settings.after_s
-        expected = optimizer_exists() and not self._session.clock.edges
+        expected = self._will_step() and not self._session.clock.edges
         return FIRST_STEP_WITHIN_S if expected else FIRST_AFTER_S
 
     def _work_began(self) -> float | None:

@@ -16,7 +16,8 @@ class CaptureSession(Stages):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._optimizer, self._models = MarkingOptimizer(), ModelCalls()
+        self._optimizer = MarkingOptimizer()
+        self._models = ModelCalls(optimizer_decides=not self.settings.cell)
 
     @property
     def fetches(self) -> int:

@@ -272,9 +272,8 @@ class Stages:
             self._take(window.close(step_ended=step_ended), self.clock.now_ns() - began_ns)
         self._on_termination.disarm()
         self._save(self)
-        if self._kind == "trial" and step_ended and self._begin("early") is not None:
-            self._open()
-            self._record_step()
+        if self._kind == "trial" and step_ended:
+            self._countdown, self.stage = 1, Stage.RECOVERING
         elif self.policy.warm_up is not None and self.policy.repeats:
             self.stage = Stage.WAITING
             self._maybe_prime(len(self.clock.interval_ns))  # it may be the next cycle's turn
@@ -300,7 +299,12 @@ class Stages:
     def _recovered(self) -> None:
         """What follows a window, once the program has come back to its pace."""
         whole = bool(self.recordings) and self.recordings[-1].file is not None
-        if self._kind in ("trial", "early", "rare"):
+        if self._kind == "trial" and self._begin("early") is not None:
+            # Not in the edge at which the trial ended: torch 2.13 crashes where a profile with
+            # stacks follows another one at once.
+            self._open()
+            self._record_step()
+        elif self._kind in ("trial", "early", "rare"):
             self.stage = Stage.DONE if self._kind == "rare" else Stage.WAITING
         elif self._kind == "times" and whole and self._begin_names():
             self._open()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
 
+from pinchpoint.capture.process.budget import TOTAL_NS
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.samples.far_steps import FarSteps
 
@@ -18,7 +19,8 @@ FEWEST = 3  # equal distances: two are an accident in a run that has many far st
 ALIKE_RATIO = 0.5  # of the usual excess: far steps of less have another cause
 LEAD = 2  # steps before it: the profiler warms up in one, and one is ordinary
 MOST = 2  # recordings of a run: the second shows whether the first was odd
-COST_RATIO = 0.01  # of the time so far, with the recordings before: half of what a run may cost
+COST_RATIO = 0.01  # of the time so far, with the recordings before, once that is more than these:
+LEAST_COST_NS = TOTAL_NS  # what the windows of any run may cost, however soon it ends
 WORTH_RATIO = (
     0.03  # of the time of all steps: below that, far steps without a rhythm are no finding
 )
@@ -89,8 +91,12 @@ class Foresight:
         regular = len(apart) == FEWEST and len(set(apart)) == 1 and apart[0] > LEAD
         return apart[0] if regular and numbers[-1] == alike[-1] else 0
 
-    def _fits(self, clock: StepClock, steps: int = 0) -> bool:
+    def _fits(self, clock: StepClock, steps: int = 1) -> bool:
         """Whether one more recording stays within the budget: by what the ones before it took, and
-        by what its steps cost, which with stacks take up to twice their time."""
-        each_ns = max(self._far.typical_ns, self.step_cost_ns())
-        return 1.5 * self._far.disturbed_ns + steps * each_ns <= COST_RATIO * clock.elapsed_ns
+        by what its steps cost, of which the last is as much dearer as it is longer."""
+        far = self._far
+        longest_ns = far.typical_ns + median(far.excess[-LOOKED_AT:])
+        cost_ns = max(far.typical_ns, self.step_cost_ns())
+        cost_ns *= steps - 1 + longest_ns / max(far.typical_ns, 1)
+        allowed_ns = max(COST_RATIO * clock.elapsed_ns, LEAST_COST_NS)
+        return 1.5 * far.disturbed_ns + cost_ns <= allowed_ns
