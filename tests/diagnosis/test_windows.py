@@ -75,6 +75,27 @@ def test_a_trace_without_other_recordings_is_answered_alone(joined):
     assert joined(bare) == bare
 
 
+def in_functions(*functions):
+    """A step in which each of these calls the same operator once."""
+    builder = TraceBuilder()
+    builder.annotation("ProfilerStep#0", 0, 1000)
+    for number, function in enumerate(functions):
+        builder.python(f"train.py(10): {function}", 1 + number * 100, 90)
+        builder.op("aten::item", 2 + number * 100, 80)
+    return builder.trace()
+
+
+@pytest.mark.parametrize(
+    ("functions", "place"),
+    [(["log"], "log"), (["log", "log", "b"], "log"), (["a", "b", "c"], None)],
+)
+def test_a_finding_that_knows_its_operator_alone_is_placed_where_that_mostly_runs(functions, place):
+    alone = ranked("sync-in-loop", 40, 100, Location(operator="aten::item"))
+    placed = windows._located(alone, in_functions(*functions)).finding.location
+    told = (placed.file, placed.function) if placed.file else (None, placed.operator)
+    assert told == (("train.py", place) if place else (None, "aten::item"))
+
+
 def test_a_cause_of_both_has_the_times_of_one_and_the_place_of_the_other(joined):
     bare = said(ranked("checkpoint-stall", 40, 100))
     named = said(ranked("checkpoint-stall", 90, 200, PLACE))

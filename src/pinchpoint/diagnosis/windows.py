@@ -9,7 +9,8 @@ matched by cause, in the order in which each window gives them:
   of the step;
 * found only with names although the bare window was judged clear: kept if both windows are bound
   by the same thing; else what was found is the cost of the recording;
-* found only in the bare window: kept, unless one that is kept explains the same time.
+* found only in the bare window: kept, unless one that is kept explains the same time; its place is
+  where the window for names runs the same operator, if that is mostly one.
 
 What only a snapshot of the allocator shows is added from it: causes about memory.
 """
@@ -18,11 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 
 from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.engine import SPECIFIC_RATIO, Diagnosis, Ranked, parents
+from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.kinds import diagnose as diagnose_one
 from pinchpoint.diagnosis.registry import rules
@@ -73,7 +76,8 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
     new = [r for r in named.found if r.id in allowed and r.id not in {c.id for c in kept}]
     kept += [_scaled(r, ratio, base_ns) for r in new]
     covered = _covered(kept, new, bare.found, named.outcomes)
-    found = _in_order([r for r in kept if r.id not in covered])
+    left = _in_order([r for r in kept if r.id not in covered])
+    found = [_located(r, named_trace) for r in left]
     return Diagnosis(
         tuple(found),
         _prediction(named.together, base_ns) if new else bare.together,
@@ -139,6 +143,23 @@ def _placed(bare: Ranked, named: Ranked) -> Ranked:
         evidence=(*bare.finding.evidence, *words),
     )
     return replace(bare, finding=finding)
+
+
+MOSTLY_RATIO = 0.5  # of the host time of an operator; where it is less, several places have a part
+
+
+def _located(one: Ranked, named: Trace) -> Ranked:
+    """The finding with the place of its operator, where it knows no more than that."""
+    at, host = one.finding.location, named.host_ops
+    if at is None or at.file is not None or at.module is not None or host is None:
+        return one
+    asked = [name == at.operator for name in named.names]
+    rows = np.flatnonzero(np.array([*asked, False], np.bool_)[host["name"]])
+    weight = host["duration_ns"][rows]
+    place, there = busiest_place(named, rows, weight)
+    if place is None or place.file is None or weight[there].sum() < MOSTLY_RATIO * weight.sum():
+        return one
+    return replace(one, finding=msgspec.structs.replace(one.finding, location=place))
 
 
 def _scaled(named: Ranked, ratio: float, base_ns: int | None) -> Ranked:

@@ -60,7 +60,7 @@ def _said(report: Report) -> str | None:
     worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step"
     where = "" if report.source.one_of is None else " inside this rank alone"
     if any(f.predicted_step_ns is not None or f.cost_ns_per_step for f in report.findings):
-        return f"No other cause that was checked{where} is {worth}."
+        return f"No other cause that was checked{where} is {worth}.{_not_judged(report)}"
     if now_and_then := unexplained_exceptions(report):
         return f"No cause that was checked{where} is {worth}, yet {now_and_then}."
     if unexplained := _lost_without_a_cause(report) or _far_from_its_limit(report):
@@ -105,12 +105,14 @@ def _mostly_unchecked(report: Report) -> str | None:
 
 
 def _not_judged(report: Report) -> str:
-    """The doubt where an operator that dominates has no known limit."""
+    """The doubt where an operator that dominates has no known limit, and no finding is about it."""
     piece, step_ns = report.without_limit, sum(_part_ns(part) for part in report.breakdown)
-    if piece is None or not step_ns:
+    if piece is None or not step_ns or any(piece.name in f.summary for f in report.findings):
         return ""
     share = f"{min(100 * piece.device_ns / step_ns, 100):.0f} %"
-    return f" How fast {piece.name}, {share} of the step, could be is not known."
+    where = f" in {piece.place}" if piece.place else ""
+    why = f": {piece.known}" if piece.known else ""
+    return f" How fast {piece.name}{where}, {share} of the step, could be is not known{why}."
 
 
 def _undecided(report: Report) -> str:
