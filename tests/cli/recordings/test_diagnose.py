@@ -25,6 +25,7 @@ def recordings(monkeypatch):
         return path
 
     monkeypatch.setattr("pinchpoint.cli.recordings._answers.load", load)
+    monkeypatch.setattr("pinchpoint.cli.recordings._window.Window.cut", lambda part, path: path)
     monkeypatch.setattr(
         "pinchpoint.cli.recordings._answers.diagnose",
         lambda path, detailed, **_: REPORTS[path.name],

@@ -96,10 +96,14 @@ def _counted_from(replayed: Prediction, base_ns: int) -> Prediction:
     after_ns = max(replayed.step_ns, base_ns - replayed.saving_ns)
     shift_ns, step_ns = after_ns - replayed.step_ns, min(after_ns, base_ns)
     low, high = (min(end + shift_ns, base_ns) for end in replayed.range_ns)
-    bound_ns = replayed.bound_ns
-    bound_ns = None if bound_ns is None else min(bound_ns, step_ns)
+    bound_ns, raw_ns = replayed.bound_ns, replayed.raw_ns
     return replace(
-        replayed, step_ns=step_ns, range_ns=(low, high), base_ns=base_ns, bound_ns=bound_ns
+        replayed,
+        step_ns=step_ns,
+        range_ns=(low, high),
+        base_ns=base_ns,
+        raw_ns=None if raw_ns is None else min(raw_ns + shift_ns, base_ns),
+        bound_ns=None if bound_ns is None else min(bound_ns, step_ns),
     )
 
 

@@ -1,6 +1,7 @@
 """The result of timing one function."""
 
 from dataclasses import field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,10 +91,11 @@ class Samples:
     sm_clock_mhz: float | None  # median
     precise: bool  # the stopping rule's precision was reached
     clock_step_ns: float = 0.0  # what the clock cannot tell of a call of a block
-    modes: Modes | None = field(init=False, default=None)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "modes", two_modes(self.call_ns))
+    @cached_property
+    def modes(self) -> Modes | None:
+        """Two lengths that calls have; None where they have one."""
+        return two_modes(self.call_ns)
 
     @property
     def median_ns(self) -> float:
