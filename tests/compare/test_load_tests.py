@@ -101,6 +101,14 @@ def test_a_faster_server_that_fails_requests_does_not_pass(tmp_path, capsys):
     assert main(["compare", str(a), str(b), "--fail", "ttft_p95_ms:5%"]) == 4
 
 
+def test_numbers_that_are_none_are_said_or_left_out(tmp_path, capsys):
+    a, b = result(tmp_path, "a.json"), result(tmp_path, "b.json", mean_ttft_ms=10**400)
+    assert main(["compare", str(a), str(b)]) == 2
+    assert "b.json: a number that fits no" in capsys.readouterr().err
+    odd = result(tmp_path, "c.json", request_throughput=float("nan"))
+    assert "requests_per_s" not in compared(a, odd)[1]
+
+
 def test_another_load_is_not_comparable(tmp_path):
     a, b = result(tmp_path, "a.json"), result(tmp_path, "b.json", request_rate=20.0)
     with pytest.raises(NotComparable, match=r"request_rate 10.0 in A, 20.0 in B"):
