@@ -109,6 +109,13 @@ def test_numbers_that_are_none_are_said_or_left_out(tmp_path, capsys):
     assert "requests_per_s" not in compared(a, odd)[1]
 
 
+def test_from_nothing_to_something_is_not_the_same(tmp_path, capsys):
+    a, b = result(tmp_path, "a.json", median_ttft_ms=0.0), result(tmp_path, "b.json")
+    assert main(["compare", str(a), str(b), "--fail", "ttft_median_ms:5%", "--json"]) == 4
+    (gate,) = json.loads(capsys.readouterr().out)["gates"]
+    assert (gate["change_ratio"], gate["why"]) == (None, "one of the two is 0")
+
+
 def test_another_load_is_not_comparable(tmp_path):
     a, b = result(tmp_path, "a.json"), result(tmp_path, "b.json", request_rate=20.0)
     with pytest.raises(NotComparable, match=r"request_rate 10.0 in A, 20.0 in B"):

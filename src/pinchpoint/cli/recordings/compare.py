@@ -103,11 +103,11 @@ def _load_tests(a: Path, b: Path, fail: tuple[str, ...], force: bool) -> "Result
     from pinchpoint.importers.load_test import FORMAT, load_tests
     from pinchpoint.importers.open import guarded
 
-    sides = []
-    for path in (a, b):
-        with guarded(path, FORMAT):
-            sides.append(load_tests(path))
-    return gated(compare_load_tests(*sides, (a.name, b.name), force=force), fail)
+    with guarded(a, FORMAT):
+        before = load_tests(a)
+    with guarded(b, FORMAT):
+        after = load_tests(b)
+    return gated(compare_load_tests(before, after, (a.name, b.name), force=force), fail)
 
 
 def _profiles(a: Path, b: Path, fail: tuple[str, ...], _: bool) -> "ProfileComparison":
