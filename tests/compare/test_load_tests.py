@@ -101,6 +101,21 @@ def test_a_faster_server_that_fails_requests_does_not_pass(tmp_path, capsys):
     assert main(["compare", str(a), str(b), "--fail", "ttft_p95_ms:5%"]) == 4
 
 
+def test_numbers_that_are_none_are_said_or_left_out(tmp_path, capsys):
+    a, b = result(tmp_path, "a.json"), result(tmp_path, "b.json", mean_ttft_ms=10**400)
+    assert main(["compare", str(a), str(b)]) == 2
+    assert "b.json: a number that fits no" in capsys.readouterr().err
+    odd = result(tmp_path, "c.json", request_throughput=float("nan"))
+    assert "requests_per_s" not in compared(a, odd)[1]
+
+
+def test_from_nothing_to_something_is_not_the_same(tmp_path, capsys):
+    a, b = result(tmp_path, "a.json", median_ttft_ms=0.0), result(tmp_path, "b.json")
+    assert main(["compare", str(a), str(b), "--fail", "ttft_median_ms:5%", "--json"]) == 4
+    (gate,) = json.loads(capsys.readouterr().out)["gates"]
+    assert (gate["change_ratio"], gate["why"]) == (None, "one of the two is 0")
+
+
 def test_another_load_is_not_comparable(tmp_path):
     a, b = result(tmp_path, "a.json"), result(tmp_path, "b.json", request_rate=20.0)
     with pytest.raises(NotComparable, match=r"request_rate 10.0 in A, 20.0 in B"):

@@ -65,6 +65,13 @@ def test_what_pays_after_others_stays_behind_them():
     assert order(after, ranked("sync-in-loop", 900, 990))[0] == "sync-in-loop"
 
 
+def test_a_cause_found_twice_has_a_gain_of_its_own_each_time():
+    unknown = Ranked("slow-operator", Found(summary="", evidence=()), None, 0)
+    little, much = ranked("sync-in-loop", 900, 950), ranked("slow-operator", 100, 200)
+    said = in_order(Diagnosis((little, much, unknown), None, ()))
+    assert said.found == (much, little, unknown)
+
+
 def test_what_is_no_time_keeps_its_place():
     memory = Ranked("memory-leak", Found(summary="", evidence=(), consequence="x"), None, 0)
     found = (ranked("sync-in-loop", 900, BASE), memory, ranked("launch-bound", 300, 500))

@@ -110,6 +110,13 @@ def test_a_gain_that_only_shapes_tell_is_the_other_windows(joined):
     assert (found.saving_ns, found.predicted.base_ns) == (25, 100)
 
 
+def test_all_together_is_the_other_windows_where_the_gains_are(joined):
+    unknown = replace(ranked("slow-operator", 40, 100), predicted=None, saving_ns=0)
+    of_names = (ranked("slow-operator", saving, 200, PLACE) for saving in (80, 40))
+    named = replace(said(*of_names), together=Prediction(80, (60, 100), 200))
+    assert joined(said(unknown, unknown), named).together == Prediction(40, (30, 50), 100)
+
+
 def test_a_cause_that_needs_names_is_kept_with_its_share_of_the_bare_step(joined):
     bare = said(ranked("launch-bound", 10, 100), python_gc="not checked")
     named = said(ranked("python-gc", 50, 200, PLACE))

@@ -32,8 +32,9 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     label: str
     a: float  # for thresholds in a unit
-    change_ratio: float | None  # null: what was measured of B is not what was of A
+    change_ratio: float | None  # null: not known
     worse: bool
+    why_unknown: str = ""
 
 
 def judged(
@@ -57,7 +58,7 @@ def _outcome(one: Compared, threshold: Threshold) -> Gated:
     limit, change = threshold.as_ratio(one.a), one.change_ratio
     outcome: Outcome = "pass"
     if change is None:
-        outcome, why = "inconclusive", "of the requests that B answered alone"
+        outcome, why = "inconclusive", one.why_unknown
     elif change <= limit:
         why = f"within {100 * limit:.3g} %"
     elif one.worse:

@@ -46,6 +46,14 @@ class ResultChange(msgspec.Struct, frozen=True, kw_only=True):
     how: str = ""  # what an interval of load tests rests on
     partial: bool = False  # B failed more requests than A: it is of those that were answered
 
+    @property
+    def why_unknown(self) -> str:
+        """Why ``change_ratio`` tells nothing; empty where it does."""
+        if (self.a_median > 0) != (self.b_median > 0):
+            return "one of the two is 0"
+        answered_alone = self.partial and self.verdict != "worse"
+        return "of the requests that B answered alone" if answered_alone else ""
+
 
 class ResultComparison(msgspec.Struct, frozen=True, kw_only=True):
     """All measures that both results give."""
@@ -171,8 +179,9 @@ def gated(found: ResultComparison, asked: Sequence[str]) -> ResultComparison:
             name=c.name,
             label=f"{c.label} ({c.point})" if c.point else c.label,
             a=c.a_median,
-            change_ratio=None if c.partial and c.verdict != "worse" else c.change_ratio,
+            change_ratio=None if c.why_unknown else c.change_ratio,
             worse=c.verdict == "worse",
+            why_unknown=c.why_unknown,
         )
         for c in found.changes
     ]

@@ -111,11 +111,10 @@ def in_order(said: Diagnosis) -> Diagnosis:
     base_ns = _base_of(said)
     if base_ns is None:
         return said
-    rungs = {ranked.id: _rung(ranked, base_ns) for ranked in said.found}
-    timed = [(rung, ranked) for ranked in said.found if (rung := rungs[ranked.id])]
-    timed.sort(key=lambda pair: by_gain(pair[0]))
-    next_ = iter(_after_what_they_need([ranked for _, ranked in timed], lambda one: one.given))
-    return replace(said, found=tuple(next(next_) if rungs[r.id] else r for r in said.found))
+    rungs = [(_rung(ranked, base_ns), ranked) for ranked in said.found]  # ids come twice
+    timed = sorted(((rung, one) for rung, one in rungs if rung), key=lambda pair: by_gain(pair[0]))
+    next_ = iter(_after_what_they_need([one for _, one in timed], lambda one: one.given))
+    return replace(said, found=tuple(next(next_) if rung else one for rung, one in rungs))
 
 
 _Change = TypeVar("_Change", Ranked, Rung)

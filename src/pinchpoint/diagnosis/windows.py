@@ -78,9 +78,10 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
     covered = _covered(kept, new, bare.found, named.outcomes)
     left = _in_order([r for r in kept if r.id not in covered])
     found = [_located(r, named_trace) for r in left]
+    lent = [n for n, one in enumerate(bare.found) if common[n].predicted and not one.predicted]
     return Diagnosis(
         tuple(found),
-        _prediction(named.together, base_ns) if new else bare.together,
+        _prediction(named.together, base_ns) if new or lent else bare.together,
         tuple(_outcomes(bare.outcomes, named.outcomes, found, covered)),
     )
 

@@ -188,7 +188,9 @@ def _load_test(run: dict[str, Any]) -> LoadTest:
         rates={
             label: float(value)
             for key, label in _RATES.items()
-            if isinstance(value := said.get(key), int | float) and not isinstance(value, bool)
+            if isinstance(value := said.get(key), int | float)
+            and not isinstance(value, bool)
+            and isfinite(value)
         },
         completed=count("completed"),
         failed=count("failed"),

@@ -154,11 +154,13 @@ def report_page(place: Place, base: str, index: Index) -> str:
 
 
 def ranks_of(root: Path, place: Place) -> list[str]:
-    """A folder, or the recordings below ``root`` of the job that a recording belongs to."""
-    if place.path.is_dir():
-        return [str(place.path)]
-    beside = ranks_beside(place.path)
-    return [path for path in beside if Path(path).resolve().is_relative_to(root)]
+    """A folder, or the recordings below ``root`` of the job that a recording belongs to.
+
+    The recording alone where there is too much beside it to look at.
+    """
+    beside = [] if place.path.is_dir() else ranks_beside(place.path)
+    inside = [path for path in beside if Path(path).resolve().is_relative_to(root)]
+    return inside or [str(place.path)]
 
 
 def ranks_page(places: Sequence[str], base: str) -> str:

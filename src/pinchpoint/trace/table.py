@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Array, Ints, Mask
@@ -93,7 +94,7 @@ def table(
             continue
         if column in masks and not spec.nullable:
             raise ValueError(f"{name}.{column} may not be null")
-        values = np.asarray(given[column]).astype(spec.dtype, copy=False)
+        values = _cast(np.asarray(given[column]), spec.dtype, masks.get(column))
         if values.shape != (rows,) or (column in masks and masks[column].shape != (rows,)):
             raise ValueError(f"{name}.{column}: expected {rows} rows, got {values.shape}")
         out[column] = _frozen(values)
@@ -102,6 +103,18 @@ def table(
         MappingProxyType(out),
         MappingProxyType({k: _frozen(v) for k, v in masks.items()}),
     )
+
+
+def _cast(values: Array, dtype: DTypeLike, missing: Mask | None) -> Array:
+    """Raises OverflowError for a number that no integer holds: numpy makes floats of such ones."""
+    if values.dtype.kind == "f" and np.issubdtype(dtype, np.integer) and len(values):
+        values, bounds = (
+            np.where(False if missing is None else missing, 0.0, values),
+            np.iinfo(dtype),
+        )
+        if not ((values >= bounds.min) & (values < float(bounds.max) + 1)).all():
+            raise OverflowError(f"a number that does not fit {bounds.dtype}")
+    return values.astype(dtype, copy=False)
 
 
 def empty_table(name: str) -> Table:

@@ -52,6 +52,18 @@ def test_costs(name, shapes, dtypes, flops, moved):
     assert moved is None or found.bytes == moved
 
 
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("vllm::fused_experts", ((1, 64), (2, 64), (2, 64), (1, 2), (1, 2))),
+        ("vllm::fused_experts", ((1, 64), (0, 256, 64), (0, 64, 128), (1, 2), (1, 2))),
+        ("flash_attn::_flash_attn_varlen_forward", ((9, 4, 64), (9, 64), (9, 64), (2,))),
+    ],
+)
+def test_shapes_that_cannot_be_have_no_cost(name, shapes):
+    assert cost_of(OperatorCall(name, shapes, (BF16,) * len(shapes))) is None
+
+
 def test_decoding_from_pages_reads_each_head_of_the_cache_once():
     """Three sequences of at most 40 tokens: 4 of 8 heads share one of the two in the cache."""
     shapes = ((3, 8, 64), (3, 8, 64), CACHE, CACHE, (), (), (3, 10), (3,), (), ())

@@ -5,7 +5,6 @@ libraries (benchFFT). Each dimension is a pass over memory, and one too long for
 of a block is two (cuFFT documentation).
 """
 
-import re
 from math import log2, prod
 
 from pinchpoint.analysis.costs.call import Cost, OperatorCall
@@ -18,15 +17,16 @@ COMPLEX_FLOPS, REAL_FLOPS = 5.0, 2.5  # for each point and doubling of the lengt
 def fourier(call: OperatorCall) -> Cost | None:
     """Lengths are known where the scalar arguments were recorded."""
     shape = call.shape(0)
-    dims = [int(number) for number in re.findall(r"-?\d+", call.value(1))]
+    dims = call.integers(1)
     if shape is None or not dims or any(not -len(shape) <= dim < len(shape) for dim in dims):
         return None
     lengths = [shape[dim] for dim in dims]
     real = not call.name.endswith("c2c")
     if call.name.endswith("c2r"):
-        if not call.value(3).isdigit():
+        result = call.integers(3)
+        if result is None:
             return None
-        lengths[-1] = int(call.value(3))
+        lengths[-1] = result[0]
     others = prod(n for at, n in enumerate(shape) if at not in {dim % len(shape) for dim in dims})
     points = others * prod(lengths)
     passes = sum(2 if n > LONGEST_IN_A_PASS else 1 for n in lengths)

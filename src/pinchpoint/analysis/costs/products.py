@@ -191,7 +191,9 @@ def _packed_attention(call: OperatorCall, how: _Spelling, sequences: int) -> Cos
     ``(tokens, heads, width)``, also behind a batch of 1. Keys must be as many as queries.
     """
     query, key, value = (call.shape(how.query + i) for i in range(3))
-    if query is None or key is None or value is None or len(query) < 3 or sequences < 1:
+    if query is None or key is None or value is None or sequences < 1:
+        return None
+    if min(len(query), len(key)) < 3:
         return None
     (tokens, heads, width), keys = query[-3:], key[-3]
     if keys != tokens or elements(query[:-3]) != 1 or key[-1] != width:

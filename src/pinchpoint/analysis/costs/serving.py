@@ -81,7 +81,9 @@ FUSED_EXPERTS = tuple(
 def fused_experts(call: OperatorCall) -> Cost | None:
     """Each token meets the experts chosen for it; each expert that is met is read once."""
     tokens, up, down, chosen = (call.shape(i) for i in (0, 1, 2, 4))
-    if tokens is None or up is None or down is None or chosen is None or len(up) != len(down) != 3:
+    if tokens is None or up is None or down is None or chosen is None:
+        return None
+    if not len(up) == len(down) == 3 or not up[0]:
         return None
     met, packed = elements(chosen), 2 if up[-1] * 2 == tokens[-1] else 1
     size = elements(up[1:]) + elements(down[1:])

@@ -100,10 +100,14 @@ def _results(a: Path, b: Path, fail: tuple[str, ...], force: bool) -> "ResultCom
 def _load_tests(a: Path, b: Path, fail: tuple[str, ...], force: bool) -> "ResultComparison":
     from pinchpoint.compare.load_tests import compare_load_tests
     from pinchpoint.compare.results import gated
-    from pinchpoint.importers.load_test import load_tests
+    from pinchpoint.importers.load_test import FORMAT, load_tests
+    from pinchpoint.importers.open import guarded
 
-    names = (a.name, b.name)
-    return gated(compare_load_tests(load_tests(a), load_tests(b), names, force=force), fail)
+    with guarded(a, FORMAT):
+        before = load_tests(a)
+    with guarded(b, FORMAT):
+        after = load_tests(b)
+    return gated(compare_load_tests(before, after, (a.name, b.name), force=force), fail)
 
 
 def _profiles(a: Path, b: Path, fail: tuple[str, ...], _: bool) -> "ProfileComparison":

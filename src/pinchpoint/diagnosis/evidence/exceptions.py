@@ -4,6 +4,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.frames import Owner, owners
 from pinchpoint.analysis.mean.mean_step import ExceptionalCause, MeanStep, mean_differs, mean_step
+from pinchpoint.analysis.steps.in_steps import window_of
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.device_work import location_of
@@ -92,7 +93,9 @@ def _only_there(trace: Trace, cause: ExceptionalCause) -> int | None:
     if host is None:
         return None
     mine = np.flatnonzero((owners(trace) == Owner.USER) & (host["thread"] == found.thread))
-    step = np.searchsorted(found.host_start_ns, host["start_ns"][mine], "right") - 1
+    end_ns = np.append(found.host_start_ns[1:], found.end_ns[-1:])
+    step = window_of(host["start_ns"][mine], found.host_start_ns, end_ns)
+    mine, step = mine[step < len(end_ns)], step[step < len(end_ns)]
     these = np.isin(step, [one.step for one in cause.steps])
     here = mine[these & ~np.isin(host["name"][mine], host["name"][mine[~these]])]
     if not len(here):

@@ -280,7 +280,7 @@ def _measures(title: str, changes: tuple[ResultChange, ...]) -> Table:
             c.label,
             figure(c.a_median, c.unit),
             figure(c.b_median, c.unit),
-            better_or_worse(c.change_ratio),
+            better_or_worse(c.change_ratio if (c.a_median > 0) == (c.b_median > 0) else None),
             c.verdict,
         )
         for c in changes

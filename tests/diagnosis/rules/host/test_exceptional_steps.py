@@ -49,6 +49,18 @@ def test_evaluation_is_advised_to_come_less_often(outcome):
     assert 2 * least == pytest.approx(most, abs=2)
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_what_runs_after_the_last_step_is_not_where_that_one_lost_time(outcome, after):
+    p = Program()
+    for number in p.steps(11):
+        p.kernel("gemm", 110_000 if number == 10 else 10_000)
+        p.sync()
+    if after:
+        p.host("export.py(1): export", 200_000)
+    (finding,) = outcome("exceptional-steps", p.trace()).findings
+    assert "export" not in finding.summary
+
+
 def test_slow_device_work_is_no_evaluation(outcome, ranked):
     trace = now_and_then("slow kernel", (5,))
     (finding,) = outcome("exceptional-steps", trace).findings

@@ -199,6 +199,17 @@ def test_float32_on_a_processor_with_matrix_units(features, dtype, took, found):
         assert (low, high) == pytest.approx((10 * MS - 0.6 * 8 * MS, 10 * MS - 0.08 * 8 * MS))
 
 
+@pytest.mark.parametrize(("rows", "found"), [(256, True), (1, False)])
+def test_a_product_is_as_large_as_its_rows_and_not_as_its_bias(rows, found):
+    shapes = f"[[1024], [{rows}, 1024], [1024, 1024]]"
+    trace = _trace(lambda b, at: b.op("aten::addmm", at, 8 * MS, shapes=shapes, dtypes=_FLOATS))
+    said = _found(replace(trace, run=RunFacts(cpu_features=("amx_bf16",))))
+    assert ("cpu-float32-products" in said) == found
+
+
+_FLOATS = '["float", "float", "float"]'
+
+
 @pytest.mark.parametrize(
     ("onednn", "name", "dtype", "found"),
     [

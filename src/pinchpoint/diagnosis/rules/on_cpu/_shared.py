@@ -64,14 +64,20 @@ def named(trace: Trace, *names: str) -> Mask:
 @once_per_trace
 def first_elements(trace: Trace) -> Ints:
     """Elements of the first tensor that each row of ``host_ops`` got; -1 where not recorded."""
+    return elements_of(trace, 0)
+
+
+def elements_of(trace: Trace, at: int) -> Ints:
+    """The same of another one of its tensors, counted from 0."""
     host = trace.host_ops
     assert host is not None
     shapes = host.filled("shapes", -1)
     sizes = {-1: -1}
     for text in np.unique(shapes[shapes >= 0]).tolist():
-        first = next((s for s in input_shapes(trace.names[text]) or () if s), None)
-        whole = first is not None and not isinstance(first[0], tuple)
-        sizes[text] = elements(first) if whole else -1  # type: ignore[arg-type]
+        tensors = [s for s in input_shapes(trace.names[text]) or () if s]
+        one = tensors[at] if at < len(tensors) else None
+        whole = one is not None and not isinstance(one[0], tuple)
+        sizes[text] = elements(one) if whole else -1  # type: ignore[arg-type]
     distinct, which = np.unique(shapes, return_inverse=True)
     found: Ints = np.array([sizes[text] for text in distinct.tolist()], np.int64)[which]
     return found

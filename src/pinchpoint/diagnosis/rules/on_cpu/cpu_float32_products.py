@@ -18,6 +18,8 @@ Where a trial showed that eight bits of mantissa are not enough.
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from pinchpoint.analysis.host.on_cpu import cpu_operators
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.steps import steps
@@ -27,6 +29,7 @@ from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import (
     GRAIN_ELEMENTS,
+    elements_of,
     first_elements,
     is_material,
     judged,
@@ -47,6 +50,7 @@ _PRODUCTS = (
     "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm",
     "aten::mkldnn_convolution", "aten::convolution_backward",
 )  # fmt: skip
+_ADDED_TO = ("aten::addmm", "aten::baddbmm")  # their first tensor is what the product is added to
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -61,7 +65,8 @@ def check(trace: Trace) -> Iterator[Found]:
     single = typed(trace, "float")
     if single is None:
         raise NotChecked("the types of the inputs are not recorded")
-    large = first_elements(trace) >= GRAIN_ELEMENTS
+    rows_of = np.where(named(trace, *_ADDED_TO), elements_of(trace, 1), first_elements(trace))
+    large = rows_of >= GRAIN_ELEMENTS
     rows = mine & cpu_operators(trace).operator & single & large & named(trace, *_PRODUCTS)
     spans = host_spans(trace, rows, "products in float32")
     if spans is None or not is_material(trace, spans):
