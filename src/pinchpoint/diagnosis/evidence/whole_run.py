@@ -70,7 +70,8 @@ def starts_workers(trace: Trace) -> Looks | None:
 def before_the_steps(course: RunCourse) -> str:
     """``9.89 s of the 17.3 s of the run``: until its third step, in the unit of the whole run."""
     unit = time_unit(course.total_ns)
-    return f"{in_unit(course.before_ns or 0, unit)} {unit} of the {duration(course.total_ns)} of the run"
+    before = in_unit(course.before_ns or 0, unit)
+    return f"{before} {unit} of the {duration(course.total_ns)} of the run"
 
 
 @once_per_trace
