@@ -48,6 +48,7 @@ def samples(
     late_ns: int = 0,
     queued_ratio: float = 0.0,
     workers: tuple[SampledWorker, ...] = (),
+    gc_called_at: tuple[str, ...] = (),
     **exact: int,
 ) -> RunSamples:
     """A run whose every ``every``-th step takes ``far_ms``, with looks at ``seen`` in it."""
@@ -69,6 +70,7 @@ def samples(
             faults=0,
             looks=looks,
             seen=((0, far_ms * 1000),) if looks else (),
+            gc_called_at=gc_called_at,
         )
         for number in numbers
     ]

@@ -1,12 +1,13 @@
 """The small parts: settings, command lines, trace files, identity, problems."""
 
 import gzip
+import shlex
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from pinchpoint.capture.launch.collect import problems_of
+from pinchpoint.capture.launch.collect import begin, problems_of
 from pinchpoint.capture.launch.launcher import command_line, environment_of, label
 from pinchpoint.capture.process.program import Program
 from pinchpoint.capture.process.ranks import identity
@@ -96,6 +97,32 @@ def ended(busy):
 def test_a_recording_without_kernels_of_a_working_device_is_called_out(tmp_path, busy, loud):
     found = problems_of(tmp_path, [WITHOUT_KERNELS], Settings(""), ended(busy))
     assert any("another tool has taken" in problem for problem in found) == loud
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (Settings("", names=True), "for 1 s, imports and compilation apart"),
+        (Settings(""), "for 5 s, imports and compilation apart"),
+        (Settings("", after_s=0.0), "no work after that lasted; mark its steps"),
+    ],
+)
+def test_a_program_without_steps_is_told_the_whole_command_that_records_it(
+    tmp_path, settings, says
+):
+    words = ["python", "my fit.py", *(f"--option-{number}" for number in range(40))]
+    begin(tmp_path, words, settings)
+    marks = tmp_path / "processes"
+    marks.mkdir()
+    (marks / "hooks-loaded").touch()
+    (marks / "framework-imported").touch()
+    whole = ended(None)
+    whole.started_unix_ns, whole.ended_unix_ns = 0, 12_340_000_000
+    (problem,) = problems_of(tmp_path, [], settings, whole)
+    assert "ended 12.3 s after it was started, but no step was seen" in problem
+    assert says in problem
+    command = f"pinchpoint run --after-seconds 0 {shlex.join(words)}"
+    assert problem.endswith(command) == (settings.after_s is None)
 
 
 def test_a_teardown_that_loses_kernels_is_named_and_left_to_who_set_it(tmp_path, monkeypatch):

@@ -16,6 +16,9 @@ HOOKS_VARIABLE = "PINCHPOINT_HOOKS"  # the module that ``inside`` starts in each
 HOOKS = "pinchpoint.capture.process.program"
 
 STEPS = 6
+# Of work without steps, before it is recorded.
+EARLY_AFTER_S = 1.0  # a program that ends within seconds has no better time
+FIRST_AFTER_S = 5.0  # so that start-up of small programs is over
 # Of window: bare, with names, names from the start, names of a step that is rare; one early bare
 # step to see what recording costs; names without stacks. The last two are kept as early and names.
 Kind = Literal["times", "names", "early", "rare", "trial", "shapes"]

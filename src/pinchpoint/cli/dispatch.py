@@ -180,12 +180,12 @@ def _interrupted(error: KeyboardInterrupt) -> int:
 
 
 def _report_error(error: PinchpointError) -> int:
-    from pinchpoint.report.plain import plain
+    from pinchpoint.report.plain import REMARK_LIMIT, plain
 
     _show_traceback(error.__cause__)
-    _say(f"error: {plain(error.message)}")
+    _say(f"error: {plain(error.message, REMARK_LIMIT)}")
     if error.hint:
-        _say(f" next: {plain(error.hint)}")
+        _say(f" next: {plain(error.hint, REMARK_LIMIT)}")
     return error.exit_code
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pinchpoint.errors import UsageError
 from pinchpoint.replacing import check_free, replacing
-from pinchpoint.report.plain import ascii_only, escaped, plain
+from pinchpoint.report.plain import REMARK_LIMIT, ascii_only, escaped, plain
 from pinchpoint.report.terminal import Look
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def show_plainly(text: str) -> None:
 
 def note(text: str) -> None:
     """Write a remark of one line to standard error."""
-    aside(plain(text))
+    aside(plain(text, REMARK_LIMIT))
 
 
 def aside(text: str) -> None:

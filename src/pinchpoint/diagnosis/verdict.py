@@ -14,6 +14,7 @@ from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import on_the_mean
+from pinchpoint.diagnosis.evidence.whole_run import before_the_steps
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, shows_torch
 from pinchpoint.trace import HostKind, Trace
@@ -47,10 +48,7 @@ def _before_the_steps(trace: Trace) -> str:
     course = trace.run.course if trace.run else None
     if course is None or (course.before_ns or 0) < MOST_OF_RUN_RATIO * course.total_ns:
         return ""
-    return (
-        f" But {duration(course.before_ns or 0)} of the {duration(course.total_ns)} of the run"
-        " passed before its third step."
-    )
+    return f" {before_the_steps(course)} passed before its third step."
 
 
 def _quicker_than_most(trace: Trace, parts: Breakdown) -> str:

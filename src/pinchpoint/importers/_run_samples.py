@@ -6,7 +6,7 @@ from pathlib import Path
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.run_folder.documents import ProcessDocument, read
 from pinchpoint.run_folder.layout import SAMPLES
-from pinchpoint.run_folder.samples import FarStepNote, SamplesDocument, Seen, ThreadNote
+from pinchpoint.run_folder.samples import FarStepNote, FrameNote, SamplesDocument, Seen, ThreadNote
 from pinchpoint.trace.run_samples import FarStep, RunSamples, SampledThread, SampledWorker
 
 _MOST_WORKERS = 256  # of a loader; bounds what a hostile folder costs
@@ -61,7 +61,11 @@ def _of(found: SamplesDocument, workers: Sequence[SampledWorker]) -> RunSamples:
 
 
 def _frames(found: SamplesDocument) -> tuple[str, ...]:
-    return tuple(f"{file}({line}): {function}" for file, line, function in found.frames)
+    return _spelt(found.frames)
+
+
+def _spelt(frames: Iterable[FrameNote]) -> tuple[str, ...]:
+    return tuple(f"{file}({line}): {function}" for file, line, function in frames)
 
 
 def _stacks(found: SamplesDocument) -> tuple[tuple[int, ...], ...]:
@@ -91,6 +95,7 @@ def _far(note: FarStepNote, known: int) -> FarStep:
         note.faults,
         note.looks,
         _seen(note.seen, known),
+        _spelt(note.gc_called_at),
     )
 
 

@@ -8,6 +8,7 @@ may have megabytes.
 import re
 
 LIMIT = 200  # characters; longer names say no more to a reader and break every layout
+REMARK_LIMIT = 2000  # of a remark or an error, whose command is to be copied whole
 
 # Controls after ASCII, marks of direction, invisible joiners and tags. JSON itself escapes those
 # before the space.

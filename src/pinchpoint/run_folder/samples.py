@@ -7,6 +7,7 @@ import msgspec
 from pinchpoint.run_folder.documents import Count, Ns
 from pinchpoint.run_folder.layout import SAMPLES_SCHEMA
 
+FrameNote = tuple[str, Count, str]  # file, line, function
 Seen = tuple[Count, Count]  # a row of ``stacks``, and looks
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -43,6 +44,7 @@ class FarStepNote(msgspec.Struct, frozen=True, kw_only=True):
     excess_ns: Ns = 0
     wait_ns: Ns = 0
     gc_ns: Ns = 0
+    gc_called_at: tuple[FrameNote, ...] = ()  # frames at gc.collect(), innermost first; or Python's
     save_ns: Ns = 0
     queued_ns: Ns | None = None
     throttled_ns: Ns | None = None
@@ -76,7 +78,7 @@ class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     pid: Count | None = None
     worker: Count | None = None  # number of a loader's worker
     cost_ns: Ns = 0
-    frames: tuple[tuple[str, Count, str], ...] = ()  # file, line, function
+    frames: tuple[FrameNote, ...] = ()
     stacks: tuple[tuple[Count, ...], ...] = ()  # rows of ``frames``, innermost first
     sampled: SampledNote = SampledNote()
     steps: StepsNote = StepsNote()

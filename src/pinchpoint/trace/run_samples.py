@@ -29,6 +29,7 @@ class FarStep:
     faults: int | None  # pages that had to come from a disk
     looks: int  # that fell into it
     seen: tuple[tuple[int, int], ...]  # row of ``RunSamples.stacks``, microseconds between looks
+    gc_called_at: tuple[str, ...] = ()  # frames at gc.collect(), innermost first; empty: not called
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The watch over programs without steps, on windows that only say what they would have seen."""
 
+import os
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -11,7 +12,7 @@ from pinchpoint.capture.process.ranks import Identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.settings import Settings
-from pinchpoint.capture.windows.recording import Recording, TraceFile
+from pinchpoint.capture.windows.recording import Recording, TraceFile, remove_file
 
 WORK = (500, 900)  # kernels, operators
 
@@ -203,3 +204,24 @@ def test_an_optimizer_is_seen_once_it_is_made(monkeypatch):
     assert not policy.optimizer_exists()
     Special.step.hooked = True
     assert policy.optimizer_exists()
+
+
+def test_work_of_jax_has_begun_although_torch_is_imported_and_does_none(monkeypatch):
+    cuda = SimpleNamespace(is_initialized=lambda: False, is_available=lambda: True)
+    torch = SimpleNamespace(cuda=cuda, __spec__=None)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    session = SimpleNamespace(settings=Settings("", launcher_pid=os.getppid()))
+    begun = QuietWatch(session)._work_began
+    for there in (False, True):
+        bridge = SimpleNamespace(backends_are_initialized=lambda there=there: there)
+        monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+        assert (begun() is not None) == there
+
+
+def test_only_the_longer_of_two_jax_recordings_stays_whole(tmp_path):
+    for second in ("0", "1"):
+        (tmp_path / second).mkdir()
+        for name in ("vm.xplane.pb", "vm.trace.json.gz"):
+            (tmp_path / second / name).touch()
+    remove_file(tmp_path / "0" / "vm.xplane.pb")
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["1", "vm.trace.json.gz", "vm.xplane.pb"]

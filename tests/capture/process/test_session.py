@@ -154,6 +154,18 @@ def test_windows_have_as_many_steps_as_recording_may_cost(
     assert ("--stacks" in " ".join(session.problems)) == ("names" not in windows)
 
 
+@pytest.mark.parametrize(("operators", "told"), [(1_000, 0), (260_000, 1)])
+def test_a_program_of_four_steps_is_told_that_names_cost_too_much(tmp_path, clock, operators, told):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True, bounded=True, whole_round=True)
+    session._make_window = lambda kind: DearWindow(kind, clock, operators, tmp_path)
+    session.budget.calls.count = 1_000
+    run(session, clock, 500, 300, 300, 300)
+    session.finish()
+    assert [r.window for r in session.recordings] == ["early"]
+    assert " ".join(session.problems).count("run --stacks --shapes --steps 1") == told
+
+
 def test_early_names_are_kept_where_others_would_cost_too_much(tmp_path):
     for part in ("traces", "names"):
         (tmp_path / part).mkdir()

@@ -51,7 +51,7 @@ class Steps:
         self.far = FarSteps(self.looks, self.calls)
         self.clock.edge()
 
-    def step(self, ms, wait_ms=0, seen=None, calls=(0, 0), *, disturbed=False):
+    def step(self, ms, wait_ms=0, seen=None, calls=(0, 0, ()), *, disturbed=False):
         self.now += ms * MS
         self.clock.waited(wait_ms * MS)
         if disturbed:
@@ -72,7 +72,7 @@ def steps():
 def test_a_far_step_keeps_what_was_seen_in_it_and_a_typical_one_only_adds_up(steps):
     for _ in range(12):
         steps.step(10, seen={(ME, 3): 10_000})
-    steps.step(100, wait_ms=2, seen={(ME, 7): 90_000}, calls=(5 * MS, 80 * MS))
+    steps.step(100, wait_ms=2, seen={(ME, 7): 90_000}, calls=(5 * MS, 80 * MS, ()))
     found = steps.document()
     (event,) = found["events"]
     assert (event["step"], event["ns"], event["excess_ns"]) == (12, 100 * MS, 90 * MS)

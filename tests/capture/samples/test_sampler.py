@@ -103,13 +103,40 @@ def test_collections_and_saves_are_timed():
     gc.collect()
     assert module.save("state") == 499_500
     stop()
-    gc_ns, save_ns = spans.take()
+    gc_ns, save_ns, called_at = spans.take()
+    code, at = called_at[0]
+    assert code is test_collections_and_saves_are_timed.__code__
+    assert line_of(code, at) == code.co_firstlineno + 5
     assert gc_ns > 0
     assert save_ns > 0
-    assert spans.take() == (0, 0)
+    assert spans.take() == (0, 0, ())
     spans.thread = -1  # steps are made in another thread: its saves alone hold them up
     module.save("state")
-    assert spans.take() == (0, 0)
+    assert spans.take() == (0, 0, ())
+
+
+class Pool:
+    def collect(self):
+        """Python may begin to collect by itself in here, with this call under way."""
+        spans = Spans()
+        spans._collects("start", {"generation": 2})
+        return spans.take()[2]
+
+
+def test_only_a_call_of_the_collector_is_one():
+    assert Pool().collect() == ()
+    spans = Spans()
+    for call, told in (
+        (lambda: gc.collect(), True),
+        (lambda: sum([gc.collect(), *range(3)]), True),
+        (lambda: [len(str(gc)) for _ in range(3)] and Pool().collect(), False),
+        (lambda: spans._collects("start", {"generation": 2}), False),
+    ):
+        for _ in range(20):  # Python 3.11 calls in another way once it knows a line
+            stop = spans.watch_collections()
+            call()
+            stop()
+            assert bool(spans.take()[2]) == told
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="files of Linux")

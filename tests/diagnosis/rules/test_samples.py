@@ -47,6 +47,17 @@ def test_each_kind_is_told_by_its_rule(outcome, ranked, found, id_, says):
     assert ranked(trace) == [id_]
 
 
+def test_a_collection_that_the_program_calls_for_has_its_place_and_is_to_be_taken_out(outcome):
+    called = ("train.py(70): tidy", "train.py(12): main")
+    found = samples(TRAINING, gc_ns=450 * MS, gc_called_at=called)
+    (finding,) = outcome("python-gc", sampled(found)).findings
+    assert (finding.location.function, finding.location.line) == ("tidy", 70)
+    assert finding.fix.startswith("Take the program's own gc.collect() out of the loop")
+    assert (finding.hint, "--knob" in finding.confirm) == (None, False)
+    (itself,) = outcome("python-gc", sampled(samples(TRAINING, gc_ns=450 * MS))).findings
+    assert "gc.freeze()" in itself.fix
+
+
 @pytest.mark.parametrize(
     "found",
     [samples(SAVING, every=50, far_ms=30), samples(EVALUATING, queued_ratio=0.95)],

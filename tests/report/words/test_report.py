@@ -14,10 +14,11 @@ def finding(id_, **facts):
     return Finding(id=id_, summary="", evidence=(), **facts)
 
 
-def with_steps(*lasting_ms, without_profiler_ms):
+def with_steps(*lasting_ms, without_profiler_ms, count=None):
     report = sample()
     steps = msgspec.structs.replace(
         report.steps,
+        count=len(lasting_ms) if count is None else count,
         duration_ns=tuple(ms * MS for ms in lasting_ms),
         unprofiled_ns_predicted=without_profiler_ms * MS,
     )
@@ -29,6 +30,12 @@ def test_a_cost_longer_than_the_step_says_what_it_was_counted_in():
     said = counted_in(report, finding("a", cost_ns_per_step=166 * MS))
     assert said == "in all 2 recorded steps, 170 ms on average, with the profiler"
     assert counted_in(report, finding("a", cost_ns_per_step=120 * MS)) is None
+
+
+def test_steps_that_the_recording_cut_are_told_from_those_counted_in():
+    report = with_steps(160, 180, without_profiler_ms=129, count=3)
+    said = counted_in(report, finding("a", cost_ns_per_step=166 * MS))
+    assert said == "in the 2 complete of 3 recorded steps, 170 ms on average, with the profiler"
 
 
 def test_no_average_that_is_shorter_than_the_cost():

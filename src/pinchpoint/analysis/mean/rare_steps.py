@@ -28,6 +28,7 @@ EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
 # Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
 _WRAPPERS = ("wrapper", "inner", "decorate_context")  # decorators of frameworks say nothing
 _NAMELESS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>")
+COLLECT = "gc.collect"  # called by the program; collections of Python itself have no such place
 _WEAK = (GapKind.AUTOGRAD, GapKind.WAIT, GapKind.PROFILER)
 
 
@@ -218,6 +219,8 @@ def own_frame(frames: tuple[str, ...]) -> PythonFrame | None:
 
 def _place_of_kind(samples: RunSamples, event: FarStep, kind: GapKind) -> RarePlace:
     """The place of most looks at this kind of work; where none fell into it, of most looks."""
+    if kind is GapKind.GC and event.gc_called_at:
+        return RarePlace(own_frame(event.gc_called_at), COLLECT)
     of_kind = [(s, n) for s, n in event.seen if kind_of(samples.spelt(s)) is kind]
     seen = of_kind or ([] if kind is GapKind.GC else list(event.seen))
     return _most_seen(samples, seen) if of_kind or kind is GapKind.GC else RarePlace(None, None)

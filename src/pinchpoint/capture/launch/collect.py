@@ -1,6 +1,7 @@
 """Puts together what the processes of a run wrote: ``run.json``, ``metrics.json``, and notes."""
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ import msgspec
 from pinchpoint.capture.launch.early import NO_HOOKS
 from pinchpoint.capture.launch.folder import remove_leftovers
 from pinchpoint.capture.launch.launcher import TEARDOWN, Ended
-from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.settings import EARLY_AFTER_S, FIRST_AFTER_S, Settings
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.monitor.environment import redacted_command
 from pinchpoint.run_folder.documents import (
@@ -293,17 +294,13 @@ def problems_of(
     recordings = [r for p in processes for r in p.files]
     expected = settings.tool == "torch" and not settings.only_when_slower
     if expected and not recordings and not found:
-        seconds = (ended.ended_unix_ns - ended.started_unix_ns) / 1e9
-        found.append(_why_nothing(folder, processes, settings, seconds))
+        found.append(_why_nothing(folder, processes, settings, ended))
     found += _without_kernels(processes, ended)
     return list(dict.fromkeys(found))
 
 
-SHORT_S = 10.0  # of which starting Python and importing a framework takes most
-
-
 def _why_nothing(
-    folder: Path, processes: Sequence[ProcessDocument], settings: Settings, seconds: float
+    folder: Path, processes: Sequence[ProcessDocument], settings: Settings, ended: Ended
 ) -> str:
     steps = max((p.steps.count for p in processes), default=0)
     if steps:
@@ -320,15 +317,24 @@ def _why_nothing(
             "the program imported neither torch nor jax, whose work is recorded; a profile of "
             "plain Python: py-spy record -- python train.py"
         )
-    if seconds < SHORT_S:
-        return (
-            f"the program ended {seconds:.1f} s after it was started, before there was work to "
-            "record; do the work in a loop, or mark its steps: pinchpoint.step() after each"
-        )
+    return _no_step_seen(folder, settings, (ended.ended_unix_ns - ended.started_unix_ns) / 1e9)
+
+
+def _no_step_seen(folder: Path, settings: Settings, seconds: float) -> str:
+    """What was seen of a loop that calls nothing a hook hears of, and what would record it."""
+    seen = (
+        f"the program imported torch or jax and ended {seconds:.3g} s after it was started, but "
+        "no step was seen (an optimizer's step, a data loader's batch, a call of a torch module)"
+    )
+    mark = "mark its steps, pinchpoint.step() after each"
+    if settings.after_s == 0:
+        return f"nothing was recorded: {seen}, and no work after that lasted; {mark}"
+    wait_s = settings.after_s or (EARLY_AFTER_S if settings.names else FIRST_AFTER_S)
+    command = read(folder / RUN_FILE, RunDocument).document.command
     return (
-        "no optimizer step, loader batch or other work to record was seen before the program "
-        "ended; a loop without them is recorded after "
-        f"{settings.after_s or 5:g} s of work: pinchpoint run --after-seconds 0.5 …"
+        f"nothing was recorded: {seen}; other work is recorded only once it has gone on for "
+        f"{wait_s:g} s, imports and compilation apart, and this had not; {mark}, or record from "
+        f"the first work on: pinchpoint run --after-seconds 0 {shlex.join(command)}"
     )
 
 

@@ -96,6 +96,11 @@ class Budget:
         steps, asked = self.plan("names", 1)
         return bool(steps) and asked == "names"
 
+    @property
+    def affords_early_names(self) -> bool:
+        """Whether a program that ends early could have had stacks beside its bare step."""
+        return bool(self.plan("early", 1)[0])
+
     def without_names(self, what: str = "--steps 1") -> str:
         """What a person misses because it would have cost too much, and how to get it."""
         return (

@@ -23,15 +23,20 @@ from pinchpoint.capture.process.ranks import begin_together
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock, median
-from pinchpoint.capture.settings import BARE, Kind, chosen, with_names
-from pinchpoint.capture.windows import new_window
-from pinchpoint.capture.windows.recording import JaxWindow, Recording
+from pinchpoint.capture.settings import (
+    BARE,
+    EARLY_AFTER_S,
+    FIRST_AFTER_S,
+    Kind,
+    chosen,
+    with_names,
+)
+from pinchpoint.capture.windows import jax_works, new_window
+from pinchpoint.capture.windows.recording import JaxWindow, Recording, remove_file
 from pinchpoint.run_folder.layout import NAMES, REQUEST_FILE, TRACES
 
-EARLY_AFTER_S = 1.0  # a program that ends within seconds has no better time
 TRIAL_S = 0.05  # of a recording by which its cost is known: ten steps of a small model
 NAMES_S = 1.0  # at most: names repeat, and stacks of all threads are many
-FIRST_AFTER_S = 5.0  # of work without steps, so that start-up of small programs is over
 TRIES = 5  # each after twice the time of the one before; compiling starts the time anew
 ENOUGH_OPERATIONS = 50  # a step of a small model has more
 IDLE = "hardly anything was done"
@@ -133,7 +138,7 @@ class QuietWatch:
 
     def _remove(self, recording: Recording, part: str) -> None:
         if recording.file is not None:
-            Path(self._settings.folder, part, recording.file.name).unlink(missing_ok=True)
+            remove_file(Path(self._settings.folder, part, recording.file.name))
 
     def _answer_requests(self) -> None:
         """Record again whenever somebody asks (``pinchpoint attach``), until steps are seen."""
@@ -179,6 +184,8 @@ class QuietWatch:
             return None
         if torch is not None and torch.cuda.is_initialized():
             return time.monotonic()
+        if jax_works() and self._on_its_own():
+            return time.monotonic()  # torch may be there beside it, for its loaders alone
         if torch is not None and torch.cuda.is_available():
             return None
         if self._on_its_own() and (torch is not None or "jax" in sys.modules):
@@ -210,7 +217,7 @@ class QuietWatch:
         if fits_s <= TRIAL_S and (trial is not None or kind == "names"):
             return trial
         recording = self._record_for(kind, min(seconds, max(fits_s, TRIAL_S)))
-        if trial is None or recording is None:
+        if trial is None or recording is None or _is_one_file(trial, recording):
             return recording
         # A program that ended meanwhile may have done its last work in the trial.
         worse = self._end.is_set() and self._why_rejected(recording) is not None
@@ -304,6 +311,13 @@ class QuietWatch:
                 "longer, or say when its steady work begins: pinchpoint run --after-seconds N …"
             )
             self._dropped = None
+
+
+def _is_one_file(first: Recording, second: Recording) -> bool:
+    """JAX names files by the second, so that the later of two may have replaced the other."""
+    if first.file is None or second.file is None:
+        return False
+    return first.file.name == second.file.name
 
 
 def _stopped(clock: StepClock) -> bool:

@@ -102,12 +102,21 @@ class Stages:
             if self.stage is Stage.RECORDING:
                 self._close()
             self._end_timing()
+            self._say_that_names_are_missing()
             if not self.before:
                 steps = len(self.clock.interval_ns)
                 self.before = range(max(FIRST_STEPS, steps - TIMED_STEPS), steps)
         except Exception as error:  # the user's program comes first
             self._give_up(error)
         self._save(self)
+
+    def _say_that_names_are_missing(self) -> None:
+        """Of a program that ended before its steady steps, and has one bare step that cost much."""
+        files = [r for r in self.recordings if r.file is not None]
+        early = bool(files) and all(r.window == "early" and not r.stacks for r in files)
+        told = self.budget.without_names()
+        if early and self.settings.names and not self.budget.affords_early_names:
+            self.problems += [told] if told not in self.problems else []
 
     def keep(self, recording: Recording, *, names_follow: bool = True) -> None:
         """Take note of a recording; one of steady steps takes the place of an early one.

@@ -49,7 +49,7 @@ class FarSteps:
     def edge(self, clock: StepClock) -> None:
         """A step has ended, and the clock knows how long it took."""
         began = time.thread_time_ns()
-        (seen, looks), (gc_ns, save_ns) = self._sampler.take(), self._spans.take()
+        (seen, looks), (gc_ns, save_ns, called_at) = self._sampler.take(), self._spans.take()
         counters = self._counters()
         number = len(clock.interval_ns) - 1
         if number == FIRST_STEPS - 1:
@@ -69,6 +69,7 @@ class FarSteps:
                 "ns": took_ns,
                 "wait_ns": wait_ns,
                 "gc_ns": gc_ns,
+                "gc_called_at": called_at,
                 "save_ns": save_ns,
                 **counters,
                 "looks": looks,

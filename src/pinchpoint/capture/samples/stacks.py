@@ -59,6 +59,12 @@ class StackTable:
         return frames, stacks
 
 
+def spelt_stack(stack: Iterable[tuple[CodeType, int]]) -> list[list[object]]:
+    """Frames as ``[file, line, function]`` of codes and instructions."""
+    roots = _roots()
+    return [[relative(c.co_filename, roots), line_of(c, at), c.co_name] for c, at in stack]
+
+
 def line_of(code: CodeType, at: int) -> int:
     """The source line of an instruction, by its offset in bytes."""
     for start, end, line in code.co_lines():

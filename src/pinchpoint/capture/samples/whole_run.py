@@ -14,6 +14,7 @@ from pinchpoint.capture.samples.far_steps import FarSteps
 from pinchpoint.capture.samples.foresight import Foresight
 from pinchpoint.capture.samples.sampler import Sampler
 from pinchpoint.capture.samples.spans import Spans
+from pinchpoint.capture.samples.stacks import spelt_stack
 from pinchpoint.run_folder.layout import SAMPLES, SAMPLES_SCHEMA, write_json
 
 FIRST_SAVE_S = 20.0  # a program that is killed has left something by then
@@ -123,7 +124,7 @@ def _event(event: dict[str, Any], rows: dict[int, int], thread: int | None) -> d
         for (ident, number), looks in event["seen"]
         if ident == thread and number in rows
     ]
-    return event | {"seen": seen}
+    return event | {"seen": seen, "gc_called_at": spelt_stack(event["gc_called_at"])}
 
 
 def _nothing() -> None:

@@ -46,7 +46,7 @@ def new_window(
         return None
     if "torch_xla" in sys.modules:
         return XlaWindow(folder, stem)
-    if _jax_works() and not _torch_works():
+    if jax_works() and not _torch_works():
         return JaxWindow(folder, stem)
     if "torch" not in sys.modules:
         return None
@@ -59,7 +59,8 @@ def _torch_works() -> bool:
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
-def _jax_works() -> bool:
+def jax_works() -> bool:
+    """Whether JAX has come to its device."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     initialized = getattr(bridge, "backends_are_initialized", None)
     return bool(initialized and initialized())

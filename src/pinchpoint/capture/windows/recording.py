@@ -1,5 +1,6 @@
 """What became of a recording window: a file that is whole, compressed and counted, or why not."""
 
+import shutil
 import sys
 import time
 import zlib
@@ -97,7 +98,15 @@ class Recording:
         """Take its file out of a run folder again."""
         if self.file is not None:
             part = NAMES if self.window in BESIDE else TRACES
-            (run / part / self.file.name).unlink(missing_ok=True)
+            remove_file(run / part / self.file.name)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a recording; of an XPlane file the other files that the profiler wrote beside it."""
+    if path.name.endswith(".xplane.pb"):
+        shutil.rmtree(path.parent, ignore_errors=True)  # of this recording alone
+    else:
+        path.unlink(missing_ok=True)
 
 
 # ------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def rare_found(
     base = step_base_ns(trace)
     for cause in material(trace) if base else ():
         if cause.kind in kinds:
-            yield _found(trace, cause, fix, hint)
+            yield found_of(trace, cause, fix, hint)
 
 
 def material(trace: Trace) -> list[RareCause]:
@@ -44,7 +44,8 @@ def material(trace: Trace) -> list[RareCause]:
     return [c for c in known if c.ns_per_step >= least]
 
 
-def _found(trace: Trace, cause: RareCause, fix: str, hint: str | None) -> Found:
+def found_of(trace: Trace, cause: RareCause, fix: str, hint: str | None = None) -> Found:
+    """What is said of one cause."""
     low = round(LEAST_RATIO * cause.ns_per_step)
     return Found(
         summary=sentence(trace, cause),

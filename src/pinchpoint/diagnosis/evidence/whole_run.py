@@ -9,7 +9,8 @@ from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace, called,
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import RunSamples, Trace, once_per_trace
+from pinchpoint.trace import RunCourse, RunSamples, Trace, once_per_trace
+from pinchpoint.trace.durations import duration, in_unit, time_unit
 
 # A part of the run that is told although no step shows it: below it, the steps are the run.
 LEAST_RUN_RATIO = 0.3
@@ -64,6 +65,13 @@ def starts_workers(trace: Trace) -> Looks | None:
     if samples is None:
         return None
     return _looks([*_start(samples), *_main(samples)], _starts)
+
+
+def before_the_steps(course: RunCourse) -> str:
+    """``9.89 s of the 17.3 s of the run``: until its third step, in the unit of the whole run."""
+    unit = time_unit(course.total_ns)
+    before = in_unit(course.before_ns or 0, unit)
+    return f"{before} {unit} of the {duration(course.total_ns)} of the run"
 
 
 @once_per_trace

@@ -216,6 +216,8 @@ def counted_in(report: Report, finding: Finding) -> str | None:
         return None
     mean_ns = round(sum(lasting) / len(lasting))
     which = "the recorded step" if len(lasting) == 1 else f"all {len(lasting)} recorded steps"
+    if len(lasting) < report.steps.count:  # the recording began or ended within the others
+        which = f"the {len(lasting)} complete of {report.steps.count} recorded steps"
     long = f", {duration(mean_ns)} on average" if mean_ns >= (finding.cost_ns_per_step or 0) else ""
     return f"in {which}{long}, with the profiler"
 

@@ -55,8 +55,9 @@ def test_is_told_first(ranked):
     assert ranked(short_run())[0] == "long-compilation"
 
 
-def test_the_verdict_says_that_the_steps_are_not_the_run():
-    assert "24.0 s of the 28.0 s of the run passed before its third step" in verdict(short_run())
+def test_the_verdict_says_that_the_steps_are_not_the_run_in_one_unit():
+    run = short_run(before_s=9, total_s=17)
+    assert " 9.00 s of the 17.0 s of the run passed before its third step." in verdict(run)
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,11 @@ Where the run was cut short to look at it, and real ones take hours.
 
 from collections.abc import Iterator
 
-from pinchpoint.diagnosis.evidence.whole_run import compiles_first
+from pinchpoint.diagnosis.evidence.whole_run import before_the_steps, compiles_first
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
 from pinchpoint.trace import Trace
-from pinchpoint.trace.durations import duration
 
 RULE = Rule(
     needs=(),
@@ -48,10 +47,10 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     if seen.ratio < MOSTLY_RATIO:
         return
-    before, total = duration(course.before_ns), duration(course.total_ns)
+    passed = before_the_steps(course)
     yield Found(
         summary=(
-            f"{before} of the {total} of the run passed before its third step,"
+            f"{passed} passed before its third step,"
             f" {100 * seen.ratio:.0f} % of that in compilation"
             + (f": {seen.location}" if seen.location else "")
         ),
@@ -62,6 +61,6 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         location=seen.location,
         fix="Do not compile in so short a job, or keep what was compiled from run to run",
-        consequence=f"{before} of the {total} of the run",
+        consequence=passed,
         run_ratio=seen.ratio * course.before_ns / course.total_ns,
     )

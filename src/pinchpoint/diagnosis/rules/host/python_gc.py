@@ -3,8 +3,8 @@
 ## What it looks for
 Calls of `gc.collect()` inside the steps, and the collector's own ranges where a tracer records
 them. A collection that Python starts by itself leaves no event in a PyTorch trace; `pinchpoint run`
-times every collection of the whole run. Without any of these nothing tells collecting from other
-Python.
+times every collection of the whole run, and notes where the program called for it. Without any of
+these nothing tells collecting from other Python.
 
 ## Why it matters
 A full collection visits every live container object. With millions of them (datasets, caches,
@@ -20,13 +20,16 @@ Collections between epochs.
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
+from pinchpoint.analysis.mean.rare_steps import COLLECT
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, named
-from pinchpoint.diagnosis.evidence.rare import rare_found
+from pinchpoint.diagnosis.evidence.rare import found_of, material
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import STACKS
-from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -43,9 +46,13 @@ _COLLECTOR = ("<built-in function collect>", "Python GC", "gc.collect")
 
 def check(trace: Trace) -> Iterator[Found]:
     """Collections inside the steps; rare ones by the samples of the whole run."""
-    rare = tuple(rare_found(trace, (GapKind.GC,), fix=_FIX, hint=_HINT))
+    rare = [cause for cause in material(trace) if cause.kind is GapKind.GC]
     if rare:
-        yield from rare
+        for cause in rare:
+            called = cause.place.inside == COLLECT
+            found = found_of(trace, cause, _FIX_CALL if called else _FIX, None if called else _HINT)
+            # The knob turns off the collections of Python, not those that are called for.
+            yield structs.replace(found, confirm=ANY_PROGRAM) if called else found
         return
     collects = named(trace, lambda name: name.startswith(_COLLECTOR))
     spans = host_spans(trace, collects, "garbage collection")
@@ -65,5 +72,9 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
+_FIX_CALL = (
+    "Take the program's own gc.collect() out of the loop: Python collects by itself; if memory"
+    " grows without it, look for the reference cycles"
+)
 _FIX = "Freeze long-lived objects with gc.freeze() and collect at steps that you choose"
 _HINT = "gc.collect(); gc.freeze(); gc.disable()  # before the loop"
