@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace.arrays import Array, Ints, Mask
+from pinchpoint.trace.arrays import Array, Ints, Mask, whole
 from pinchpoint.trace.tables import TABLES
 
 
@@ -93,7 +93,10 @@ def table(
             continue
         if column in masks and not spec.nullable:
             raise ValueError(f"{name}.{column} may not be null")
-        values = np.asarray(given[column]).astype(spec.dtype, copy=False)
+        values = np.asarray(given[column])
+        if values.dtype.kind == "f" and np.dtype(spec.dtype).kind in "iu":
+            values = whole(values)
+        values = values.astype(spec.dtype, copy=False)
         if values.shape != (rows,) or (column in masks and masks[column].shape != (rows,)):
             raise ValueError(f"{name}.{column}: expected {rows} rows, got {values.shape}")
         out[column] = _frozen(values)
