@@ -284,7 +284,9 @@ def _of_tensorrt(run: dict[str, Any]) -> dict[str, dict[str, float]]:
         said = (run.get(part) or {}).get(key) if isinstance(run.get(part), dict) else None
         if isinstance(said, dict):
             numbers = {
-                _SPELT.get(k, k): n for k, v in said.items() if (n := _number(v)) is not None
+                _SPELT.get(str(k), str(k)): n
+                for k, v in said.items()
+                if (n := _number(v)) is not None
             }
             found |= {what: numbers} if numbers else {}
     return found

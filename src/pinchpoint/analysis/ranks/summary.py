@@ -150,7 +150,9 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[ProcessGroup, ...] = ()
     call_kinds: tuple[CallKind, ...] = ()
     calls: Calls = Calls()
-    point_to_point: Number = 0  # sends and receives whose other rank is not known, which are left out
+    point_to_point: Number = (
+        0  # sends and receives whose other rank is not known, which are left out
+    )
     causes: tuple[Cause, ...] = ()
     kernels: tuple[Kernel, ...] = ()
 
