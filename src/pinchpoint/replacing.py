@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from pinchpoint.errors import UsageError
+from pinchpoint.errors import UnreadableFile, UsageError
 
 try:
     import fcntl
@@ -217,3 +218,39 @@ def _move(beside: Path, target: Path, *, there: bool) -> None:
         if not there or error.errno not in _ONLY_IN_PLACE:
             raise
         shutil.copyfile(beside, target)
+
+
+# ------------------------------------------------------------------------------------------------
+# Reading such a file again.
+
+_MOST_BYTES = 64 << 20  # documents hold summaries; more is not one of ours
+
+
+def read_bounded(path: Path) -> bytes:
+    """The bytes of a small file; UnreadableFile if it is missing or far too large."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UnreadableFile(f"{path}: a folder, pipe or device", hint="name a file")
+        if path.stat().st_size > _MOST_BYTES:
+            raise UnreadableFile(f"{path}: larger than any such document", hint="wrong file?")
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableFile(f"{path}: {error.strerror or error}", hint="check the path") from None
+
+
+_DEEPEST = 50  # lists within lists; documents of Pinchpoint have up to ten
+
+
+def too_deep(document: dict[str, Any]) -> bool:
+    """Whether so much is nested in it that showing it would end in a RecursionError."""
+    level: list[Any] = [document]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True

@@ -225,6 +225,16 @@ def test_a_missing_baseline(tmp_path):
         read_baseline(tmp_path / "none.json")
 
 
+def test_what_is_nested_without_end_is_damaged(tmp_path):
+    path = tmp_path / "b.json"
+    write_baseline(path, _baseline([1.0]))
+    text = path.read_text()
+    assert '"EPYC"' in text
+    path.write_text(text.replace('"EPYC"', "[" * 300 + "]" * 300))
+    with pytest.raises(UnreadableFile, match="nested too deeply"):
+        read_baseline(path)
+
+
 def _stepping(wall_ms, cpu_ms, session="new", load=0.1):
     host = {"cpu_model": "EPYC", "load_1min": load, "cpus_logical": 2}
     result = _result(1.0, session, environment=ENV | {"host": host})

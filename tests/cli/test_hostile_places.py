@@ -42,6 +42,21 @@ def test_a_link_to_itself_cannot_be_written(tmp_path, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_ceilings_in_a_device_are_not_read(tmp_path, capsys):
+    trace = tmp_path / "t.json"
+    event = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+    trace.write_text(json.dumps({"traceEvents": [event]}))
+    assert cli(["causal", str(trace), "--ceilings", "/dev/null"]) == 2
+    assert "/dev/null: a folder, pipe or device" in capsys.readouterr().err
+
+
+def test_a_note_in_another_encoding(tmp_path):
+    trace = tmp_path / "t.json"
+    trace.touch()
+    assert cli(["note", str(trace), "caf\udce9"]) == 0
+    assert "caf\\udce9" in (tmp_path / "t.json.note.md").read_text("utf-8")
+
+
 def test_steps_in_which_nothing_passes(tmp_path, capsys):
     mark = {"ph": "X", "cat": "user_annotation", "pid": 1, "tid": 1, "dur": 900}
     events = [

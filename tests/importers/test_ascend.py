@@ -136,3 +136,9 @@ def test_sums_a_step_say_what_to_give_instead(tmp_path, capsys):
     path.write_text("Device_id,Step,Computing,Communication(Not Overlapped),Free\n0,1,2,3,4\n")
     assert main(["diagnose", str(path)]) == 2
     assert "trace_view.json" in capsys.readouterr().err
+
+
+def test_a_part_of_a_table_of_kernels(tmp_path):
+    path = tmp_path / "kernel_details.csv"
+    path.write_text(DETAILS)
+    assert main(["diagnose", str(path), "--from", "1us", "--to", "9s"]) == 0

@@ -94,6 +94,19 @@ def test_tensorrt(tmp_path):
     assert rows(path, 1) == {"requests/s": ("3.5",)}
 
 
+def test_numbers_that_no_load_has_are_unknown(tmp_path):
+    huge = {"p99_ttft_ms": 10**400, "request_throughput": 1e308, "itls": [[1e308, 10**400]]}
+    path = kept(tmp_path, VLLM | huge | {"completed": 10**400, "ttfts": [True, "x"]})
+    assert rows(path, 0)["time to first token"] == ("40", "41.5", "", "", "")
+    assert main(["compare", str(path), str(path), "--fail", "ttft_p99_ms:5%"]) in (0, 2)
+
+
+def test_percentiles_that_are_no_numbers_are_no_latency(tmp_path):
+    said = TENSORRT["performance"] | {"request_latency_percentiles_ms": {"p50": "x"}}
+    path = kept(tmp_path, TENSORRT | {"performance": said})
+    assert list(rows(path, 0)) == ["time to first token"]
+
+
 @pytest.mark.parametrize("text", ['{"request_throughput": 1, ', '{"streaming_metrics": null}'])
 def test_what_says_nothing_is_one_clear_error(tmp_path, text):
     path = tmp_path / "result.json"

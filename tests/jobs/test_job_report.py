@@ -136,6 +136,16 @@ def test_a_part_whose_columns_do_not_fit_is_refused(tmp_path):
             merge_parts([part])
 
 
+def test_a_part_with_a_number_of_more_than_64_bits_is_refused(tmp_path):
+    part = tmp_path / "1.part"
+    write_shard(both("uneven"), (1, 1), part)
+    text, replaced = re.subn(rb'"bytes":\d+', b'"bytes":1' + b"0" * 400, part.read_bytes())
+    assert replaced
+    part.write_bytes(text)
+    with pytest.raises(UnreadableFile, match="not a part file"):
+        merge_parts([part])
+
+
 @pytest.mark.parametrize("text", [b'{"traceEvents": []}', b'{"a":' * 50_000, b"[" * 50_000])
 def test_json_that_is_no_part(text, tmp_path):
     part = tmp_path / "x.part"
@@ -245,7 +255,7 @@ def test_recordings_of_other_moments_are_said_to_be_so(tmp_path):
 def test_absurd_numbers_in_a_part_are_no_internal_error(tmp_path):
     record = record_of(Job(ranks=1).traces()[0], RankFile("a.json", 0))
     absurd = msgspec.structs.replace(
-        record.summary, rank=10**9, world_size=10**12, events=10**30, typical_step_ns=-(10**40)
+        record.summary, rank=10**9, world_size=10**12, events=10**18, typical_step_ns=-(10**18)
     )
     part = tmp_path / "0.part"
     write_part(part, PartHeader(), [encode_record(msgspec.structs.replace(record, summary=absurd))])

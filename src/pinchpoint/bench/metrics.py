@@ -12,6 +12,7 @@ import msgspec
 
 from pinchpoint.bench.folders import write_atomic
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.replacing import read_bounded, too_deep
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 
@@ -21,7 +22,6 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _ROUNDED = 1e-9  # of a value: what computing two order statistics may put between equal ones
-MAX_BYTES = 64 << 20  # a metrics.json holds summaries; more is not one of ours
 
 
 class WarmUpInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +195,8 @@ def read_document(path: Path, kind: type[Document], schema: str) -> Document:
         head = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise UnreadableFile(f"{path}: not JSON ({error})", hint="was the copy cut off?") from None
+    if too_deep(head):
+        raise UnreadableFile(f"{path}: nested too deeply", hint="the file was edited or damaged")
     if head.get("schema") != schema:
         raise UnreadableFile(
             f"{path}: schema {head.get('schema')!r}, expected {schema!r}",
@@ -204,15 +206,3 @@ def read_document(path: Path, kind: type[Document], schema: str) -> Document:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
         raise UnreadableFile(f"{path}: {error}", hint="the file was edited or damaged") from None
-
-
-def read_bounded(path: Path) -> bytes:
-    """The bytes of a small file; UnreadableFile if it is missing or far too large."""
-    try:
-        if path.exists() and not path.is_file():
-            raise UnreadableFile(f"{path}: a folder, pipe or device", hint="name a file")
-        if path.stat().st_size > MAX_BYTES:
-            raise UnreadableFile(f"{path}: larger than any file of a benchmark", hint="wrong file?")
-        return path.read_bytes()
-    except OSError as error:
-        raise UnreadableFile(f"{path}: {error.strerror or error}", hint="check the path") from None

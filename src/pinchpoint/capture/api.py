@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 from pinchpoint.capture.launch import collect
 from pinchpoint.capture.launch.folder import new_run_folder
-from pinchpoint.capture.launch.launcher import Ended
+from pinchpoint.capture.launch.launcher import Ended, begin
 from pinchpoint.capture.process import loaders
 from pinchpoint.capture.process.facts import save_facts
 from pinchpoint.capture.process.policy import AtSteadyState, Policy, WhenSlower
@@ -51,7 +51,7 @@ class Capture:
         self._telemetry: Telemetry | None = None
         self._loaders: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._stop_listening: list[Callable[[], None]] = []
-        self._started_ns = self._saved_ns = 0
+        self._began, self._saved_ns = begin(), 0
         self.folder: Path | None = None  # the run folder, once begun
         self.problems: list[str] = []  # what went wrong, in sentences, once ended
         self.seconds_spent = 0.0  # in Pinchpoint's own hooks, recordings left out
@@ -68,7 +68,8 @@ class Capture:
             collect.begin(self.folder, sys.argv, self._settings)
             write_json(self.folder / ENVIRONMENT_FILE, environment())
             self._telemetry = Telemetry(self.folder / TELEMETRY_FILE, CALM, root_pid=os.getpid())
-        self._started_ns, self._saved_ns = time.time_ns(), time.perf_counter_ns()
+        self._began = begin()
+        self._saved_ns = self._began.steady_ns
         if "torch.utils.data.dataloader" in sys.modules:
             self._stop_listening = [
                 BATCH_FETCHED.listen(self._fetched, self._hook_failed),
@@ -92,7 +93,8 @@ class Capture:
         self.problems = session.problems
         if self._telemetry is not None:
             sampled = self._telemetry.stop()
-            ended = Ended(int(error is not None), self._started_ns, time.time_ns(), sampled)
+            failed, began = int(error is not None), self._began
+            ended = Ended(failed, began.unix_ns, began.now_unix_ns(), sampled)
             try:
                 self.problems = collect.finish(self.folder, sys.argv, self._settings, ended)
             except OSError as problem:

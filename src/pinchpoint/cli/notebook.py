@@ -6,7 +6,6 @@ diagnosis is shown below its output. A folder may follow: ``%%pinchpoint runs/ce
 
 import atexit
 import os
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +46,7 @@ def record_cell(run: Any, out: Path | None = None) -> "Report":
     from pinchpoint.capture.api import CALM
     from pinchpoint.capture.launch import collect
     from pinchpoint.capture.launch.folder import new_run_folder
-    from pinchpoint.capture.launch.launcher import QUIET_KINETO, Ended
+    from pinchpoint.capture.launch.launcher import QUIET_KINETO, Ended, begin
     from pinchpoint.capture.process.program import Program
     from pinchpoint.capture.settings import Settings
     from pinchpoint.monitor.environment import environment
@@ -77,13 +76,13 @@ def record_cell(run: Any, out: Path | None = None) -> "Report":
         (folder / PROCESSES / mark).touch()
     os.environ.setdefault("KINETO_LOG_LEVEL", QUIET_KINETO)
     telemetry = Telemetry(folder / TELEMETRY_FILE, CALM, root_pid=os.getpid())
-    program, started_ns = Program(settings), time.time_ns()
+    program, began = Program(settings), begin()
     program.start()
     try:
         run()
     finally:
         program.finish()
         atexit.unregister(program.finish)
-        ended = Ended(0, started_ns, time.time_ns(), telemetry.stop())
+        ended = Ended(0, began.unix_ns, began.now_unix_ns(), telemetry.stop())
         collect.finish(folder, COMMAND, settings, ended)
     return diagnose(folder)

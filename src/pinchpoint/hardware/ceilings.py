@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.replacing import replacing
+from pinchpoint.replacing import read_bounded, replacing
 
 SCHEMA = "pinchpoint.ceilings/1"
 
@@ -106,9 +106,7 @@ def save(ceilings: Ceilings, where: Path | None = None) -> Path:
 def load(path: Path) -> Ceilings:
     """Read one document; UnreadableFile if it is none."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Ceilings)
-    except OSError as error:
-        raise UnreadableFile(f"{path}: {error.strerror or error}", hint="check the path") from None
+        found = msgspec.json.decode(read_bounded(path), type=Ceilings)
     except (msgspec.DecodeError, RecursionError) as error:
         raise UnreadableFile(
             f"{path}: no ceilings document ({error})", hint="write one: pinchpoint ceilings"

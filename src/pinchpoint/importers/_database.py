@@ -21,7 +21,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.trace.arrays import Ints, Mask
 
 NULL = -(2**63)  # stands for NULL while integers travel; no value comes near it
-_ROWS_AT_ONCE = 10_000  # few enough to take no memory that counts
+_ROWS_AT_ONCE = 10_000  # a few MB of Python objects, made into columns before the next are read
 _LEAST_ROW_BYTES = 2  # a SQLite row is at least a length and a row id
 _LONGEST_VALUE_BYTES = 64 * 1024**2  # longest text or blob that is read
 _ALLOWED_FUNCTIONS = {"ifnull", "coalesce"}

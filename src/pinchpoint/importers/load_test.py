@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +58,10 @@ _RATES = {
 _SHORT = {"e2e_latency": "e2e", "e2el": "e2e"}  # names of the measures of bench serve
 _COLUMNS = ("median", "mean", "p90", "p95", "p99")
 _PERCENTILES = (90, 95, 99)  # of these columns
+_SPELT = {"p50": "median", "average": "mean"}  # of TensorRT-LLM
 _RISING = ("min", "p25", "median", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
 _ROUNDED = 1.001  # figures that were rounded to print may pass each other by so much
+_LARGEST = 1e15  # milliseconds of 30,000 years; sums and squares of such numbers are still finite
 _MOST_RUNS = 1000  # lines of one file; a sweep has dozens
 # What a load is: two results of other loads say nothing about the server. Numbers of requests may
 # differ, as those of a sweep do.
@@ -178,25 +179,30 @@ def _load_test(run: dict[str, Any]) -> LoadTest:
     said = {**run, **inside} if isinstance(inside, dict) else run
 
     def count(*names: str) -> int | None:
-        values = [said.get(name) for name in names]
-        return next((v for v in values if isinstance(v, int) and not isinstance(v, bool)), None)
+        values = [_number(said.get(name)) for name in names]
+        return next((int(v) for v in values if v is not None and v >= 0), None)
 
     return LoadTest(
         load={k: _word(said[k]) for k in _LOAD if said.get(k) is not None},
         served={k: _word(said[k]) for k in _SERVED if said.get(k) is not None},
         latencies=tuple(_latencies(run)),
         rates={
-            label: float(value)
+            label: value
             for key, label in _RATES.items()
-            if isinstance(value := said.get(key), int | float)
-            and not isinstance(value, bool)
-            and isfinite(value)
+            if (value := _number(said.get(key))) is not None
         },
         completed=count("completed"),
         failed=count("failed"),
         tokens_in=count("total_input_tokens"),
         tokens_out=count("total_output_tokens"),
     )
+
+
+def _number(value: Any) -> float | None:
+    """A number that can be one of a load; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if -_LARGEST <= value <= _LARGEST else None
 
 
 def _word(value: Any) -> str:
@@ -238,9 +244,9 @@ def _is_one(text: bytes) -> bool:
 def _latencies(run: dict[str, Any]) -> Iterator[Latency]:
     found: dict[str, dict[str, float]] = {}
     for key, value in run.items():
-        match = _LATENCY.fullmatch(str(key))
-        if match and isinstance(value, int | float) and isfinite(value):
-            found.setdefault(match["what"], {})[match["of"]] = float(value)
+        match, number = _LATENCY.fullmatch(str(key)), _number(value)
+        if match and number is not None:
+            found.setdefault(match["what"], {})[match["of"]] = number
     found |= _of_tensorrt(run)
     measured = {"ttft": _measured(run.get("ttfts")), "itl": _measured(run.get("itls"))}
     for what in dict.fromkeys((*found, *(name for name, v in measured.items() if len(v)))):
@@ -258,8 +264,8 @@ def _measured(seconds: Any) -> NDArray[np.float64]:
     if not isinstance(seconds, list):
         return np.zeros(0)
     flat = [x for s in seconds for x in (s if isinstance(s, list) else [s])]
-    values = np.array([x * 1e3 for x in flat if isinstance(x, int | float)], np.float64)
-    return values[np.isfinite(values)]
+    known = [number for x in flat if (number := _number(x)) is not None]
+    return np.array(known, np.float64) * 1e3
 
 
 def _summary(values: NDArray[np.float64]) -> dict[str, float]:
@@ -268,7 +274,7 @@ def _summary(values: NDArray[np.float64]) -> dict[str, float]:
 
 
 def _of_tensorrt(run: dict[str, Any]) -> dict[str, dict[str, float]]:
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     places = (
         ("e2e", "performance", "request_latency_percentiles_ms"),
         ("ttft", "streaming_metrics", "ttft_percentiles"),
@@ -277,9 +283,12 @@ def _of_tensorrt(run: dict[str, Any]) -> dict[str, dict[str, float]]:
     for what, part, key in places:
         said = (run.get(part) or {}).get(key) if isinstance(run.get(part), dict) else None
         if isinstance(said, dict):
-            numbers = {k: float(v) for k, v in said.items() if isinstance(v, int | float)}
-            spelt = {"p50": "median", "average": "mean"}
-            found[what] = {spelt.get(k, k): v for k, v in numbers.items()}
+            numbers = {
+                _SPELT.get(str(k), str(k)): n
+                for k, v in said.items()
+                if (n := _number(v)) is not None
+            }
+            found |= {what: numbers} if numbers else {}
     return found
 
 

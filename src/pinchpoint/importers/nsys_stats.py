@@ -65,7 +65,7 @@ _SHORT_COPY = {"H": "Host", "D": "Device", "P": "Peer", "A": "Array"}
 _CSV_FIELD_BYTES = 1024**2  # a demangled name can be long; a field of this length is damage
 
 _ROWS_AT_ONCE = 5_000  # few enough to take no memory that counts
-_MOST_WHOLE = 2**31  # columns of whole numbers hold 32 bits
+_MOST_WHOLE = 2**31  # sizes, devices and numbers of calls fit; others are looked at one by one
 _Columns = list[tuple[str, ...]]
 
 _IN_BRACKETS = re.compile(r"\((\d{1,9})\)$")

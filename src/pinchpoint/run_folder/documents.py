@@ -14,7 +14,7 @@ import msgspec
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
-from pinchpoint.replacing import replacing
+from pinchpoint.replacing import replacing, too_deep
 from pinchpoint.run_folder.layout import PROCESS_SCHEMA, SCHEMA
 
 _FITS = 1 << 62  # beyond it sums of times do not fit into 64 bits
@@ -286,7 +286,7 @@ def _plain(path: Path) -> dict[str, Any]:
         raise UnreadableFile(f"{path}: {error.strerror or error}", hint="check it") from None
     except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
         raise UnreadableFile(f"{path}: no JSON, or cut off", hint="copy it again") from None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or too_deep(found):
         raise UnreadableFile(f"{path}: not the document that it should be", hint="copy it again")
     return found
 

@@ -18,6 +18,21 @@ NameIds = NDArray[np.int32]  # positions in Trace.names
 Floats = NDArray[np.float64]
 
 
+def whole(values: NDArray[Any]) -> Ints:
+    """Numbers of a file as integers: cut at the ends of 64 bits, and 0 for what is no number.
+
+    Casting these leaves it to the processor what comes out.
+    """
+    inside = (values > -_BEYOND) & (values < _BEYOND)  # False for what is no number
+    out = np.where(inside, values, 0).astype(np.int64)
+    out[values >= _BEYOND] = np.iinfo(np.int64).max
+    out[values <= -_BEYOND] = np.iinfo(np.int64).min
+    return out
+
+
+_BEYOND = 2.0**63  # the first float that 64 bits do not hold
+
+
 # ------------------------------------------------------------------------------------------------
 # The distinct combinations of integer columns, for what is worked out once for each.
 

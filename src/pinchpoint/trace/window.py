@@ -72,8 +72,8 @@ def _between(times: Array, from_ns: int, to_ns: int) -> Mask:
 
 
 def _places(mask: Mask) -> Array:
-    """Of each old row its new position; -1 for those that are left out."""
-    return np.where(mask, np.cumsum(mask) - 1, -1).astype(np.int32)
+    """Of each old row its new position, -1 for those that are left out; and last for no row."""
+    return np.append(np.where(mask, np.cumsum(mask) - 1, -1), -1).astype(np.int32)
 
 
 def _taken(rows: Table, mask: Mask, places: Mapping[str, Array], cut: _Cut | None) -> Table:
@@ -82,7 +82,7 @@ def _taken(rows: Table, mask: Mask, places: Mapping[str, Array], cut: _Cut | Non
     for column, declared in TABLES[rows.name].items():
         target = declared.refers_to.removeprefix("row:")
         if declared.refers_to.startswith("row:") and target in places and column in columns:
-            moved = places[target][np.where(taken.known(column), columns[column], 0)]
+            moved = places[target][np.where(taken.known(column), columns[column], -1)]
             missing[column] = ~taken.known(column) | (moved < 0)
             columns[column] = np.where(missing[column], 0, moved)
     if cut is not None and rows.name == "host_ops":

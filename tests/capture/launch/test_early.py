@@ -3,6 +3,7 @@
 import pytest
 
 from pinchpoint.capture.launch.early import NO_FRAMEWORK, NO_HOOKS, EarlyWord
+from pinchpoint.capture.launch.launcher import begin
 from pinchpoint.capture.process.elsewhere import interpreters_with
 from pinchpoint.run_folder.documents import ProcessDocument, write
 from pinchpoint.run_folder.layout import FRAMEWORK_MARK, HOOKS_MARK, PROCESSES
@@ -69,3 +70,9 @@ def test_interpreters_beside_the_program_that_have_torch_are_offered(tmp_path, m
         monkeypatch.delenv(variable, raising=False)
     assert interpreters_with("torch")[0] == str(tmp_path / ".venv/bin/python")
     assert str(tmp_path / "env/bin/python") not in interpreters_with("torch")
+
+
+def test_a_clock_that_is_set_back_makes_no_run_shorter(monkeypatch):
+    began = begin()
+    monkeypatch.setattr("time.time_ns", lambda: 0)
+    assert began.now_unix_ns() >= began.unix_ns > 0

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pinchpoint.analysis.host.input_arguments import parsed
+from pinchpoint.analysis.tables.kernels import volume
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
@@ -21,12 +21,14 @@ from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
 ITEMS_A_THREAD = 8  # of the vectorised kernel since PyTorch 2.6; 4 before
 CHUNK = 65_536  # elements a block of multi_tensor_apply
 _VECTORISED = re.compile(
-    r"(?:un)?(?:vectorized|rolled)_elementwise_kernel<.*array<char\*, \D*(\d+)"
+    r"(?:un)?(?:vectorized|rolled)_elementwise_kernel<.*array<char\*, \D*(\d{1,9})"
 )
-_STRIDED = re.compile(r"elementwise_kernel<\D*(\d+), \D*(\d+), at::native::gpu_kernel_impl")
-_LISTS = re.compile(r"multi_tensor_apply_kernel<.*?(FusedOptimizer)?TensorListMetadata<\D*(\d+)")
-_INDEXED = re.compile(r"index_elementwise_kernel<(\d+), (\d+)")
-_GATHERED = re.compile(r"vectorized_gather_kernel<(\d+)")  # bytes that a thread takes at once
+_STRIDED = re.compile(r"elementwise_kernel<\D*(\d{1,9}), \D*(\d{1,9}), at::native::gpu_kernel_impl")
+_LISTS = re.compile(
+    r"multi_tensor_apply_kernel<.*?(FusedOptimizer)?TensorListMetadata<\D*(\d{1,9})"
+)
+_INDEXED = re.compile(r"index_elementwise_kernel<(\d{1,9}), (\d{1,9})")
+_GATHERED = re.compile(r"vectorized_gather_kernel<(\d{1,9})")  # bytes that a thread takes at once
 _TYPE = re.compile(r"\b(double|long|float|BFloat16|Half|bool|unsigned char|int)\b")
 _WIDTHS = {"double": 8, "long": 8, "float": 4, "int": 4, "BFloat16": 2, "Half": 2}
 _GATHER = "aten::index"
@@ -55,7 +57,7 @@ def bytes_by_grid(trace: Trace, wanted: Mask) -> tuple[Floats, Mask]:
     indexed = np.zeros(len(distinct), np.bool_)
     names, sizes = np.unique(distinct[:, 0]).tolist(), np.unique(distinct[:, 1:3]).tolist()
     kernels = {name: _kernel(trace.names[name]) for name in names}
-    product = {size: _product(trace.names[size]) if size >= 0 else 0 for size in sizes}
+    product = {size: volume(trace.names[size]) if size >= 0 else 0 for size in sizes}
     for at, (name, grid, block, call) in enumerate(distinct.tolist()):
         kernel, blocks, threads = kernels[name], product[grid], product[block]
         given = calls.calls[call].call if call < len(calls.calls) else None
@@ -69,11 +71,6 @@ def bytes_by_grid(trace: Trace, wanted: Mask) -> tuple[Floats, Mask]:
             found[at] = moved or math.nan
     out[rows], by_index[rows] = found[which], indexed[which]
     return out, by_index
-
-
-def _product(text: str) -> int:
-    sizes = parsed(text)
-    return math.prod(int(size) for size in sizes) if sizes else 0
 
 
 _Match = re.Match[str] | None

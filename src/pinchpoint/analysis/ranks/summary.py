@@ -5,7 +5,7 @@ because ten thousand summaries are read several times. Times are Unix nanosecond
 clock.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -18,6 +18,8 @@ MOST_CALLS = 2_200  # collectives kept: 48 bytes each, and a third more in base6
 LONGEST_TEXT = 160  # characters kept of a name or place
 MOST_CELLS = 3_000  # step × part
 
+# What a column of int64 holds; more in a part file is damage, and overflows where it is divided.
+Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _WIDE_BYTES, _SMALL_BYTES = 8, 4  # of a number in a column
 UNKNOWN = -1  # inside columns only: a sequence number that was not recorded
 
@@ -48,15 +50,15 @@ class ProcessGroup(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     description: str | None = None
     ranks: str | None = None  # as written
-    size: int | None = None
+    size: Number | None = None
 
 
 class CallKind(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives of one rank that are alike."""
 
-    group: int  # position in ``groups``
+    group: Number  # position in ``groups``
     kind: str  # allreduce, …; prefixed with the backend where the host carries it out: gloo:…
-    bytes: int | None = None
+    bytes: Number | None = None
     dtype: str | None = None
     kernel: str = ""  # first part of the kernel's name
 
@@ -75,8 +77,8 @@ class Calls(msgspec.Struct, frozen=True, kw_only=True):
     step: bytes = b""  # small: position in the steps
     place: bytes = b""  # small: position among those of its group and step
     sequence: bytes = b""  # small: number in its group, as recorded; UNKNOWN where not
-    stride: int = 1
-    in_all: int = 0  # before thinning
+    stride: Number = 1
+    in_all: Number = 0  # before thinning
 
 
 class StepColumns(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,11 +107,11 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """Idle time of the device with one reason, or the time of one kernel, and its place."""
 
     part: str  # id of the part it belongs to; of a kernel, of the device's work: DEVICE
-    ns_per_step: int
-    at_ns: int  # of its longest piece, on the rank's clock since its recording began
+    ns_per_step: Number
+    at_ns: Number  # of its longest piece, on the rank's clock since its recording began
     name: str | None = None  # of the call, operator or frame there
     file: str | None = None
-    line: int | None = None
+    line: Number | None = None
     function: str | None = None
     operator: str | None = None
 
@@ -121,8 +123,8 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel with much time in the complete steps."""
 
     name: str
-    count: int
-    total_ns: int
+    count: Number
+    total_ns: Number
     blocks: float | None = None  # mean of a run: how much work it was given
     place: Cause | None = None  # where its longest run was launched
 
@@ -131,24 +133,26 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One rank. Null: the recording does not say."""
 
     schema: str = SCHEMA
-    rank: int | None
-    world_size: int | None = None
+    rank: Number | None
+    world_size: Number | None = None
     device: str | None = None  # null: no device took part
     backend: str | None = None  # nccl, gloo, …
     format: str
-    events: int
+    events: Number
     truncated: bool = False
     contended: bool = False  # programs of others took the cores that its host work needed
     refused: str | None = None  # why nothing can be concluded about its time
-    origin_ns: int | None = None
-    corrected_step_ns: int | None = None  # a step without the profiler
-    typical_step_ns: int | None = None
+    origin_ns: Number | None = None
+    corrected_step_ns: Number | None = None  # a step without the profiler
+    typical_step_ns: Number | None = None
     steps: StepColumns
     parts: tuple[RankPart, ...] = ()
     groups: tuple[ProcessGroup, ...] = ()
     call_kinds: tuple[CallKind, ...] = ()
     calls: Calls = Calls()
-    point_to_point: int = 0  # sends and receives whose other rank is not known, which are left out
+    point_to_point: Number = (
+        0  # sends and receives whose other rank is not known, which are left out
+    )
     causes: tuple[Cause, ...] = ()
     kernels: tuple[Kernel, ...] = ()
 

@@ -178,13 +178,14 @@ def blocks_of_device_ops(trace: Trace) -> Rows:
     known = ops.known("grid")
     blocks = np.zeros(len(trace.names), np.int64)
     for position in np.unique(ops["grid"][known]):
-        blocks[position] = _volume(trace.names[position])
+        blocks[position] = volume(trace.names[position])
     return np.where(known, blocks[np.where(known, ops["grid"], 0)], 0)
 
 
-def _volume(grid: str) -> int:
+def volume(size: str) -> int:
+    """Blocks of a grid, or threads of a block, from their JSON text; 0 if it is no size."""
     try:
-        sizes = _SIZES.decode(grid)
+        sizes = _SIZES.decode(size)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return 0
     if not sizes or min(sizes) <= 0 or max(sizes) >= 1 << 31:

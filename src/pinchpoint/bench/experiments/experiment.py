@@ -22,10 +22,10 @@ from pinchpoint.bench.experiments.knobs import Setting, with_settings
 from pinchpoint.bench.folders import new_id, utc_now
 from pinchpoint.bench.measurement import Measurement
 from pinchpoint.bench.measures import THROUGHPUT
-from pinchpoint.bench.metrics import read_bounded
 from pinchpoint.bench.run import Arm
 from pinchpoint.errors import MeasurementInvalid, UnreadableFile, UsageError
 from pinchpoint.frozen import dataclass
+from pinchpoint.replacing import read_bounded
 
 # ------------------------------------------------------------------------------------------------
 # ``experiments.jsonl``: one line an experiment, only ever added to (``bench.experiment/1``).

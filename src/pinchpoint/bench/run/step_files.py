@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.metrics import Work, read_bounded
+from pinchpoint.bench.metrics import Work
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
+from pinchpoint.replacing import read_bounded
 
 SCHEMA = "bench.inside/1"
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pinchpoint.bench.metrics import read_bounded
 from pinchpoint.bench.serve.client import Answer
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
+from pinchpoint.replacing import read_bounded
 
 Ask = Callable[[int], Awaitable[Answer]]
 MOST_IN_FLIGHT = 1024  # open loop: beyond this the load generator, not the server, is measured

@@ -26,6 +26,23 @@ TEARDOWN = "TEARDOWN_CUPTI"
 
 
 @dataclass(frozen=True)
+class Began:
+    """When a program began. Somebody may set the machine's clock while it runs."""
+
+    unix_ns: int
+    steady_ns: int
+
+    def now_unix_ns(self) -> int:
+        """The time now, on the clock as it was set then."""
+        return self.unix_ns + time.perf_counter_ns() - self.steady_ns
+
+
+def begin() -> Began:
+    """It begins now."""
+    return Began(time.time_ns(), time.perf_counter_ns())
+
+
+@dataclass(frozen=True)
 class Ended:
     """How the program ended, and what was sampled meanwhile."""
 
@@ -44,7 +61,7 @@ def launch(command: Sequence[str], settings: Settings, say: Say | None = None) -
     early = EarlyWord(Path(settings.folder), say or _nowhere)
     with held_back():
         telemetry = Telemetry(Path(settings.folder, TELEMETRY_FILE), RHYTHM)
-        started_ns = time.time_ns()
+        began = begin()
         try:
             if settings.tool == "torch":
                 early.start()
@@ -52,7 +69,7 @@ def launch(command: Sequence[str], settings: Settings, say: Say | None = None) -
         finally:
             early.end()
             sampled = telemetry.stop()
-    return Ended(code, started_ns, time.time_ns(), sampled, tuple(early.said))
+    return Ended(code, began.unix_ns, began.now_unix_ns(), sampled, tuple(early.said))
 
 
 def _nowhere(text: str) -> None:

@@ -134,7 +134,7 @@ def _from_report(path: Path) -> "list[Wanted]":
 
     from pinchpoint.bench.experiments.experiment import Prediction
     from pinchpoint.bench.experiments.search import Wanted
-    from pinchpoint.bench.metrics import read_bounded
+    from pinchpoint.replacing import read_bounded
     from pinchpoint.report.documents.report import decode
 
     try:

@@ -26,7 +26,7 @@ def command(recording: Path, /, *text: str) -> int:
     file = note_file(recording)
     line = f"{datetime.now().astimezone():%Y-%m-%d} {' '.join(text)}\n"
     try:
-        with file.open("a", encoding="utf-8") as opened:
+        with file.open("a", encoding="utf-8", errors="backslashreplace") as opened:
             opened.write(line)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", hint="is the folder writable?") from None

@@ -13,7 +13,7 @@ from pinchpoint.report.timeline.kinds import Numbers
 from pinchpoint.trace import ApiKind, FlowKind, Table, Trace
 
 EVENT_WAIT, ENDS_WAIT = 0, 1  # kinds of edges
-NO_DEVICE = -1  # devices are numbered from 0
+NO_DEVICE = -1  # stands for null; devices are numbered from 0
 _NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 MOST_EDGES = 20_000  # of all kinds, the first ones; each takes some bytes of the page
 MOST_OF_PATH = 5_000  # events of the critical path that are marked, the longest ones

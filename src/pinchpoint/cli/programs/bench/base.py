@@ -1,7 +1,6 @@
 """The program before the change, which a gate measures side by side with the one here."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from pinchpoint.cli.output import note, wrote
 from pinchpoint.cli.programs.bench.ab import Deciding, measure_arms
 from pinchpoint.cli.programs.bench.options import Measuring
+from pinchpoint.replacing import scratch_folder
 
 if TYPE_CHECKING:
     from pinchpoint.bench.ab.result import AbResult
@@ -48,7 +48,7 @@ class Base:
         if self._arm is None and self.given:
             self._arm = Arm("A", split_command(self.given))
         elif self._arm is None:
-            trees = Path(self._kept.enter_context(tempfile.TemporaryDirectory(prefix="base-")))
+            trees = self._kept.enter_context(scratch_folder())
             made = branch_arm("A", self.command, self.commit or "", trees)
             self._arm = self._kept.enter_context(made)
             note(f"base: commit {(self.commit or '')[:10]}, checked out in {trees}")

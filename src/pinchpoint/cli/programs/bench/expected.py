@@ -7,9 +7,9 @@ import msgspec
 
 from pinchpoint.bench.ab.result import AbResult
 from pinchpoint.bench.measures import STEP_TIME
-from pinchpoint.bench.metrics import read_bounded
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
 from pinchpoint.errors import UsageError
+from pinchpoint.replacing import read_bounded
 from pinchpoint.report.documents.report import decode
 
 _MS = 1e6  # nanoseconds

@@ -33,6 +33,7 @@ from pinchpoint.diagnosis.record import TELEMETRY
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.monitor import reasons
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Ints, whole
 
 RULE = Rule(
     needs=("counters",),
@@ -73,9 +74,15 @@ def _capped_at_unknown_limit(trace: Trace, looks: Looks) -> bool:
     if device is not None and device.power_limit_default_w is not None:
         return False
     busy = looks.busy & looks.where_known("event_reasons")
-    mask = np.where(busy, looks.values.get("event_reasons", 0), 0).astype(np.int64)
+    mask = _reasons(looks, busy)
     capped = int((mask & reasons.POWER_CAP != 0).sum())
     return busy.sum() >= FEWEST_LOOKS and capped >= LEAST_HELD_RATIO * int(busy.sum())
+
+
+def _reasons(looks: Looks, busy: NDArray[np.bool_]) -> Ints:
+    """The bits of each of these looks; none of the others."""
+    given = looks.values.get("event_reasons")
+    return whole(np.zeros(len(busy)) if given is None else np.where(busy, given, 0))
 
 
 def _held(trace: Trace, looks: Looks) -> tuple[int, NDArray[np.bool_]] | None:
@@ -83,7 +90,7 @@ def _held(trace: Trace, looks: Looks) -> tuple[int, NDArray[np.bool_]] | None:
     busy = looks.busy & looks.where_known("event_reasons")
     if busy.sum() < FEWEST_LOOKS:
         return None
-    mask = np.where(busy, looks.values["event_reasons"], 0).astype(np.int64)
+    mask = _reasons(looks, busy)
     bits = reasons.HOLDS_DOWN if _limit_lowered(trace, looks) else _not_the_full_limit()
     candidates = [bit for bit in reasons.WORDS if bit & bits]
     best = max(candidates, key=lambda bit: int((mask & bit != 0).sum()))

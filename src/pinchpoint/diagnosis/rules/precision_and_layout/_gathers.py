@@ -4,7 +4,8 @@ import re
 
 import numpy as np
 
-from pinchpoint.analysis.host.input_arguments import elements, parsed
+from pinchpoint.analysis.host.input_arguments import elements
+from pinchpoint.analysis.tables.kernels import blocks_of_device_ops
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.evidence.attainable import Attainable
 from pinchpoint.frozen import dataclass
@@ -20,7 +21,7 @@ PIECE_BYTES = 32
 
 _LOOKUPS = ("aten::index", "aten::index_select", "aten::embedding")
 # Threads of a block and elements of each thread: with the grid, how many elements it looks up.
-_SIZE = re.compile(r"index_elementwise_kernel<(\d+), (\d+)")
+_SIZE = re.compile(r"index_elementwise_kernel<(\d{1,9}), (\d{1,9})")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +61,10 @@ def _elements(trace: Trace, row: int) -> float:
     """How many elements a lookup's kernel handles, from its grid; not a number if unknown."""
     ops = trace.device_ops
     assert ops is not None
-    size, grid = _SIZE.search(trace.text(ops, "name", row) or ""), trace.text(ops, "grid", row)
-    blocks = parsed(grid) if grid else None
+    size, blocks = (
+        _SIZE.search(trace.text(ops, "name", row) or ""),
+        blocks_of_device_ops(trace)[row],
+    )
     if size is None or not blocks:
         return float("nan")
-    return float(elements(blocks) * int(size[1]) * int(size[2]))
+    return float(blocks) * int(size[1]) * int(size[2])
