@@ -1,4 +1,4 @@
-"""Writes docs/reference/analyses.md from the source of the analyses; ``--check`` only compares.
+"""Writes docs/reference/analyses.md from the source of the analyses; a test compares.
 
 An analysis is a function of ``pinchpoint.analysis`` whose answer is remembered once per trace. What
 it reads and which others it uses is not declared but found: every name in its body, and in the
@@ -8,7 +8,6 @@ code does. Its order is the order of the imports, lower rooms first.
 
 import ast
 import dataclasses
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from graphlib import TopologicalSorter
@@ -216,13 +215,5 @@ def _entry(found: Analysis) -> str:
     return said + ("\n" + "".join(items) if items else "")
 
 
-def main() -> int:
-    """Write or check the page; 1 if it is out of date."""
-    if "--check" in sys.argv[1:]:
-        return int(not PAGE.exists() or PAGE.read_text("utf-8") != text())
-    PAGE.write_text(text(), "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.write_text(text(), "utf-8")

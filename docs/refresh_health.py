@@ -1,6 +1,5 @@
-"""Writes docs/reference/health.md: what each importer asks of a file; ``--check`` only compares."""
+"""Writes docs/reference/health.md: what each importer asks of a file; a test compares."""
 
-import sys
 from pathlib import Path
 
 from pinchpoint.importers.health import FACTS
@@ -161,13 +160,5 @@ def _cell(said: tuple[str, ...] | str) -> str:
     return said if isinstance(said, str) else ", ".join(f"`{fact}`" for fact in said)
 
 
-def main() -> int:
-    """Write or check the page; 1 if it is out of date."""
-    if "--check" in sys.argv[1:]:
-        return int(PAGE.read_text("utf-8") != text())
-    PAGE.write_text(text(), "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.write_text(text(), "utf-8")

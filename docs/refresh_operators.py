@@ -1,6 +1,5 @@
-"""Writes docs/reference/operators.md from the table of operators; ``--check`` only compares."""
+"""Writes docs/reference/operators.md from the table of operators; a test compares."""
 
-import sys
 from pathlib import Path
 
 from pinchpoint.diagnosis.evidence.operators import Known, elsewhere, table
@@ -51,13 +50,5 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
-def main() -> int:
-    """Write or check the page; 1 if it is out of date."""
-    if "--check" in sys.argv[1:]:
-        return int(PAGE.read_text("utf-8") != text())
-    PAGE.write_text(text(), "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.write_text(text(), "utf-8")

@@ -1,6 +1,5 @@
-"""Writes docs/reference/tables.md from the data dictionary; ``--check`` only compares."""
+"""Writes docs/reference/tables.md from the data dictionary; a test compares."""
 
-import sys
 from pathlib import Path
 
 from pinchpoint.trace import TABLES, Column, kinds
@@ -49,13 +48,5 @@ def _row(name: str, column: Column) -> str:
     return f"| `{name}` | {kind} | {column.unit} | {null} | {column.meaning} |\n"
 
 
-def main() -> int:
-    """Write or check the page; 1 if it is out of date."""
-    if "--check" in sys.argv[1:]:
-        return int(PAGE.read_text("utf-8") != text())
-    PAGE.write_text(text(), "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.write_text(text(), "utf-8")

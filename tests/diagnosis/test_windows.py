@@ -154,3 +154,15 @@ def test_causes_about_memory_come_from_the_snapshot_and_nothing_else_does(joined
     assert [r.id for r in diagnosis.found] == ["graph-retained"]
     assert answer(diagnosis, "memory-leak").answer == "clear"
     assert answer(diagnosis, "python-gc").answer == "not checked"
+
+
+def test_findings_of_one_cause_have_the_place_of_the_same_operator(joined):
+    def of(operator, line=None):
+        at = Location(operator=operator, file="train.py" if line else None, line=line)
+        return ranked("slow-operator", 30, 100, at)
+
+    answer_ = joined(said(of("aten::a"), of("aten::b")), said(of("aten::b", 2), of("aten::a", 1)))
+    assert [(r.finding.location.operator, r.finding.location.line) for r in answer_.found] == [
+        ("aten::a", 1),
+        ("aten::b", 2),
+    ]

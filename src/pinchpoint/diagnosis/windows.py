@@ -121,7 +121,7 @@ def _pairs(
         waiting.setdefault(one.id, []).append(one)
     out: dict[int, Ranked] = {}
     for number, one in enumerate(bare):
-        match = waiting[one.id].pop(0) if waiting.get(one.id) else None
+        match = _taken(one, waiting.get(one.id, []))
         if match is None:
             out[number] = one
         elif one.predicted is None and match.predicted is not None:
@@ -129,6 +129,17 @@ def _pairs(
         else:
             out[number] = _placed(one, match)
     return out
+
+
+def _taken(bare: Ranked, waiting: list[Ranked]) -> Ranked | None:
+    """The first finding about the same operator, else the first, taken out of those that wait."""
+    operator = _operator(bare)
+    same = (n for n, one in enumerate(waiting) if operator and _operator(one) == operator)
+    return waiting.pop(next(same, 0)) if waiting else None
+
+
+def _operator(one: Ranked) -> str | None:
+    return one.finding.location.operator if one.finding.location else None
 
 
 def _placed(bare: Ranked, named: Ranked) -> Ranked:

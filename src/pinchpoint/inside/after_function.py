@@ -75,11 +75,16 @@ def _watched_by_a_tool(path: str, returned: Returned) -> bool:
         names = sys._getframe(1).f_globals
         if code.co_qualname != path or names.get("__name__") != _SCRIPT:
             return monitoring.DISABLE  # of this place alone: the program is as fast as before
+        try:
+            told = waiting.pop()
+        except IndexError:  # another thread returned first
+            return None
         monitoring.set_events(tool, 0)
         monitoring.free_tool_id(tool)
-        returned(names)
+        told(names)
         return None
 
+    waiting = [returned]
     monitoring.use_tool_id(tool, "pinchpoint")
     monitoring.register_callback(tool, events, look)
     monitoring.set_events(tool, events)

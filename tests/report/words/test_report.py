@@ -64,7 +64,7 @@ def test_several_devices_are_said_one_by_one():
     )
     said = device_work(msgspec.structs.replace(one, devices=devices)) or ""
     assert "all devices at once are idle" in said
-    assert "Device 0 alone is idle 75.0 % of the recording. Device 1 alone" in said
+    assert "Each alone is idle of the recording: device 0 75.0 %, device 1 75.0 %" in said
 
 
 def test_most_steps_are_those_that_are_not_named_beside_them():

@@ -1,5 +1,7 @@
 """Threads that compete for the interpreter's lock, by the samples of the whole run."""
 
+from collections.abc import Iterable
+
 from pinchpoint.analysis.host.frames import Owner, frame_of
 from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.time.stalls import SWITCH_INTERVAL_NS
@@ -53,19 +55,24 @@ def _innermost_is_own(samples: RunSamples, stack: int) -> bool:
     frame = next((f for name in spelt[:1] if (f := frame_of(name))), None)
     if frame is None or frame.owner is not Owner.FRAMEWORK:
         return frame is not None
-    return frame.function not in _RELEASES and any(_UNPICKLES in name for name in spelt)
+    return frame.function not in _RELEASES and _takes_apart(spelt)
 
 
 # A loader's thread in the main process rebuilds each tensor that a worker sent, in Python; copying
 # into pinned memory gives the lock up.
-_UNPICKLES = "multiprocessing/queues.py"
+_QUEUES, _PUTS_IN = "multiprocessing/queues.py", "_feed"
 _RELEASES = ("pin_memory", "wait", "select", "_recv")
+
+
+def _takes_apart(spelt: Iterable[str]) -> bool:
+    """Whether something comes out of a queue; what goes in is written by another thread of it."""
+    return any(_QUEUES in name and not name.endswith(_PUTS_IN) for name in spelt)
 
 
 def _rival(samples: RunSamples, thread: SampledThread) -> Rival:
     at = next((f for s, _ in thread.stacks if (f := own_frame(samples.spelt(s)))), None)
     where = f" in {at.function} ({at.file}:{at.line})" if at else ""
-    unpickles = any(_UNPICKLES in name for s, _ in thread.stacks for name in samples.spelt(s))
+    unpickles = any(_takes_apart(samples.spelt(s)) for s, _ in thread.stacks)
     return Rival(
         f"thread {thread.name}{where}",
         (

@@ -108,7 +108,7 @@ class _Instruction:
         for message in _messages(self._found, _DOT):
             return tuple(_integers(list(fields(message)), _LHS_CONTRACTING))
         config = next(_messages(self._found, _CONFIG), memoryview(b""))
-        with suppress(ValueError, TypeError, KeyError):
+        with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
             said = json.loads(bytes(config))["gemm_backend_config"]["dot_dimension_numbers"]
             return tuple(int(at) for at in said["lhs_contracting_dimensions"])
         return ()

@@ -23,9 +23,12 @@ def ladder_block(report: Report | RanksReport) -> Ladder | None:
     findings = [rung for rung in ladder.rungs if rung.kind == "finding"][:MOST_RUNGS]
     others = [rung for rung in ladder.rungs if rung.kind != "finding"]
     numbers: dict[str, list[int]] = {}  # of the findings; rungs of one cause are in their order
+    own: dict[str, list[int]] = {}  # of those that have a rung
     for number, finding in enumerate(report.findings, 1):
         numbers.setdefault(finding.id, []).append(number)
-    own = {id_: iter(of) for id_, of in numbers.items()}
+        if finding.predicted_step_ns is not None:
+            own.setdefault(finding.id, []).append(number)
+    next_of = {id_: iter(of) for id_, of in own.items()}
     today = Rung("today", in_unit(ladder.base_ns, unit), 1.0, 1.0, 1.0, role="today")
     return Ladder(
         title=f"The step after each change, {clock_words(report)}",
@@ -33,7 +36,9 @@ def ladder_block(report: Report | RanksReport) -> Ladder | None:
         rungs=(
             today,
             *(
-                _rung(rung, ladder.base_ns, unit, numbers, next(own.get(rung.id, iter(())), None))
+                _rung(
+                    rung, ladder.base_ns, unit, numbers, next(next_of.get(rung.id, iter(())), None)
+                )
                 for rung in findings
             ),
             *(_rung(rung, ladder.base_ns, unit, numbers, None) for rung in others),

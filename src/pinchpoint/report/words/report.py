@@ -353,18 +353,17 @@ def _idle_share(report: Report, of_recording: float) -> str:
 
 
 def _each_device(report: Report) -> str:
-    """One sentence a device, where there are several; of the recording from its first operation."""
+    """Each device alone, where there are several; of the recording from its first operation."""
     if len(report.devices) < 2:
         return ""
     of = "the recording" if report.steps.how != "none" else "it"
     shown = report.devices[:MOST_DEVICES]
-    said = (
-        f"Device {d.device} alone is idle {percent(d.idle_ratio)} % of {of}"
-        for d in shown
-        if d.idle_ratio is not None
-    )
+    said = [
+        f"device {d.device} {percent(d.idle_ratio)} %" for d in shown if d.idle_ratio is not None
+    ]
     more = len(report.devices) - len(shown)
-    return "".join(f". {text}" for text in said) + (f". {more} more devices" if more else "")
+    said += [f"{more} more devices"] if more else []
+    return f". Each alone is idle of {of}: {', '.join(said)}" if said else ""
 
 
 def fatal_facts(report: Report) -> tuple[str, ...]:

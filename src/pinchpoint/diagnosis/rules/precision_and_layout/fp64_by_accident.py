@@ -34,7 +34,7 @@ from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_cal
 from pinchpoint.diagnosis.evidence.attainable import attainable, scaled
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.record import DEVICE
+from pinchpoint.diagnosis.record import DEVICE, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import DeviceKind, HostKind, Trace
 from pinchpoint.trace.durations import duration
@@ -47,6 +47,7 @@ RULE = Rule(
     confirm='pinchpoint bench ab -- "python train.py" "python train_float32.py"',
 )
 
+_TRIAL = Record("the result of a trial in float32")
 MIXED_RATIO = 0.01  # of the kernels' time: less is a mask, an index or a value for a log
 HALF_THE_BYTES = 0.5  # of all that is bound by memory or a link
 USUAL_RATIO = 0.12  # of products, where the device or the sizes are not known: 67 to 495 TFLOP/s
@@ -63,6 +64,7 @@ def check(trace: Trace) -> Iterator[Found]:
         raise NotChecked(
             "all work is in double precision and no model is run or trained: whether the result"
             " needs it does not show",
+            _TRIAL,
             fits=True,
         )
     product = np.isin(category_of_device_ops(trace)[work.rows], _PRODUCTS)
