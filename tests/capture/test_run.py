@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,11 @@ from pinchpoint.importers.ranks.files import find_rank_files
 from pinchpoint.trace import HostKind
 
 SOURCE = Path(pp.__file__).parents[1]
-pytest.importorskip("torch", reason="these programs train with torch")
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default::DeprecationWarning"),
+    pytest.mark.skipif(find_spec("torch") is None, reason="these programs train with torch"),
+]
 
 
 @dataclass(frozen=True)
