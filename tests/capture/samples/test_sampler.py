@@ -127,8 +127,6 @@ class Pool:
 def little_to_collect():
     """What other tests left is not looked through by each collection."""
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("little_to_collect")
