@@ -54,7 +54,7 @@ def browser():
         chromium.close()
 
 
-gc.disable()  # until all tests are collected: nothing of them can be freed, and all is looked through
+gc.disable()  # until all tests are collected: none can be freed, all would be looked through
 
 
 def pytest_collection_finish():
