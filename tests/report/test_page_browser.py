@@ -414,8 +414,8 @@ def corpus():
 
 
 KINDS = {  # of recordings, and how many of them are enough: one in this many
-    "own/traces/*.gz": 2, "own/jax/*.gz": 1, "own/memory/*.gz": 5, "own/ncu/*.gz": 2,
-    "own/*/*.log": 1, "labelled/traces/*.json.gz": 29, "public/traces/*.json*": 8,
+    "own/traces/*.gz": 3, "own/jax/*.gz": 2, "own/memory/*.gz": 8, "own/ncu/*.gz": 4,
+    "own/*/*.log": 1, "labelled/traces/*.json.gz": 58, "public/traces/*.json*": 12,
 }  # fmt: skip
 
 
