@@ -24,11 +24,13 @@ ATTACK = """
 import random, sys, tempfile
 from pathlib import Path
 from fuzz import checks, readers
+from pinchpoint.analysis.memory.allocator import _blocks
 from pinchpoint.analysis.replay import _passes
 from pinchpoint.importers.kineto.native import _nest, _scan
+from pinchpoint.importers.memory_snapshot import _runs
 import pinchpoint as pp
 home = Path(sys.argv[1])
-for module in (_passes, _nest, _scan):
+for module in (_passes, _nest, _scan, _runs, _blocks):
     assert Path(module.__file__).is_relative_to(home), module.__file__
 with tempfile.TemporaryDirectory() as folder:
     place = Path(folder)

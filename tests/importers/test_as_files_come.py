@@ -182,6 +182,11 @@ STRANGERS = {
         "git lfs pull --include",
     ),
     "annex": (b"/annex/objects/SHA256E-s12--ab.json\n", "a git-annex pointer", "git annex get"),
+    "nvprof": (
+        b"==11568== NVPROF is profiling process 11568, command: python train.py\n",
+        "printed by nvprof",
+        "nsys profile --export sqlite",
+    ),
     "chakra": (
         b"\x1f\x12\x1d\n\x06schema\xea\x01\x121.0.2-chakra.0.0.4",
         "a Chakra execution trace",
