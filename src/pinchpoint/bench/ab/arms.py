@@ -107,9 +107,7 @@ def _remove_left_behind() -> None:
             _git("worktree", "remove", "--force", str(tree))
 
 
-def _arm_in(
-    tree: Path, name: str, command: Sequence[str], branch: str, setup: str | None
-) -> Arm:
+def _arm_in(tree: Path, name: str, command: Sequence[str], branch: str, setup: str | None) -> Arm:
     if setup:
         _prepare(setup, tree)
     commit = _git("-C", str(tree), "rev-parse", "HEAD")
