@@ -35,10 +35,10 @@ for module in (_passes, _nest, _scan, _runs, _blocks):
 with tempfile.TemporaryDirectory() as folder:
     place = Path(folder)
     (place / "made").mkdir()
-    attack = readers.attacks(place / "made")["kineto"]
+    attack = readers.attacks(place / "made")["kineto with all"]
     rng = random.Random(int(sys.argv[3]))
     for _ in range(int(sys.argv[2])):
-        readers.one_round(attack, rng, place / "kineto")
+        readers.one_round("kineto with all", attack, rng, place / "kineto")
     for name in ("kineto/decode_cudagraph", "labelled/c21_python_gc.slow"):
         pp.diagnose(str(checks.DATA / f"{name}.json.gz"))
 print(dict(attack.counts), attack.failed and list(attack.failed))
