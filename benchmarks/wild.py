@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.importers._packed import head_of
+from pinchpoint.importers.files.packed import head_of
 
 MOST_SECONDS = 600  # of one file
 LONGEST_SHOWN = 70  # characters of what was said

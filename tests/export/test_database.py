@@ -90,7 +90,7 @@ def test_more_rows_than_asked_for_are_seen_but_not_fetched():
 
 
 def test_the_command_refuses_what_it_cannot_show(monkeypatch, capsys):
-    monkeypatch.setattr("pinchpoint.cli.recordings.sql.MOST_ROWS", 2)
+    monkeypatch.setattr("pinchpoint.cli.sharing.sql.MOST_ROWS", 2)
     assert main(["sql", str(DEMO), "SELECT * FROM device_ops"]) == 2
     assert "more than 2 rows" in capsys.readouterr().err
     assert main(["sql", str(DEMO), "SELECT 1", "--timeout", "0"]) == 2

@@ -99,7 +99,7 @@ def test_a_browser_lets_only_the_viewer_read_it(browser, handoff, origin, read):
 
 def test_the_command_prints_the_link_and_says_that_nobody_came(monkeypatch, capsys):
     monkeypatch.setattr(
-        "pinchpoint.cli.recordings.open.Handoff",
+        "pinchpoint.cli.sharing.open.Handoff",
         lambda content, name: Handoff(content, name, port=0),
     )
     assert main(["open", str(DEMO), "--no-browser", "--wait", "0.01", "--steps", "2-3"]) == 2

@@ -12,7 +12,8 @@ import pytest
 from kineto_documents import document, op
 from pinchpoint.cli import main
 from pinchpoint.errors import HostileFile, MissingExtra, UnreadableFile
-from pinchpoint.importers import _packed, load
+from pinchpoint.importers import load
+from pinchpoint.importers.files import packed
 from pinchpoint.importers.kineto import read_arguments
 from pinchpoint.importers.open import as_folder, format_of
 
@@ -90,7 +91,7 @@ def test_the_format_is_seen_through_a_packing(tmp_path):
 
 def test_without_a_package_zstandard_says_what_to_do(tmp_path, monkeypatch):
     path = file(tmp_path, "t.json.zst", zstd(TRACE))
-    monkeypatch.setattr(_packed, "_ZSTD_READERS", ())
+    monkeypatch.setattr(packed, "_ZSTD_READERS", ())
     with pytest.raises(MissingExtra, match=r"t\.json\.zst") as caught:
         load(path)
     assert "zstd -d" in caught.value.hint
@@ -141,7 +142,7 @@ def test_no_name_or_link_leads_out(tmp_path, raw):
     ],
 )
 def test_bombs_are_refused(tmp_path, monkeypatch, pack):
-    monkeypatch.setattr(_packed, "ALWAYS_ALLOWED_BYTES", 1 << 20)
+    monkeypatch.setattr(packed, "ALWAYS_ALLOWED_BYTES", 1 << 20)
     with pytest.raises(HostileFile, match="unpacks to more than"):
         load(file(tmp_path, "t.json.xz", lzma.compress(pack(TRACE + b" " * (20 << 20)))))
 
@@ -155,7 +156,7 @@ def test_packed_without_end_is_refused(tmp_path):
 
 
 def test_a_tar_of_very_many_files_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("pinchpoint.importers._archives.MOST_MEMBERS", 5)
+    monkeypatch.setattr("pinchpoint.importers.files.archives.MOST_MEMBERS", 5)
     with pytest.raises(HostileFile, match="far too many files"):
         load(file(tmp_path, "t.tar", tar({f"{i}.txt": b"" for i in range(9)})))
 

@@ -4,7 +4,7 @@ import pytest
 
 from fuzz.samples import samples
 from pinchpoint.cli import main
-from pinchpoint.importers import _memory
+from pinchpoint.importers.files import memory as _memory
 
 
 @pytest.mark.parametrize(

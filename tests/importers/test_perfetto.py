@@ -6,7 +6,7 @@ import pytest
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
-from pinchpoint.importers._wire import INTEGER
+from pinchpoint.importers.files.wire import INTEGER
 from pinchpoint.importers.open import format_of
 from pinchpoint.importers.perfetto.packets import _said_before, _Sequence, read_slices
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind

@@ -9,7 +9,8 @@ import pytest
 from kineto_documents import document, op
 from pinchpoint.cli import main
 from pinchpoint.errors import HostileFile, UnreadableFile
-from pinchpoint.importers import _archives, _packed, load
+from pinchpoint.importers import load
+from pinchpoint.importers.files import archives, packed
 from pinchpoint.importers.kineto import read_arguments
 from pinchpoint.importers.open import format_of
 
@@ -105,30 +106,30 @@ def test_a_password_is_said(tmp_path):
 
 
 def test_a_bomb_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(_packed, "ALWAYS_ALLOWED_BYTES", 1 << 20)
+    monkeypatch.setattr(packed, "ALWAYS_ALLOWED_BYTES", 1 << 20)
     refused(zipped(tmp_path, {"t.json": TRACE + b" " * (20 << 20)}), HostileFile)
 
 
 def test_a_lie_about_sizes_is_not_believed(tmp_path, monkeypatch):
-    monkeypatch.setattr(_packed, "ALWAYS_ALLOWED_BYTES", 1 << 20)
+    monkeypatch.setattr(packed, "ALWAYS_ALLOWED_BYTES", 1 << 20)
     path = zipped(tmp_path, {"t.json": TRACE + b" " * (20 << 20)})
-    packed = zlib.compress(b"")  # any four bytes: what the directory says it packs to
+    said = zlib.compress(b"")  # any four bytes: what the directory says it packs to
     raw = path.read_bytes().replace(
-        zipfile.ZipFile(path).infolist()[0].compress_size.to_bytes(4, "little"), packed[:4]
+        zipfile.ZipFile(path).infolist()[0].compress_size.to_bytes(4, "little"), said[:4]
     )
     path.write_bytes(raw)
     refused(path)
 
 
 def test_of_more_recordings_than_are_looked_into_nothing_is_said(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(_archives, "MOST_LOOKED_INTO", 2)
+    monkeypatch.setattr(archives, "MOST_LOOKED_INTO", 2)
     path = zipped(tmp_path, {f"{i}.json": TRACE for i in range(3)})
     assert main(["diagnose", str(path)]) == 2
     assert "an archive of 3 files" in capsys.readouterr().err
 
 
 def test_a_directory_without_end_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(_archives, "MOST_DIRECTORY_BYTES", 1000)
+    monkeypatch.setattr(archives, "MOST_DIRECTORY_BYTES", 1000)
     refused(
         zipped(tmp_path, {f"{i}.txt": b"" for i in range(100)} | {"t.json": TRACE}), HostileFile
     )

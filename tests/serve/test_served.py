@@ -201,7 +201,7 @@ def test_what_cannot_be_served_is_one_line(words, problem, capsys):
     ],
 )
 def test_beyond_this_machine_the_link_has_a_secret(more, has_secret, tmp_path, monkeypatch):
-    module = sys.modules["pinchpoint.cli.recordings.serve"]
+    module = sys.modules["pinchpoint.cli.sharing.serve"]
     secrets = []
     monkeypatch.setattr(module, "_serve", lambda *given, local: secrets.append(given[3]))
     assert main(["serve", str(tmp_path), *more]) == 0

@@ -1,11 +1,11 @@
 """From words to a command, and from what it raises to one line and an exit code.
 
-A command is a module of ``recordings`` or ``programs``. It has ``command``, a function whose
-signature declares the options and whose docstring is the help, and which returns the exit code; a
-command with subcommands also has ``SUBCOMMANDS``, from their names to such functions. A command
-that starts a program has ``separate``, which puts ``--`` between its own options and the program's
-words. Only the module of the command that was asked for is imported, so ``--help`` stays fast
-(docs/decisions/0008).
+A command is a module of ``recordings``, ``sharing`` or ``programs``. It has ``command``, a
+function whose signature declares the options and whose docstring is the help, and which returns
+the exit code; a command with subcommands also has ``SUBCOMMANDS``, from their names to such
+functions. A command that starts a program has ``separate``, which puts ``--`` between its own
+options and the program's words. Only the module of the command that was asked for is imported, so
+``--help`` stays fast (docs/decisions/0008).
 """
 
 import atexit

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
-_ROOMS = ("recordings", "programs")
+_ROOMS = ("recordings", "sharing", "programs")
 _FIRST = ("demo", "diagnose", "run", "explain")
 
 _HEAD = """\

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import cast
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._memory import TABLE_TIMES, must_fit
-from pinchpoint.importers._packed import unpacked
-from pinchpoint.importers._timeline import Timeline
+from pinchpoint.importers.assembly.timeline import Timeline
+from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
+from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.trace import Device, DeviceKind, Source, Trace
 
 FORMAT = "Ascend kernel table"

@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from pinchpoint.errors import HostileFile, UnreadableFile
-from pinchpoint.importers._memory import EXECUTION_TRACE_TIMES, must_fit
-from pinchpoint.importers._packed import unpacked
+from pinchpoint.importers.files.memory import EXECUTION_TRACE_TIMES, must_fit
+from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.kineto import read_arguments
 from pinchpoint.trace import HostKind, Names, Trace, table
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._memory import TABLE_TIMES, must_fit
-from pinchpoint.importers._packed import unpacked
+from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
+from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import health_table
 from pinchpoint.trace import Names, Source, SummaryTable, Trace
 

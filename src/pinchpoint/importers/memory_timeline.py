@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from pinchpoint.errors import HostileFile, UnreadableFile
-from pinchpoint.importers._memory import MEMORY_TIMELINE_TIMES, must_fit
-from pinchpoint.importers._packed import unpacked
+from pinchpoint.importers.files.memory import MEMORY_TIMELINE_TIMES, must_fit
+from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.trace import (
     AllocatorAction,

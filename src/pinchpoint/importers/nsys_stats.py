@@ -17,9 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._memory import TABLE_TIMES, must_fit
-from pinchpoint.importers._packed import unpacked
-from pinchpoint.importers._soundness import (
+from pinchpoint.importers.assembly.soundness import (
     clocks,
     lost_launches,
     no_calls,
@@ -27,7 +25,9 @@ from pinchpoint.importers._soundness import (
     sharing,
     stream_order,
 )
-from pinchpoint.importers._timeline import Rows
+from pinchpoint.importers.assembly.timeline import Rows
+from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
+from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.trace import (
     DeviceKind,

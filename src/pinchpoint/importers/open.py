@@ -20,10 +20,10 @@ from pinchpoint.errors import (
     is_out_of_memory,
 )
 from pinchpoint.importers import telemetry
-from pinchpoint.importers._archives import folder_of, must_be_unpacked, plain_file
-from pinchpoint.importers._packed import Head, head_of
-from pinchpoint.importers._remote import local_copy, url_in
-from pinchpoint.importers._strangers import guess, unmistakable
+from pinchpoint.importers.files.archives import folder_of, must_be_unpacked, plain_file
+from pinchpoint.importers.files.packed import Head, head_of
+from pinchpoint.importers.files.remote import local_copy, url_in
+from pinchpoint.importers.files.strangers import guess, unmistakable
 from pinchpoint.trace import Trace
 
 _DATABASE = b"SQLite format 3\x00"
@@ -43,7 +43,7 @@ PARTS = {
 }
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
 _AGAIN = "copy it again, or record it again"
-_NOT_IMPORTERS = {"health", "open", "ranks", "telemetry"}
+_NOT_IMPORTERS = {"assembly", "files", "health", "open", "ranks", "telemetry"}
 
 
 class Importer(Protocol):

@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._database import Database, opened, tables_in
-from pinchpoint.importers._memory import ROCPROF_JSON_TIMES, must_fit
-from pinchpoint.importers._packed import unpacked
-from pinchpoint.importers._timeline import Timeline
+from pinchpoint.importers.assembly.timeline import Timeline
+from pinchpoint.importers.files.database import Database, opened, tables_in
+from pinchpoint.importers.files.memory import ROCPROF_JSON_TIMES, must_fit
+from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import Fact
 from pinchpoint.importers.rocprofv3 import copy_named, triple
 from pinchpoint.trace import Device, DeviceKind, HostKind, Source, Trace

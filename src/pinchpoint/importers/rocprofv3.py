@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from pinchpoint.errors import HostileFile, UnreadableFile
-from pinchpoint.importers._memory import ROCPROF_JSON_TIMES, TABLE_TIMES, must_fit
-from pinchpoint.importers._packed import unpacked
-from pinchpoint.importers._timeline import Timeline
+from pinchpoint.importers.assembly.timeline import Timeline
+from pinchpoint.importers.files.memory import ROCPROF_JSON_TIMES, TABLE_TIMES, must_fit
+from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.trace import Device, DeviceKind, HostKind, MemoryKind, Source, Trace
 
 FORMAT = "rocprofv3"

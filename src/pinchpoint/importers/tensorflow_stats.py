@@ -6,9 +6,9 @@ Field numbers are those of the published ``tf_stats.proto``. The table without i
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._memory import TABLE_TIMES, must_fit
-from pinchpoint.importers._packed import unpacked
-from pinchpoint.importers._wire import BYTES, MalformedMessage, fields
+from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
+from pinchpoint.importers.files.packed import unpacked
+from pinchpoint.importers.files.wire import BYTES, MalformedMessage, fields
 from pinchpoint.importers.health import health_table
 from pinchpoint.trace import Names, Source, SummaryTable, Trace
 

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
-from pinchpoint.importers._remote import file_system, is_url
+from pinchpoint.importers.files.remote import file_system, is_url
 from pinchpoint.replacing import scratch_folder
 from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_FILE, PROCESSES, RUN_FILE
 from pinchpoint.serve.listing import run_folders

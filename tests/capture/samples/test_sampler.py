@@ -16,7 +16,7 @@ from pinchpoint.capture.samples.spans import Spans
 from pinchpoint.capture.samples.stacks import StackTable, line_of, relative
 from pinchpoint.capture.samples.whole_run import WholeRun
 from pinchpoint.capture.settings import Settings
-from pinchpoint.importers._run_samples import run_samples
+from pinchpoint.importers.run_folder.samples import run_samples
 from pinchpoint.run_folder.documents import ProcessDocument
 
 

@@ -14,7 +14,7 @@ from pinchpoint.cli.output import counting, note, reading
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers import execution_trace, load
-from pinchpoint.importers._remote import is_url
+from pinchpoint.importers.files.remote import is_url
 from pinchpoint.importers.open import as_folder, format_of, guarded
 from pinchpoint.importers.ranks.files import check_one_job, groups_in, several_ranks
 from pinchpoint.report import Report

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pinchpoint.importers._links import innermost_operator, innermost_rows, with_enclosing
-from pinchpoint.importers._soundness import clocks, orphans, stream_order
+from pinchpoint.importers.assembly.links import innermost_operator, innermost_rows, with_enclosing
+from pinchpoint.importers.assembly.soundness import clocks, orphans, stream_order
 from pinchpoint.importers.health import health_table
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.trace import (

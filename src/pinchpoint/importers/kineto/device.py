@@ -6,7 +6,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pinchpoint.importers._links import innermost_operator, launching_calls, rows_by_external_id
+from pinchpoint.importers.assembly.links import (
+    innermost_operator,
+    launching_calls,
+    rows_by_external_id,
+)
 from pinchpoint.importers.kineto.clock import Spans
 from pinchpoint.importers.kineto.columns import known, known_32
 from pinchpoint.importers.kineto.device_kinds import (

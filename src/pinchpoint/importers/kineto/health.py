@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._soundness import (
+from pinchpoint.importers.assembly.soundness import (
     MOST_LOST_RATIO,
     clocks,
     in_capture,

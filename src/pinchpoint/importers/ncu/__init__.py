@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._packed import unpacked
+from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.ncu.assemble import FORMAT, assemble
 from pinchpoint.importers.ncu.csv_pages import looks_like_csv, read_csv
 from pinchpoint.importers.ncu.display_names import looks_like_text, read_text

@@ -13,7 +13,14 @@ from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._wire import FIXED32, FIXED64, VARINT, Field, MalformedMessage, fields
+from pinchpoint.importers.files.wire import (
+    FIXED32,
+    FIXED64,
+    VARINT,
+    Field,
+    MalformedMessage,
+    fields,
+)
 from pinchpoint.importers.ncu.launch import Launch, Launches, RuleResult, unit_of
 
 MAGIC = b"NVR\x00"

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from pinchpoint.importers import rocpd
-from pinchpoint.importers._database import opened
-from pinchpoint.importers._packed import unpacked
+from pinchpoint.importers.files.database import opened
+from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.nsys.build import build
 from pinchpoint.importers.nsys.database import must_be_an_export
 from pinchpoint.importers.nsys.report_file import MAGIC, exported

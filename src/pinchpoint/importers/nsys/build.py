@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pinchpoint.importers._database import Database
-from pinchpoint.importers._soundness import (
+from pinchpoint.importers.assembly.soundness import (
     clocks,
     lost_launches,
     no_calls,
@@ -16,6 +15,7 @@ from pinchpoint.importers._soundness import (
     stream_order,
     who,
 )
+from pinchpoint.importers.files.database import Database
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.nsys import device_table, host_table
 from pinchpoint.importers.nsys.database import read_strings

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._database import Column, Database
+from pinchpoint.importers.files.database import Column, Database
 from pinchpoint.trace import Names
 from pinchpoint.trace.arrays import NameIds
 

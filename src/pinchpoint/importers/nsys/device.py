@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._database import Column, Database
+from pinchpoint.importers.files.database import Column, Database
 from pinchpoint.importers.nsys.database import Strings, interned
 from pinchpoint.importers.nsys.host_table import pid_of
 from pinchpoint.trace import DeviceKind, MemoryKind, Names

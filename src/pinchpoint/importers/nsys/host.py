@@ -3,7 +3,7 @@
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._database import Column, Database
+from pinchpoint.importers.files.database import Column, Database
 from pinchpoint.importers.nsys.database import Strings, interned
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, NameIds

@@ -9,7 +9,7 @@ from itertools import compress
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._database import Database
+from pinchpoint.importers.files.database import Database
 from pinchpoint.importers.nsys.database import Strings
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, Mask, NameIds

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._database import Database
+from pinchpoint.importers.files.database import Database
 from pinchpoint.importers.nsys.database import Strings
 from pinchpoint.trace import Device
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinchpoint.errors import HostileFile, UnreadableFile
-from pinchpoint.importers._memory import PERFETTO_TIMES, must_fit
-from pinchpoint.importers._packed import unpacked
-from pinchpoint.importers._timeline import Timeline
-from pinchpoint.importers._wire import MalformedMessage, fields
+from pinchpoint.importers.assembly.timeline import Timeline
+from pinchpoint.importers.files.memory import PERFETTO_TIMES, must_fit
+from pinchpoint.importers.files.packed import unpacked
+from pinchpoint.importers.files.wire import MalformedMessage, fields
 from pinchpoint.importers.health import Fact
 from pinchpoint.importers.perfetto.packets import (
     CORRELATIONS,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pinchpoint.errors import HostileFile
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._wire import (
+from pinchpoint.importers.files.wire import (
     INTEGER,
     MalformedMessage,
     Part,

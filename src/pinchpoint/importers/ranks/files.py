@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._remote import local_copy
+from pinchpoint.importers.files.remote import local_copy
 from pinchpoint.importers.ranks.jobs import (
     UNIX_LEAST_NS,
     LeftOut,

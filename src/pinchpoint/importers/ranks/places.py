@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
-from pinchpoint.importers._remote import file_system, is_url
+from pinchpoint.importers.files.remote import file_system, is_url
 from pinchpoint.importers.open import format_of, read_head
 from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_FILE, RUN_FILE, TRACES
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._packed import unpacked
+from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import FACTS
 from pinchpoint.trace import Device, Names, Source, Table, Trace, table
 

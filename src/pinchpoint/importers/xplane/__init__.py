@@ -6,8 +6,8 @@
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers._packed import unpacked
-from pinchpoint.importers._wire import MalformedMessage
+from pinchpoint.importers.files.packed import unpacked
+from pinchpoint.importers.files.wire import MalformedMessage
 from pinchpoint.importers.xplane.assemble import FORMAT, assemble
 from pinchpoint.importers.xplane.space import Plane, read_planes
 from pinchpoint.trace import Trace

@@ -13,7 +13,7 @@ from typing import Any
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._soundness import (
+from pinchpoint.importers.assembly.soundness import (
     clocks,
     lost_launches,
     no_calls,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pinchpoint.importers._timeline import Rows
+from pinchpoint.importers.assembly.timeline import Rows
 from pinchpoint.importers.xplane.operations import Row, table_of_rows
 from pinchpoint.importers.xplane.space import Event
 from pinchpoint.trace import HostKind, Names, Table, table

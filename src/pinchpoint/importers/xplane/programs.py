@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
-from pinchpoint.importers._wire import BYTES, VARINT, Field, MalformedMessage, fields
+from pinchpoint.importers.files.wire import BYTES, VARINT, Field, MalformedMessage, fields
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
 
 _PROGRAM_MODULE = 1  # field of HloProto

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._wire import BYTES, FIXED64, VARINT, Field, MalformedMessage, fields
+from pinchpoint.importers.files.wire import BYTES, FIXED64, VARINT, Field, MalformedMessage, fields
 from pinchpoint.trace import Device, DeviceKind, MemoryKind
 from pinchpoint.trace.kinds import collective_kind
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._links import innermost_operator, launching_calls, with_enclosing
-from pinchpoint.importers._soundness import (
+from pinchpoint.importers.assembly.links import innermost_operator, launching_calls, with_enclosing
+from pinchpoint.importers.assembly.soundness import (
     clocks,
     lost_launches,
     no_calls,

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from pinchpoint.cli.output import counting, look, note, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page
 from pinchpoint.cli.recordings._answers import shared
-from pinchpoint.cli.recordings.sql import DEFAULT_SECONDS, MOST_ROWS, show_rows
+from pinchpoint.cli.sharing.sql import DEFAULT_SECONDS, MOST_ROWS, show_rows
 from pinchpoint.errors import UsageError
 from pinchpoint.export.database import Limits, query_columns
 from pinchpoint.report import html, terminal

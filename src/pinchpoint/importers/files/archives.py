@@ -22,7 +22,7 @@ from pinchpoint.errors import (
     is_out_of_memory,
 )
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._packed import Budget, Head, head_of, unpack
+from pinchpoint.importers.files.packed import Budget, Head, head_of, unpack
 from pinchpoint.replacing import scratch_folder
 from pinchpoint.run_folder.layout import RUN_FILE
 

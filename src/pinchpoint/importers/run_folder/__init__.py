@@ -15,9 +15,9 @@ import numpy as np
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers._run_course import run_course
-from pinchpoint.importers._run_samples import run_samples
 from pinchpoint.importers.open import load
+from pinchpoint.importers.run_folder.course import run_course
+from pinchpoint.importers.run_folder.samples import run_samples
 from pinchpoint.importers.telemetry._samples import health_table
 from pinchpoint.importers.telemetry.log import collect
 from pinchpoint.run_folder.documents import (

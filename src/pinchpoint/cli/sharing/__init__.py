@@ -1,0 +1,1 @@
+"""Commands that take recordings and answers elsewhere: to files, viewers, people and assistants."""

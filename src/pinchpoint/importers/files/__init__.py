@@ -1,0 +1,1 @@
+"""From a name to bytes, for every format: where a file lies, how it is packed, what may be read."""
