@@ -222,5 +222,5 @@ def predicted_without(trace: Trace, ids: Collection[str]) -> Prediction | None:
     fixed = [ranked for ranked in diagnose(trace).found if ranked.id in ids]
     if len(fixed) == 1:
         return fixed[0].predicted
-    changes = [change for ranked in fixed for change in ranked.finding.changes]
-    return what_if_mean(trace, changes) if changes else None
+    timed = [ranked.finding for ranked in fixed if ranked.finding.changes]
+    return after_fixes(trace, timed) if timed else None
