@@ -32,8 +32,9 @@ LEVELS_OFF_RATIO = 0.5  # the last third of the growth to the first: a line has 
 EXPLAINED_RATIO = 0.6  # of the growth, by the places that are named
 REST_RATIO = 0.25  # the rest's relative growth to the step's: of a slower machine it is 1
 LEAST_REST_RATIO = 0.2  # of the step, early: with less beside the places nothing is compared
-MOST_PLACES = 3
-FEWEST_LOOKS = 20  # in a quarter: a place of half the step is known to a quarter of its time
+MOST_PLACES = 3  # as many as a reader looks at; with more, any step would be explained by them
+FEWEST_LOOKS = 12  # in a quarter: fewer have no share
+SHARE_SURE = 2.33  # deviates of the difference of two shares: one in a hundred by chance
 KEPT_RATIO = (
     0.005  # of what is held, by which it must grow in the run: above what a list of losses takes
 )
@@ -121,14 +122,33 @@ def _why_not(
         return "they did so at once, as when other programs come to use the machine"
     if more[-1] < LEVELS_OFF_RATIO * more[0]:
         return "their growth levels off, as when a machine becomes warm or a cache fills"
-    seen_us = [sum(us for part in quarters[q] for _, us in part.seen) for q in (0, -1)]
-    if min(seen_us) < FEWEST_LOOKS * samples.every_s * 1e6:
-        return "too few looks at the run tell where"
     rest = [time - sum(at) for time, at in zip(times[:: len(times) - 1], _of(places), strict=True)]
     explained = sum(place.more_ns for place in places)
     if explained < EXPLAINED_RATIO * (times[-1] - times[0]) or _same_pace(rest, times):
         return "all that they do takes longer, as on a machine that becomes slower"
+    if not _differ(samples, quarters, times, places):
+        return "too few looks at the run tell where"
     return "" if signs else "nothing that they keep or do grew with them"
+
+
+def _differ(
+    samples: RunSamples,
+    quarters: Sequence[Sequence[RunPart]],
+    times: Sequence[int],
+    places: Sequence[GrowingPlace],
+) -> bool:
+    """Whether the share of the places, by looks, differs by more than chance early and late."""
+    period_us = 1e6 * samples.seconds / max(samples.looks, 1)
+    looks, shares = [], []
+    for q, ns in zip((0, -1), _of(places), strict=True):
+        seen_us = sum(us for part in quarters[q] for _, us in part.seen)
+        looks.append(seen_us / max(period_us, 1.0))
+        shares.append(sum(ns) / max(times[q], 1))
+    if min(looks) < FEWEST_LOOKS:
+        return False
+    both = min((shares[0] * looks[0] + shares[1] * looks[1]) / sum(looks), 1.0)
+    spread = sqrt(both * (1 - both) * (1 / looks[0] + 1 / looks[1]))
+    return shares[1] - shares[0] > SHARE_SURE * spread
 
 
 def _of(places: Sequence[GrowingPlace]) -> tuple[list[int], list[int]]:

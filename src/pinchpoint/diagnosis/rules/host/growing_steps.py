@@ -59,10 +59,11 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _sentence(found: Growth) -> str:
     first = found.places[0]
+    early = duration(first.early_ns) if first.early_ns else "nothing that was seen"
     return (
         f"Each step is longer than the one before: {duration(found.early_ns)} at step"
         f" {found.first:,}, {duration(found.late_ns)} at step {found.last:,}, mostly because of"
-        f" {_location(found)}: {duration(first.early_ns)} and then {duration(first.late_ns)} a step"
+        f" {_location(found)}: {early} and then {duration(first.late_ns)} a step"
     )
 
 
