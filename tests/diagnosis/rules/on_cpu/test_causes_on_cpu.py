@@ -7,6 +7,8 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.report.assemble.report import diagnose as report_of
+from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.trace import HostKind, RunFacts
 
 MS, US = 1_000_000, 1_000
@@ -281,3 +283,31 @@ def test_transforms_of_a_slow_length(name, length, fast, left):
         assert f"{fast} is a fast length" in finding.finding.summary
         expected = [2 * MS + 8 * MS * ratio for ratio in left]
         assert finding.predicted.range_ns == pytest.approx(expected, abs=2)
+
+
+_COUNT, _TABLE = "[[1000000]]", "[[1000000], [1000000]]"
+
+
+@pytest.mark.parametrize(
+    ("name", "took", "shapes", "said"),
+    [
+        # 4 MB written at 4 GB/s and the start of a call: 1.02 ms
+        pytest.param("aten::normal_", 5, _COUNT, "drawing random numbers", id="known"),
+        # 12 MB: 3.02 ms
+        pytest.param("aten::atan2", 9, _TABLE, None, id="less than three times"),
+        pytest.param("aten::normal_", 1, _COUNT, None, id="as it should be"),
+    ],
+)
+def test_an_operator_far_from_what_a_slow_core_needs(name, took, shapes, said):
+    trace = _trace(lambda b, at: _op(b, name, at, took * MS, shapes))
+    found = _found(trace)
+    assert ("cpu-slow-operator" in found) == (said is not None)
+    if said:
+        assert said in found["cpu-slow-operator"].finding.summary
+        assert found["cpu-slow-operator"].predicted.step_ns == pytest.approx(6.02 * MS, rel=1e-3)
+
+
+def test_an_operator_without_a_limit_is_named_with_its_shapes():
+    trace = _trace(lambda b, at: _op(b, "aten::grid_sampler_2d", at, 9 * MS))
+    said = closing_sentence(report_of(trace))
+    assert f"How fast aten::grid_sampler_2d of {LARGE} in train (train.py:5), 90 %" in said
