@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
+from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
@@ -21,7 +21,7 @@ from pinchpoint.compare.profiles import (
     compare_profiles,
 )
 from pinchpoint.compare.worth import ChangedWorth
-from pinchpoint.diagnosis.engine import Diagnosis, Ranked, predicted
+from pinchpoint.diagnosis.engine import Diagnosis, Ranked, after_fixes, predicted
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About
 from pinchpoint.diagnosis.windows import diagnose
