@@ -45,6 +45,8 @@ class PythonFrame:
 _FRAME = re.compile(r"(?P<file>[^\n]+?)\((?P<line>\d{1,9})\): (?P<function>[^\n]*)")
 _PACKAGE = re.compile(r"(?:site|dist)-packages/([^/]+)")
 _GENERATED = re.compile(r"/torchinductor_[^/]*/")  # written by a compiler
+# Where the installation that the README describes has Pinchpoint itself.
+_OURS = re.compile(r"(?:^|/)src/pinchpoint/")
 _PYTHON_HOME = re.compile(r"(?:^|/)lib(?:64)?/python\d[\d.]*/")
 
 # Of these a reader wants to know what called them, not where inside they were.
@@ -87,7 +89,7 @@ def owner_of(file: str) -> Owner:
     if installed:
         package = installed[1].removesuffix(".py")
         return Owner.FRAMEWORK if package in _FRAMEWORKS else Owner.LIBRARY
-    if path.startswith("<") or _PYTHON_HOME.search(path) or _GENERATED.search(path):
+    if path.startswith("<") or any(p.search(path) for p in (_PYTHON_HOME, _GENERATED, _OURS)):
         return Owner.FRAMEWORK
     top, _, inside = path.partition("/")
     package = top.removesuffix(".py")
