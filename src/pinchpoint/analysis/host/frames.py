@@ -65,7 +65,15 @@ _LIBRARIES = frozenset(
     | {"sklearn", "skimage", "cv2", "albumentations", "matplotlib", "networkx", "einops", "numba"}
     | {"nltk", "spacy", "gensim", "sentencepiece", "tiktoken", "pyarrow", "polars", "h5py", "zarr"}
     | {"fsspec", "requests", "urllib3", "hydra", "omegaconf", "pydantic", "yaml", "rich", "joblib"}
-    | {"mlflow", "gymnasium", "stable_baselines3", "pandera", "xarray", "statsmodels", "safetensors"}
+    | {
+        "mlflow",
+        "gymnasium",
+        "stable_baselines3",
+        "pandera",
+        "xarray",
+        "statsmodels",
+        "safetensors",
+    }
 )
 # Names in Python's library that people also give to programs of their own.
 _PEOPLES_NAMES = frozenset({"test", "profile", "code", "trace", "this"})

@@ -5,7 +5,7 @@ library. Its line is where that function is defined, because the profiler names 
 entered; only frames that were already running when recording began carry the line they were at.
 The operator or built-in inside the frame says which call it was. A backward node takes the place
 of the forward operator it differentiates: rows of the autograd thread have no frames, and on a CPU,
-where the thread of the steps runs the nodes, the frame around them is the one that started them all.
+where the thread of the steps runs the nodes, the frame around them is the one that started all.
 """
 
 import re
