@@ -32,6 +32,7 @@ from pinchpoint.report.documents.causal import (
     furthest,
     ladder,
     shown_pieces,
+    heaviest_line,
     without_limit,
 )
 from pinchpoint.report.documents.report import (
@@ -84,6 +85,7 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
         far_from_limit=furthest(trace) or furthest(windows.names_of(trace)),
         without_limit=without_limit(trace) and without_limit(windows.names_of(trace)),
+        heaviest_line=heaviest_line(windows.names_of(trace)),
         fix_ladder=ladder_info(trace, diagnosis),
         ladder=ladder(shown_pieces(trace)) if detailed else (),
         critical_path=critical_path_info(trace) if detailed else None,

@@ -267,6 +267,18 @@ def without_limit(trace: Trace) -> PieceInfo | None:
     return None if most is None else _info(trace, most)
 
 
+def heaviest_line(trace: Trace) -> PieceInfo | None:
+    """The function of the program with most device work; None where none dominates the step."""
+    heavy = [
+        piece
+        for piece in profile(trace, (Cut.LINE,)).of(Cut.LINE)
+        if piece.base_ns - piece.step_if_free_ns >= DOMINATES_RATIO * piece.base_ns
+        and piece.device_ns >= DOMINATES_RATIO * piece.base_ns
+    ]
+    most = max(heavy, key=lambda piece: piece.device_ns, default=None)
+    return None if most is None else _info(trace, most)
+
+
 _SHOWN = (Cut.OPERATOR, Cut.LINE, Cut.WAIT, Cut.COLLECTIVE, Cut.COPY)
 
 
