@@ -20,11 +20,13 @@ def loading(
     inside: list[tuple[str, float]] | None = None,
     work_ms: float = 2,
     operators: int = 0,
+    calls: str | None = None,
 ) -> Trace:
     """A step for each wait: the loader's next(), a copy of the batch, and a kernel.
 
     ``inside`` are frames within next(), one after the other, with their shares of its time;
-    ``operators`` as many operators of 1 µs as the first of them runs.
+    ``operators`` as many operators of 1 µs as the first of them runs; ``calls`` what each of them
+    calls for nearly all of its time.
     """
     b = TraceBuilder()
     at = 0
@@ -41,6 +43,8 @@ def loading(
         for frame, share in inside or []:
             takes = round(share * (waited - 4 * US))
             b.python(frame, begin, takes)
+            if calls:
+                b.python(calls, begin + US, takes - 2 * US)
             begin += takes
         after = at + US + waited
         b.op("aten::copy_", after + US, 20 * US, shapes=json.dumps([batch or [8, 8], []]))

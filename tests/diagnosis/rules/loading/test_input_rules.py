@@ -31,6 +31,19 @@ def test_without_workers_the_frames_decide(outcome, ranked, cause, frame):
     assert ranked(trace) == [cause]
 
 
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        ("<built-in method decompress of zlib.Decompress object at 0x7f>", "inflates an archive"),
+        ("<built-in method read of _io.BufferedReader object at 0x7f>", "reads 1 files a step"),
+    ],
+)
+def test_an_archive_that_is_inflated_at_each_access_is_no_small_file(outcome, calls, said):
+    trace = loading(LATE, inside=[(FILES, 0.7)], calls=calls)
+    (finding,) = outcome("small-file-io", trace).findings
+    assert said in finding.summary
+
+
 def test_a_transform_on_the_training_thread_is_a_starved_loader(ranked):
     work = [(TRANSFORM, 0.6), (DECODE, 0.2), (FILES, 0.1)]
     assert ranked(loading(LATE, inside=work)) == ["dataloader-starved"]

@@ -50,7 +50,8 @@ def check(trace: Trace) -> Iterator[Found]:
     wanted = mine & cpu_operators(trace).operator & named(trace, *fourier.NAMES)
     if not wanted.any():
         return
-    slow = _slow_length(trace, np.flatnonzero(wanted))
+    rows = np.flatnonzero(wanted)
+    slow = _slow_length(trace, rows)
     if slow is None:
         raise NotChecked("the lengths of the transforms are not recorded")
     wanted[wanted] = slow > 0
@@ -60,7 +61,7 @@ def check(trace: Trace) -> Iterator[Found]:
     host = trace.host_ops
     assert host is not None
     took = host["duration_ns"][spans.rows].astype(np.int64)
-    length = int(np.bincount(_slow_length(trace, spans.rows), took).argmax())
+    length = int(np.bincount(slow[np.searchsorted(rows, spans.rows)], took).argmax())
     fast, prime = fourier.next_fast_length(length), fourier.largest_prime_factor(length)
     whole = named(trace, "aten::_fft_c2c")[spans.rows]
     complex_ns = round(spans.ns_per_step * float(took[whole].sum() / max(took.sum(), 1)))
