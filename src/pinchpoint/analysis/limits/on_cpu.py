@@ -18,7 +18,7 @@ from pinchpoint.trace.arrays import Floats, Rows, distinct_rows
 # One core of a server of 2013 copies 5 to 10 GB/s (STREAM, one thread), and computes 8 float32
 # numbers at 2.5 GHz or faster in vectors: much less is left for what is read and written apart.
 LEAST_BYTES_PER_S = 4e9
-LEAST_FLOP_PER_S = 8e9
+LEAST_FLOP_PER_S = 8e9  # of the 40 of such vectors: what is no product fills few of them
 START_NS = 20_000  # calling an operator with the profiler on takes 2 to 20 us
 
 
