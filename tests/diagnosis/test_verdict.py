@@ -145,6 +145,7 @@ def test_without_a_device_the_window_for_names_says_which_function_takes_most():
             builder.op("aten::mm", number * 100_000 + 90_000, 8_000)
             if with_stacks:
                 builder.python("train.py(15): accuracy", number * 100_000 + 2_000, 80_000)
+                builder.python("feed.py(3): wait", number * 100_000, 99_000, thread=7)
         return builder.trace()
 
     said = verdict(replace(steps(False), run=RunFacts(named=steps(True))))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pinchpoint.analysis.host.frames import Owner
+from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_many
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, Binding, Bound, bound
 from pinchpoint.analysis.replay.predict import corrected_step_ns
@@ -125,8 +126,11 @@ def _without_device(trace: Trace, parts: Breakdown) -> str:
 def _named_place(trace: Trace) -> str:
     """The function of the program that takes most, where a run's window for names shows one."""
     named = trace.run.named if trace.run else None
-    table = source_table(named) if named is not None else None
-    if named is None or not isinstance(table, SourceTable):
+    if named is None or named.host_ops is None:
+        return ""
+    # Another thread may wait all the time, and its frames would show it as busy.
+    table = source_table(named, named.host_ops["thread"] == main_thread(named))
+    if not isinstance(table, SourceTable):
         return ""
     whole_ns = int(steps(named).durations_ns.sum())
     rows = (r for r in table.rows if r.owner == Owner.USER and r.frame.function != "<module>")

@@ -38,6 +38,8 @@ def test_a_frame_is_read_from_its_name(name, frame):
         (Owner.FRAMEWORK, "threading.py"),
         (Owner.FRAMEWORK, "multiprocessing/queues.py"),
         (Owner.FRAMEWORK, "<frozen runpy>"),
+        (Owner.FRAMEWORK, "/home/me/pinchpoint/src/pinchpoint/capture/samples/sampler.py"),
+        (Owner.USER, "/home/me/pinchpoint/train.py"),
     ],
 )
 def test_the_path_says_whose_code_it_is(owner, file):

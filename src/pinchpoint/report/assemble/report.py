@@ -30,6 +30,7 @@ from pinchpoint.report.assemble.mean import causes_of_kinds, kind_of_steps, mean
 from pinchpoint.report.documents.causal import (
     critical_path_info,
     furthest,
+    heaviest_line,
     ladder,
     shown_pieces,
     without_limit,
@@ -84,6 +85,7 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
         far_from_limit=furthest(trace) or furthest(windows.names_of(trace)),
         without_limit=without_limit(trace) and without_limit(windows.names_of(trace)),
+        heaviest_line=heaviest_line(windows.names_of(trace)),
         fix_ladder=ladder_info(trace, diagnosis),
         ladder=ladder(shown_pieces(trace)) if detailed else (),
         critical_path=critical_path_info(trace) if detailed else None,

@@ -60,7 +60,7 @@ def _said(report: Report) -> str | None:
     worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step"
     where = "" if report.source.one_of is None else " inside this rank alone"
     if any(f.predicted_step_ns is not None or f.cost_ns_per_step for f in report.findings):
-        return f"No other cause that was checked{where} is {worth}.{_not_judged(report)}"
+        return f"No other cause that was checked{where} is {worth}.{_what_is_left(report)}"
     if now_and_then := unexplained_exceptions(report):
         return f"No cause that was checked{where} is {worth}, yet {now_and_then}."
     if unexplained := _lost_without_a_cause(report) or _far_from_its_limit(report):
@@ -80,14 +80,48 @@ def _nothing(report: Report, where: str, worth: str) -> str:
         return f"No cause that was checked{where} is {worth}."
     if where:
         return f"Nothing{where} is {worth}."
+    doubt = _not_judged(report) + _undecided(report)
     if report.not_applicable:
         return (
             f"No cause of programs on CPUs that was checked is {worth}"
-            f" ({len(report.not_applicable)} others are causes on devices)."
+            f" ({len(report.not_applicable)} others are causes on devices).{doubt}"
         )
-    if doubt := _not_judged(report) + _undecided(report):
+    if doubt:
         return f"No cause that was checked is {worth}.{doubt}"
+    if heaviest := _heaviest(report):
+        return f"No cause that was checked is {worth}.{heaviest}"
     return f"Nothing worth fixing here: no cause is {worth}."
+
+
+LITTLE_WON_RATIO = 0.25  # of the step: with more of it won, the findings are what to read first
+
+
+def _what_is_left(report: Report) -> str:
+    """Beside findings that leave most of the step as it is, where the rest of it is made."""
+    step_ns = sum(_part_ns(part) for part in report.breakdown)
+    left_ns = report.together_ns
+    much = left_ns is not None and left_ns < (1 - LITTLE_WON_RATIO) * step_ns
+    return _not_judged(report) or ("" if much else _heaviest(report))
+
+
+def _heaviest(report: Report) -> str:
+    """The function of the program that gives the device most of its work.
+
+    Whether the work is needed no recording tells: that is for its reader to judge.
+    """
+    line = report.heaviest_line
+    if line is None or any(line.name == str(f.location) for f in report.findings):
+        return ""
+    least = (
+        ""
+        if line.limit_ns is None
+        else f", of which the machine needs {duration(min(line.limit_ns, line.device_ns))}"
+    )
+    return (
+        f" Most of the device's work is that of {line.name}: {duration(line.device_ns)} a step in"
+        f" {line.calls:.0f} operations{least}. Without it the step would be"
+        f" {duration(line.step_if_free_ns)}: is all of it needed?"
+    )
 
 
 def _mostly_unchecked(report: Report) -> str | None:
@@ -109,10 +143,14 @@ def _not_judged(report: Report) -> str:
     piece, step_ns = report.without_limit, sum(_part_ns(part) for part in report.breakdown)
     if piece is None or not step_ns or any(piece.name in f.summary for f in report.findings):
         return ""
-    share = f"{min(100 * piece.device_ns / step_ns, 100):.0f} %"
+    took_ns = piece.device_ns
+    if report.device is None:  # its own window is the one with shapes, which has another step
+        took_ns, step_ns = piece.host_ns, piece.step_if_free_ns + piece.host_ns
+    share = f"{min(100 * took_ns / step_ns, 100):.0f} %"
     where = f" in {piece.place}" if piece.place else ""
+    of = f" of {piece.shapes}" if piece.shapes else ""
     why = f": {piece.known}" if piece.known else ""
-    return f" How fast {piece.name}{where}, {share} of the step, could be is not known{why}."
+    return f" How fast {piece.name}{of}{where}, {share} of the step, could be is not known{why}."
 
 
 def _undecided(report: Report) -> str:
