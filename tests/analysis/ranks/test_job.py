@@ -31,16 +31,19 @@ def test_alike_ranks_hold_nobody_up():
     assert not job.mismatches
 
 
-def test_waiting_and_transfer_are_told_apart():
-    job = job_of(Job(ranks=2, work_ms=lambda rank, step: 10 + 5 * rank))
+@pytest.mark.parametrize("collective", ["allreduce", "alltoall"])
+def test_waiting_and_transfer_are_told_apart(collective):
+    late = Job(ranks=2, work_ms=lambda rank, step: 10 + 5 * rank, collective=collective)
+    job = job_of(late)
     (kind,) = job.between.kinds
     assert kind.transfer_ns == near(1)
     assert job.between.waiting_ns[0] == near(5)
     assert job.between.waiting_ns[1] == near(0)
     assert job.between.transfer_ns[0] == near(1)
     assert kind.per_step == 1
-    # 64 MiB in 1 ms; two ranks: the bus carries as much as the algorithm moves
-    assert kind.bus_bytes_per_s == pytest.approx((64 << 20) * 1e3, rel=1e-3)
+    # 64 MiB in 1 ms; of two ranks an all-reduce sends all of it, an all-to-all keeps half at home
+    sent = (64 << 20) // (2 if collective == "alltoall" else 1)
+    assert kind.bus_bytes_per_s == pytest.approx(sent * 1e3, rel=1e-3)
 
 
 def test_calls_without_a_name_are_one_of_both():
