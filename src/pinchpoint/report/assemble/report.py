@@ -30,9 +30,9 @@ from pinchpoint.report.assemble.mean import causes_of_kinds, kind_of_steps, mean
 from pinchpoint.report.documents.causal import (
     critical_path_info,
     furthest,
+    heaviest_line,
     ladder,
     shown_pieces,
-    heaviest_line,
     without_limit,
 )
 from pinchpoint.report.documents.report import (
