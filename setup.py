@@ -1,4 +1,4 @@
-"""Builds the optional native reader and replay; everything else is in pyproject.toml.
+"""Builds the optional native readers and replay; everything else is in pyproject.toml.
 
 Without a compiler, or without Cython, the package installs all the same and reads and replays
 traces in Python, which is slower and gives the same.
@@ -10,7 +10,11 @@ from setuptools import Extension, setup
 
 HOME = "src/pinchpoint/importers/kineto/native"
 READER = ("_scan", "_nest")
-REPLAY = "src/pinchpoint/analysis/replay"
+ALONE = (
+    "importers.memory_snapshot._runs",
+    "analysis.memory.allocator._blocks",
+    "analysis.replay._passes",
+)
 PARTS = ("_text.h", "_habit.pxd", "_keys.pxd", "_pool.pxd", "_rows.pxd")
 OPTIMISE = ["/O2"] if sys.platform == "win32" else ["-O3"]
 
@@ -26,10 +30,10 @@ def extension(name: str) -> Extension:
     )
 
 
-def replay() -> Extension:
-    """The compiled replay."""
-    name = "pinchpoint.analysis.replay._passes"
-    return Extension(name, [f"{REPLAY}/_passes.pyx"], extra_compile_args=OPTIMISE)
+def alone(name: str) -> Extension:
+    """One compiled module that needs no other."""
+    source = f"src/pinchpoint/{name.replace('.', '/')}.pyx"
+    return Extension(f"pinchpoint.{name}", [source], extra_compile_args=OPTIMISE)
 
 
 def extensions() -> list[Extension]:
@@ -39,7 +43,7 @@ def extensions() -> list[Extension]:
     except ImportError:
         return []
     modules: list[Extension] = cythonize(
-        [*(extension(n) for n in READER), replay()], include_path=["src"]
+        [*map(extension, READER), *map(alone, ALONE)], include_path=["src"]
     )
     for module in modules:
         module.optional = True  # a failed compilation is a warning; cythonize drops the argument

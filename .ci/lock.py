@@ -32,7 +32,9 @@ def main() -> int:
         return 1
     for pin, hashes in found.items():
         known.setdefault(pin, set()).update(hashes)
-    LOCK.write_text(written(known), "utf-8")
+    whole = LOCK.with_name(f"{LOCK.name}.tmp")  # a part of a lock would be taken for the lock
+    whole.write_text(written(known), "utf-8")
+    whole.replace(LOCK)
     print(f"{LOCK.relative_to(ROOT)}: {len(known)} packages, {sum(map(len, known.values()))} files")
     return 0
 

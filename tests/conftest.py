@@ -1,3 +1,4 @@
+import gc
 import shutil
 import signal
 from pathlib import Path
@@ -51,3 +52,12 @@ def browser():
         )
         yield chromium
         chromium.close()
+
+
+gc.disable()  # until all tests are collected: none can be freed, all would be looked through
+
+
+def pytest_collection_finish():
+    """What is there now stays, and is not looked through again by each collection of garbage."""
+    gc.freeze()
+    gc.enable()

@@ -130,7 +130,7 @@ def replacing(path: Path, *, lasting: bool = False) -> Iterator[Path]:
         yield target
         return
     try:
-        with _held(beside):
+        with held(beside):
             _like(beside, old)
             yield beside
             if lasting:
@@ -147,12 +147,12 @@ def scratch_folder() -> Iterator[Path]:
     _sweep(home, f"{_SCRATCH}*/{_LOCK}")
     with tempfile.TemporaryDirectory(prefix=_SCRATCH) as folder:
         (Path(folder) / _LOCK).touch()
-        with _held(Path(folder) / _LOCK):
+        with held(Path(folder) / _LOCK):
             yield Path(folder)
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[None]:
+def held(path: Path) -> Iterator[None]:
     """Locked while this process lives, so that no other takes it for left behind."""
     with path.open("rb") as file:
         with suppress(OSError):  # not every file system has locks
@@ -163,7 +163,17 @@ def _held(path: Path) -> Iterator[None]:
 
 @cache
 def _sweep(folder: Path, pattern: str) -> None:
-    """Remove what a process that was killed left, once for each folder. Nothing that is in use.
+    """Remove what a process that was killed left, once for each folder. Nothing that is in use."""
+    for left in left_behind(folder, pattern):
+        with suppress(OSError):
+            if left.name == _LOCK:
+                shutil.rmtree(left.parent, ignore_errors=True)
+            else:
+                left.unlink()
+
+
+def left_behind(folder: Path, pattern: str) -> Iterator[Path]:
+    """Files that killed processes ``held``; each is locked until the next is asked for.
 
     Only files of this user that nobody has locked and that are older than a process takes from
     making one to locking it.
@@ -176,10 +186,7 @@ def _sweep(folder: Path, pattern: str) -> None:
                 continue
             with left.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: it is in use
-                if left.name == _LOCK:
-                    shutil.rmtree(left.parent, ignore_errors=True)
-                else:
-                    left.unlink()
+                yield left
 
 
 def _end_of_links(path: Path) -> Path:

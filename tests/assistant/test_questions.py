@@ -122,37 +122,7 @@ def test_many_rows_are_cut_and_the_answer_says_so(ask, most):
 
 
 @pytest.mark.parametrize(
-    "statement",
-    [
-        "COPY names TO 'out.csv'",
-        "COPY (SELECT 1) TO '/tmp/out.parquet' (FORMAT parquet)",
-        "EXPORT DATABASE 'out'",
-        "ATTACH 'other.db'",
-        "SELECT * FROM read_text('/etc/passwd')",
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "SELECT * FROM read_blob('/etc/*')",
-        "SELECT * FROM glob('/*')",
-        "SELECT * FROM '/etc/passwd'",
-        "FROM 'https://example.org/x.parquet'",
-        "INSTALL httpfs",
-        "LOAD httpfs",
-        "SET enable_external_access = true",
-        "RESET enable_external_access",
-        "PRAGMA enable_external_access=true",
-        "SET lock_configuration = false",
-        "SET python_enable_replacements = true",
-        "SET temp_directory = '/tmp'",
-        "SET memory_limit = '100GB'",
-        "SELECT getenv('HOME')",
-        "SELECT * FROM TABLES",
-        "SELECT * FROM header",
-        "SELECT * FROM columns",
-        "CALL pragma_version(",
-        "CREATE SECRET x (TYPE s3)",
-        "SELECT 1; COPY names TO 'x'",
-        "IMPORT DATABASE '/tmp'",
-        "",
-    ],
+    "statement", ["COPY names TO 'out.csv'", "SELECT 1; COPY names TO 'x'", ""]
 )
 def test_sql_reaches_nothing_but_the_tables(ask, statement, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

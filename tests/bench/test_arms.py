@@ -1,5 +1,7 @@
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +75,19 @@ def test_branches_are_checked_out_and_cleaned_up(tmp_path, monkeypatch):
     ):
         pass
     assert not list((tmp_path / "more").iterdir())
+    with branch_arms(["cat"], ("main", "faster"), tmp_path / "used", None):
+        left = [tmp_path / "left/A", tmp_path / "gone/A"]
+        for tree in left:  # of processes that were killed; of one, the folder is gone as well
+            subprocess.run(["git", "worktree", "add", "-q", "--detach", tree], check=True)
+        shutil.rmtree(left[1].parent)
+        subprocess.run(["git", "worktree", "add", "-q", "--detach", tmp_path / "mine"], check=True)
+        known = Path(".git/worktrees")
+        assert len(list(known.iterdir())) == 5
+        for kept in known.iterdir():
+            if kept.name != "mine":
+                (kept / "pinchpoint.lock").touch()
+                os.utime(kept / "pinchpoint.lock", (1, 1))
+        with branch_arms(["cat"], ("main", "faster"), tmp_path / "next", None):
+            assert len(list(known.iterdir())) == 5
+            assert not left[0].exists()
+            assert (tmp_path / "mine").exists()

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from pinchpoint.bench.run.step_files import read_steps
+from pinchpoint.bench.run.step_files import read_inside
 from pinchpoint.bench.run.timed import TimingRules, timed_part
 from pinchpoint.errors import UnreadableFile
 
@@ -27,19 +27,19 @@ def _write(folder, pid=1, **more):
 
 def test_device_times_are_preferred_to_host_times(tmp_path):
     _write(tmp_path, series={"mark": _series([0, 1, 2], device_ms=[10.0, 12.0])})
-    steps = read_steps(tmp_path)
+    steps = read_inside(tmp_path).steps
     assert (steps.clock, steps.step_ms.tolist()) == ("cuda_event", [10.0, 12.0])
 
 
 def test_the_optimizer_that_steps_most_often_ends_the_step(tmp_path):
     series = {"optimizer Adam 1": _series([0, 5]), "optimizer SGD 2": _series([0, 1, 2, 3])}
     _write(tmp_path, series=series)
-    assert read_steps(tmp_path).source == "optimizer SGD"
+    assert read_inside(tmp_path).steps.source == "optimizer SGD"
 
 
 def test_marks_win_over_optimizers(tmp_path):
     _write(tmp_path, series={"optimizer Adam 1": _series([0, 1, 2]), "mark": _series([0, 2])})
-    assert read_steps(tmp_path).source == "mark"
+    assert read_inside(tmp_path).steps.source == "mark"
 
 
 @pytest.mark.parametrize(
@@ -55,32 +55,32 @@ def test_what_ends_a_step_where_nothing_says_so(tmp_path, steps, replays, models
     names = ("optimizer SGD 1", "graph replay 2", "model Net 3")
     series = {n: _series(ends) for n, ends in zip(names, (steps, replays, models), strict=True)}
     _write(tmp_path, series=series)
-    assert read_steps(tmp_path).source == source
+    assert read_inside(tmp_path).steps.source == source
 
 
 def test_rank_zero_speaks_for_the_run(tmp_path):
     _write(tmp_path, 1, rank="1", series={"mark": _series([0, 1, 2, 3])})
     _write(tmp_path, 2, rank="0", series={"mark": _series([0, 7, 14])})
-    assert read_steps(tmp_path).step_ms.tolist() == [7.0, 7.0]
+    assert read_inside(tmp_path).steps.step_ms.tolist() == [7.0, 7.0]
 
 
 def test_no_steps(tmp_path):
-    assert read_steps(tmp_path) is None
+    assert read_inside(tmp_path).steps is None
     _write(tmp_path, series={"mark": _series([3])})
-    assert read_steps(tmp_path) is None
+    assert read_inside(tmp_path).steps is None
 
 
 def test_a_damaged_record(tmp_path):
     (tmp_path / "steps-1.json").write_text('{"schema": "bench.inside/1", "ser')
     with pytest.raises(UnreadableFile, match=r"steps-1\.json"):
-        read_steps(tmp_path)
+        read_inside(tmp_path)
 
 
 def test_a_compilation_in_the_timed_part_is_counted_and_in_the_warm_up_it_is_not(tmp_path):
     ends = np.cumsum([0, 500] + [10] * 60)
     frames = [0, 3] + [3] * 40 + [4] * 20
     _write(tmp_path, series={"mark": _series(ends.tolist(), frames=frames)})
-    timed = timed_part(read_steps(tmp_path), TimingRules())
+    timed = timed_part(read_inside(tmp_path).steps, TimingRules())
     assert timed.warmup.steps == 1
     assert timed.warmup.converged
     assert timed.recompiles == 1
@@ -102,7 +102,7 @@ def test_waits_for_data_are_a_share_of_the_window(tmp_path):
             )
         },
     )
-    timed = timed_part(read_steps(tmp_path), TimingRules())
+    timed = timed_part(read_inside(tmp_path).steps, TimingRules())
     assert timed.steps.data_wait_ratio == pytest.approx(0.4)
     assert timed.throughput.value == pytest.approx(1600.0)
     assert timed.throughput.work_unit == "samples"

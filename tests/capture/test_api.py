@@ -11,10 +11,15 @@ import pinchpoint as pp
 from pinchpoint.errors import UsageError
 from pinchpoint.serve.jobs import job_facts
 
-torch = pytest.importorskip("torch", reason="records with torch.profiler")
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch():
+    global torch  # not when tests are collected: its import takes seconds in every process
+    torch = pytest.importorskip("torch", reason="records with torch.profiler")
 
 
 @pytest.fixture(autouse=True)

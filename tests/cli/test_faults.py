@@ -1,7 +1,7 @@
 """Full disks, folders that forbid, files that vanish or grow: one line, and nothing half."""
 
+import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -28,21 +28,34 @@ WRITES = [
 FULL_BYTES = 1000  # every output is larger, each alone
 
 
-def ended(words, folder, *, before=(), limit=None):
-    """A command in a process of its own: its exit code and what it said."""
+# Each command in a folder of its own, in one process: starting Python takes longer than they do.
+EACH = """
+import contextlib, io, json, os, resource, sys
+from pinchpoint.cli import main
+limit, *commands = json.loads(sys.stdin.read())
+if limit:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+for folder, words in commands:
+    os.chdir(folder)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        code = main(words)
+    print("ENDED " + json.dumps([code, said.getvalue()]))
+"""
 
-    def limited():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
+def ended(commands, folders, *, before=(), limit=None):
+    """What becomes of each command in its folder: its exit code and what it said."""
+    todo = [[str(folder), words] for folder, words in zip(folders, commands, strict=True)]
     done = subprocess.run(
-        [*before, sys.executable, "-m", "pinchpoint", *words],
-        cwd=folder,
+        [*before, sys.executable, "-c", EACH],
+        input=json.dumps([limit, *todo]),
         capture_output=True,
         text=True,
-        preexec_fn=limited if limit else None,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # CPython keeps half of it where full
     )
-    return done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("ENDED ")]
+    return [json.loads(line.removeprefix("ENDED ")) for line in lines]
 
 
 def held(folder):
@@ -51,30 +64,42 @@ def held(folder):
     return [p for p in files if p.stat().st_size]
 
 
-@pytest.mark.parametrize("words", WRITES[:-1], ids=lambda w: f"{w[0]} {w[3]}")
-def test_no_room_leaves_what_was_there(words, tmp_path):
-    code, said = ended(words, tmp_path, limit=FULL_BYTES)
-    assert code == 2
-    assert "cannot be written" in said
-    assert "bug" not in said
-    assert held(tmp_path) == []
+def folders_for(commands, tmp_path):
+    folders = [tmp_path / str(i) for i, _ in enumerate(commands)]
+    for folder in folders:
+        folder.mkdir()
+    return folders
 
 
-@pytest.mark.parametrize("words", WRITES, ids=lambda w: f"{w[0]} {w[3]}")
-def test_a_folder_that_forbids_is_one_line(words, tmp_path):
+def test_no_room_leaves_what_was_there(tmp_path):
+    commands = WRITES[:-1]
+    folders = folders_for(commands, tmp_path)
+    answers = ended(commands, folders, limit=FULL_BYTES)
+    for words, folder, (code, said) in zip(commands, folders, answers, strict=True):
+        assert code == 2, words
+        assert "cannot be written" in said, words
+        assert "bug" not in said, words
+        assert held(folder) == [], words
+
+
+def test_a_folder_that_forbids_is_one_line(tmp_path):
     before = ()
     if os.geteuid() == 0:  # may write everywhere, unless that is taken from it
         if not (setpriv := shutil.which("setpriv")):
             pytest.skip("root, and no setpriv")
         before = (setpriv, "--bounding-set=-dac_override", "--inh-caps=-all")
-    tmp_path.chmod(0o555)
+    folders = folders_for(WRITES, tmp_path)
+    for folder in folders:
+        folder.chmod(0o555)
     try:
-        code, said = ended(words, tmp_path, before=before)
+        answers = ended(WRITES, folders, before=before)
     finally:
-        tmp_path.chmod(0o755)
-    assert code == 2, said
-    assert "ermission denied" in said
-    assert list(tmp_path.iterdir()) == []
+        for folder in folders:
+            folder.chmod(0o755)
+    for words, folder, (code, said) in zip(WRITES, folders, answers, strict=True):
+        assert code == 2, (words, said)
+        assert "ermission denied" in said, words
+        assert list(folder.iterdir()) == [], words
 
 
 @pytest.mark.parametrize("name", ["zip", "tar", "perfetto", "rocprofv3", "ascend table"])

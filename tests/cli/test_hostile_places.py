@@ -76,3 +76,11 @@ def test_an_interruption_within_an_import_is_no_regression(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pinchpoint.cli.output", None)  # importing it fails
     assert dispatch._interrupted(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "interrupted; nothing was written\n"
+
+
+@pytest.mark.parametrize("words", [["diagnose"], ["report", "-o", "out.html"]])
+def test_a_link_to_itself_is_a_refusal(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.json").symlink_to("t.json")
+    assert cli([words[0], "t.json", *words[1:]]) == 2
+    assert "t.json" in capsys.readouterr().err

@@ -47,15 +47,42 @@ def test_rows_join():
     [
         "SELEC",
         "SELECT * FROM nowhere",
-        "COPY names TO 'x.csv'",
-        "SELECT * FROM read_csv('x.csv')",
+        "COPY names TO 'out.csv'",
+        "COPY (SELECT 1) TO '/tmp/out.parquet' (FORMAT parquet)",
+        "EXPORT DATABASE 'out'",
+        "ATTACH 'other.db'",
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_blob('/etc/*')",
+        "SELECT * FROM glob('/*')",
+        "SELECT * FROM '/etc/passwd'",
+        "FROM 'https://example.org/x.parquet'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
         "SET enable_external_access = true",
+        "RESET enable_external_access",
+        "PRAGMA enable_external_access=true",
+        "SET lock_configuration = false",
+        "SET python_enable_replacements = true",
+        "SET temp_directory = '/tmp'",
+        "SET memory_limit = '100GB'",
+        "SELECT getenv('HOME')",
+        "SELECT * FROM TABLES",
+        "SELECT * FROM header",
+        "SELECT * FROM columns",
+        "CALL pragma_version(",
+        "CREATE SECRET x (TYPE s3)",
+        "SELECT 1; COPY names TO 'x'",
+        "IMPORT DATABASE '/tmp'",
+        "",
     ],
 )
-def test_what_cannot_be_asked_is_one_line(statement):
+def test_what_cannot_be_asked_is_one_line_and_leaves_nothing(statement, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
         query(small(), statement)
     assert "\n" not in caught.value.message
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_declared_table_can_be_stored():

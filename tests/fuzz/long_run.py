@@ -1,7 +1,8 @@
 """The fuzzers for as long as one likes: python tests/fuzz/long_run.py --minutes 60 [--seed 1].
 
 ``--readers`` damages small files and reads them, some hundred times as many as are diagnosed
-without it; ``--each N`` ends it when every reader had N of them.
+without it; ``--each N`` ends it when every reader had N mutants, PyTorch's ten times as many or
+what ``--pytorch`` says. ``readers.json`` in the folder of ``--keep`` has the same in numbers.
 """
 
 import argparse
@@ -30,6 +31,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--readers", action="store_true")
     options.add_argument("--each", type=int, default=10**9)
+    options.add_argument("--pytorch", type=int)
     options.add_argument("--keep", type=Path, default=Path("build/fuzz"))
     chosen = options.parse_args()
     if chosen.readers:
@@ -73,9 +75,11 @@ def _readers(chosen: argparse.Namespace) -> int:
         found = readers.attacks(home)
         gc.freeze()  # all that is loaded stays: it need not be looked through again and again
         readers.limited()
-        told = 0.0
-        for number in range(chosen.each):
-            for name in readers.turns(number):
+        told, number = 0.0, 0
+        pytorch = 10 * chosen.each if chosen.pytorch is None else chosen.pytorch
+        while names := readers.turns(number, found, chosen.each, pytorch):
+            number += 1
+            for name in names:
                 readers.one_round(name, found[name], rng, Path(scratch) / name)
             if time.monotonic() > min(until, told):
                 told = time.monotonic() + TOLD_EVERY_S
@@ -92,12 +96,23 @@ def _tell(found: dict[str, readers.Attack], keep: Path) -> int:
     for name, attack in found.items():
         whole.update(attack.counts)
         seen = ", ".join(f"{n:,} {what}" for what, n in sorted(attack.counts.items()))
-        lines.append(f"{name}: {seen}, slowest {attack.slowest_s:.2f} s of CPU")
+        spent = f"slowest {attack.slowest_s:.2f} s of CPU"
+        rate = attack.counts["mutants"] / attack.cpu_s if attack.cpu_s else 0.0
+        lines.append(f"{name}: {seen}, {spent}, {rate:,.0f} mutants a second of CPU")
         for number, (told, files) in enumerate(attack.failed.items()):
             for at, (raw, file) in enumerate(files):
                 (keep / f"{name.replace(' ', '-')}-{number:03}-{at}-{file}").write_bytes(raw)
             lines.append(f"FAILED {name} {number:03}: {told}")
     lines.append(json.dumps(whole))
+    counted = {
+        " / ".join(reader): {
+            "mutants": readers.mutants(reader, found),
+            "cpu_s": round(sum(found[name].cpu_s for name in reader), 2),
+            "failed": sum(found[name].counts["failed"] for name in reader),
+        }
+        for reader in readers.READERS
+    }
+    (keep / "readers.json").write_text(json.dumps(counted, indent=1) + "\n")
     (keep / "readers.txt").write_text("\n".join(lines) + "\n")
     if whole["failed"]:
         print(f"{whole['failed']:,} failures: {keep}/readers.txt", flush=True)

@@ -37,9 +37,13 @@ def damaged(raw: bytes, rng: random.Random) -> bytes:
 
 def odd_values(document: object, rng: random.Random) -> object:
     """The document with some values and keys of its tree replaced, dropped or exchanged."""
-    changed = copy.deepcopy(document)
+    return spoilt(copy.deepcopy(document), rng)
+
+
+def spoilt(changed: object, rng: random.Random, most: int = 32) -> object:
+    """The same in place: up to ``most`` changes."""
     places = list(_places(changed))
-    for _ in range(rng.choice((1, 2, 8, 32)) if places else 0):
+    for _ in range(min(most, rng.choice((1, 2, 8, 32))) if places else 0):
         holder, key = rng.choice(places)
         how = rng.randrange(4)
         if how == 0 and isinstance(holder, dict):

@@ -22,14 +22,17 @@ from functools import cache
 from pathlib import Path
 
 from fuzz.checks import scanners_agree
-from fuzz.mutators import (
-    as_bytes,
-    damaged,
-    odd_cells,
-    odd_messages,
-    odd_values,
-)
+from fuzz.mutators import as_bytes, damaged, odd_cells, odd_messages, spoilt
 from fuzz.samples import samples, trace
+from fuzz.shapes import (
+    odd_database,
+    odd_fields,
+    odd_json,
+    odd_pickle,
+    odd_tar,
+    odd_text,
+    odd_zip,
+)
 from importers import test_formats
 from importers.memory_snapshot import snapshots
 from importers.ncu_report import report, result
@@ -40,7 +43,7 @@ from kineto_documents import call, document, event, kernel, launched, op, step
 from pinchpoint.errors import OutOfMemory, PinchpointError
 from pinchpoint.importers import execution_trace, load
 from pinchpoint.importers.kineto.reading import scanner
-from pinchpoint.importers.open import guarded
+from pinchpoint.importers.open import as_folder, guarded
 from pinchpoint.report import diagnose
 from pinchpoint.report.documents.report import encode
 from pinchpoint.trace import Trace
@@ -52,9 +55,13 @@ KEPT_OF_A_KIND = 3
 BESIDE = "t_et.json"
 EVENTS = "traceEvents"
 SEVERAL_RATIO = 0.9
+MOST_OF_AN_EVENT = 2  # changes: it has a dozen values
 COPIES = 100  # damaged copies of the events of one document of PyTorch's: a mutant each
 MOST_COLUMNS, MOST_LINES = 40, 40  # of tables of which only long ones are kept
 DATA = test_formats.DATA
+
+
+Damage = Callable[[bytes, random.Random], bytes]
 
 
 class Hang(BaseException):
@@ -74,6 +81,7 @@ class Attack:
     counts: Counter = field(default_factory=Counter)
     failed: dict[str, list[tuple[bytes, str]]] = field(default_factory=dict)
     slowest_s: float = 0.0
+    cpu_s: float = 0.0  # of its rounds, with the making of the mutants
     damaged: str = ""  # the file that the last round wrote anew
 
 
@@ -116,22 +124,32 @@ def attacks(folder: Path) -> dict[str, Attack]:
 
 
 PYTORCH = ("kineto", "kineto with all", "JAX trace", "ascend view")
-# A round is one of PyTorch's files and one of each of these; names in one bracket take turns.
-TURNS = (
+# A reader each; files in one bracket take turns.
+READERS = (
+    PYTORCH,
     *(("zip", "zip of two", "tar", "plain tar"), ("nsys",), ("nsys trace CSV", "nsys sums CSV")),
     *(("ncu report",), ("ncu details", "ncu text", "ncu raw")),
     *(("rocprofv3",), ("rocprofv3 csv",), ("rocpd", "rocprof 1")),
     *(("perfetto",), ("ascend table",), ("memory timeline",), ("execution trace",)),
-    *(("run folder", "bench folder"), ("snapshot",), ("xplane",)),
+    *(("run folder",), ("bench folder",), ("snapshot",), ("xplane",)),
     *(("DCGM exporter text",), ("pinchpoint telemetry",)),
     *(("nvidia-smi CSV",), ("nvidia-smi dmon",)),
     *(("TensorFlow stats",), ("load test",)),
 )
 
 
-def turns(number: int) -> list[str]:
-    """Whose files are damaged in a round."""
-    return [turn[number % len(turn)] for turn in (PYTORCH, *TURNS)]
+def turns(number: int, found: dict[str, Attack], each: int, pytorch: int) -> list[str]:
+    """Whose files are damaged in a round: those of readers that had too few mutants so far."""
+    return [
+        reader[number % len(reader)]
+        for reader in READERS
+        if mutants(reader, found) < (pytorch if reader is PYTORCH else each)
+    ]
+
+
+def mutants(reader: tuple[str, ...], found: dict[str, Attack]) -> int:
+    """How many mutants of its files a reader had."""
+    return sum(found[name].counts["mutants"] for name in reader)
 
 
 def _of_formats(name: str, home: Path) -> Attack:
@@ -236,6 +254,7 @@ class _Here(Executor):
 
 def one_round(name: str, attack: Attack, rng: random.Random, folder: Path) -> None:
     """A mutant of one of its files, and what must hold of it."""
+    started = time.process_time()
     file, copies = rng.choice(list(attack.files)), 1
     if name in PYTORCH and rng.random() < SEVERAL_RATIO:
         raw, copies = several(attack.files[file], rng), COPIES
@@ -259,7 +278,9 @@ def one_round(name: str, attack: Attack, rng: random.Random, folder: Path) -> No
             kept.append((raw, Path(file).name))
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        attack.slowest_s = max(attack.slowest_s, time.process_time() - began)
+        ended = time.process_time()
+        attack.slowest_s = max(attack.slowest_s, ended - began)
+        attack.cpu_s += ended - started
 
 
 def _read(name: str, attack: Attack, path: Path, rng: random.Random, copies: int) -> None:
@@ -271,6 +292,9 @@ def _read(name: str, attack: Attack, path: Path, rng: random.Random, copies: int
         if path.name == BESIDE:
             with guarded(path, execution_trace.FORMAT):
                 found = execution_trace.joined(_beside(path.parent), path)
+        elif name == "zip of two":
+            with as_folder(path) as inside:
+                found = load(next((p for p in inside.rglob("*") if p.is_file()), inside))
         else:
             found = load(path)
     except PinchpointError as error:
@@ -307,7 +331,7 @@ def several(raw: bytes, rng: random.Random) -> bytes:
     for _ in range(COPIES):
         copy = sound[:]
         for at in rng.choices(range(len(copy)), k=rng.choice((1, 1, 2, 4))):
-            copy[at] = as_bytes(odd_values(events[at], rng))
+            copy[at] = as_bytes(spoilt(json.loads(sound[at]), rng, MOST_OF_AN_EVENT))
         found += copy
     text = b"[" + b",".join(found) + b"]"
     if not isinstance(whole, dict):
@@ -319,16 +343,32 @@ def mutant(name: str, raw: bytes, rng: random.Random) -> bytes:
     """Damaged as the format is built (values, cells, messages) or byte by byte."""
     packed = raw[:2] == b"\x1f\x8b" and rng.random() < 0.9
     text = gzip.decompress(raw) if packed else raw
-    changed = _built(name, text)(text, rng) if rng.random() < 0.7 else damaged(text, rng)
+    changed = rng.choice(_built(name, text))(text, rng)
     return gzip.compress(changed, 1) if packed else changed
 
 
-def _built(name: str, text: bytes) -> Callable[[bytes, random.Random], bytes]:
+def _built(name: str, text: bytes) -> tuple[Damage, ...]:
+    """What damages such a file; byte by byte is one in three or four."""
+    for begin, ways in _BY_MAGIC:
+        if text.startswith(begin):
+            return ways
+    if name.endswith(".pickle"):
+        return odd_pickle, odd_pickle, damaged
+    if text[257:262] == b"ustar":
+        return odd_tar, odd_tar, damaged
     if text[:1] in (b"{", b"[") and not name.endswith((".txt", ".log")):
-        return lambda raw, rng: as_bytes(odd_values(json.loads(raw), rng))
+        return odd_json, odd_json, damaged
     if name.endswith((".csv", ".log", ".txt", ".prom")):
-        return odd_cells
-    return odd_messages if name.endswith((".pftrace", ".pb", ".ncu-rep")) else damaged
+        return odd_cells, odd_cells, odd_text, damaged
+    if name.endswith((".pftrace", ".pb")):
+        return odd_fields, odd_fields, odd_messages, damaged
+    return odd_messages, damaged
+
+
+_BY_MAGIC: tuple[tuple[bytes, tuple[Damage, ...]], ...] = (
+    (b"PK\x03\x04", (odd_zip, odd_zip, damaged)),
+    (b"SQLite format 3\0", (odd_database, odd_database, damaged)),
+)
 
 
 def _place(error: BaseException) -> str:

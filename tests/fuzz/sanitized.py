@@ -24,19 +24,21 @@ ATTACK = """
 import random, sys, tempfile
 from pathlib import Path
 from fuzz import checks, readers
+from pinchpoint.analysis.memory.allocator import _blocks
 from pinchpoint.analysis.replay import _passes
 from pinchpoint.importers.kineto.native import _nest, _scan
+from pinchpoint.importers.memory_snapshot import _runs
 import pinchpoint as pp
 home = Path(sys.argv[1])
-for module in (_passes, _nest, _scan):
+for module in (_passes, _nest, _scan, _runs, _blocks):
     assert Path(module.__file__).is_relative_to(home), module.__file__
 with tempfile.TemporaryDirectory() as folder:
     place = Path(folder)
     (place / "made").mkdir()
-    attack = readers.attacks(place / "made")["kineto"]
+    attack = readers.attacks(place / "made")["kineto with all"]
     rng = random.Random(int(sys.argv[3]))
     for _ in range(int(sys.argv[2])):
-        readers.one_round(attack, rng, place / "kineto")
+        readers.one_round("kineto with all", attack, rng, place / "kineto")
     for name in ("kineto/decode_cudagraph", "labelled/c21_python_gc.slow"):
         pp.diagnose(str(checks.DATA / f"{name}.json.gz"))
 print(dict(attack.counts), attack.failed and list(attack.failed))

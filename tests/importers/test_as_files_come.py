@@ -6,6 +6,7 @@ import io
 import lzma
 import tarfile
 import zipfile
+from functools import partial
 
 import pytest
 
@@ -97,13 +98,15 @@ def test_without_a_package_zstandard_says_what_to_do(tmp_path, monkeypatch):
     assert "zstd -d" in caught.value.hint
 
 
-@pytest.mark.parametrize("pack", [lzma.compress, bz2.compress], ids=["xz", "bzip2"])
+@pytest.mark.parametrize(
+    "pack", [lzma.compress, partial(bz2.compress, compresslevel=1)], ids=["xz", "bzip2"]
+)
 def test_of_half_a_download_the_beginning_is_read(tmp_path, pack):
-    many = document(*(op(f"aten::op{i}", i * 10, 5) for i in range(60_000))).encode()
+    many = document(*(op(f"aten::op{i}", i * 10, 5) for i in range(20_000))).encode()
     raw = pack(many)
     trace = load(file(tmp_path, "t.json.packed", raw[: len(raw) * 2 // 3]))
     assert trace.source.truncated
-    assert 0 < len(trace.host_ops) < 60_000
+    assert 0 < len(trace.host_ops) < 20_000
 
 
 def test_half_a_tar_is_refused_with_the_command(tmp_path):
@@ -179,6 +182,11 @@ STRANGERS = {
         "git lfs pull --include",
     ),
     "annex": (b"/annex/objects/SHA256E-s12--ab.json\n", "a git-annex pointer", "git annex get"),
+    "nvprof": (
+        b"==11568== NVPROF is profiling process 11568, command: python train.py\n",
+        "printed by nvprof",
+        "nsys profile --export sqlite",
+    ),
     "chakra": (
         b"\x1f\x12\x1d\n\x06schema\xea\x01\x121.0.2-chakra.0.0.4",
         "a Chakra execution trace",

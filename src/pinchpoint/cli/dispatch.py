@@ -61,7 +61,7 @@ def main(words: Sequence[str] | None = None) -> int:
             UsageError(f"{where}: {error.strerror}", hint="free space, or look there")
         )
     except Exception as error:
-        return _report_error(OutOfMemory()) if is_out_of_memory(error) else _own_up(error)
+        return _unforeseen(error)
 
 
 def _stand_in_for_closed_streams() -> None:
@@ -187,6 +187,16 @@ def _report_error(error: PinchpointError) -> int:
     if error.hint:
         _say(f" next: {plain(error.hint, REMARK_LIMIT)}")
     return error.exit_code
+
+
+def _unforeseen(error: Exception) -> int:
+    if is_out_of_memory(error):
+        return _report_error(OutOfMemory())
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
+        # What Python before 3.13 raises where any path is resolved.
+        where = str(error).removeprefix("Symlink loop from ")
+        return _report_error(UsageError(f"{where}: a link to itself", hint="check the path"))
+    return _own_up(error)
 
 
 def _own_up(error: Exception) -> int:

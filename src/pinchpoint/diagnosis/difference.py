@@ -5,11 +5,12 @@ two side by side show; and where neither explains the change, the pieces of both
 subtracted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
 from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.compare.contrasts import Contrast, contrasts
@@ -20,7 +21,7 @@ from pinchpoint.compare.profiles import (
     compare_profiles,
 )
 from pinchpoint.compare.worth import ChangedWorth
-from pinchpoint.diagnosis.engine import Diagnosis, Ranked, predicted
+from pinchpoint.diagnosis.engine import Diagnosis, Ranked, after_fixes, predicted
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About
 from pinchpoint.diagnosis.windows import diagnose
@@ -211,3 +212,15 @@ def _findings(a: _Side, b: _Side) -> Iterator[FindingChange]:
             a_cost_ns=left[id_].cost_ns_per_step if id_ in left else None,
             b_cost_ns=right[id_].cost_ns_per_step if id_ in right else None,
         )
+
+
+def predicted_without(trace: Trace, ids: Collection[str]) -> Prediction | None:
+    """The step once these findings are fixed: the replay of their changes together.
+
+    None where replay knows none of them.
+    """
+    fixed = [ranked for ranked in diagnose(trace).found if ranked.id in ids]
+    if len(fixed) == 1:
+        return fixed[0].predicted
+    timed = [ranked.finding for ranked in fixed if ranked.finding.changes]
+    return after_fixes(trace, timed) if timed else None

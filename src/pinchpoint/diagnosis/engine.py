@@ -1,11 +1,11 @@
 """Runs the rules and ranks what they found by what fixing it would give."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from pinchpoint.analysis.mean.what_if import covered_ratio, saved_mean, what_if_mean
+from pinchpoint.analysis.mean.what_if import between, covered_ratio, saved_mean, what_if_mean
 from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.analysis.steps.in_steps import judged_steps
@@ -83,7 +83,7 @@ def weighed(trace: Trace, outcomes: tuple[Outcome, ...]) -> Diagnosis:
     kept.sort(key=lambda r: (-r.saving_ns, r.id))
     kept = sorted(_specific_first(trace, _causes_first(kept)), key=_of_the_run_first)
     timed = [r for r in kept if r.finding.changes]
-    together = what_if_mean(trace, _changes(timed)) if len(timed) > 1 else None
+    together = after_fixes(trace, [r.finding for r in timed]) if len(timed) > 1 else None
     shown = {r.id for r in kept}
     said = tuple(o if o.id in shown else _dropped(o, covered.get(o.id, ())) for o in outcomes)
     return Diagnosis(tuple(kept), together, said)
@@ -164,9 +164,9 @@ def _on_top(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | Non
 
 def _beside(trace: Trace, timed: list[Ranked], candidate: Ranked) -> Ranked | None:
     """The candidate with what it wins once others are fixed; None where replay cannot say."""
-    every_step, before = rules()[candidate.id].rule.periodic, _changes(timed)
-    first = what_if_mean(trace, before, every_step=every_step)
-    both = what_if_mean(trace, [*before, *candidate.finding.changes], every_step=every_step)
+    every_step, before = rules()[candidate.id].rule.periodic, [r.finding for r in timed]
+    first = after_fixes(trace, before, every_step=every_step)
+    both = after_fixes(trace, [*before, candidate.finding], every_step=every_step)
     if first is None or both is None:
         return None
     return replace(candidate, predicted=both, saving_ns=first.step_ns - both.step_ns)
@@ -205,8 +205,20 @@ def predicted(trace: Trace, id_: str, finding: Found) -> Ranked:
         return Ranked(id_, finding, after, middle if after is None else after.saving_ns)
     replayed = None
     if finding.changes:
-        replayed = what_if_mean(trace, finding.changes, every_step=rules()[id_].rule.periodic)
+        replayed = after_fixes(trace, [finding], every_step=rules()[id_].rule.periodic)
     return Ranked(id_, finding, replayed, replayed.saving_ns if replayed else 0)
+
+
+def after_fixes(
+    trace: Trace, findings: Sequence[Found], *, every_step: bool = False
+) -> Prediction | None:
+    """The step with all of these fixed: in the middle, where a fix of them may win more."""
+    changes = [change for one in findings for change in one.changes]
+    sure = what_if_mean(trace, changes, every_step=every_step)
+    if not any(one.at_best for one in findings):
+        return sure
+    most = [change for one in findings for change in one.at_best or one.changes]
+    return between(sure, what_if_mean(trace, most, every_step=every_step))
 
 
 def _most_winning_children(ranked: list[Ranked]) -> dict[str, Ranked]:

@@ -85,12 +85,14 @@ class Found(Finding, frozen=True, kw_only=True):
     """A finding as its rule yields it.
 
     ``changes`` are what the fix does to the recorded events; the engine replays them to predict
-    the step after the fix. A rule that knows the consequence better than replay can (memory,
-    a benchmark's false claim) leaves ``changes`` empty and gives ``saving_ns_per_step`` or
-    ``consequence``.
+    the step after the fix. Where one of several ways to fix it wins more than the others,
+    ``at_best`` is that one, and the middle of both is said. A rule that knows the consequence
+    better than replay can (memory, a benchmark's false claim) leaves ``changes`` empty and gives
+    ``saving_ns_per_step`` or ``consequence``.
     """
 
     changes: tuple[Change, ...] = ()
+    at_best: tuple[Change, ...] = ()  # of the fix that wins most, where ``fix`` names several
     saving_ns_per_step: tuple[int, int] | None = None  # least and most, where replay does not apply
     run_ratio: float | None = None  # of the whole run, where no step that was recorded shows it
     leaves_ns_per_step: int | None = None  # device work beyond that saving, if the fix takes some

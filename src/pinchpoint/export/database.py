@@ -49,13 +49,6 @@ def tables_of(trace: Trace) -> dict[str, Table]:
     return {name: rows for name, rows in found.items() if rows is not None}
 
 
-def database(trace: Trace) -> "DuckDBPyConnection":
-    """A database in memory; MissingExtra without DuckDB."""
-    connection = duckdb_module().connect(":memory:")
-    _fill(connection, trace)
-    return connection
-
-
 def _fill(connection: "DuckDBPyConnection", trace: Trace) -> None:
     _store_names(connection, trace)
     threads = [(i, t.process, t.thread, t.label) for i, t in enumerate(trace.threads)]

@@ -79,6 +79,9 @@ FACTS: dict[str, FactKind] = {
         Severity.NOTE, "begin and end events without their counterpart were left out"
     ),
     "times-missing": FactKind(Severity.WARNING, "events without a start or duration were left out"),
+    "times-beyond": FactKind(
+        Severity.WARNING, "events at a time or for longer than any recording has were left out"
+    ),
     "starts-lost": FactKind(
         Severity.WARNING, "events whose start was lost (written as 0) were left out"
     ),

@@ -1,6 +1,7 @@
 """From a path to the importer that reads it; every bad path ends in one clear error."""
 
 import inspect
+import os
 import pkgutil
 import stat
 from collections.abc import Callable, Iterator
@@ -254,7 +255,10 @@ def _look(path: Path) -> Head:
                 f"{path}: a pipe, socket or device, not a file",
                 hint="write what it gives to a file, and read that",
             )
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
+            if file.read(1) is None:
+                raise UnreadableFile(f"{path}: gives nothing yet", hint="name a file")
+            file.seek(0)
             head = head_of(file, HEAD_BYTES)
     except FileNotFoundError:
         raise UnreadableFile(f"{path}: no such file", hint="check the path") from None
@@ -269,6 +273,11 @@ def _look(path: Path) -> Head:
     except ValueError:  # a zero byte in the name
         raise UnreadableFile(f"{str(path)!r}: no path", hint="check the path") from None
     return _with_text(path, head)
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opened so that a kernel's file that would wait for more (``/proc/kmsg``) is an error."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _with_text(path: Path, head: Head) -> Head:

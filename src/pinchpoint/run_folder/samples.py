@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from pinchpoint.run_folder.documents import Count, Ns
+from pinchpoint.run_folder.documents import Bytes, Count, Ns
 from pinchpoint.run_folder.layout import SAMPLES_SCHEMA
 
 FrameNote = tuple[str, Count, str]  # file, line, function
@@ -53,6 +53,22 @@ class FarStepNote(msgspec.Struct, frozen=True, kw_only=True):
     seen: tuple[tuple[Count, Count], ...] = ()  # a row of ``stacks``, and microseconds
 
 
+class PartNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps one after the other, far and recorded ones left out."""
+
+    first: Count = 0
+    steps: Count = 0
+    p25: Ns | None = None
+    p50: Ns | None = None
+    p75: Ns | None = None
+    cpu_ns: Ns = 0  # of one step
+    objects: Count | None = None  # small blocks that Python held when the part began
+    resident_bytes: Bytes | None = None
+    device_bytes: Bytes | None = None
+    seen: tuple[tuple[Count, Ns], ...] = ()  # a row of ``stacks``, and microseconds
+    beside: tuple[tuple[Count, Ns], ...] = ()  # the same of threads that Python did not start
+
+
 class StepsNote(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of the process."""
 
@@ -67,6 +83,7 @@ class StepsNote(msgspec.Struct, frozen=True, kw_only=True):
     usual: tuple[tuple[Count, Ns], ...] = ()  # a row of ``stacks``, and microseconds
     queued_ns: Ns | None = None
     events: tuple[FarStepNote, ...] = ()
+    parts: tuple[PartNote, ...] = ()  # in order of time
     cost_ns: Ns = 0
 
 

@@ -42,6 +42,23 @@ class SampledWorker:
 
 
 @dataclass(frozen=True)
+class RunPart:
+    """Steps one after the other, those far from typical and recorded ones left out."""
+
+    first: int  # number of its first step
+    steps: int
+    p25_ns: int
+    p50_ns: int
+    p75_ns: int
+    cpu_ns: int  # of the thread of the steps, in one step
+    objects: int | None  # small blocks that Python held when it began
+    resident_bytes: int | None  # of the host
+    device_bytes: int | None  # allocated
+    seen: tuple[tuple[int, int], ...]  # row of ``RunSamples.stacks``, microseconds
+    beside: tuple[tuple[int, int], ...]  # the same of threads that Python did not start
+
+
+@dataclass(frozen=True)
 class RunSamples:
     """Samples of all Python threads, and the steps that were far from typical.
 
@@ -70,6 +87,7 @@ class RunSamples:
     queued_ns: int | None = None  # that the thread of the steps was ready and had no core, in all
     events: tuple[FarStep, ...] = ()  # some of the far steps, all alike likely; longest first
     workers: tuple[SampledWorker, ...] = ()
+    parts: tuple[RunPart, ...] = ()  # in order of time
 
     def spelt(self, stack: int) -> tuple[str, ...]:
         """The frames of a stack, innermost first."""

@@ -1,3 +1,5 @@
+import pytest
+
 from builders import TraceBuilder
 from pinchpoint.analysis.host.source_lines import Place, place_of
 from pinchpoint.analysis.host.timeline import host_rows
@@ -82,6 +84,23 @@ def test_a_backward_operator_is_where_its_forward_was():
         operator="AddmmBackward0",
         backward=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("inside", "function"),
+    [((), "forward"), (("model.py(30): backward",), "backward")],
+    ids=["the node's operator", "a function of the program that the node calls"],
+)
+def test_a_node_on_the_thread_of_the_steps_is_not_where_backward_was_called(inside, function):
+    b = TraceBuilder()
+    b.python("train.py(3): main", 0, 200)
+    b.python("model.py(12): forward", 1, 50)
+    b.op("aten::addmm", 10, 20, sequence=7)
+    b.op("autograd::engine::evaluate_function: AddmmBackward0", 60, 30, sequence=7)
+    for frame in inside:
+        b.python(frame, 61, 28)
+    b.op("aten::mm", 62, 20)
+    assert place_named(b, "aten::mm").function == function
 
 
 def test_nothing_around_is_said_as_nothing():

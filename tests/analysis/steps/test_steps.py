@@ -58,7 +58,7 @@ def test_of_two_markers_for_one_step_the_outer_counts():
     [
         pytest.param([10, 11, 12, 13], [11, 12], 12, id="middle half, mean rounded half up"),
         pytest.param([10, 11, 12], [11], 11, id="median of three"),
-        pytest.param([10, 14], [10], 10, id="lower of two alike"),
+        pytest.param([10, 14], [10, 14], 12, id="both of two"),
         pytest.param([10, 100], [10, 100], 55, id="two unlike: all"),
         pytest.param([5, 60, 5, 60, 5, 60], [5, 60, 5, 60, 5, 60], 33, id="bursts: all"),
         pytest.param([90, 80, 70, 40, 31, 30], [31], 31, id="settling: the later half"),

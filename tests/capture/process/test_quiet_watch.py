@@ -146,6 +146,16 @@ def test_what_was_recorded_while_something_was_compiled_is_dropped(watch, compil
     assert kept(watch) == ["1.json.gz"]
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_compiles_and_compiles_is_recorded_until_something_better_is(watch, monkeypatch, ends):
+    monkeypatch.setattr(quiet_watch, "COMPILES_ON_S", 0.0)
+    looks = iter([True] * 3)
+    monkeypatch.setattr(policy.CompileWatch, "busy", lambda _: not ends or next(looks, False))
+    session = watch(*[WORK] * (1 + ends))
+    assert [r.window for r in session.recordings] == (["times"] if ends else ["early"])
+    assert kept(watch) == (["1.json.gz"] if ends else ["0.json.gz"])
+
+
 def test_a_given_time_is_kept_to_whatever_is_compiled(watch, compile_count):
     def compile_more():
         compile_count[0] += 1

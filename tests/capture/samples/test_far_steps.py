@@ -196,3 +196,20 @@ def test_a_recording_that_costs_too_much_is_left(steps):
         steps.step(10)
     steps.step(9_000, disturbed=True)  # what recording has cost so far
     assert rhythm(steps, every=10, count=80) == []
+
+
+def test_the_run_is_kept_in_parts_of_equally_many_steps():
+    steps = Steps()
+    for number in range(2 + 100):
+        disturbed = number == 50
+        steps.step(
+            10 + number // 10, seen={(ME, number % 3): 7, (ME + 1, 9): 5}, disturbed=disturbed
+        )
+    parts = steps.far.document(steps.clock)["parts"]
+    assert [part["steps"] for part in parts[:-1]] == [4] * (len(parts) - 1)
+    assert sum(part["steps"] for part in parts) == 99  # the first two and the recorded one apart
+    assert [part["first"] for part in parts[:3]] == [2, 6, 10]
+    assert parts[0]["p50"] == 10 * MS
+    assert parts[-1]["p50"] == 20 * MS
+    assert dict(parts[0]["seen"]) == {0: 7, 1: 7, 2: 14}
+    assert parts[0]["beside"] == [(9, 20)]  # of a thread that Python does not know

@@ -123,6 +123,13 @@ class Pool:
         return spans.take()[2]
 
 
+@pytest.fixture
+def little_to_collect():
+    """What other tests left is not looked through by each collection."""
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("little_to_collect")
 def test_only_a_call_of_the_collector_is_one():
     assert Pool().collect() == ()
     spans = Spans()

@@ -1,4 +1,5 @@
 import json
+from importlib.util import find_spec
 
 import pytest
 
@@ -6,8 +7,10 @@ from pinchpoint.cli import main
 from pinchpoint.errors import UsageError
 from pinchpoint.hardware import ceilings as store
 
-pytest.importorskip("torch", reason="measures with torch")
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(find_spec("torch") is None, reason="measures with torch"),
+]
 
 CPU = store.Ceilings(
     device="A processor",

@@ -3,12 +3,12 @@
 import pytest
 
 from pinchpoint.cli import main as cli
-from pinchpoint.cli.recordings.demo import activation, as_typed, demo_report
+from pinchpoint.cli.recordings.demo import activation, as_typed, demo_recording
 
 
 @pytest.fixture(scope="module")
 def report():
-    return demo_report()
+    return demo_recording()[1]
 
 
 def test_the_demo_prints_an_answer_and_writes_a_page(tmp_path, monkeypatch, capsys):

@@ -117,6 +117,14 @@ def test_a_loaders_thread_that_takes_batches_apart_holds_the_lock(outcome):
     assert "collate_fn" in finding.fix
 
 
+def test_a_thread_that_polls_a_queue_is_where_the_program_asks(outcome):
+    polling = ("threading.py(272): __enter__", "queue.py(165): get", "console.py(25): receive")
+    found = samples(every=0, beside=polling, late_ns=HELD)
+    (finding,) = outcome("gil-contention", sampled(found, stalled())).findings
+    assert "in receive (console.py:25)" in finding.summary
+    assert "wait for what it asks for" in finding.fix
+
+
 def worker(*frames, looks=40):
     return SampledWorker(0, looks, ((frames, looks),))
 

@@ -84,6 +84,11 @@ def test_an_absurd_duration(tmp_path):
     assert "duration-absurd" not in facts(tmp_path, op("x", 0, 30), *branches, *long)
 
 
+def test_times_that_would_not_fit_into_sums_are_left_out(tmp_path):
+    far = [*launched("k", 2**53, 2**53 + 3, 2, 5), op("x", -(2**53), 5), op("y", 1, 2**52)]
+    assert facts(tmp_path, *GOOD, *far) == {"times-beyond": 4}
+
+
 def test_longer_than_the_recording(tmp_path):
     stated = event("PyTorch Profiler (0)", "Trace", 0, 100, place=("Spans", "PyTorch Profiler"))
     found = facts(tmp_path, *GOOD, stated, *launched("k", 30, 33, 5000, 3))

@@ -89,6 +89,8 @@ def many(events: int) -> dict[str, Any]:
         kind = ("alloc", "free_requested", "free_completed")[i % 3]
         stack = [dict(FRAMES[0]) if i < 3 else FRAMES[0], *FRAMES[1:]][: 1 + i % 2]
         one = event(kind, BASE + 512 * (i // 3 % 7), 512 + i // 3, frames=stack, time_us=10**15 + i)
+        if i % 1000 == 999:
+            one |= {"addr": (1 << 63) + i, "user_metadata": f"note {i}"}
         one["compile_context"] = "".join(["N", "/A"])
         trace.append(one)
     return {"segments": [], "device_traces": [trace]}

@@ -80,7 +80,7 @@ def test_endless_values_stop_early(tmp_path, monkeypatch, repeated):
     for limit in ("MAX_STACK", "MAX_KEPT", "CHUNK_BYTES"):
         monkeypatch.setattr(pickle_state, limit, 50_000)
     path = tmp_path / "bomb.pickle.gz"
-    path.write_bytes(gzip.compress(b"\x80\x04]\x94" + repeated * (4 * MIB // len(repeated)), 1))
+    path.write_bytes(gzip.compress(b"\x80\x04]\x94" + repeated * (2 * MIB // len(repeated)), 1))
     tracemalloc.start()
     with pytest.raises(HostileFile):
         read(path)

@@ -6,7 +6,7 @@ import pytest
 
 import pinchpoint as pp
 from importers.memory_snapshot import snapshots
-from pinchpoint.importers.memory_snapshot import pickle_state, read
+from pinchpoint.importers.memory_snapshot import dict_pattern, pickle_state, read
 from pinchpoint.trace import AllocatorAction, BlockState, Frame
 
 
@@ -32,19 +32,45 @@ def test_all_protocols_plain_and_gzipped(tmp_path, protocol, name):
     assert trace.allocations["bytes"].tolist() == [1000, 512, -512]
 
 
-def test_runs_of_events_give_what_single_events_give(tmp_path, monkeypatch):
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_runs_of_events_give_what_single_events_give(tmp_path, monkeypatch, protocol):
     path = snapshots.write(
-        tmp_path / "many.pickle", snapshots.many(10_000)
+        tmp_path / "many.pickle", snapshots.many(10_000), protocol
     )  # more than a run holds
-    fast = read(path).snapshot
+    found = [read(path).snapshot]
+    monkeypatch.setattr(dict_pattern, "_runs", None)
+    found.append(read(path).snapshot)
     monkeypatch.setattr(pickle_state, "MAX_LANES", 0)
     slow = read(path).snapshot
-    assert len(fast.events) == 10_001
-    for column in fast.events.columns:
-        assert np.array_equal(fast.events[column], slow.events[column]), column
-    assert [fast.stacks[i] for i in range(len(fast.stacks))] == [
-        slow.stacks[i] for i in range(len(slow.stacks))
-    ]
+    assert len(slow.events) == 10_001
+    assert found[0].events["address"].max() >= 1 << 63
+    for fast in found:
+        for column in slow.events.columns:
+            assert np.array_equal(fast.events[column], slow.events[column]), column
+        assert [fast.stacks[i] for i in range(len(fast.stacks))] == [
+            slow.stacks[i] for i in range(len(slow.stacks))
+        ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("addr", -5), ("size", "many"), ("time_us", 1 << 70), ("frames", 7)]
+)
+def test_one_odd_value_among_many_events_is_refused_or_read_alike(
+    tmp_path, monkeypatch, key, value
+):
+    document = snapshots.many(9_000)
+    document["device_traces"][0][8_500][key] = value
+    path = snapshots.write(tmp_path / "odd.pickle", document)
+
+    def outcome():
+        try:
+            return read(path).snapshot.events[key].tolist()
+        except pp.PinchpointError as error:
+            return str(error)
+
+    fast = outcome()
+    monkeypatch.setattr(dict_pattern, "_runs", None)
+    assert outcome() == fast
 
 
 def test_a_file_of_torch_2_0_has_no_addresses_of_blocks_and_no_times(tmp_path):

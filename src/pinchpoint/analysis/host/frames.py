@@ -53,14 +53,27 @@ _PYTHON_HOME = re.compile(r"(?:^|/)lib(?:64)?/python\d[\d.]*/")
 _FRAMEWORKS = frozenset(
     {"torch", "torchgen", "functorch", "triton", "numpy", "scipy", "pandas", "PIL", "jax", "jaxlib"}
     | {"flax", "optax", "cupy", "cupyx", "tensorflow", "keras", "lightning", "pytorch_lightning"}
-    | {"lightning_fabric", "accelerate", "deepspeed", "apex", "transformer_engine", "ray", "dask"}
+    | {"lightning_fabric", "lightning_utilities", "accelerate", "deepspeed", "apex", "ray", "dask"}
+    | {"transformer_engine"}
     | {"tqdm", "wandb", "tensorboard", "pinchpoint", "IPython", "ipykernel", "tornado", "zmq"}
 )
 _LIBRARIES = frozenset(
     {"torchvision", "torchaudio", "transformers", "diffusers", "timm", "vllm", "sglang", "xformers"}
     | {"flash_attn", "peft", "trl", "datasets", "tokenizers", "sentence_transformers", "megatron"}
     | {"fairseq", "detectron2", "mmcv", "mmengine", "mmdet", "monai", "torch_geometric", "dgl"}
-    | {"torchrec", "fbgemm_gpu", "torchtune", "torchtitan"}
+    | {"torchrec", "fbgemm_gpu", "torchtune", "torchtitan", "torchmetrics", "torchdata", "ignite"}
+    | {"sklearn", "skimage", "cv2", "albumentations", "matplotlib", "networkx", "einops", "numba"}
+    | {"nltk", "spacy", "gensim", "sentencepiece", "tiktoken", "pyarrow", "polars", "h5py", "zarr"}
+    | {"fsspec", "requests", "urllib3", "hydra", "omegaconf", "pydantic", "yaml", "rich", "joblib"}
+    | {
+        "mlflow",
+        "gymnasium",
+        "stable_baselines3",
+        "pandera",
+        "xarray",
+        "statsmodels",
+        "safetensors",
+    }
 )
 # Names in Python's library that people also give to programs of their own.
 _PEOPLES_NAMES = frozenset({"test", "profile", "code", "trace", "this"})
@@ -93,6 +106,14 @@ def owner_of(file: str) -> Owner:
     if package in _STANDARD:
         return Owner.FRAMEWORK
     return Owner.LIBRARY if package in _LIBRARIES and inside else Owner.USER
+
+
+def in_standard_library(file: str) -> bool:
+    """Whether a file belongs to Python's own library."""
+    path = file.replace("\\", "/")
+    top = path.partition("/")[0].removesuffix(".py")
+    at_home = _PYTHON_HOME.search(path) is not None and _PACKAGE.search(path) is None
+    return at_home or top in _STANDARD
 
 
 def shows_python(trace: Trace) -> bool:

@@ -3,8 +3,9 @@
 The frame is the innermost one of the user's own code; where there is none, of an installed
 library. Its line is where that function is defined, because the profiler names a frame when it is
 entered; only frames that were already running when recording began carry the line they were at.
-The operator or built-in inside the frame says which call it was. Rows of the autograd thread
-have no frames, so a backward node takes the place of the forward operator it differentiates.
+The operator or built-in inside the frame says which call it was. A backward node takes the place
+of the forward operator it differentiates: rows of the autograd thread have no frames, and on a CPU,
+where the thread of the steps runs the nodes, the frame around them is the one that started all.
 """
 
 import re
@@ -69,6 +70,11 @@ def places(trace: Trace) -> Places:
     marker = _spelt(trace, rows, _STEP_MARKER)
     annotation = nearest(chain, (kind == HostKind.ANNOTATION) & ~marker)
     forward = _forward(trace, rows, chain)
+    node = nearest(chain, _spelt(trace, rows, re.compile(f"^{_WRAPPER}")))
+    around_node = np.append(frame, n)[node]
+    of_node = (node < n) & (frame == around_node)  # or else a frame within the node is
+    differentiates = of_node & (np.append(frame, n)[forward] < n)
+    frame = np.where(differentiates, n, frame)
     backward = (forward < n) & (frame == n)
     operator = (kind == HostKind.OPERATOR) & ~marker
     return Places(

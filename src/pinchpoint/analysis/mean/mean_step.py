@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.source_lines import Place
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
+from pinchpoint.analysis.mean.growth import grown_ns
 from pinchpoint.analysis.mean.rare_steps import rare_causes, recurring_ns
 from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS, each_kind_alone, step_kinds
 from pinchpoint.analysis.replay.predict import corrected_made, corrected_step_ns
@@ -121,14 +122,15 @@ def mean_without_profiler_ns(trace: Trace) -> int | None:
     """The mean step without the profiler where it is not the typical one; None where it is.
 
     Where the whole run was sampled, what its far steps add that come again is added to the typical
-    one. Else the mean of the steps that the run timed outranks that of the recorded window. Else
-    what recording costs a typical step is taken from the mean: exceptions cost it no more events.
+    one, and by how much steps grew after the window. Else the mean of the steps that the run timed
+    outranks that of the recorded window. Else what recording costs a typical step is taken from the
+    mean: exceptions cost it no more events.
     """
     usual = corrected_step_ns(trace)
     if usual is None:
         return None
-    if rare_causes(trace):
-        more = recurring_ns(trace)
+    if rare_causes(trace) or grown_ns(trace):
+        more = recurring_ns(trace) + grown_ns(trace)
         return usual + more if more > DIFFERENT_RATIO * usual else None
     timed = timed_steps_ns(trace)
     if len(timed):

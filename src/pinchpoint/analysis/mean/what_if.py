@@ -74,9 +74,9 @@ def what_if_mean(
     replayed = what_if(trace, changes, every_step=replays_all)
     if replayed is None or base is None:
         return replayed
-    if mean_without_profiler_ns(trace) is None:
+    if mean_without_profiler_ns(trace) is None or (replays_all and not timed):
         return _counted_from(replayed, base)
-    beyond_ns = 0 if replays_all or timed else taken_ns(trace, changes, again)
+    beyond_ns = 0 if timed else taken_ns(trace, changes, again)
     # Without its exceptions the mean step is a typical one, and no shorter than that.
     least = replayed.step_ns if base > replayed.base_ns else 0
     step_ns = max(base - replayed.saving_ns - beyond_ns, least)
@@ -90,10 +90,28 @@ def what_if_mean(
     return Prediction(step_ns, (least, most), base, raw_ns, replayed.bound_ns, replayed.made)
 
 
+def between(sure: Prediction | None, best: Prediction | None) -> Prediction | None:
+    """The middle of two predictions of one step, ``best`` of the change that wins more.
+
+    The range holds both.
+    """
+    if sure is None or best is None or best.step_ns >= sure.step_ns:
+        return sure
+    both, raw = (sure, best), [of.raw_ns for of in (sure, best) if of.raw_ns is not None]
+    return Prediction(
+        (sure.step_ns + best.step_ns) // 2,
+        (min(of.range_ns[0] for of in both), sure.range_ns[1]),
+        sure.base_ns,
+        sum(raw) // 2 if len(raw) == 2 else None,
+        best.bound_ns,
+    )
+
+
 def _counted_from(replayed: Prediction, base_ns: int) -> Prediction:
-    """Held against the step that is said: the mean of all that was replayed may differ from it by
-    less than is said apart, and that difference is no gain."""
-    after_ns = max(replayed.step_ns, base_ns - replayed.saving_ns)
+    """Held against the step that is said, in proportion to the mean of all that was replayed: a
+    difference between these two is no gain, and goes with what made the steps long."""
+    share = base_ns / max(replayed.base_ns, 1)
+    after_ns = max(replayed.step_ns, round(replayed.step_ns * share))
     shift_ns, step_ns = after_ns - replayed.step_ns, min(after_ns, base_ns)
     low, high = (min(end + shift_ns, base_ns) for end in replayed.range_ns)
     bound_ns, raw_ns = replayed.bound_ns, replayed.raw_ns

@@ -103,9 +103,12 @@ def _private_pools(history: History) -> Iterator[MemoryFact]:
 
 def _pending(history: History) -> Iterator[MemoryFact]:
     blocks, count = history.blocks, len(history.replay)
-    waiting = blocks.death > blocks.freed + 1  # the next event is when most frees complete
-    size_of = np.where(waiting, history.replay.size, 0)
-    most = int(curve(blocks.freed, blocks.death, size_of, count).max(initial=0))
+    # The next event is when most frees complete.
+    waiting = np.flatnonzero(blocks.death > blocks.freed + 1)
+    if not len(waiting):
+        return
+    ends = (blocks.freed[waiting], blocks.death[waiting])
+    most = int(curve(*ends, history.replay.size[waiting], count).max(initial=0))
     streams = len(np.unique(history.replay.events["stream"]))
     if most > 0:
         yield MemoryFact(

@@ -123,12 +123,15 @@ def scaled_peak(
 
 
 def _with_change(history: History, change: Ints) -> int:
-    delta = np.zeros(len(history.replay) + 2, np.int64)
     rows = np.flatnonzero(change)
+    if not len(rows):
+        return history.replay.peak("requested").bytes
+    delta = np.zeros(len(history.replay) + 2, np.int64)
     np.add.at(delta, history.blocks.birth[rows] + 1, change[rows])
     np.add.at(delta, history.blocks.death[rows] + 1, -change[rows])
-    curve = np.append(history.replay.base[0], history.replay.requested)
-    return int((curve + np.cumsum(delta)[:-1]).max())
+    after = np.cumsum(delta, out=delta)[:-1]
+    after[1:] += history.replay.requested
+    return int(max(after[0] + history.replay.base[0], after[1:].max(initial=0)))
 
 
 def _answer(

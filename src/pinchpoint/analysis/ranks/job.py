@@ -46,7 +46,6 @@ from pinchpoint.trace.arrays import Floats, Ints
 
 
 ONE_NODE = 8  # ranks of a group that can share one link domain
-LARGE_BYTES = 16 << 20  # above it, latency is no excuse
 APART_RATIO = 4.0  # between the smallest and the largest size of a fit
 NEAR_RATIO = 0.9  # of the bandwidth, which a bucket should reach
 _WAYS = 2  # data sheets give both directions together

@@ -55,7 +55,7 @@ class Steps:
     the trace has no events: without steps it is the whole recording.
 
     ``typical`` marks the steps whose mean is ``typical_ns`` (rounded half up): the middle half of
-    the complete ones by duration, of fewer than four the median one. Two exceptions, because a
+    the complete ones by duration, of three the median one, of two both. Two exceptions, because a
     user asks how long the work takes: where the middle half itself is irregular (a loader that
     delivers in bursts, a save every few steps) all complete steps count, and where steps get
     faster through the recording only its later half does. Without a complete step it is the
@@ -244,7 +244,8 @@ def _typical(lasting: Times, complete: Mask) -> tuple[Mask, str]:
         words = f"of the later half {words}, which got faster while recording"
     order = rows[np.argsort(lasting[rows], kind="stable")]
     n = len(order)
-    middle = order[n // 4 : n - n // 4] if n >= 4 else order[(n - 1) // 2 : (n - 1) // 2 + 1]
+    half = n // 4 if n >= 4 else (n - 1) // 2  # of two steps neither is the usual one
+    middle = order[half : n - half]
     around = order if n < 4 else middle
     if lasting[around[-1]] > IRREGULAR_RATIO * lasting[around[0]]:
         return _chosen(lasting, rows), f"all {words}: too different for a typical one"

@@ -120,7 +120,9 @@ _FRAMES: tuple[tuple[GapKind, str], ...] = (
         r"|triton/compiler/(code_generator\.py|compiler\.py\(\d+\): (compile|make_\w+)$)"
         r"|triton/backends/(\w+/)?compiler\.py\(\d+\): make_\w+$"
         r"|triton/runtime/jit\.py\(\d+\): _do_compile|triton/runtime/autotuner\.py\(\d+\): _bench"
-        r"|jax/.*: (backend_)?compile|^XlaCompile",
+        # JAX's own profiler writes the names of files without their folders.
+        r"|jax/.*: (backend_)?compile|^compiler\.py\(\d+\): (backend_compile|compile_or_get_cached)"
+        r"|^XlaCompile",
     ),
     (GapKind.GC, r"^Python GC|^gc\.collect"),
     (

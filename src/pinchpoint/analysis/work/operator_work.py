@@ -118,7 +118,7 @@ def _costs(
     found = np.full((len(distinct), 3), NOT_KNOWN, np.int64)
     matrix = np.zeros(len(distinct), np.bool_)
     for i, (name, shapes, dtypes, values, code) in enumerate(distinct.tolist()):
-        call = _call(trace.names, name, shapes, dtypes, values)
+        call = call_of(trace.names, name, shapes, dtypes, values)
         if call is None:
             continue
         typed = bool(call.dtypes)
@@ -134,9 +134,10 @@ def _costs(
     return found[which, 0], found[which, 1], found[which, 2], matrix[which]
 
 
-def _call(
+def call_of(
     names: tuple[str, ...], name: int, shapes: int, dtypes: int, values: int
 ) -> OperatorCall | None:
+    """The call that four positions in ``names`` spell; None where its shapes are not known."""
     if shapes == NOT_KNOWN or (sizes := input_shapes(names[shapes])) is None:
         return None
     types = () if dtypes == NOT_KNOWN else input_dtypes(names[dtypes]) or ()

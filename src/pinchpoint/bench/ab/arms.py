@@ -4,13 +4,15 @@ import os
 import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from pinchpoint.bench.run import Arm
 from pinchpoint.errors import UsageError
+from pinchpoint.replacing import held, left_behind
 
 ENV_PREFIX = "env:"
+_IN_USE = "pinchpoint.lock"  # in what git keeps of a checkout; locked while it is measured
 
 
 def split_command(text: str) -> tuple[str, ...]:
@@ -81,22 +83,41 @@ def branch_arms(
 def branch_arm(
     name: str, command: Sequence[str], branch: str, trees: Path, setup: str | None = None
 ) -> Iterator[Arm]:
-    """The command in a checkout of one branch or commit, which is removed at the end."""
+    """The command in a checkout of one branch or commit, which is removed at the end.
+
+    What killed processes left of theirs is removed first.
+    """
     tree = (trees / name).resolve()
+    _remove_left_behind()
     _git("worktree", "add", "--detach", "--force", str(tree), branch)
     try:
-        if setup:
-            _prepare(setup, tree)
-        commit = _git("-C", str(tree), "rev-parse", "HEAD")
-        # In the folder of the checkout that this one is in its own, and with its files and modules.
-        below, here = _git("rev-parse", "--show-prefix"), _git("rev-parse", "--show-toplevel")
-        words = tuple(_found(_moved(word, here, str(tree)), tree / below) for word in command)
-        path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        env = {"PYTHONPATH": os.pathsep.join(_moved(p, here, str(tree)) for p in path)}
-        params = {"branch": branch, "commit": commit}
-        yield Arm(name, words, cwd=tree / below, env=env if any(path) else {}, params=params)
+        used = Path(_git("-C", str(tree), "rev-parse", "--absolute-git-dir"), _IN_USE)
+        used.touch()
+        with held(used):
+            yield _arm_in(tree, name, command, branch, setup)
     finally:
         _git("worktree", "remove", "--force", str(tree))
+
+
+def _remove_left_behind() -> None:
+    kept = Path(_git("rev-parse", "--git-common-dir"), "worktrees")
+    for used in left_behind(kept, f"*/{_IN_USE}"):
+        with suppress(OSError, UsageError):  # no longer known to git
+            tree = Path((used.parent / "gitdir").read_text().strip()).parent
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def _arm_in(tree: Path, name: str, command: Sequence[str], branch: str, setup: str | None) -> Arm:
+    if setup:
+        _prepare(setup, tree)
+    commit = _git("-C", str(tree), "rev-parse", "HEAD")
+    # In the folder of the checkout that this one is in its own, and with its files and modules.
+    below, here = _git("rev-parse", "--show-prefix"), _git("rev-parse", "--show-toplevel")
+    words = tuple(_found(_moved(word, here, str(tree)), tree / below) for word in command)
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    env = {"PYTHONPATH": os.pathsep.join(_moved(p, here, str(tree)) for p in path)}
+    params = {"branch": branch, "commit": commit}
+    return Arm(name, words, cwd=tree / below, env=env if any(path) else {}, params=params)
 
 
 def _moved(path: str, here: str, there: str) -> str:

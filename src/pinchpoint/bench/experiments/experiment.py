@@ -100,17 +100,6 @@ def read(path: Path) -> list[Experiment]:
     return found
 
 
-def learned(experiments: Sequence[Experiment]) -> dict[str, list[dict[str, Any]]]:
-    """What is known about each setting, newest first."""
-    table: dict[str, list[dict[str, Any]]] = {}
-    for e in reversed(experiments):
-        name = ", ".join(f"{k}={v}" for k, v in e.knobs.items())
-        table.setdefault(f"{e.bench_id}: {name}", []).append(
-            {"outcome": e.outcome, "gain": e.measured_gain, "utc": e.utc}
-        )
-    return table
-
-
 # ------------------------------------------------------------------------------------------------
 # One experiment: the program with a knob turned against the program as it is.
 

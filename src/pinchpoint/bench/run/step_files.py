@@ -90,11 +90,6 @@ def read_inside(folder: Path) -> Inside:
     )
 
 
-def read_steps(folder: Path) -> StepSeries | None:
-    """The steps alone."""
-    return read_inside(folder).steps
-
-
 def _work(raw: _Work) -> Work:
     own_ns = None if raw.queue_ns is None else max(raw.wall_ns - raw.queue_ns, 0)
     return Work(

@@ -165,7 +165,6 @@ def prompts_from(path: Path) -> list[Prompt]:
 
 class _Turn(msgspec.Struct, frozen=True):
     value: str
-    speaker: str = msgspec.field(name="from", default="")
 
 
 class _Conversation(msgspec.Struct, frozen=True):

@@ -167,7 +167,6 @@ _BETWEEN = rf"\W+(?:(?:unnamed|anonymous namespace|{_CAST})\W*)?"
 _BEFORE = r"^(?:void )?\W*(?:unnamed|anonymous namespace)?\W*"
 MOST_WORDS = 40  # of a kernel's name that are matched; what follows are types of arguments
 # Tools spell these differently.
-_NAMELESS = re.compile(r"\(anonymous namespace\)|<unnamed>")
 _FUNCTION = re.compile(r"(?:[\w~]+(?:<.*>)?::)*([\w~]+)")
 _EXPORT_SECONDS = 300  # only a tool that hangs takes longer for some kernels
 # Kernels of collectives wait for other ranks: replaying one of them alone never ends.

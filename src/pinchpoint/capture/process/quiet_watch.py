@@ -3,16 +3,19 @@
 A thread waits until the program has worked for a while without an optimizer step or a loader
 batch and without compiling, then records everything for some seconds. A recording with next to
 nothing in it, or made while something was compiled, is dropped, and after a longer interval it is
-tried again.
+tried again. A program that still compiles after some seconds may do so in every step: that is
+recorded once, too, and counts as long as there is nothing better.
 
 Where names are wanted, an *early* recording is made as soon as the program works, which counts only
 if it ends before the other one; and after that one another for names, as a session does.
 """
 
+import math
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +50,9 @@ SIZE_EVERY_S = 0.1  # a look reads one line of /proc
 END_WITHIN_S = 60.0  # a large recording takes seconds to write, and the program must end
 FIRST_STEP_WITHIN_S = 30.0  # with an optimizer, steps are to be expected; the first one is slow
 COMPILED_WITHIN_S = 180.0  # a program that compiles for longer than this compiles in its steps
+# A start-up compiles for seconds to minutes, a program that compiles in each step until it ends:
+# what is recorded by then costs little, and is dropped where the first was the case.
+COMPILES_ON_S = 10.0
 STALLED_S = 10.0  # steps that stopped: warm-up before a loop of graph replays, or a pause
 STALLED_STEPS = 20  # usual steps, for programs whose steps take long
 
@@ -60,6 +66,7 @@ class QuietWatch:
         self._started = time.monotonic()
         self._compiling = CompileWatch()
         self._attempts, self._early = 0, False
+        self._compiles_since: float | None = None  # infinite: that was recorded
         self._cost_ratio: dict[bool, float] = {}  # of bare ones or not: writing to recording
         self._dropped: str | None = None  # why the last recording was not worth keeping
         self._thread = threading.Thread(target=self._run, name="pinchpoint-watch", daemon=True)
@@ -90,6 +97,7 @@ class QuietWatch:
                 return
             if self._steps_come() or self._still_compiles() or imports():
                 began = None  # not yet: the time starts anew
+                self._record_compiling()
                 continue
             began = began if began is not None else self._work_began()
             if began is None or time.monotonic() - began < self._longest_wait_s() * 2**tries:
@@ -112,14 +120,30 @@ class QuietWatch:
         if not wanted or began is None or time.monotonic() - began < EARLY_AFTER_S:
             return
         self._early = True
-        if self._will_step() or (recording := self._record("early")) is None:
+        if not self._will_step():
+            self._keep_early(self._why_rejected)
+
+    def _keep_early(self, why_not: Callable[[Recording], str | None]) -> None:
+        recording = self._record("early")
+        if recording is None:
             return
         overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
-        if overtaken or self._why_rejected(recording) is not None:
+        if overtaken or why_not(recording) is not None:
             self._remove(recording, TRACES)
             return
         self._session.keep(replace(recording, window="early"))
         self._session.save()
+
+    def _record_compiling(self) -> None:
+        """Once, where it compiles and compiles: such a program may be made of steps that do."""
+        now = time.monotonic()
+        if self._steps_come() or imports() or self._work_began() is None:
+            return
+        self._compiles_since = self._compiles_since or now
+        if now < self._compiles_since + COMPILES_ON_S:
+            return
+        self._compiles_since = math.inf
+        self._keep_early(self._why_empty)
 
     def _record_names(self) -> None:
         """What was just recorded once more, for names and places."""
@@ -292,9 +316,10 @@ class QuietWatch:
         return False
 
     def _why_rejected(self, recording: Recording) -> str | None:
+        return "something was compiled" if self._still_compiles() else self._why_empty(recording)
+
+    def _why_empty(self, recording: Recording) -> str | None:
         file = recording.file
-        if self._still_compiles():
-            return "something was compiled"
         if file is None or file.operators is None:
             return None
         if file.operators + (file.kernels or 0) < ENOUGH_OPERATIONS:

@@ -285,7 +285,8 @@ class Stages:
             self._countdown, self.stage = 1, Stage.RECOVERING
         elif self.policy.warm_up is not None and self.policy.repeats:
             self.stage = Stage.WAITING
-            self._maybe_prime(len(self.clock.interval_ns))  # it may be the next cycle's turn
+            if not self.settings.stacks:  # torch 2.13 crashes where one with stacks follows at once
+                self._maybe_prime(len(self.clock.interval_ns))  # it may be the next cycle's turn
         else:
             self._recover(self.clock.now_ns() - began_ns)
 

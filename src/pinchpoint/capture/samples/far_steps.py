@@ -13,6 +13,7 @@ from typing import Any
 
 from pinchpoint.capture.process.step_clock import FIRST_STEPS, StepClock
 from pinchpoint.capture.samples.host_facts import Counters
+from pinchpoint.capture.samples.parts import Parts
 from pinchpoint.capture.samples.sampler import Sampler
 from pinchpoint.capture.samples.spans import Spans
 
@@ -37,6 +38,7 @@ class FarSteps:
         self._waits: deque[int] = deque(maxlen=RECENT)
         self._pending: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
+        self._parts = Parts()
         self._usual: dict[int, int] = {}  # microseconds by stack, in typical steps
         self._random = Random(0)  # of its own: the program's must not be drawn from
         self.typical_ns = 0
@@ -55,6 +57,8 @@ class FarSteps:
         if number == FIRST_STEPS - 1:
             self._sampler.begin_anew()
             self._sampler.follow(threading.get_native_id())
+        if number < FIRST_STEPS or number in clock.disturbed:
+            self._parts.skip()
         if number < FIRST_STEPS:
             return
         if number in clock.disturbed:
@@ -78,6 +82,10 @@ class FarSteps:
             self._keep(event)
         elif seen:
             self._note_usual(seen)
+        if self.typical_ns and self._is_far(took_ns):
+            self._parts.skip()
+        else:
+            self._parts.add(number, seen)
         self._recent.append(took_ns)
         self._waits.append(wait_ns)
         if len(self._recent) >= JUDGED_FROM and (not self.typical_ns or number % 8 == 0):
@@ -158,6 +166,7 @@ class FarSteps:
             "events": events,
             "usual": sorted(self._usual.items(), key=lambda one: -one[1])[:MOST_USUAL],
             "queued_ns": self._queued_ns(),
+            "parts": self._parts.document(clock),
             "cost_ns": self.cost_ns,
         }
 

@@ -98,6 +98,8 @@ class WholeRun:
         numbers = [number for thread in sampled["threads"] for number, _ in thread["stacks"]]
         numbers += [number for event in steps["events"] for (_, number), _ in event["seen"]]
         numbers += [number for number, _ in (*steps["usual"], *sampled["start"])]
+        by_part = [(part, key) for part in steps["parts"] for key in ("seen", "beside")]
+        numbers += [number for part, key in by_part for number, _ in part[key]]
         frames, stacks = self.sampler.table.spelt(numbers)
         rows = {number: row for row, number in enumerate(stacks)}
         main = self.spans.thread
@@ -105,6 +107,8 @@ class WholeRun:
             thread["stacks"] = [[rows[n], looks] for n, looks in thread["stacks"] if n in rows]
         sampled["start"] = [[rows[n], looks] for n, looks in sampled["start"] if n in rows]
         steps["usual"] = [[rows[n], us] for n, us in steps["usual"] if n in rows]
+        for part, key in by_part:
+            part[key] = [[rows[n], us] for n, us in part[key] if n in rows]
         return {
             "schema": SAMPLES_SCHEMA,
             "rank": self._session.identity.rank,

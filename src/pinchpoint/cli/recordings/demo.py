@@ -53,11 +53,6 @@ def activation(typed: str) -> str:
     return f"source {Path(typed).parent / 'activate'}"
 
 
-def demo_report() -> Report:
-    """The report on the embedded recording."""
-    return demo_recording()[1]
-
-
 def demo_recording() -> tuple[Trace, Report]:
     """The embedded recording, and the report on it under its own name."""
     with as_file(files("pinchpoint") / "data" / RECORDING) as path:

@@ -15,6 +15,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[str, ...] = ()
     over_one_dimension: bool = True  # it is meant for convolutions over one dimension as well
     across_layouts: bool = False  # it is meant only where operands lie in memory in two orders
+    on_cpu: bool = False  # it holds on a CPU as well
     avoidable: bool  # the same result can be had at the machine's limit
     why: str
     instead: str
@@ -66,3 +67,8 @@ def known(
         if entry.fits(operator, kernel) and (across_layouts or not entry.across_layouts)
     )
     return next((e for e in fitting if e.over_one_dimension or not over_one_dimension), None)
+
+
+def known_on_cpu(operator: str) -> Known | None:
+    """The first entry that fits and holds on a CPU as well."""
+    return next((e for e in table() if e.on_cpu and e.fits(operator, "")), None)

@@ -1,8 +1,9 @@
 """Threads that compete for the interpreter's lock, by the samples of the whole run."""
 
+from collections import Counter
 from collections.abc import Iterable
 
-from pinchpoint.analysis.host.frames import Owner, frame_of
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, in_standard_library
 from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.time.stalls import SWITCH_INTERVAL_NS
 from pinchpoint.diagnosis.finding import Evidence, Location
@@ -29,6 +30,7 @@ class Rival:
     evidence: tuple[Evidence, ...]
     location: Location | None  # in the program; None where it is in a library
     unpickles: bool  # it takes batches apart that worker processes sent
+    polls: bool  # it asks again and again for what is not there yet
 
 
 def sampled_rivals(trace: Trace) -> tuple[Rival, ...]:
@@ -50,18 +52,25 @@ def _runs_python(samples: RunSamples, thread: SampledThread) -> bool:
 
 
 def _innermost_is_own(samples: RunSamples, stack: int) -> bool:
-    """In the program or a library; or where a framework takes a batch apart, object by object."""
+    """In the program or a library; in Python's own library, as a loop that polls a queue is; or
+    where a framework takes a batch apart, object by object."""
     spelt = samples.spelt(stack)
     frame = next((f for name in spelt[:1] if (f := frame_of(name))), None)
     if frame is None or frame.owner is not Owner.FRAMEWORK:
         return frame is not None
-    return frame.function not in _RELEASES and _takes_apart(spelt)
+    if frame.function in _RELEASES:
+        return False
+    called = in_standard_library(frame.file) and _own(spelt) is not None
+    return called or _takes_apart(spelt)
 
 
 # A loader's thread in the main process rebuilds each tensor that a worker sent, in Python; copying
 # into pinned memory gives the lock up.
 _QUEUES, _PUTS_IN = "multiprocessing/queues.py", "_feed"
-_RELEASES = ("pin_memory", "wait", "select", "_recv")
+_RELEASES = (
+    "pin_memory", "wait", "select", "poll", "_recv", "recv", "recv_into", "accept", "join",
+    "_wait_for_tstate_lock", "read", "readinto", "write", "communicate",
+)  # fmt: skip
 
 
 def _takes_apart(spelt: Iterable[str]) -> bool:
@@ -69,8 +78,18 @@ def _takes_apart(spelt: Iterable[str]) -> bool:
     return any(_QUEUES in name and not name.endswith(_PUTS_IN) for name in spelt)
 
 
+def _own(spelt: Iterable[str]) -> PythonFrame | None:
+    """The innermost frame of the program's own code."""
+    frames = (f for name in spelt if (f := frame_of(name)))
+    return next((f for f in frames if f.owner is Owner.USER), None)
+
+
 def _rival(samples: RunSamples, thread: SampledThread) -> Rival:
-    at = next((f for s, _ in thread.stacks if (f := own_frame(samples.spelt(s)))), None)
+    looks: Counter[PythonFrame] = Counter()
+    for stack, seen in thread.stacks:
+        if frame := own_frame(samples.spelt(stack)):
+            looks[frame] += seen
+    at = max(looks, key=looks.__getitem__, default=None)
     where = f" in {at.function} ({at.file}:{at.line})" if at else ""
     unpickles = any(_takes_apart(samples.spelt(s)) for s, _ in thread.stacks)
     return Rival(
@@ -82,4 +101,14 @@ def _rival(samples: RunSamples, thread: SampledThread) -> Rival:
         ),
         Location(at.file, at.line, at.function) if at else None,
         unpickles and at is None,
+        2 * sum(seen for s, seen in thread.stacks if _asks(samples.spelt(s))) >= thread.looks,
     )
+
+
+_ASKED = ("queue.py", "threading.py", "multiprocessing/", "concurrent/", "asyncio/")
+
+
+def _asks(spelt: tuple[str, ...]) -> bool:
+    """Whether a look found it inside a queue, lock or event of Python's library, not waiting."""
+    frame = next((f for name in spelt[:1] if (f := frame_of(name))), None)
+    return frame is not None and in_standard_library(frame.file) and frame.file.startswith(_ASKED)

@@ -83,6 +83,15 @@ def compiles_first(trace: Trace) -> Looks | None:
     return _looks(_start(samples), _compiles)
 
 
+@once_per_trace
+def compiles_at(trace: Trace) -> Location | None:
+    """The line of the program at which its main thread was seen compiling most, in its steps or,
+    where none were seen, in the whole run."""
+    samples = trace.run.samples if trace.run else None
+    found = None if samples is None else _looks(_main(samples), _compiles)
+    return None if found is None else found.location
+
+
 def _compiles(stack: Stack) -> bool:
     """Not where the compiler itself is imported; what it imports while it works is its work."""
     imports = [i for i, frame in enumerate(stack) if frame.endswith(_IMPORTING)]

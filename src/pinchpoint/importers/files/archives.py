@@ -127,16 +127,21 @@ def folder_of(path: Path, head: Head, is_recording: IsRecording) -> Iterator[Pat
             stack.close()
             yield path
             return
-        if len(members) > MOST_LOOKED_INTO:  # an answer about some of them would be taken for all
-            raise HostileFile(
-                f"{path}: an archive of {len(members):,} files; of more than {MOST_LOOKED_INTO:,}"
-                " not all are looked into",
-                hint="unpack it, and give the folder: pinchpoint diagnose FOLDER",
-            )
+        _must_be_all(path, members)
         with _damage_said(path):
             _extract(found, folder / path.name, budget)
         stack.close()
         yield folder / path.name
+
+
+def _must_be_all(path: Path, members: list[Member]) -> None:
+    """Refuse what was not wholly looked into: an answer about a part would be taken for all."""
+    if len(members) > MOST_LOOKED_INTO:
+        raise HostileFile(
+            f"{path}: an archive of {len(members):,} files, several of them recordings; of more "
+            f"than {MOST_LOOKED_INTO:,} not all are looked into",
+            hint="unpack it, and give the folder: pinchpoint diagnose FOLDER; or give one of them",
+        )
 
 
 def _head(path: Path) -> Head:
@@ -271,6 +276,7 @@ def _chosen(path: Path, members: list[Member], is_recording: IsRecording) -> Mem
             f"{_named(members) or 'none'})",
             hint="pinchpoint formats lists what can be read",
         )
+    _must_be_all(path, members)
     raise UnreadableFile(
         f"{path}: an archive with {len(found)} recordings ({_named(found)})",
         hint="all of them: pinchpoint diagnose FILE; ranks of a job: pinchpoint ranks FILE; or "

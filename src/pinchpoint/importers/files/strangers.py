@@ -44,6 +44,11 @@ def guess(head: bytes) -> Answer | None:
             "a Chakra execution trace for simulators, without what a run took",
             "give the profiler's trace of the run that it was made from",
         )
+    if re.match(rb"==\d+== (NVPROF is|Profiling|Generated|Warning)", head):
+        return (
+            "printed by nvprof, which NVIDIA replaced by Nsight Systems",
+            "record again: nsys profile --export sqlite COMMAND, or pinchpoint run COMMAND",
+        )
     if re.match(rb"\s*\[\s*\[\s*-?\d", head):
         return (
             "lists of numbers, as a memory timeline's sums are",

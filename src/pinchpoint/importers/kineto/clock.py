@@ -54,6 +54,9 @@ def reordered(values: Array, order: Array | None) -> Array:
 CLAMPED_GAP_NS = 3600 * 10**9
 # Unix time in microseconds passed this in 2001: smaller times are relative to something.
 LEAST_ABSOLUTE_NS = 10**18
+# Beyond them a number is damage, and sums of times would not fit into 64 bits. Unix time reaches
+# the first in 2043; the second is a year.
+_FURTHEST_NS, _LONGEST_NS = 1 << 61, 1 << 55
 
 
 @dataclass
@@ -75,6 +78,7 @@ class Clock:
 
     zero_ns: int
     clamped: int = 0  # events whose start was lost
+    beyond: int = 0  # events at a time, or for longer, than any recording has
     negative: int = 0  # durations below zero
     starts: dict[Lane, Array] = field(default_factory=dict)
     loses_zero: bool = False
@@ -86,7 +90,7 @@ class Clock:
         if duration is not None and (negative := duration < 0).any():
             self.negative += int(negative.sum())
             duration[negative] = 0
-        kept = self._kept(start)
+        kept = self._kept(start, duration)
         start -= self.zero_ns
         if kept is not None:
             rows = time_order(start[kept], None if duration is None else duration[kept])
@@ -98,18 +102,29 @@ class Clock:
             reordered(start, rows), empty if duration is None else reordered(duration, rows), rows
         )
 
-    def _kept(self, start: Array) -> Array | None:
-        if not self.loses_zero or not (lost := start == 0).any():
+    def _kept(self, start: Array, duration: Array | None) -> Array | None:
+        lost = ~_sane(start)
+        if duration is not None:
+            lost |= duration > _LONGEST_NS
+        self.beyond += int(lost.sum())
+        if self.loses_zero:
+            self.clamped += int((start == 0).sum())
+            lost |= start == 0
+        if not lost.any():
             return None
-        self.clamped += int(lost.sum())
         return np.flatnonzero(~lost)
+
+
+def _sane(start: Array) -> Array:
+    return (start > -_FURTHEST_NS) & (start < _FURTHEST_NS)
 
 
 def clock_of(columns: Columns) -> Clock:
     """Find time zero."""
     starts = {lane: columns.take(lane, "start") for lane in Lane if lane < Lane.PAIR}
-    earliest = [int(s.min()) for s in starts.values() if len(s)]
-    later = [int(s[s != 0].min(initial=np.iinfo(np.int64).max)) for s in starts.values() if len(s)]
+    sane = [s[_sane(s)] for s in starts.values()]
+    earliest = [int(s.min()) for s in sane if len(s)]
+    later = [int(s[s != 0].min(initial=np.iinfo(np.int64).max)) for s in sane if len(s)]
     zero, next_ = min(earliest, default=0), min(later, default=0)
     if zero == 0 and next_ != np.iinfo(np.int64).max and next_ > CLAMPED_GAP_NS:
         return Clock(next_, starts=starts, loses_zero=True)

@@ -107,6 +107,7 @@ def _is_cut(recording: ScannedRecording) -> bool:
 def _times(recording: ScannedRecording) -> Iterator[Fact]:
     for fact, count in (
         ("times-missing", recording.columns.untimed),
+        ("times-beyond", recording.clock.beyond),
         ("starts-lost", recording.clock.clamped),
         ("durations-negative", recording.clock.negative),
     ):

@@ -5,9 +5,13 @@ frame ``filename``, a block ``state``, a segment ``total_size``. Unknown keys ar
 """
 
 from array import array
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from pinchpoint.errors import HostileFile
+from pinchpoint.importers.memory_snapshot.dict_pattern import Coded, Column
 from pinchpoint.importers.memory_snapshot.pickle_state import Rows
 from pinchpoint.trace import AllocatorAction, BlockState, Frame, Names
 
@@ -93,46 +97,42 @@ class Collector:
             return content
         return self._stack(tuple(content))
 
-    def finished_dicts(self, keys: tuple[str, ...], columns: list[list[Any]]) -> Rows:
+    def finished_dicts(self, keys: tuple[str, ...], columns: Sequence[Column]) -> Rows:
         """Append many events at once; ``columns`` in the order of ``keys``."""
         given = dict(zip(keys, columns, strict=True))
-        count = len(columns[0])
-        start = len(self.events.action)
+        events, count = self.events, len(columns[0])
+        start = len(events.action)
         if start + count > MAX_EVENTS:
             raise self._too_many("events")
 
-        def column(key: str, default: Any) -> list[Any]:
+        def column(key: str, default: Any) -> Column:
             values = given.get(key)
-            return [default] * count if values is None else values
+            return Coded([default], np.zeros(count, np.int64)) if values is None else values
 
-        events = self.events
-        addresses = column("addr", None)
-        known = addresses if "addr" in given else [0] * count
-        events.action.extend([_ACTIONS.get(a, AllocatorAction.OTHER) for a in given["action"]])
-        events.address.extend(known)
-        events.bytes.extend(column("size", 0))
-        events.stream.extend(column("stream", 0))
-        events.time_us.extend(column("time_us", NONE))
+        _extend(events.action, given["action"], lambda a: _ACTIONS.get(a, AllocatorAction.OTHER))
+        _extend(events.address, column("addr", 0))
+        _extend(events.bytes, column("size", 0))
+        _extend(events.stream, column("stream", 0))
+        _extend(events.time_us, column("time_us", NONE))
         stacks = column("frames", None)
-        events.stack.extend([s if type(s) is StackRef else self._stack_in(s) for s in stacks])
-        self._note_rare(start, given, addresses, column("device_free", None))
+        settled = isinstance(stacks, Coded) and set(map(type, stacks.values)) <= {StackRef}
+        _extend(events.stack, stacks, None if settled else self._stack_in)
+        self._note_rare(start, count, given)
         return Rows("event", start, start + count)
 
-    def _note_rare(
-        self, start: int, given: dict[str, list[Any]], addresses: list[Any], free: list[Any]
-    ) -> None:
+    def _note_rare(self, start: int, count: int, given: Mapping[str, Column]) -> None:
         notes = given.get("user_metadata", [])
         pools = given.get("pool_id", [])
-        rows = {i for i, note in enumerate(notes) if note}
-        rows |= {i for i, pool in enumerate(pools) if _private(pool)}
+        free = given.get("device_free")
+        rows = _rows_where(notes, bool) | _rows_where(pools, _private)
         if "addr" not in given:
-            rows |= set(range(len(addresses)))
+            rows |= set(range(count))
         for i in rows:
             self.events.rare[start + i] = {
                 "note": str(notes[i]) if i < len(notes) and notes[i] else None,
                 "pool": _pool_name(pools[i]) if i < len(pools) else None,
-                "free_bytes": free[i],
-                "no_address": addresses[i] is None,
+                "free_bytes": None if free is None else free[i],
+                "no_address": "addr" not in given,
             }
 
     def _event(self, content: dict[Any, Any]) -> Rows:
@@ -189,6 +189,29 @@ class Collector:
         if frames is None:
             return NONE
         return self._stack(tuple(f for f in frames if type(f) is FrameRef))
+
+
+def _extend(target: "array[int]", column: Column, of: Callable[[Any], int] | None = None) -> None:
+    """Append ``of`` each value; OverflowError or TypeError for what does not fit."""
+    if isinstance(column, Coded):
+        known = array(target.typecode, map(of, column.values) if of else column.values)
+        numbers = np.frombuffer(known, target.typecode)[column.index]
+    elif isinstance(column, list) or of:
+        values = column if isinstance(column, list) else column.tolist()
+        target.extend(map(of, values) if of else values)
+        return
+    elif target.typecode.isupper() and column.min(initial=0) < 0:
+        raise OverflowError
+    else:
+        numbers = column.astype(target.typecode)
+    target.frombytes(numbers.tobytes())
+
+
+def _rows_where(column: Column, test: Callable[[Any], bool]) -> set[int]:
+    if not isinstance(column, Coded):
+        return {row for row, value in enumerate(column) if test(value)}
+    fits = np.array([test(value) for value in column.values])
+    return set(np.flatnonzero(fits[column.index]).tolist()) if fits.any() else set()
 
 
 def _private(pool: Any) -> bool:

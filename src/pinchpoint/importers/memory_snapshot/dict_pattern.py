@@ -2,12 +2,24 @@
 
 Opcode by opcode, an event costs some thirty turns of the interpreter. Once one event is known, the
 bytes of the next ones differ only in their values, so one regular expression finds a whole event
-and its values. What it does not match is left to the general reader, with the same result.
+and its values. What it does not match is left to the general reader, with the same result. The
+compiled form reads runs of them into columns; what it leaves, the regular expression reads.
 """
 
 import re
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
+
+import numpy as np
+
+from pinchpoint.frozen import dataclass
+from pinchpoint.trace.arrays import Ints
+
+try:
+    _runs: Any = import_module("pinchpoint.importers.memory_snapshot._runs")
+except ImportError:  # not compiled
+    _runs = None
 
 MAX_RUN = 8192  # events handed over at once
 MAX_REMEMBERED = 1 << 20  # memo entries looked at; bounds memory
@@ -31,6 +43,24 @@ _TEXT = 0x8C  # opcode SHORT_BINUNICODE
 _LONG1 = 0x8A  # opcode LONG1
 _NUMBERS = {0x4A: True, 0x4B: False, 0x4D: False}  # BININT is signed, BININT1 and 2 are not
 _NUMERIC = {*_NUMBERS, _LONG1}
+_LEFT_OVER = 16  # events for the regular expression where the compiled form has stopped
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """A column of few distinct values: row i has ``values[index[i]]``."""
+
+    values: list[Any]
+    index: Ints
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.values[self.index[row]]
+
+
+Column = list[Any] | Ints | Coded
 
 
 class DictPattern:
@@ -48,12 +78,27 @@ class DictPattern:
         self._match = re.compile(rb"\}(\x94?)\(" + body + rb"u", re.DOTALL).match
         self._memo = memo
         self._values = _Values(memo, finished_list)
+        self._runs = _compiled(positions)
 
-    def read(self, buffer: bytes, position: int, limit: int) -> tuple[list[list[Any]], int]:
+    def read(self, buffer: bytes, position: int, limit: int) -> tuple[Sequence[Column], int]:
         """Columns of values of the dictionaries from ``position`` on, and where they end."""
+        if self._runs is None:
+            return self._matched(buffer, position, limit, MAX_RUN)
+        memo = self._memo
+        value, is_thing, others, named, end = self._runs.read(buffer, position, limit, len(memo))
+        if not value.shape[1]:
+            return self._matched(buffer, position, limit, _LEFT_OVER)
+        things = [memo[one] if type(one) is int else self._values[one][0] for one in others]
+        columns = [_column(*each, things) for each in zip(value, is_thing, strict=True)]
+        memo.extend(_looked_up([*things, None], named))
+        return columns, end
+
+    def _matched(
+        self, buffer: bytes, position: int, limit: int, most: int
+    ) -> tuple[list[list[Any]], int]:
         found: list[tuple[bytes, ...]] = []
         match = self._match
-        while len(found) < MAX_RUN and position <= limit and (event := match(buffer, position)):
+        while len(found) < most and position <= limit and (event := match(buffer, position)):
             found.append(event.groups())
             position = event.end()
         if not found:
@@ -131,6 +176,39 @@ class _Values(dict[bytes, tuple[Any, bool]]):
         if reference := _REFERENCES.match(text):
             return self._memo[_position(reference)], False
         return {ord("N"): None, 0x88: True, 0x89: False}[kind], False
+
+
+def _compiled(positions: Sequence[Sequence[int]]) -> Any:
+    if _runs is None:
+        return None
+    widest = max(len(known) for known in positions)
+    keys = [[*known, *[-1] * (widest - len(known))] for known in positions]
+    return _runs.Runs(np.array(keys, np.int64), MAX_RUN)
+
+
+def _column(value: Ints, is_thing: Any, things: list[Any]) -> Column:
+    if not is_thing.any():
+        return value.copy()
+    if is_thing.all():
+        used, index = _used(value, len(things))
+        return Coded([things[row] for row in used], index)
+    pairs = zip(value.tolist(), is_thing.tolist(), strict=True)
+    return [things[row] if thing else row for row, thing in pairs]
+
+
+def _used(rows: Ints, count: int) -> tuple[list[int], Ints]:
+    """Which of ``count`` rows there are, and the place of each among them."""
+    there = np.zeros(count, np.bool_)
+    there[rows] = True
+    return np.flatnonzero(there).tolist(), (np.cumsum(there) - 1)[rows]
+
+
+def _looked_up(values: list[Any], rows: Ints) -> list[Any]:
+    """``values[row]`` of each row, -1 being the last."""
+    known = np.empty(len(values), object)
+    known[:] = values
+    found: list[Any] = known[rows].tolist()
+    return found
 
 
 def _position(reference: re.Match[bytes]) -> int:

@@ -3,11 +3,11 @@
 Everything that a stream could make grow is counted here: values, names, texts, nesting.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from pinchpoint.errors import HostileFile
-from pinchpoint.importers.memory_snapshot.dict_pattern import DictPattern
+from pinchpoint.importers.memory_snapshot.dict_pattern import Column, DictPattern
 
 CHUNK_BYTES = 1 << 20  # read at a time
 MAX_TEXT_BYTES = 1 << 16  # the longest C++ symbol seen has 12 KB
@@ -33,7 +33,7 @@ class Reducer(Protocol):
         """What stands for a dictionary that has just been filled."""
         ...
 
-    def finished_dicts(self, keys: tuple[str, ...], columns: list[list[Any]]) -> "Rows":
+    def finished_dicts(self, keys: tuple[str, ...], columns: Sequence[Column]) -> "Rows":
         """The rows that many dictionaries with the same keys have become; keys as in ``many``."""
         ...
 

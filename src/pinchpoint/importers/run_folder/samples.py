@@ -6,8 +6,21 @@ from pathlib import Path
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.run_folder.documents import ProcessDocument, read
 from pinchpoint.run_folder.layout import SAMPLES
-from pinchpoint.run_folder.samples import FarStepNote, FrameNote, SamplesDocument, Seen, ThreadNote
-from pinchpoint.trace.run_samples import FarStep, RunSamples, SampledThread, SampledWorker
+from pinchpoint.run_folder.samples import (
+    FarStepNote,
+    FrameNote,
+    PartNote,
+    SamplesDocument,
+    Seen,
+    ThreadNote,
+)
+from pinchpoint.trace.run_samples import (
+    FarStep,
+    RunPart,
+    RunSamples,
+    SampledThread,
+    SampledWorker,
+)
 
 _MOST_WORKERS = 256  # of a loader; bounds what a hostile folder costs
 
@@ -57,6 +70,7 @@ def _of(found: SamplesDocument, workers: Sequence[SampledWorker]) -> RunSamples:
         queued_ns=steps.queued_ns,
         events=tuple(_far(one, known) for one in steps.events),
         workers=tuple(workers),
+        parts=_parts(steps.parts, known),
     )
 
 
@@ -96,6 +110,27 @@ def _far(note: FarStepNote, known: int) -> FarStep:
         note.looks,
         _seen(note.seen, known),
         _spelt(note.gc_called_at),
+    )
+
+
+def _parts(notes: Iterable[PartNote], known: int) -> tuple[RunPart, ...]:
+    """In order of time; parts without a step that counts say nothing."""
+    return tuple(
+        RunPart(
+            note.first,
+            note.steps,
+            note.p25,
+            note.p50,
+            note.p75,
+            note.cpu_ns,
+            note.objects,
+            note.resident_bytes,
+            note.device_bytes,
+            _seen(note.seen, known),
+            _seen(note.beside, known),
+        )
+        for note in sorted(notes, key=lambda note: note.first)
+        if note.p25 is not None and note.p50 is not None and note.p75 is not None
     )
 
 

@@ -4,8 +4,7 @@ from msgspec.structs import replace
 
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
 from pinchpoint.compare.profiles import ProfileComparison
-from pinchpoint.diagnosis.difference import explained
-from pinchpoint.diagnosis.fixed import predicted_without
+from pinchpoint.diagnosis.difference import explained, predicted_without
 from pinchpoint.errors import NotComparable
 from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.report.documents.report import Report

@@ -12,7 +12,9 @@ from pinchpoint.analysis.causal.pieces import Cut, pieces
 from pinchpoint.analysis.causal.profile import Causal, Piece, operators_of_a_step, profile
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.limits.on_cpu import cpu_pieces
 from pinchpoint.analysis.mean.mean_step import (
     mean_differs,
     mean_without_profiler_ns,
@@ -22,7 +24,8 @@ from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.evidence.operators import known
+from pinchpoint.diagnosis.evidence.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.operators import known, known_on_cpu
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace, once_per_trace
 
@@ -50,6 +53,7 @@ class PieceInfo(msgspec.Struct, frozen=True, kw_only=True):
     step_without_host_ns: int  # the step with its device work, and without its host time
     critical_ns: int | None = None  # of occupied_ns, on the critical path
     known: str | None = None  # what makes such an operator slow, if it is
+    shapes: str | None = None  # of the inputs of the calls that take most; null: not looked up
 
 
 class StretchInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,7 +259,12 @@ DOMINATES_RATIO = 0.25  # of the step: so much without a known limit leaves the 
 
 
 def without_limit(trace: Trace) -> PieceInfo | None:
-    """The operator with most device time whose limit is not known; None where none has much."""
+    """The operator with most device time whose limit is not known; None where none has much.
+
+    Without a device, of the time of the host.
+    """
+    if computes_on_cpu(trace):
+        return _without_limit_on_cpu(trace)
     open_ = [
         piece
         for piece in operators_of_a_step(trace).of(Cut.OPERATOR)
@@ -277,6 +286,34 @@ def heaviest_line(trace: Trace) -> PieceInfo | None:
     ]
     most = max(heavy, key=lambda piece: piece.device_ns, default=None)
     return None if most is None else _info(trace, most)
+
+
+def _without_limit_on_cpu(trace: Trace) -> PieceInfo | None:
+    base_ns = steps(trace).typical_ns
+    open_ = (piece for piece in cpu_pieces(trace) if piece.limit_ns is None)
+    most = next(open_, None)
+    if most is None or not base_ns or most.ns_per_step < DOMINATES_RATIO * base_ns:
+        return None
+    assert trace.host_ops is not None
+    place, _ = busiest_place(trace, most.rows, cpu_operators(trace).own_ns[most.rows])
+    entry, rest_ns = known_on_cpu(most.name), max(base_ns - most.ns_per_step, 0)
+    return PieceInfo(
+        by=Cut.OPERATOR.value,
+        name=plain(most.name),
+        place=None if place is None else plain(str(place)),
+        calls=round(most.calls, 2),
+        occupied_ns=most.ns_per_step,
+        host_ns=most.ns_per_step,
+        device_ns=0,
+        hidden_ns=0,
+        limit_ns=None,
+        needed_bytes=None,
+        step_if_free_ns=rest_ns,
+        step_at_limit_ns=base_ns,
+        step_without_host_ns=rest_ns,
+        known=entry.why if entry else None,
+        shapes=None if most.shapes is None else plain(most.shapes),
+    )
 
 
 _SHOWN = (Cut.OPERATOR, Cut.LINE, Cut.WAIT, Cut.COLLECTIVE, Cut.COPY)

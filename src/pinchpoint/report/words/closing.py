@@ -80,12 +80,13 @@ def _nothing(report: Report, where: str, worth: str) -> str:
         return f"No cause that was checked{where} is {worth}."
     if where:
         return f"Nothing{where} is {worth}."
+    doubt = _not_judged(report) + _undecided(report)
     if report.not_applicable:
         return (
             f"No cause of programs on CPUs that was checked is {worth}"
-            f" ({len(report.not_applicable)} others are causes on devices)."
+            f" ({len(report.not_applicable)} others are causes on devices).{doubt}"
         )
-    if doubt := _not_judged(report) + _undecided(report):
+    if doubt:
         return f"No cause that was checked is {worth}.{doubt}"
     if heaviest := _heaviest(report):
         return f"No cause that was checked is {worth}.{heaviest}"
@@ -142,10 +143,14 @@ def _not_judged(report: Report) -> str:
     piece, step_ns = report.without_limit, sum(_part_ns(part) for part in report.breakdown)
     if piece is None or not step_ns or any(piece.name in f.summary for f in report.findings):
         return ""
-    share = f"{min(100 * piece.device_ns / step_ns, 100):.0f} %"
+    took_ns = piece.device_ns
+    if report.device is None:  # its own window is the one with shapes, which has another step
+        took_ns, step_ns = piece.host_ns, piece.step_if_free_ns + piece.host_ns
+    share = f"{min(100 * took_ns / step_ns, 100):.0f} %"
     where = f" in {piece.place}" if piece.place else ""
+    of = f" of {piece.shapes}" if piece.shapes else ""
     why = f": {piece.known}" if piece.known else ""
-    return f" How fast {piece.name}{where}, {share} of the step, could be is not known{why}."
+    return f" How fast {piece.name}{of}{where}, {share} of the step, could be is not known{why}."
 
 
 def _undecided(report: Report) -> str:

@@ -5,7 +5,14 @@ import pytest
 
 from analysis.memory import recordings
 from analysis.memory.programs import MAIN, MIB, START, Program, forward, user
-from pinchpoint.analysis.memory.allocator.block_sizes import Rules, rules
+from pinchpoint.analysis.memory.allocator.block_sizes import (
+    LARGE_REMAINDER_BYTES,
+    MIN_BLOCK_BYTES,
+    MOST_SEARCHED,
+    Blocks,
+    Rules,
+    rules,
+)
 from pinchpoint.analysis.memory.allocator.replay import replay
 from pinchpoint.analysis.memory.history import histories
 
@@ -29,6 +36,30 @@ def test_the_curves_pass_through_every_moment_that_was_measured(name):
         if event >= 0:
             now = found.allocated[event], found.requested[event], found.reserved[event]
             assert now == (allocated, requested, reserved), label
+
+
+@pytest.mark.parametrize("expandable", [False, True])
+def test_blocks_are_compiled_and_plain_alike(expandable):
+    compiled = pytest.importorskip("pinchpoint.analysis.memory.allocator._blocks")
+    chance, chosen = np.random.default_rng(1), Rules(expandable=expandable)
+    limits = (MIN_BLOCK_BYTES, LARGE_REMAINDER_BYTES, MOST_SEARCHED)
+    both = (Blocks(chosen), compiled.Blocks(chosen, limits))
+    for number in range(10):
+        start, kind = START + number * 40 * MIB, number // 2 * 2 + number % 2
+        for blocks in both:
+            blocks.join(start + 512, start + 40 * MIB, kind)
+            blocks.use(start, start + 512, kind)
+    for _ in range(40):
+        address = (START + chance.integers(0, 800, 5_000) * MIB // 2).astype(np.uint64)
+        born = chance.integers(0, 2, 5_000).astype(np.uint8)
+        least = chance.integers(1, 5_000, 5_000) * 512
+        plain, native = (blocks.run(born, address, least).tolist() for blocks in both)
+        assert native == plain
+        lost = START + int(chance.integers(0, 800)) * MIB // 2
+        for blocks in both:
+            blocks.lose(lost, lost + MIB // 4, True)
+    assert both[0].unplaced == both[1].unplaced > 0
+    assert max(plain) > LARGE_REMAINDER_BYTES
 
 
 @pytest.mark.parametrize("name", ["healthy_train", "oom", "expandable_train", "cudagraph_pool"])

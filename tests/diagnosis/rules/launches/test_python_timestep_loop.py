@@ -1,5 +1,6 @@
 import pytest
 
+from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.trace import HostKind
 from program import Program
 
@@ -33,6 +34,13 @@ def test_counts_the_turns(outcome):
 
 def test_takes_the_place_of_many_launches(ranked):
     assert ranked(recurrent()) == ["python-timestep-loop"]
+
+
+def test_one_call_may_do_all_turns_at_once_or_each_by_itself():
+    after = diagnose(recurrent()).found[0].predicted
+    each_by_itself = TURNS * 2 * 3e3
+    assert after.range_ns[0] < each_by_itself / 2
+    assert after.step_ns < each_by_itself <= after.range_ns[1]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
-from pinchpoint.trace import HostKind
+from pinchpoint.trace import HostKind, RunFacts
+from pinchpoint.trace.run_samples import SampledThread
 from program import Program
+from sampled_runs import samples
 
 CONVERT = "torch/_dynamo/convert_frame.py(1371): __call__"
 
@@ -25,6 +29,21 @@ def test_compilation_inside_the_steps(outcome, name, kind):
     (finding,) = outcome("recompiles", compiling(name, kind=kind)).findings
     assert finding.cost_ns_per_step == 30_000_000
     assert finding.location.function == "forward"
+
+
+def test_where_jax_compiles_is_told_by_the_looks_at_the_whole_run(outcome):
+    p = Program()
+    for _ in p.steps(3):
+        p.host("compiler.py(292): backend_compile_and_load", 30_000, kind=HostKind.PYTHON)
+    looked = samples(every=0)
+    looked = replace(
+        looked,
+        frames=("/env/site-packages/jax/_src/compiler.py(292): backend_compile", "g.py(72): main"),
+        stacks=((0, 1),),
+        threads=(SampledThread("MainThread", True, 500, None, ((0, 500),)),),
+    )
+    (finding,) = outcome("recompiles", replace(p.trace(), run=RunFacts(samples=looked))).findings
+    assert "inside the steps in main (g.py:72)" in finding.summary
 
 
 def test_a_graph_for_each_new_shape_costs_the_mean_step(gain):

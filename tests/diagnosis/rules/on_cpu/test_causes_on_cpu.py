@@ -7,6 +7,8 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.report.assemble.report import diagnose as report_of
+from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.trace import HostKind, RunFacts
 
 MS, US = 1_000_000, 1_000
@@ -181,29 +183,40 @@ def test_what_runs_in_a_closure_is_not_the_optimizers():
     assert finding.cost_ns_per_step == 90 * 38 * US
 
 
+_AMX = ("avx2", "amx_bf16")
+
+
 @pytest.mark.parametrize(
-    ("features", "dtype", "took", "found"),
+    ("features", "beside", "took", "answer"),
     [
-        pytest.param(("avx2", "amx_bf16"), "float", 8, True, id="AMX idle"),
-        pytest.param(("avx2",), "float", 8, False, id="no matrix units"),
-        pytest.param(("amx_bf16",), "c10::BFloat16", 8, False, id="in bfloat16 already"),
-        pytest.param(("amx_bf16",), "float", 2, False, id="too little of the step"),
+        pytest.param(_AMX, "c10::BFloat16", 7, "found", id="one part in 16 bits"),
+        pytest.param(_AMX, "float", 7, "not checked", id="all in float32: only a trial tells"),
+        pytest.param(("avx2",), "c10::BFloat16", 7, "clear", id="no matrix units"),
+        pytest.param(_AMX, "c10::BFloat16", 2, "clear", id="too little of the step"),
     ],
 )
-def test_float32_on_a_processor_with_matrix_units(features, dtype, took, found):
-    trace = _trace(lambda b, at: _op(b, "aten::addmm", at, took * MS, dtype=dtype))
-    said = _found(replace(trace, run=RunFacts(cpu_features=features)))
-    assert ("cpu-float32-products" in said) == found
-    if found:
-        low, high = said["cpu-float32-products"].predicted.range_ns
-        assert (low, high) == pytest.approx((10 * MS - 0.6 * 8 * MS, 10 * MS - 0.08 * 8 * MS))
+def test_float32_on_a_processor_with_matrix_units(features, beside, took, answer):
+    def work(builder, at):
+        _op(builder, "aten::addmm", at, took * MS)
+        _op(builder, "aten::mm", at + took * MS, MS, dtype=beside)
+
+    trace = replace(_trace(work), run=RunFacts(cpu_features=features))
+    outcome = next(o for o in diagnose(trace).outcomes if o.id == "cpu-float32-products")
+    assert (outcome.answer, outcome.fits) == (answer, answer == "not checked")
+    if answer == "found":
+        low, high = _found(trace)[outcome.id].predicted.range_ns
+        assert (low, high) == pytest.approx((10 * MS - 0.6 * 7 * MS, 10 * MS - 0.08 * 7 * MS))
 
 
 @pytest.mark.parametrize(("rows", "found"), [(256, True), (1, False)])
 def test_a_product_is_as_large_as_its_rows_and_not_as_its_bias(rows, found):
     shapes = f"[[1024], [{rows}, 1024], [1024, 1024]]"
-    trace = _trace(lambda b, at: b.op("aten::addmm", at, 8 * MS, shapes=shapes, dtypes=_FLOATS))
-    said = _found(replace(trace, run=RunFacts(cpu_features=("amx_bf16",))))
+
+    def work(builder, at):
+        builder.op("aten::addmm", at, 8 * MS, shapes=shapes, dtypes=_FLOATS)
+        _op(builder, "aten::mm", at + 8 * MS, MS, dtype="c10::Half")
+
+    said = _found(replace(_trace(work), run=RunFacts(cpu_features=_AMX)))
     assert ("cpu-float32-products" in said) == found
 
 
@@ -247,3 +260,54 @@ def test_page_faults_of_every_step(faults, kernel_ms, found):
     if found:
         low, high = said["cpu-page-faults"].predicted.range_ns
         assert (10 * MS - high, 10 * MS - low) == (500 * US, 5_000 * US)
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "fast", "left"),
+    [
+        pytest.param("aten::_fft_r2c", 4_099, 4_320, (1 / 12, 1 / 3.4), id="real, a prime"),
+        pytest.param("aten::_fft_c2c", 2 * 1_009, 2_025, (1 / 6, 1 / 1.8), id="twice a prime"),
+        pytest.param("aten::_fft_r2c", 4_100, None, None, id="factors up to 41"),
+    ],
+)
+def test_transforms_of_a_slow_length(name, length, fast, left):
+    shapes, values = f"[[64, {length}], [], [], []]", '["", "[1]", "0", "True"]'
+
+    def work(builder, at):
+        builder.op(name, at, 8 * MS, shapes=shapes, values=values)
+
+    said = _found(_trace(work))
+    assert ("cpu-fft-length" in said) == (fast is not None)
+    if left is not None:
+        finding = said["cpu-fft-length"]
+        assert f"{fast} is a fast length" in finding.finding.summary
+        expected = [2 * MS + 8 * MS * ratio for ratio in left]
+        assert finding.predicted.range_ns == pytest.approx(expected, abs=2)
+
+
+_COUNT, _TABLE = "[[1000000]]", "[[1000000], [1000000]]"
+
+
+@pytest.mark.parametrize(
+    ("name", "took", "shapes", "said"),
+    [
+        # 4 MB written at 4 GB/s and the start of a call: 1.02 ms
+        pytest.param("aten::normal_", 5, _COUNT, "drawing random numbers", id="known"),
+        # 12 MB: 3.02 ms
+        pytest.param("aten::atan2", 9, _TABLE, None, id="less than three times"),
+        pytest.param("aten::normal_", 1, _COUNT, None, id="as it should be"),
+    ],
+)
+def test_an_operator_far_from_what_a_slow_core_needs(name, took, shapes, said):
+    trace = _trace(lambda b, at: _op(b, name, at, took * MS, shapes))
+    found = _found(trace)
+    assert ("cpu-slow-operator" in found) == (said is not None)
+    if said:
+        assert said in found["cpu-slow-operator"].finding.summary
+        assert found["cpu-slow-operator"].predicted.step_ns == pytest.approx(6.02 * MS, rel=1e-3)
+
+
+def test_an_operator_without_a_limit_is_named_with_its_shapes():
+    trace = _trace(lambda b, at: _op(b, "aten::grid_sampler_2d", at, 9 * MS))
+    said = closing_sentence(report_of(trace))
+    assert f"How fast aten::grid_sampler_2d of {LARGE} in train (train.py:5), 90 %" in said

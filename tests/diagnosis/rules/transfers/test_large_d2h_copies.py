@@ -1,5 +1,6 @@
 import pytest
 
+from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.trace import MemoryKind
 from program import Program
 
@@ -25,10 +26,10 @@ def test_counts_bytes_and_the_wait(outcome):
     assert finding.cost_ns_per_step == pytest.approx((10_000 + SLOW_US) * 1e3, rel=0.01)
 
 
-def test_at_the_rate_of_the_link_and_without_the_wait(predicted):
-    assert predicted(copying(), "large-d2h-copies") == pytest.approx(
-        (10_000 + LINK_US) * 1e3, rel=0.05
-    )
+def test_between_no_copy_and_one_at_the_rate_of_the_link_without_the_wait():
+    after = diagnose(copying()).found[0].predicted
+    assert after.step_ns == pytest.approx((10_000 + LINK_US / 2) * 1e3, rel=0.05)
+    assert after.range_ns[0] <= 10_000e3 < (10_000 + LINK_US) * 1e3 <= after.range_ns[1]
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,22 @@ so the replay has no choice to make, and is exact where the state at the beginni
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.allocator.lives import Lives
 from pinchpoint.analysis.memory.allocator.segments import Range, event_range
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import AllocatorAction, Table
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Codes, Ints, Rows
+
+compiled: Any = None
+with suppress(ImportError):  # installed without a compiler
+    compiled = import_module("pinchpoint.analysis.memory.allocator._blocks")
 
 # ------------------------------------------------------------------------------------------------
 # The allocator's rules for the size of a block: ``round_size`` and ``should_split``.
@@ -89,7 +96,6 @@ def _next_division(size: int, divisions: int) -> int:
 
 
 MOST_SEARCHED = 50_000_000  # free blocks, to find where an unmapped range lies; real: hundreds
-CHUNK_EVENTS = 1_000_000  # turned into Python numbers at a time
 
 _ALLOC, _FREED = int(AllocatorAction.ALLOC), int(AllocatorAction.FREE_COMPLETED)
 _GAINS = (int(AllocatorAction.SEGMENT_ALLOC), int(AllocatorAction.SEGMENT_MAP))
@@ -124,29 +130,33 @@ def sizes(events: Table, blocks: Lives, around: BeforeAndAfter, rules: Rules) ->
     before, slack = _sizes_before(blocks, first, around, rules, len(events))
     layout = _Layout(rules)
     layout.begin(around.start, blocks.address[:first].tolist(), before.tolist())
-    born = np.zeros(len(blocks) - first, np.int64)
     known = {r.start: r for r in around.end}
-    at = 0
-    for row, kind, address, size in _relevant(events):
-        if kind == _ALLOC:
-            born[at] = layout.place(address, size)
-            at += 1
-        elif kind == _FREED:
-            layout.release(address)
-        elif kind in _GAINS:
-            layout.gain(event_range(events, row, known))
-        else:
-            layout.lose(event_range(events, row, known))
-    return Sizes(np.concatenate((before, born)), slack, layout.unplaced)
+    found = [before]
+    for rows, change in _stretches(events):
+        born = events["action"][rows] == _ALLOC
+        least = _rounded(np.where(born, events["bytes"][rows], 0), rules)
+        found.append(layout.blocks.run(born.view(np.uint8), events["address"][rows], least))
+        if change is not None:
+            held = event_range(events, change, known)
+            gains = events["action"][change] in _GAINS
+            layout.gain(held) if gains else layout.blocks.lose(held.start, held.end, held.mapped)
+    return Sizes(np.concatenate(found), slack, layout.blocks.unplaced)
 
 
-def _relevant(events: Table) -> Iterator[tuple[int, int, int, int]]:
-    kinds = (_ALLOC, _FREED, *_GAINS, *_LOSSES)
-    rows = np.flatnonzero(np.isin(events["action"], kinds))
-    for start in range(0, len(rows), CHUNK_EVENTS):
-        some = rows[start : start + CHUNK_EVENTS]
-        columns = (events[name][some].tolist() for name in ("action", "address", "bytes"))
-        yield from zip(some.tolist(), *columns, strict=True)
+def _stretches(events: Table) -> Iterator[tuple[Rows, int | None]]:
+    """Rows of blocks that come and go, each time up to an event of memory of the driver's."""
+    action = events["action"]
+    rows = np.flatnonzero((action == _ALLOC) | (action == _FREED))
+    changes = np.flatnonzero(np.isin(action, (*_GAINS, *_LOSSES)))
+    ends = [*np.searchsorted(rows, changes).tolist(), len(rows)]
+    for start, end, change in zip([0, *ends], ends, [*changes.tolist(), None], strict=False):
+        yield rows[start:end], change
+
+
+def _rounded(requested: Ints, rules: Rules) -> Ints:
+    distinct, inverse = np.unique(requested, return_inverse=True)
+    each: Ints = np.array([rules.rounded(size) for size in distinct.tolist()], np.int64)
+    return each[inverse]
 
 
 def _sizes_before(
@@ -202,73 +212,117 @@ def _first_placed_behind(blocks: Lives, first: int, order: Ints) -> dict[int, in
 
 
 class _Layout:
-    """Free and used blocks by address. ``owner`` says which free neighbours may join: a fixed
-    segment stands alone, the mapped ranges of one stream form one."""
+    """The heap as it is replayed, and the kinds of its blocks.
+
+    The owner says which free neighbours may join: a fixed segment stands alone, the mapped ranges
+    of one stream form one. A kind is twice the number of the owner, plus 1 in small segments.
+    """
 
     def __init__(self, rules: Rules) -> None:
-        self.rules = rules
-        self.unplaced = self._searched = 0
-        self._free: dict[int, tuple[int, int, bool]] = {}  # start -> end, owner, small
-        self._free_end: dict[int, int] = {}  # end -> start
-        self._used: dict[int, tuple[int, int, bool]] = {}
-        self._rounded: dict[int, int] = {}
+        self.blocks = _blocks(rules)
+        self._owners: dict[int, int] = {}
 
     def begin(self, ranges: list[Range], addresses: list[int], size: list[int]) -> None:
         """The state before the first event."""
         used = sorted(zip(addresses, size, strict=True))
         at = 0
         for held in ranges:
-            owner, here = _owner(held), held.start
+            kind, here = self._kind(held), held.start
             while at < len(used) and used[at][0] < held.end:
                 address, length = used[at]
                 at += 1
                 if address < held.start:
                     continue
-                self._join(here, address, owner, held.small)
+                self.blocks.join(here, address, kind)
                 here = address + length
-                self._used[address] = (here, owner, held.small)
-            self._join(here, held.end, owner, held.small)
+                self.blocks.use(address, here, kind)
+            self.blocks.join(here, held.end, kind)
 
-    def place(self, address: int, requested: int) -> int:
+    def gain(self, held: Range) -> None:
+        """Memory from the driver."""
+        self.blocks.join(held.start, held.end, self._kind(held))
+
+    def _kind(self, held: Range) -> int:
+        owner = self._owners.setdefault(_owner(held), len(self._owners))
+        return 2 * owner + held.small
+
+
+def _blocks(rules: Rules) -> "Blocks":
+    if compiled is None:
+        return Blocks(rules)
+    limits = (MIN_BLOCK_BYTES, LARGE_REMAINDER_BYTES, MOST_SEARCHED)
+    found: Blocks = compiled.Blocks(rules, limits)
+    return found
+
+
+class Blocks:
+    """Free and used blocks by address. ``unplaced`` is how many had no free block."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.unplaced = self._searched = 0
+        self._free: dict[int, tuple[int, int]] = {}  # start -> end, kind
+        self._free_end: dict[int, int] = {}  # end -> start
+        self._used: dict[int, tuple[int, int]] = {}
+
+    def run(self, born: Codes, address: NDArray[np.uint64], least: Ints) -> Ints:
+        """Sizes of the blocks that are born; the other rows are blocks that become free.
+
+        ``least`` is what a block takes at least, bytes; the arrays have one row an event.
+        """
+        out = []
+        for is_born, at, size in zip(*(c.tolist() for c in (born, address, least)), strict=True):
+            if is_born:
+                out.append(self._place(at, size))
+            elif (spot := self._used.pop(at, None)) is not None:
+                self.join(at, *spot)
+        return np.array(out, np.int64)
+
+    def use(self, start: int, end: int, kind: int) -> None:
+        """A block that is in use."""
+        self._used[start] = (end, kind)
+
+    def join(self, start: int, end: int, kind: int) -> None:
+        """A free block, which joins its free neighbours."""
+        if end <= start:
+            return
+        before = self._free_end.get(start, -1)
+        if before in self._free and self._free[before][1] >> 1 == kind >> 1:
+            del self._free_end[start], self._free[before]
+            start = before
+        behind = self._free.get(end)
+        if behind is not None and behind[1] >> 1 == kind >> 1:
+            del self._free[end]
+            self._free_end.pop(behind[0], None)
+            end = behind[0]
+        self._put(start, end, kind)
+
+    def lose(self, start: int, end: int, mapped: bool) -> None:
+        """Memory back to the driver: a whole segment, or the middle of a free mapped block."""
+        begin = start
+        if start not in self._free:
+            begin = self._containing(start) if mapped else -1
+            if begin < 0:
+                return
+        stop, kind = self._free.pop(begin)
+        self._free_end.pop(stop, None)
+        self._put(begin, start, kind)
+        self._put(end, stop, kind)
+
+    def _place(self, address: int, least: int) -> int:
         """A block at the front of the free block there; returns its size."""
-        least = self._rounded.get(requested)
-        if least is None:
-            least = self._rounded[requested] = self.rules.rounded(requested)
         spot = self._free.pop(address, None)
         if spot is None:
             self.unplaced += 1
             return least
-        end, owner, small = spot
+        end, kind = spot
         self._free_end.pop(end, None)
         stop = address + least
-        if stop < end and self.rules.splits(least, end - stop, small=small):
-            self._free[stop] = (end, owner, small)
-            self._free_end[end] = stop
+        if stop < end and self.rules.splits(least, end - stop, small=bool(kind & 1)):
+            self._put(stop, end, kind)
             end = stop
-        self._used[address] = (end, owner, small)
+        self._used[address] = (end, kind)
         return end - address
-
-    def release(self, address: int) -> None:
-        """The block becomes free and joins its free neighbours."""
-        spot = self._used.pop(address, None)
-        if spot is not None:
-            self._join(address, *spot)
-
-    def gain(self, held: Range) -> None:
-        """Memory from the driver."""
-        self._join(held.start, held.end, _owner(held), held.small)
-
-    def lose(self, held: Range) -> None:
-        """Memory back to the driver: a whole segment, or the middle of a free mapped block."""
-        start = held.start
-        if start not in self._free:
-            start = self._containing(start) if held.mapped else -1
-            if start < 0:
-                return
-        end, owner, small = self._free.pop(start)
-        self._free_end.pop(end, None)
-        self._put(start, held.start, owner, small)
-        self._put(held.end, end, owner, small)
 
     def _containing(self, address: int) -> int:
         """The free block that an address lies in; -1 if none, or after too long a search."""
@@ -277,23 +331,9 @@ class _Layout:
             return -1
         return next((s for s, f in self._free.items() if s < address < f[0]), -1)
 
-    def _join(self, start: int, end: int, owner: int, small: bool) -> None:
-        if end <= start:
-            return
-        before = self._free_end.get(start, -1)
-        if before in self._free and self._free[before][1] == owner:
-            del self._free_end[start], self._free[before]
-            start = before
-        behind = self._free.get(end)
-        if behind is not None and behind[1] == owner:
-            del self._free[end]
-            self._free_end.pop(behind[0], None)
-            end = behind[0]
-        self._put(start, end, owner, small)
-
-    def _put(self, start: int, end: int, owner: int, small: bool) -> None:
+    def _put(self, start: int, end: int, kind: int) -> None:
         if end > start:
-            self._free[start] = (end, owner, small)
+            self._free[start] = (end, kind)
             self._free_end[end] = start
 
 

@@ -92,7 +92,7 @@ def replay(trace: Trace, device: int) -> AllocatorReplay:
     """Replay one device of a trace that has a snapshot."""
     snapshot = trace.snapshot
     assert snapshot is not None
-    events = snapshot.events.take(snapshot.events["device"] == device)
+    events = _of_device(snapshot.events, device)
     blocks = lives(events, snapshot, device)
     at_end = ranges_at_end(snapshot, device, trace.names) if snapshot.complete else []
     start = ranges_at_start(events, at_end)
@@ -121,6 +121,11 @@ def replay(trace: Trace, device: int) -> AllocatorReplay:
         doubts=tuple(_doubts(snapshot, events, blocks, found, end_bytes)),
         slack_curve=curves[3][1:],
     )
+
+
+def _of_device(events: Table, device: int) -> Table:
+    mine = events["device"] == device
+    return events if mine.all() else events.take(mine)
 
 
 def _curves(blocks: Lives, found: Sizes, events: int) -> tuple[Ints, Ints, Ints, Ints]:

@@ -26,10 +26,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.time.stalls import (
     SWITCH_INTERVAL_NS,
     Stalls,
@@ -38,6 +39,7 @@ from pinchpoint.analysis.time.stalls import (
     long_pieces,
     stalls,
 )
+from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.rivals import Rival, sampled_rivals
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
@@ -73,7 +75,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if not (rivals or seen or unseen) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
         return
     longest = int(np.argmax(held.excess_ns))
-    rival = seen[0].said if seen else _name(trace, rivals[0]) if rivals else None
+    where = _where_it_runs(trace, rivals[0]) if rivals and not seen else None
+    rival = seen[0].said if seen else _name(trace, rivals[0], where) if rivals else None
     host = trace.host_ops
     assert host is not None
     row = int(held.rows[longest])
@@ -100,13 +103,22 @@ def check(trace: Trace) -> Iterator[Found]:
             RemoveHostTime(held.end_ns - held.excess_ns, held.end_ns),
             *undisturbed_operators(trace, held),
         ),
-        location=_place(trace, seen),
+        location=where or _place(trace, seen),
         confidence="high" if rival else "medium",
-        fix=_FIX_FOR_A_LOADER if _takes_batches_apart(seen) else _FIX,
-        hint=None if _takes_batches_apart(seen) else _HINT,
+        fix=_fix(seen)[0],
+        hint=_fix(seen)[1],
     )
 
 
+def _fix(seen: tuple[Rival, ...]) -> tuple[str, str | None]:
+    """What to do about the other thread, and code that shows it."""
+    if _takes_batches_apart(seen):
+        return _FIX_FOR_A_LOADER, None
+    return (_FIX_FOR_POLLING, _HINT_FOR_POLLING) if seen and seen[0].polls else (_FIX, _HINT)
+
+
+_FIX_FOR_POLLING = "Let the other thread wait for what it asks for again and again"
+_HINT_FOR_POLLING = "item = inbox.get(timeout=1.0)  # instead of get_nowait() in a loop"
 _FIX = "Move the other thread's work into a process of its own"
 _HINT = "multiprocessing.Process(target=helper)  # instead of threading.Thread"
 _FIX_FOR_A_LOADER = (
@@ -144,7 +156,21 @@ def _in_turns(held: Stalls) -> bool:
     return len(short) >= FEWEST_STALLS and float(short.mean()) >= NEARLY_ALL
 
 
-def _name(trace: Trace, thread: int) -> str:
+def _name(trace: Trace, thread: int, where: Location | None) -> str:
     rival = trace.threads[thread]
     label = rival.label or str(rival.thread)
-    return label if label.startswith("thread ") else f"thread {label}"
+    said = label if label.startswith("thread ") else f"thread {label}"
+    return said if where is None else f"{said} in {where}"
+
+
+def _where_it_runs(trace: Trace, thread: int) -> Location | None:
+    """The program's function in which the other thread is longest in the judged steps."""
+    host = trace.host_ops
+    assert host is not None
+    own_ns = host["duration_ns"].astype(np.int64)
+    inner = np.append(np.zeros(len(host), np.int64), 0)
+    np.add.at(inner, parents(host), own_ns)
+    own_ns = np.maximum(own_ns - inner[:-1], 0)
+    rows = np.flatnonzero((host["thread"] == thread) & rows_in_steps(trace, host))
+    place, _ = busiest_place(trace, rows, own_ns[rows])
+    return place if place is not None and place.file is not None else None

@@ -4,13 +4,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.frames import called_by_program
-from pinchpoint.analysis.replay import Change, GraphLaunches
-from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.replay import Change, GraphLaunches, MergeDeviceOps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, per_step
+from pinchpoint.analysis.tables.kernels import blocks_of_device_ops
 from pinchpoint.analysis.time.host_waits import host_waits
+from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, DeviceKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, Rows
 
 SHORT_KERNEL_NS = 20_000  # an operator costs the host 5 to 20 µs; longer kernels hide that
 FEWEST_LAUNCHES = 20  # a step with fewer is not bound by the number of launches
@@ -30,6 +33,39 @@ class ManyLaunches:
     def as_graph(self) -> tuple[Change, ...]:
         """The same kernels as one graph launch a step."""
         return (GraphLaunches(self.rows),)
+
+    def as_one_call(self, trace: Trace, turns: int) -> tuple[Change, ...]:
+        """The same with what each turn of a loop launches launched once for all its turns.
+
+        Launches of one step that are alike are taken for those of different turns if there are as
+        many; where a turn has several, the first of each turn are one, and so on.
+        """
+        ops = trace.device_ops
+        assert ops is not None
+        rows = self.rows[np.argsort(ops["start_ns"][self.rows], kind="stable")]
+        which, count = _alike(trace, rows)
+        order = np.argsort(which, kind="stable")
+        nth = np.empty(len(rows), np.int64)
+        nth[order] = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+        in_a_turn = np.maximum(np.rint(count / turns), 1).astype(np.int64)
+        of_a_loop = count[which] >= turns
+        place = np.stack((which, nth % in_a_turn[which]), axis=1)[of_a_loop]
+        group = np.unique(place, axis=0, return_inverse=True)[1].ravel()
+        return (MergeDeviceOps(rows[of_a_loop], group), *self.as_graph)
+
+
+def _alike(trace: Trace, rows: Rows) -> tuple[Ints, Ints]:
+    """A number for launches of one step with the same operator, kernel and grid; how many each."""
+    ops, host = trace.device_ops, trace.host_ops
+    assert ops is not None
+    step = np.searchsorted(judged_steps(trace).start_ns, ops["start_ns"][rows], "right")
+    operator = np.zeros(len(rows), np.int64)
+    if host is not None:
+        by = launched_calls(trace).operator[rows]
+        operator = np.append(host["name"].astype(np.int64), -1)[np.minimum(by, len(host))]
+    same = np.stack((step, ops["name"][rows], blocks_of_device_ops(trace)[rows], operator), axis=1)
+    _, which, count = np.unique(same, axis=0, return_inverse=True, return_counts=True)
+    return which.ravel(), count
 
 
 @once_per_trace

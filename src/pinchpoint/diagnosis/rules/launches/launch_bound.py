@@ -61,6 +61,7 @@ def check(trace: Trace) -> Iterator[Found]:
         evidence=(*launches.evidence, *(loop.evidence if loop else ())),
         cost_ns_per_step=None,
         changes=launches.as_graph,
+        at_best=launches.as_one_call(trace, loop.longest.iterations) if loop and loop.most else (),
         location=place,
         confidence="high" if late.surely else "low",
         fix=(_FIX_OF_A_LOOP if loop else "")
@@ -86,9 +87,14 @@ class _InALoop:
     ratio: float  # of the step's launches
 
     @property
+    def most(self) -> bool:
+        """Whether the step is that loop."""
+        return self.ratio >= 0.5
+
+    @property
     def words(self) -> str:
         """The end of the headline."""
-        most = "most" if self.ratio >= 0.5 else f"{100 * self.ratio:.0f} %"
+        most = "most" if self.most else f"{100 * self.ratio:.0f} %"
         return f"; {most} of them in a Python loop of {self.longest.iterations} iterations"
 
     @property

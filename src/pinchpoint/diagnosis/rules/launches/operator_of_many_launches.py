@@ -56,6 +56,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if not len(many):
         return
     launched = _launched_by(trace, many)
+    if not (launched >= 0).any():  # none of what they launched is a kernel
+        return
     which = np.bincount(host["name"][launched[launched >= 0]]).argmax()
     calls = many[host["name"][many] == which]
     kernels = np.flatnonzero(np.isin(launched, calls))

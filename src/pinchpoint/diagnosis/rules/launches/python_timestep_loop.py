@@ -83,6 +83,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         cost_ns_per_step=None,
         changes=launches.as_graph,
+        at_best=launches.as_one_call(trace, round(turns)),
         location=launches.place,
         fix="Use one call for the whole sequence, or a CUDA graph of the loop",
     )

@@ -24,19 +24,26 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.frames import shows_python
-from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.analysis.time.host_activity import GapKind, activity, meaning_of
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, outermost, without
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.evidence.whole_run import compiles_at
+from pinchpoint.diagnosis.finding import Found, Location
 from pinchpoint.diagnosis.record import STACKS_AFTER_WARM_UP
-from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, Advice, Framework, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+
+_ELSEWHERE: Advice = {
+    "fix": "Pass what changes from step to step as arrays, not as static arguments; pad inputs",
+    "hint": None,
+    "confirm": ANY_PROGRAM,
+}
 
 RULE = Rule(
     needs=("host_ops",),
     record=STACKS_AFTER_WARM_UP,
     periodic=True,
-    advice=NO_HINT,
+    advice={Framework.OTHER: _ELSEWHERE},
     confirm='TORCH_LOGS=recompiles pinchpoint bench ab -- "python a.py" "python b.py"',
 )
 
@@ -57,18 +64,26 @@ def check(trace: Trace) -> Iterator[Found]:
         if not (compiling.any() or shows_python(trace)) and _runs_compiled_code(trace):
             raise NotChecked("compiled code runs, and compiling would not show in the recording")
         return
+    place = compiles_at(trace) if _is_compiler(spans.place) else spans.place
+    where = f" in {place}" if place else ""
     yield Found(
         summary=(
-            f"Code is compiled anew inside the steps{spans.where}, {how_often(trace, spans)},"
+            f"Code is compiled anew inside the steps{where}, {how_often(trace, spans)},"
             f" {duration(spans.ns_per_step)} of the mean step"
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,
         changes=without(trace, spans.rows, only_on_host=True),
-        location=spans.place,
+        location=place,
         fix="Compile for dynamic shapes, or pad inputs to a few sizes",
         hint="torch.compile(model, dynamic=True)  # TORCH_LOGS=recompiles names the guard",
     )
+
+
+def _is_compiler(place: Location | None) -> bool:
+    """Also where nothing is known: JAX writes the names of files without their folders."""
+    frame = place and f"{place.file}({place.line}): {place.function}"
+    return not frame or meaning_of(frame) == GapKind.COMPILE
 
 
 def _runs_compiled_code(trace: Trace) -> bool:

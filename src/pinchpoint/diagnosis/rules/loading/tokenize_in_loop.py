@@ -3,8 +3,9 @@
 ## What it looks for
 Tokenisers on the thread of the steps, inside the steps or inside a loader without workers: the
 libraries that tokenise, functions whose name says that they do, and the program's own functions
-that launch nothing and take strings apart, dozens of times a call. Functions that also open files,
-decode or write are left to the rules for that. Without Python stacks no tokeniser shows.
+that launch nothing and take strings apart themselves, dozens of times a call. What libraries do
+with names of metrics and modules on their way is not that. Functions that also open files, decode
+or write are left to the rules for that. Without Python stacks no tokeniser shows.
 
 ## Why it matters
 A tokeniser written in Python works through a few hundred thousand characters a second, on one
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import InputWork, input_work, parents, subtree_sums
+from pinchpoint.analysis.host.ancestry import InputWork, input_work, nearest, parents, subtree_sums
 from pinchpoint.analysis.host.frames import Owner, kernels_inside, owners
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, named, outermost, without
@@ -72,17 +73,32 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
+# Modules of Python's library that do with a string what their caller asked for.
+_FOR_THEIR_CALLER = re.compile(r"^(?:\S*/)?(?:re(?:/__init__)?|string|textwrap|shlex)\.py\(")
+
+
 def _takes_text_apart(trace: Trace) -> Mask:
     """Outermost functions of the program that launch nothing and are busy with strings."""
     host = trace.host_ops
     if host is None or not len(host):
         return np.zeros(0, np.bool_)
-    splits = named(trace, lambda name: _SPLITS.match(name) is not None).astype(np.int64)
+    splits = named(trace, lambda name: _SPLITS.match(name) is not None)
     other = (input_work(trace) > 0) | writing(trace)
     chain = parents(host)
+    splits &= _by_the_program(trace)
     quiet = (owners(trace) == Owner.USER) & (host["thread"] == main_thread(trace))
     quiet &= kernels_inside(trace) == 0
     quiet = outermost(trace, quiet)
-    found: Mask = quiet & (subtree_sums(chain, splits) >= FEWEST_SPLITS)
+    found: Mask = quiet & (subtree_sums(chain, splits.astype(np.int64)) >= FEWEST_SPLITS)
     found &= subtree_sums(chain, other.astype(np.int64)) == 0
+    return found
+
+
+def _by_the_program(trace: Trace) -> Mask:
+    """Rows of ``host_ops`` that a function of the program calls itself."""
+    host = trace.host_ops
+    assert host is not None
+    passing = named(trace, lambda name: _FOR_THEIR_CALLER.match(name) is not None)
+    caller = nearest(parents(host), (owners(trace) > 0) & ~passing)
+    found: Mask = np.append(owners(trace), 0)[caller] == Owner.USER
     return found

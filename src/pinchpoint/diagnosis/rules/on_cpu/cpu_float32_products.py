@@ -1,8 +1,10 @@
-"""A program on a CPU with matrix units multiplies in float32, which these cannot.
+"""A program that computes partly in 16 bits leaves large products on a CPU in float32.
 
 ## What it looks for
 In a run folder of a program without a device, on a processor with AMX for bfloat16: products and
-convolutions of large float32 tensors that take much of the step.
+convolutions of large float32 tensors that take much of the step, beside others that the program
+computes in 16 bits. Where all are in float32, whether the result allows less is undecided: only a
+trial shows that, and the time.
 
 ## Why it matters
 The matrix units do many times more products a cycle than the vector units, and only of 16 and 8
@@ -25,7 +27,7 @@ from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import RUN_FOLDER
+from pinchpoint.diagnosis.record import RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import (
     GRAIN_ELEMENTS,
@@ -50,6 +52,8 @@ _PRODUCTS = (
     "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm",
     "aten::mkldnn_convolution", "aten::convolution_backward",
 )  # fmt: skip
+_SIXTEEN_BITS = ("c10::BFloat16", "c10::Half")
+_TRIAL = Record("the result of a trial: pinchpoint try --knob autocast -- python train.py")
 _ADDED_TO = ("aten::addmm", "aten::baddbmm")  # their first tensor is what the product is added to
 
 
@@ -67,13 +71,21 @@ def check(trace: Trace) -> Iterator[Found]:
         raise NotChecked("the types of the inputs are not recorded")
     rows_of = np.where(named(trace, *_ADDED_TO), elements_of(trace, 1), first_elements(trace))
     large = rows_of >= GRAIN_ELEMENTS
-    rows = mine & cpu_operators(trace).operator & single & large & named(trace, *_PRODUCTS)
+    products = mine & cpu_operators(trace).operator & named(trace, *_PRODUCTS)
+    rows = products & single & large
     spans = host_spans(trace, rows, "products in float32")
     if spans is None or not is_material(trace, spans):
         return
     if spans.ns_per_step < LEAST_RATIO * (steps(trace).typical_ns or 0):
         return
     took = spans.ns_per_step
+    if not any((products & typed(trace, kind)).any() for kind in _SIXTEEN_BITS):
+        raise NotChecked(
+            f"products in float32 take {duration(took)} a step, which the processor's matrix units"
+            " do in bfloat16: whether the result allows that does not show",
+            _TRIAL,
+            fits=True,
+        )
     yield Found(
         summary=(
             f"{spans.count:.0f} products a step in float32 take {duration(took)} of it"

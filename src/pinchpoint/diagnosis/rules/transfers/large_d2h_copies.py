@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.replay import DropSyncs, ScaleDeviceOps
+from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
@@ -79,6 +79,7 @@ def check(trace: Trace) -> Iterator[Found]:
             DropSyncs(copies.api_calls),
             *(() if work is None else (_at_the_rate_of_pinned(trace, work.rows),)),
         ),
+        at_best=(() if work is None else (DropSyncs(copies.api_calls), DropDeviceOps(work.rows))),
         location=copies.place,
         fix="Keep it on the device, or copy it into pinned memory and look at it a step later",
         hint="host.copy_(x, non_blocking=True)  # host = torch.empty(..., pin_memory=True)",

@@ -1,0 +1,86 @@
+"""What operators of a program on a CPU take, and what the slowest machine would take for them.
+
+What a CPU can do is in no data sheet by its name: it depends on the cores that the program may use,
+their neighbours and their memory. So the bound is that of one core of a slow server. An operator
+far from that is far from what any machine needs.
+"""
+
+import numpy as np
+
+from pinchpoint.analysis.costs import OperatorCall, cost_of
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
+from pinchpoint.frozen import dataclass
+from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.arrays import Floats, Rows, distinct_rows
+
+# One core of a server of 2013 copies 5 to 10 GB/s (STREAM, one thread), and computes 8 float32
+# numbers at 2.5 GHz or faster in vectors: much less is left for what is read and written apart.
+LEAST_BYTES_PER_S = 4e9
+LEAST_FLOP_PER_S = 8e9
+START_NS = 20_000  # calling an operator with the profiler on takes 2 to 20 us
+
+
+@dataclass(frozen=True, eq=False)
+class CpuPiece:
+    """All calls of one operator in the judged steps."""
+
+    name: str
+    rows: Rows  # of host_ops
+    ns_per_step: int  # without the operators inside
+    calls: float  # a step
+    limit_ns: int | None  # a step, on a slow machine; None where it is not known for most of it
+    shapes: str | None  # of the inputs of the calls that take most; None where not recorded
+
+
+@once_per_trace
+def cpu_pieces(trace: Trace) -> tuple[CpuPiece, ...]:
+    """Operators by name, most time first; none where the program has a device."""
+    host = trace.host_ops
+    if host is None or not computes_on_cpu(trace) or not len(judged_steps(trace)):
+        return ()
+    own = cpu_operators(trace)
+    rows = np.flatnonzero(own.operator & (own.own_ns > 0) & rows_in_steps(trace, host))
+    if not len(rows):
+        return ()
+    columns = [host["name"][rows].astype(np.int64)]
+    columns += [host.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values")]
+    distinct, which = distinct_rows(*columns)
+    calls = [call_of(trace.names, *one) for one in distinct.tolist()]
+    needs = np.array([_limit_ns(call) for call in calls])[which]
+    took = own.own_ns[rows]
+    found = []
+    for name in np.unique(columns[0]).tolist():
+        mine = np.flatnonzero(columns[0] == name)
+        most = int(np.bincount(which[mine], took[mine]).argmax())
+        shapes = int(distinct[most][1])
+        found.append(
+            CpuPiece(
+                trace.names[name],
+                rows[mine],
+                round(per_step(trace, int(took[mine].sum()))),
+                per_step(trace, len(mine)),
+                _together(trace, needs[mine], took[mine]),
+                None if shapes == NOT_KNOWN else trace.names[shapes],
+            )
+        )
+    return tuple(sorted(found, key=lambda piece: -piece.ns_per_step))
+
+
+MOSTLY_RATIO = 0.9  # of the time: so much must have a limit, or a sum of limits says nothing
+
+
+def _together(trace: Trace, needs: Floats, took: Rows) -> int | None:
+    known = ~np.isnan(needs)
+    if took[known].sum() < MOSTLY_RATIO * took.sum():
+        return None
+    return round(per_step(trace, int(np.where(known, needs, took).sum())))
+
+
+def _limit_ns(call: OperatorCall | None) -> float:
+    cost = cost_of(call) if call is not None else None
+    if cost is None or (cost.flops is None and cost.bytes is None):
+        return float("nan")
+    moving = (cost.bytes or 0) / LEAST_BYTES_PER_S
+    return max(moving, (cost.flops or 0) / LEAST_FLOP_PER_S) * 1e9 + START_NS

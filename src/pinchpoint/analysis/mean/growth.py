@@ -1,0 +1,297 @@
+"""Whether each step of the run is longer than the one before, and which piece of it grows.
+
+A trend of the medians of chronological parts: the test of Mann (Econometrica 13, 1945) and Kendall,
+the slope of Theil and Sen with the interval of its ranks (Sen, JASA 63, 1968).
+
+A trend alone may be a machine that slows down, or others that come to use it. Work that grows is
+told from both by three things together: time grows in every quarter of the run and does not level
+off, as heat does, nor jump, as load by others does; it grows in a few places of the program while
+the rest stays as it was; and so does what the program keeps, or the work of the thread itself.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import combinations, pairwise
+from math import ceil, floor, sqrt
+from statistics import median
+
+import numpy as np
+
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
+from pinchpoint.frozen import dataclass
+from pinchpoint.trace import RunSamples, Trace, once_per_trace
+from pinchpoint.trace.run_samples import RunPart
+
+FEWEST_PARTS = 8  # 28 pairs: a trend without exception has a deviate of 3.3
+SURE = 3.1  # deviates: one in a thousand by chance, on one side
+LEAST_RATIO = 0.1  # by which the last quarter is longer: thrice what two runs of one program differ
+MOST_OF_GROWTH_RATIO = (
+    0.8  # between two quarters: a line has a third, a square half, load by others all
+)
+LEVELS_OFF_RATIO = 0.5  # the last third of the growth to the first: a line has 1, heat far less
+EXPLAINED_RATIO = 0.6  # of the growth, by the places that are named
+REST_RATIO = 0.25  # the rest's relative growth to the step's: of a slower machine it is 1
+LEAST_REST_RATIO = 0.2  # of the step, early: with less beside the places nothing is compared
+MOST_PLACES = 3  # as many as a reader looks at; with more, any step would be explained by them
+FEWEST_LOOKS = 12  # in a quarter: fewer have no share
+SHARE_SURE = 2.33  # deviates of the difference of two shares: one in a hundred by chance
+KEPT_RATIO = (
+    0.005  # of what is held, by which it must grow in the run: above what a list of losses takes
+)
+OWN_WORK_RATIO = 0.5  # of the growth of the step, in time on a core of its thread
+
+
+@dataclass(frozen=True)
+class GrowingPlace:
+    """A function of the program with more time in each step; of one step, early and late."""
+
+    at: PythonFrame
+    early_ns: int
+    late_ns: int
+
+    @property
+    def more_ns(self) -> int:
+        """What a late step takes here beyond an early one."""
+        return self.late_ns - self.early_ns
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Of the medians of the parts."""
+
+    deviates: float  # Mann-Kendall
+    slope_ns: float  # by step, as of Theil and Sen
+    slope_range_ns: tuple[float, float]  # 99 %
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Steps that become longer and longer; ``why_not`` where it is not decided that work grows."""
+
+    first: int  # number of a step in the middle of the early quarter
+    last: int
+    early_ns: int  # the typical step of the first quarter
+    late_ns: int
+    mean_ns: int  # of all typical steps of the run
+    steps: int
+    trend: Trend
+    places: tuple[GrowingPlace, ...]  # most growth first
+    signs: tuple[str, ...]  # what grew with it
+    why_not: str = ""
+
+
+@once_per_trace
+def growth(trace: Trace) -> Growth | None:
+    """How the steps of the run grew; None where they did not, or where too few were timed."""
+    samples = trace.run.samples if trace.run else None
+    parts = [] if samples is None else [p for p in samples.parts if p.steps]
+    if samples is None or len(parts) < FEWEST_PARTS:
+        return None
+    trend = _trend([_middle(p) for p in parts], [p.p50_ns for p in parts])
+    quarters = _quarters(parts)
+    times = [_typical_ns(q) for q in quarters]
+    grown = times[-1] / max(times[0], 1) - 1
+    if trend.deviates < SURE or trend.slope_range_ns[0] <= 0 or grown < LEAST_RATIO:
+        return None
+    places = _places(samples, quarters[0], quarters[-1])
+    signs = _signs(parts, quarters, times)
+    steps = sum(p.steps for p in parts)
+    return Growth(
+        first=round(median(_middle(p) for p in quarters[0])),
+        last=round(median(_middle(p) for p in quarters[-1])),
+        early_ns=times[0],
+        late_ns=times[-1],
+        mean_ns=round(sum(p.steps * p.p50_ns for p in parts) / steps),
+        steps=steps,
+        trend=trend,
+        places=places,
+        signs=signs,
+        why_not=_why_not(samples, quarters, times, places, signs),
+    )
+
+
+def _why_not(
+    samples: RunSamples,
+    quarters: Sequence[Sequence[RunPart]],
+    times: Sequence[int],
+    places: Sequence[GrowingPlace],
+    signs: Sequence[str],
+) -> str:
+    more = np.diff(times)
+    if more.min() <= 0 or more.max() > MOST_OF_GROWTH_RATIO * more.sum():
+        return "they did so at once, as when other programs come to use the machine"
+    if more[-1] < LEVELS_OFF_RATIO * more[0]:
+        return "their growth levels off, as when a machine becomes warm or a cache fills"
+    rest = [time - sum(at) for time, at in zip(times[:: len(times) - 1], _of(places), strict=True)]
+    explained = sum(place.more_ns for place in places)
+    if explained < EXPLAINED_RATIO * (times[-1] - times[0]) or _same_pace(rest, times):
+        return "all that they do takes longer, as on a machine that becomes slower"
+    if not _differ(samples, quarters, times, places):
+        return "too few looks at the run tell where"
+    return "" if signs else "nothing that they keep or do grew with them"
+
+
+def _differ(
+    samples: RunSamples,
+    quarters: Sequence[Sequence[RunPart]],
+    times: Sequence[int],
+    places: Sequence[GrowingPlace],
+) -> bool:
+    """Whether the share of the places, by looks, differs by more than chance early and late."""
+    period_us = 1e6 * samples.seconds / max(samples.looks, 1)
+    looks, shares = [], []
+    for q, ns in zip((0, -1), _of(places), strict=True):
+        seen_us = sum(us for part in quarters[q] for _, us in part.seen)
+        looks.append(seen_us / max(period_us, 1.0))
+        shares.append(sum(ns) / max(times[q], 1))
+    if min(looks) < FEWEST_LOOKS:
+        return False
+    both = min((shares[0] * looks[0] + shares[1] * looks[1]) / sum(looks), 1.0)
+    spread = sqrt(both * (1 - both) * (1 / looks[0] + 1 / looks[1]))
+    return shares[1] - shares[0] > SHARE_SURE * spread
+
+
+def _of(places: Sequence[GrowingPlace]) -> tuple[list[int], list[int]]:
+    return [p.early_ns for p in places], [p.late_ns for p in places]
+
+
+def _same_pace(rest: Sequence[int], times: Sequence[int]) -> bool:
+    """Whether the rest of the step became longer, too, or there is none to compare with."""
+    if rest[0] < LEAST_REST_RATIO * times[0]:
+        return True
+    return rest[1] / max(rest[0], 1) - 1 > REST_RATIO * (times[-1] / max(times[0], 1) - 1)
+
+
+def _middle(part: RunPart) -> float:
+    return part.first + part.steps / 2
+
+
+def _quarters(parts: Sequence[RunPart]) -> list[Sequence[RunPart]]:
+    cuts = [len(parts) * q // 4 for q in range(5)]
+    return [parts[a:b] for a, b in pairwise(cuts)]
+
+
+def _typical_ns(parts: Sequence[RunPart]) -> int:
+    return round(median(part.p50_ns for part in parts))
+
+
+def _trend(at: Sequence[float], values: Sequence[float]) -> Trend:
+    n = len(values)
+    pairs = list(combinations(range(n), 2))
+    score = sum(int(np.sign(values[j] - values[i])) for i, j in pairs)
+    spread = sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    slopes = sorted((values[j] - values[i]) / max(at[j] - at[i], 1e-9) for i, j in pairs)
+    reach = 2.576 * spread  # of a normal deviate, 99 % on both sides
+    low = max(floor((len(slopes) - reach) / 2), 0)
+    high = min(ceil((len(slopes) + reach) / 2), len(slopes) - 1)
+    deviates = (abs(score) - 1) / spread if score else 0.0
+    sign = 1 if score > 0 else -1
+    return Trend(sign * deviates, median(slopes), (slopes[low], slopes[high]))
+
+
+def _places(
+    samples: RunSamples, early: Sequence[RunPart], late: Sequence[RunPart]
+) -> tuple[GrowingPlace, ...]:
+    """Functions whose time grew most; at the line at which it did."""
+    before, after = _by_line(samples, early), _by_line(samples, late)
+    more: Counter[tuple[str, str]] = Counter()
+    sums: dict[tuple[str, str], list[float]] = {}
+    for place, found in ((0, before), (1, after)):
+        for frame, ns in found.items():
+            key = (frame.file, frame.function)
+            sums.setdefault(key, [0.0, 0.0])[place] += ns
+            more[key] += round(ns if place else -ns)
+    return tuple(
+        GrowingPlace(_line(key, before, after), round(sums[key][0]), round(sums[key][1]))
+        for key, ns in more.most_common(MOST_PLACES)
+        if ns > 0 and sums[key][1] > (1 + LEAST_RATIO) * sums[key][0]
+    )
+
+
+def _line(
+    key: tuple[str, str], before: dict[PythonFrame, float], after: dict[PythonFrame, float]
+) -> PythonFrame:
+    lines = [frame for frame in after if (frame.file, frame.function) == key]
+    return max(lines, key=lambda frame: after[frame] - before.get(frame, 0.0))
+
+
+def _by_line(samples: RunSamples, parts: Sequence[RunPart]) -> dict[PythonFrame, float]:
+    """Nanoseconds of one step at each line of the program.
+
+    While the thread of the steps waits for threads that Python did not start, autograd's, and
+    these are at lines of the program, the time is theirs.
+    """
+    us: dict[PythonFrame, float] = {}
+    seen = [row for part in parts for row in part.seen]
+    total = sum(n for _, n in seen)
+    for stack, n in seen:
+        frame = _own(samples.spelt(stack))
+        if frame is not None:
+            us[frame] = us.get(frame, 0.0) + n
+    waits = _most_of([(s, n) for s, n in seen if _backward(samples.spelt(s))], samples)
+    for stack, n in [row for part in parts for row in part.beside]:
+        frame = _own(samples.spelt(stack))
+        if frame is not None and waits is not None:
+            taken = min(n, us[waits])
+            us[waits] -= taken
+            us[frame] = us.get(frame, 0.0) + taken
+    typical = _typical_ns(parts)
+    return {frame: typical * n / max(total, 1) for frame, n in us.items()}
+
+
+def _most_of(seen: list[tuple[int, int]], samples: RunSamples) -> PythonFrame | None:
+    at: Counter[PythonFrame] = Counter()
+    for stack, n in seen:
+        if (frame := _own(samples.spelt(stack))) is not None:
+            at[frame] += n
+    return at.most_common(1)[0][0] if at else None
+
+
+def _backward(frames: tuple[str, ...]) -> bool:
+    return any("torch/autograd/" in frame for frame in frames)
+
+
+def _own(frames: tuple[str, ...]) -> PythonFrame | None:
+    """The innermost frame of the program's own code, with its lambdas; else of a library."""
+    spelt = [frame for name in frames if (frame := frame_of(name)) is not None]
+    for owner in (Owner.USER, Owner.LIBRARY):
+        for frame in spelt:
+            if frame.owner is owner:
+                return frame
+    return None
+
+
+_Count = Callable[[RunPart], int | None]
+_KEPT: tuple[tuple[str, _Count], ...] = (
+    ("objects that Python holds", lambda part: part.objects),
+    ("memory of the host", lambda part: part.resident_bytes),
+    ("memory of the device", lambda part: part.device_bytes),
+)
+
+
+def _signs(
+    parts: Sequence[RunPart], quarters: Sequence[Sequence[RunPart]], times: Sequence[int]
+) -> tuple[str, ...]:
+    """What grew with the steps and would not on a machine that becomes slower."""
+    found = []
+    for what, count in _KEPT:
+        values = [n for part in parts if (n := count(part)) is not None]
+        if len(values) < FEWEST_PARTS or values[-1] < (1 + KEPT_RATIO) * values[0]:
+            continue
+        if _trend(list(range(len(values))), values).deviates >= SURE:
+            found.append(f"{what}, {values[-1] / max(values[0], 1):.2f} ×")
+    if any(part.device_bytes for part in parts):
+        return tuple(found)  # a thread that waits for a device is on a core, too
+    cpu = [median(p.cpu_ns for p in quarter) for quarter in (quarters[0], quarters[-1])]
+    if cpu[1] - cpu[0] >= OWN_WORK_RATIO * (times[-1] - times[0]):
+        found.append(f"time of the thread on a core, {cpu[1] / max(cpu[0], 1):.2f} ×")
+    return tuple(found)
+
+
+def grown_ns(trace: Trace) -> int:
+    """By how much the mean step of the run is longer than those around the recording, because steps
+    grow; 0 where they do not."""
+    found, timed = growth(trace), trace.run.unprofiled_step_ns if trace.run else ()
+    if found is None or found.why_not or not timed:
+        return 0
+    return max(found.mean_ns - round(median(timed)), 0)

@@ -1,0 +1,120 @@
+"""The run in chronological parts of equally many steps: how long they were, and what was seen."""
+
+import sys
+import threading
+import time
+from array import array
+from typing import Any
+
+from pinchpoint.capture.process.memory import resident_bytes
+from pinchpoint.capture.process.step_clock import StepClock
+from pinchpoint.frozen import dataclass
+
+MOST_PARTS = (
+    32  # then two become one: 16 or more tell a trend from noise, and take a few hundred kB
+)
+MOST_STACKS = 40  # of one part in the document, most time first
+
+
+@dataclass
+class Part:
+    """Steps one after the other; those that were recorded or far from typical are left out."""
+
+    first: int  # number of its first step
+    objects: int  # small blocks that Python held when it began
+    resident_bytes: int | None
+    device_bytes: int | None
+    seen: dict[int, int]  # microseconds by stack, of the thread of the steps
+    beside: dict[int, int]  # of threads that Python did not start, such as autograd's
+    steps: int = 0
+    cpu_ns: int = 0  # of the thread of the steps
+
+
+class Parts:
+    """Hears of every typical step."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self._each = 1  # steps of a part that is full
+        self._cpu_ns: int | None = None
+
+    def skip(self) -> None:
+        """The step that ended does not count."""
+        self._cpu_ns = time.thread_time_ns()
+
+    def add(self, number: int, seen: dict[tuple[int, int], int]) -> None:
+        """A typical step ended; ``seen``: microseconds by thread and stack."""
+        now_ns = time.thread_time_ns()
+        if not self._parts or self._parts[-1].steps >= self._each:
+            self._begin(number)
+        part = self._parts[-1]
+        part.steps += 1
+        part.cpu_ns += 0 if self._cpu_ns is None else now_ns - self._cpu_ns
+        for (thread, stack), us in seen.items():
+            where = part.seen if thread == threading.get_ident() else part.beside
+            if where is part.seen or _is_foreign(thread):
+                where[stack] = where.get(stack, 0) + us
+        self._cpu_ns = time.thread_time_ns()
+
+    def _begin(self, number: int) -> None:
+        if len(self._parts) == MOST_PARTS:
+            pairs = zip(self._parts[::2], self._parts[1::2], strict=True)
+            self._parts = [_both(first, second) for first, second in pairs]
+            self._each *= 2
+        new = Part(number, sys.getallocatedblocks(), resident_bytes(), _device_bytes(), {}, {})
+        self._parts.append(new)
+
+    def document(self, clock: StepClock) -> list[dict[str, Any]]:
+        """For the run folder; one whose last step is under way counts as it is."""
+        ends = [*(part.first for part in self._parts), len(clock.interval_ns)][1:]
+        return [
+            {
+                "first": part.first,
+                "steps": part.steps,
+                **_quartiles(clock, part.first, end),
+                "cpu_ns": part.cpu_ns // max(part.steps, 1),
+                "objects": part.objects,
+                "resident_bytes": part.resident_bytes,
+                "device_bytes": part.device_bytes,
+                "seen": _most(part.seen),
+                "beside": _most(part.beside),
+            }
+            for part, end in zip(self._parts, ends, strict=True)
+        ]
+
+
+def _both(first: Part, second: Part) -> Part:
+    for mine, other in ((first.seen, second.seen), (first.beside, second.beside)):
+        for stack, us in other.items():
+            mine[stack] = mine.get(stack, 0) + us
+    first.steps += second.steps
+    first.cpu_ns += second.cpu_ns
+    return first
+
+
+def _quartiles(clock: StepClock, first: int, end: int) -> dict[str, int | None]:
+    times = sorted(array("q", (clock.interval_ns[i] for i in clock.undisturbed(first, end))))
+    if not times:
+        return {"p25": None, "p50": None, "p75": None}
+    return {f"p{100 * q // 4}": times[q * len(times) // 4] for q in (1, 2, 3)}
+
+
+def _most(seen: dict[int, int]) -> list[tuple[int, int]]:
+    return sorted(seen.items(), key=lambda one: -one[1])[:MOST_STACKS]
+
+
+def _is_foreign(ident: int) -> bool:
+    """Python knows such a thread not at all, or as a dummy."""
+    thread = threading._active.get(ident)  # type: ignore[attr-defined]
+    return thread is None or isinstance(thread, threading._DummyThread)
+
+
+def _device_bytes() -> int | None:
+    """What torch's allocator holds of the device; None without one."""
+    torch = sys.modules.get("torch")
+    try:
+        if torch is None or not torch.cuda.is_initialized():
+            return None
+        return int(torch.cuda.memory_allocated())
+    except (AttributeError, RuntimeError):
+        return None

@@ -1,0 +1,87 @@
+"""Each step is longer than the one before.
+
+## What it looks for
+Steps of the whole run, timed and sampled by `pinchpoint run` in chronological parts, whose medians
+rise without an end: by the test of Mann and Kendall, with the slope of Theil and Sen and its
+interval, in every quarter of the run and not levelling off. The growth has to lie at a few places
+of the program while the rest of the step stays as it was, and with it what the program keeps, or
+the work of its own thread: a machine that becomes slower, or fuller, shows neither.
+
+## Why it matters
+A run of ten times the steps does not take ten times as long, but up to a hundred times.
+
+## How to fix it
+Do not begin from the beginning in each step: keep a running sum instead of the history, append
+instead of concatenating, register hooks and callbacks once, bound what is kept.
+
+## When to ignore it
+Where steps are meant to grow, as with sequences that become longer, up to a length that is known.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.analysis.mean.growth import FEWEST_PARTS, Growth, growth
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.record import Record
+from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+_LONGER = Record("a longer run: pinchpoint run python train.py, beside nothing else")
+
+RULE = Rule(needs=("host_ops",), record=_LONGER)
+
+LEAST_RATIO = 0.75  # of what is won where all growth goes: a running sum takes something, too
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """The growth of the steps, with the place that grew most."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None or len(samples.parts) < FEWEST_PARTS:
+        raise NotChecked("the steps of the whole run were not timed, or are too few")
+    found = growth(trace)
+    if found is None:
+        return
+    if found.why_not:
+        raise NotChecked(f"steps became longer and longer, yet {found.why_not}")
+    most_ns = found.mean_ns - found.early_ns
+    yield Found(
+        summary=_sentence(found),
+        evidence=tuple(_evidence(found)),
+        cost_ns_per_step=most_ns,
+        saving_ns_per_step=(round(LEAST_RATIO * most_ns), most_ns),
+        location=_location(found),
+        fix="Do what grows once, or go on from the result of the step before",
+        hint="total += value; count += 1  # in place of a history gone through in each step",
+        confidence="high" if len(found.signs) > 1 else "medium",
+    )
+
+
+def _sentence(found: Growth) -> str:
+    first = found.places[0]
+    early = duration(first.early_ns) if first.early_ns else "nothing that was seen"
+    return (
+        f"Each step is longer than the one before: {duration(found.early_ns)} at step"
+        f" {found.first:,}, {duration(found.late_ns)} at step {found.last:,}, mostly because of"
+        f" {_location(found)}: {early} and then {duration(first.late_ns)} a step"
+    )
+
+
+def _location(found: Growth) -> Location:
+    at = found.places[0].at
+    return Location(file=at.file, line=at.line, function=at.function)
+
+
+def _evidence(found: Growth) -> Iterator[Evidence]:
+    low, high = found.trend.slope_range_ns
+    yield Evidence("typical step in the first quarter of the run", found.early_ns, "ns")
+    yield Evidence("in the last quarter", found.late_ns, "ns")
+    yield Evidence("growth by step", round(found.trend.slope_ns), "ns")
+    yield Evidence("at least, 99 % sure", round(low), "ns")
+    yield Evidence("at most", round(high), "ns")
+    yield Evidence("trend, in standard deviations of chance", round(found.trend.deviates, 1), "")
+    yield Evidence("steps", found.steps, "count")
+    for place in found.places:
+        at = f"{place.at.function} ({place.at.file}:{place.at.line})"
+        yield Evidence(f"more at {at}, late in the run", place.more_ns, "ns")
+    yield Evidence("grew with them", "; ".join(found.signs), "")

@@ -1,0 +1,109 @@
+"""Fourier transforms on a CPU have a length with a large prime factor.
+
+## What it looks for
+In a program without a device: transforms of a length with a prime factor above 100, by the shapes
+and arguments of their operators. The next length of factors 2, 3 and 5 is told.
+
+## Why it matters
+Libraries have passes for small factors. A large prime is computed by several transforms of more
+than twice the length (Bluestein's method), and real transforms as complex ones: ten times as long
+for a signal that is one point shorter.
+
+## How to fix it
+Pad to the next fast length (`scipy.fft.next_fast_len`) and cut the result; or choose windows and
+filters so that the length of both together is fast.
+
+## When to ignore it
+Where the length is what is asked for: a spectrum with exactly these frequencies.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.costs import fourier
+from pinchpoint.analysis.host.on_cpu import cpu_operators
+from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
+from pinchpoint.diagnosis.evidence.host_spans import host_spans
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import SHAPES
+from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, named
+from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=SHAPES)
+
+# Measured on one thread with MKL, 40 lengths of 250 to 65,537 against the next fast one: with a
+# prime factor above 100 real transforms took 3.4 to 14 times as long, complex ones 1.8 to 6 times.
+# With factors of 13 to 61 it was 1.4 to 6 times, or no longer at all.
+LEAST_PRIME = 100
+REAL_TIMES, COMPLEX_TIMES = (3.4, 12.0), (1.8, 6.0)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Transforms of slow lengths."""
+    mine = judged(trace)
+    if mine is None:
+        return
+    wanted = mine & cpu_operators(trace).operator & named(trace, *fourier.NAMES)
+    if not wanted.any():
+        return
+    slow = _slow_length(trace, np.flatnonzero(wanted))
+    if slow is None:
+        raise NotChecked("the lengths of the transforms are not recorded")
+    wanted[wanted] = slow > 0
+    spans = host_spans(trace, wanted, "transforms of a slow length")
+    if spans is None or not is_material(trace, spans):
+        return
+    host = trace.host_ops
+    assert host is not None
+    took = host["duration_ns"][spans.rows].astype(np.int64)
+    length = int(np.bincount(_slow_length(trace, spans.rows), took).argmax())
+    fast, prime = fourier.next_fast_length(length), fourier.largest_prime_factor(length)
+    whole = named(trace, "aten::_fft_c2c")[spans.rows]
+    complex_ns = round(spans.ns_per_step * float(took[whole].sum() / max(took.sum(), 1)))
+    parts = ((spans.ns_per_step - complex_ns, REAL_TIMES), (complex_ns, COMPLEX_TIMES))
+    least, most = (round(sum(ns * (1 - 1 / times[i]) for ns, times in parts)) for i in (0, 1))
+    why = "a prime" if prime == length else f"a multiple of the prime {prime}"
+    yield Found(
+        summary=(
+            f"{spans.count:.3g} Fourier transforms a step of length {length}, {why}, take"
+            f" {duration(spans.ns_per_step)}{spans.where}; {fast} is a fast length"
+        ),
+        evidence=(
+            *spans.evidence,
+            Evidence("length that takes most", length, "points"),
+            Evidence("its largest prime factor", prime, "count"),
+            Evidence("next length of factors 2, 3 and 5", fast, "points"),
+        ),
+        cost_ns_per_step=spans.ns_per_step,
+        saving_ns_per_step=(least, most),
+        location=spans.place,
+        fix="Pad to the next length of factors 2, 3 and 5, and cut the result",
+        hint=f"n = scipy.fft.next_fast_len({length}, real=True)  # {fast}",
+    )
+
+
+def _slow_length(trace: Trace, rows: Ints) -> Ints | None:
+    """Of each of these calls the slow length that it transforms, 0 for none; None if no length
+    is known."""
+    host = trace.host_ops
+    assert host is not None
+    names = [host["name"][rows].astype(np.int64)]
+    names += [host.filled(column, NOT_KNOWN)[rows] for column in ("shapes", "dtypes", "values")]
+    distinct, which = np.unique(np.stack(names), axis=1, return_inverse=True)
+    lengths = []
+    for one in distinct.T.tolist():
+        call = call_of(trace.names, *one)
+        lengths.append(None if call is None else fourier.transform_lengths(call))
+    if all(one is None for one in lengths):
+        return None
+    slow = [max((n for n in one or () if _is_slow(n)), default=0) for one in lengths]
+    found: Ints = np.array(slow, np.int64)[which.ravel()]
+    return found
+
+
+def _is_slow(length: int) -> bool:
+    return length > 0 and fourier.largest_prime_factor(length) >= LEAST_PRIME

@@ -1,0 +1,105 @@
+"""An operator on a CPU takes several times what even a slow machine needs for its work.
+
+## What it looks for
+In a program without a device: operators that take three times as long as one core of a slow server
+would for the bytes that they must move and the FLOPs that they must do, as their shapes say; and
+that would make the step at least 15 % shorter at that rate, 10 % where the table of operators knows
+why. Fourier transforms are left to `cpu-fft-length`. It yields to every finding that explains the
+same time.
+
+## Why it matters
+All the time is in operators, so that the step looks as if nothing could be won, while one works on
+one number at a time, in a type that the processor has no instructions for, or on a table of which
+few rows change.
+
+## How to fix it
+As the finding says for the operator; the table is `diagnosis/evidence/operators.toml`.
+
+## When to ignore it
+Where the operator's work is not what its shapes say: a sort, say, passes over its input often.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.costs import fourier
+from pinchpoint.analysis.limits.on_cpu import CpuPiece, cpu_pieces
+from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans
+from pinchpoint.diagnosis.evidence.operators import Known, known_on_cpu
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=SHAPES_AND_TYPES, residual=True, advice=NO_HINT)
+
+# Of the limit of a slow machine: healthy products take 0.04 of it, elementwise work and
+# convolutions 0.1 to 0.8, transforms of a fast length 0.3.
+FAR_RATIO = 3.0
+LEAST_GAIN_RATIO = 0.15  # of the step: where nothing is known, only much is worth the search
+LEAST_GAIN_WHERE_KNOWN_RATIO = 0.10  # host time varies by a tenth between runs of one program
+MOST_TOLD = 3  # the engine drops those that other findings explain
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Operators far from what a slow machine needs, most time first."""
+    if judged(trace) is None:
+        return
+    pieces = cpu_pieces(trace)
+    if all(piece.shapes is None for piece in pieces):
+        raise NotChecked("the shapes of the inputs are not recorded")
+    found = (_told(trace, piece) for piece in pieces if piece.name not in fourier.NAMES)
+    told = [one for one in found if one is not None]
+    yield from told[:MOST_TOLD]
+
+
+def _told(trace: Trace, piece: CpuPiece) -> Found | None:
+    limit_ns, step_ns = piece.limit_ns, steps(trace).typical_ns
+    if limit_ns is None or not step_ns or piece.ns_per_step < FAR_RATIO * limit_ns:
+        return None
+    entry = known_on_cpu(piece.name)
+    least = LEAST_GAIN_WHERE_KNOWN_RATIO if entry else LEAST_GAIN_RATIO
+    if piece.ns_per_step - limit_ns < least * step_ns:
+        return None
+    host = trace.host_ops
+    assert host is not None
+    wanted = np.zeros(len(host), np.bool_)
+    wanted[piece.rows] = True
+    spans = host_spans(trace, wanted, "in its calls")
+    if spans is None or not is_material(trace, spans):
+        return None
+    return _finding(trace, piece, spans, entry)
+
+
+def _finding(trace: Trace, piece: CpuPiece, spans: HostSpans, entry: Known | None) -> Found:
+    limit_ns, host = piece.limit_ns, trace.host_ops
+    assert limit_ns is not None
+    assert host is not None
+    whole_ns = per_step(trace, int(host["duration_ns"][spans.rows].sum()))
+    left = 1 - (piece.ns_per_step - limit_ns) / max(whole_ns, piece.ns_per_step)
+    return Found(
+        summary=(
+            f"{piece.name} takes {duration(piece.ns_per_step)} a step{spans.where}, where one core"
+            f" of a slow server would take {duration(limit_ns)} for its bytes and FLOPs"
+            + (f": {entry.why}" if entry else "")
+        ),
+        evidence=(
+            *spans.evidence,
+            Evidence("limit of its work on a slow core", limit_ns, "ns per step"),
+            Evidence("shapes of the calls that take most", piece.shapes or "", "name"),
+        ),
+        cost_ns_per_step=piece.ns_per_step,
+        changes=(ScaleHostSpans(spans.rows, left),),
+        location=spans.place,
+        fix=entry.instead if entry else _ANOTHER_WAY,
+        confidence="medium" if entry else "low",
+    )
+
+
+_ANOTHER_WAY = "Look for another way to the same result, or another type or layout of its inputs"

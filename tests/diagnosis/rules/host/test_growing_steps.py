@@ -1,0 +1,92 @@
+"""Steps of a run that become longer, because work grows or because the machine becomes slower."""
+
+from dataclasses import replace
+
+import pytest
+
+from exceptional_programs import now_and_then
+from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.trace import RunFacts
+from pinchpoint.trace.run_samples import RunPart
+from sampled_runs import samples
+
+MS = 1_000_000
+PARTS, EACH = 16, 50
+GROWS = ("pandas/core/concat.py(80): concat", "train.py(33): add", "train.py(99): <module>")
+STAYS = ("torch/autograd/graph.py(865): _engine_run_backward", "train.py(95): <module>")
+HOOK = ("train.py(76): <lambda>", "torch/utils/hooks.py(9): hook")
+
+
+def run(more_ms, *, slower=0.0, kept=0.02, beside=False, looks=200):
+    """Steps of 6 ms that stay and of ``more_ms(part)`` that are added at ``add``."""
+    found = samples(every=0)
+    parts = []
+    for number in range(PARTS):
+        stays, grows = 6 * (1 + slower * number), more_ms(number)
+        us = 20_000 * looks / PARTS
+        share = grows / (stays + grows)
+        waits = ((1, round(us * share)),) if beside else ((0, round(us * share)),)
+        took = round((stays + grows + 0.1 * (number % 2)) * MS)
+        parts.append(
+            RunPart(
+                first=2 + EACH * number,
+                steps=EACH,
+                p25_ns=took - MS // 10,
+                p50_ns=took,
+                p75_ns=took + MS // 10,
+                cpu_ns=5 * MS,
+                objects=round(1_000_000 * (1 + kept * number)),
+                resident_bytes=None,
+                device_bytes=1 << 30,
+                seen=((1, round(us * (1 - share))), *waits),
+                beside=((2, round(us * share)),) if beside else (),
+            )
+        )
+    frames = tuple(dict.fromkeys((*GROWS, *STAYS, *HOOK)))
+    stacks = tuple(tuple(map(frames.index, stack)) for stack in (GROWS, STAYS, HOOK))
+    found = replace(found, frames=frames, stacks=stacks, parts=tuple(parts))
+    timed = (10 * MS,) * 20
+    return replace(
+        now_and_then("checkpoint", ()), run=RunFacts(samples=found, unprofiled_step_ns=timed)
+    )
+
+
+def test_work_that_grows_is_told_with_its_place_its_slope_and_the_step_as_it_was():
+    (found,) = diagnose(run(lambda part: 4 + part)).found
+    assert found.id == "growing-steps"
+    assert found.finding.summary == (
+        "Each step is longer than the one before: 11.6 ms at step 102, 23.6 ms at step 702, mostly"
+        " because of add (train.py:33): 5.47 ms and then 17.5 ms a step"
+    )
+    said = {fact.what: fact.value for fact in found.finding.evidence}
+    assert said["growth by step"] == pytest.approx(MS / EACH, rel=0.02)  # 1 ms in each part
+    assert said["at least, 99 % sure"] <= said["growth by step"] <= said["at most"]
+    assert "objects that Python holds" in said["grew with them"]
+    # The mean of the run is 17.55 ms, and the first quarter 11.55: what it would be.
+    assert found.predicted.base_ns == pytest.approx(17.55 * MS, rel=0.01)
+    assert found.predicted.range_ns[0] <= 11.55 * MS <= found.predicted.range_ns[1]
+
+
+def test_what_a_thread_of_autograd_runs_is_named_in_place_of_the_wait_for_it():
+    (found,) = diagnose(run(lambda part: 4 + part, beside=True)).found
+    assert str(found.finding.location) == "<lambda> (train.py:76)"
+
+
+@pytest.mark.parametrize(
+    ("trace", "why"),
+    [
+        (run(lambda part: 4.0 * (1 + 0.1 * part), slower=0.1), "all that they do takes longer"),
+        (run(lambda part: 4 + 8 * (part > 7) + 0.001 * part), "at once"),
+        (run(lambda part: 4 + 8 * (1 - 0.85**part)), "levels off"),
+        (run(lambda part: 4 + part, kept=0.0), "nothing that they keep"),
+        (run(lambda part: 4 + part, looks=8), "too few looks"),
+    ],
+)
+def test_a_machine_that_becomes_slower_is_no_work_that_grows(outcome, trace, why):
+    said = outcome("growing-steps", trace)
+    assert (said.answer, why in said.why) == ("not checked", True), said.why
+
+
+def test_steps_that_stay_as_they_are_are_quiet(outcome):
+    assert outcome("growing-steps", run(lambda part: 4 + 0.3 * (part * 7 % 5))).answer == "clear"
+    assert outcome("growing-steps", now_and_then("checkpoint", ())).answer == "not checked"
