@@ -113,7 +113,7 @@ def _arm_in(tree: Path, name: str, command: Sequence[str], branch: str, setup: s
     commit = _git("-C", str(tree), "rev-parse", "HEAD")
     # In the folder of the checkout that this one is in its own, and with its files and modules.
     below, here = _git("rev-parse", "--show-prefix"), _git("rev-parse", "--show-toplevel")
-    words = tuple(_moved(word, here, str(tree)) for word in command)
+    words = tuple(_found(_moved(word, here, str(tree)), tree / below) for word in command)
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     env = {"PYTHONPATH": os.pathsep.join(_moved(p, here, str(tree)) for p in path)}
     params = {"branch": branch, "commit": commit}
@@ -124,6 +124,14 @@ def _moved(path: str, here: str, there: str) -> str:
     """A path of this checkout as the one of the other, if git has it; others stay."""
     known = path.startswith(here + os.sep) and Path(there, os.path.relpath(path, here)).exists()
     return there + path.removeprefix(here) if known or path == here else path
+
+
+def _found(word: str, folder: Path) -> str:
+    """A relative path that git does not have, such as of an environment or of data, in full."""
+    path = os.path.abspath(word)  # of an environment's python: links are not followed
+    relative = os.sep in word and not os.path.isabs(word)
+    lost = relative and os.path.exists(path) and not (folder / word).exists()
+    return path if lost else word
 
 
 def commits_between(good: str, bad: str) -> tuple[str, ...]:
