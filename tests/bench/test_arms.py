@@ -64,7 +64,9 @@ def test_branches_are_checked_out_and_cleaned_up(tmp_path, monkeypatch):
     (tmp_path / "cat").symlink_to("/bin/cat")
     command = ["../cat", "./a.txt", "./none"]  # beside the repository, in it, nowhere
     with branch_arms(command, ("main", "faster"), tmp_path / "trees", "touch built") as arms:
-        assert [arm.command for arm in arms] == 2 * [(str(tmp_path / "cat"), "./a.txt", "./none")]
+        assert [arm.command for arm in arms] == 2 * [
+            (str(repository / "../cat"), "./a.txt", "./none")
+        ]
         assert [(arm.cwd / "a.txt").read_text() for arm in arms] == ["one", "two"]
         assert all((arm.cwd / "built").exists() for arm in arms)
         assert len(arms[0].params["commit"]) == 40

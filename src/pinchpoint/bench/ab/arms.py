@@ -128,10 +128,9 @@ def _moved(path: str, here: str, there: str) -> str:
 
 def _found(word: str, folder: Path) -> str:
     """A relative path that git does not have, such as of an environment or of data, in full."""
-    path = os.path.abspath(word)  # of an environment's python: links are not followed
-    relative = os.sep in word and not os.path.isabs(word)
-    lost = relative and os.path.exists(path) and not (folder / word).exists()
-    return path if lost else word
+    path = Path.cwd() / word  # links stay as they are: an environment's python is one
+    lost = os.sep in word and path.exists() and not (folder / word).exists()
+    return str(path) if lost else word
 
 
 def commits_between(good: str, bad: str) -> tuple[str, ...]:
