@@ -42,3 +42,8 @@ def test_casts_there_and_back():
     assert chains.narrows[:3].tolist() == [False, False, True]
     assert chains.round_trips.all()
     assert not pointwise_chains(device_bound([work[0], mul(), product])).round_trips.any()
+
+
+def test_more_elements_than_64_bits_count_are_large():
+    chains = pointwise_chains(device_bound([mul([1 << 40, 1 << 40]), mul([1 << 40, 1 << 40])]))
+    assert len(chains)

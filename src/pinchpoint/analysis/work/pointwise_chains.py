@@ -12,7 +12,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows, distinct_rows
+from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows, distinct_rows, whole
 
 # ------------------------------------------------------------------------------------------------
 # What the operator behind each device operation was given: shapes, types, values, strides.
@@ -169,7 +169,7 @@ def pointwise_chains(trace: Trace) -> PointwiseChains:
         no = nothing > 0
         return PointwiseChains(nothing, nothing, nothing, nothing, no, no, nothing)
     moved = np.nan_to_num(calls.numbers(_bytes))
-    size = np.nan_to_num(calls.numbers(_size)).astype(np.int64)
+    size = whole(calls.numbers(_size))
     plain = np.isin(category_of_device_ops(trace), _PLAIN) & (moved >= LARGE_BYTES)
     size = np.where(plain, size, 0)
     parting = (ops["kind"] != DeviceKind.MEMSET) & (ops["duration_ns"] >= TINY_NS)
@@ -186,8 +186,8 @@ def pointwise_chains(trace: Trace) -> PointwiseChains:
     return PointwiseChains(
         rows,
         chain,
-        moved[rows].astype(np.int64),
-        (size[rows] * np.nan_to_num(calls.numbers(_width)[rows])).astype(np.int64),
+        whole(moved[rows]),
+        whole(size[rows] * calls.numbers(_width)[rows]),
         change > 0,
         change < 0,
         _names(trace, calls.operator[rows]),
