@@ -5,7 +5,7 @@ import os
 import msgspec
 import pytest
 
-from pinchpoint.diagnosis.finding import Unanswered
+from pinchpoint.diagnosis.finding import Location, Unanswered
 from pinchpoint.diagnosis.record import Need
 from pinchpoint.errors import UsageError
 from pinchpoint.report.assemble.findings import chosen
@@ -119,6 +119,32 @@ def test_an_operator_without_a_limit_leaves_the_answer_open():
         "No cause that was checked is worth 3 % of the step. How fast aten::_cudnn_rnn, 65 % of the"
         " step, could be is not known."
     )
+
+
+def test_the_function_with_most_of_the_devices_work_is_named_where_nothing_else_is():
+    line = operator("forward (moe.py:57)", 60, calls=48.0, limit_ns=50 * MS,
+                    step_if_free_ns=41 * MS)  # fmt: skip
+    report = with_parts(part("gemm", "gemm", "device", 100), heaviest_line=line)
+    assert closing_sentence(report) == (
+        "No cause that was checked is worth 3 % of the step. Most of the device's work is that of"
+        " forward (moe.py:57): 60.0 ms a step in 48 operations, of which the machine needs 50.0 ms."
+        " Without it the step would be 41.0 ms: is all of it needed?"
+    )
+
+
+def test_beside_findings_it_is_named_while_they_win_little_and_are_about_other_places():
+    line = operator("forward (moe.py:57)", 60, calls=48.0, step_if_free_ns=41 * MS)
+    report = msgspec.structs.replace(
+        full_report(), breakdown=(part("gemm", "gemm", "device", 100),), heaviest_line=line
+    )
+    little = msgspec.structs.replace(report, together_ns=80 * MS)
+    assert "Most of the device's work is that of forward (moe.py:57)" in closing_sentence(little)
+    much = msgspec.structs.replace(report, together_ns=70 * MS)
+    assert "Most of the device's work" not in closing_sentence(much)
+    place = Location(file="moe.py", line=57, function="forward")
+    found = (msgspec.structs.replace(report.findings[0], location=place), *report.findings[1:])
+    told = msgspec.structs.replace(little, findings=found)
+    assert "Most of the device's work" not in closing_sentence(told)
 
 
 def unanswered(needs, count):

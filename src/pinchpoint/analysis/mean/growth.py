@@ -25,9 +25,8 @@ from pinchpoint.trace.run_samples import RunPart
 FEWEST_PARTS = 8  # 28 pairs: a trend without exception has a deviate of 3.3
 SURE = 3.1  # deviates: one in a thousand by chance, on one side
 LEAST_RATIO = 0.1  # by which the last quarter is longer: thrice what two runs of one program differ
-MOST_OF_GROWTH_RATIO = (
-    0.8  # between two quarters: a line has a third, a square half, load by others all
-)
+# Between two quarters: a line has a third, a square half, load by others all.
+MOST_OF_GROWTH_RATIO = 0.8
 LEVELS_OFF_RATIO = 0.5  # the last third of the growth to the first: a line has 1, heat far less
 EXPLAINED_RATIO = 0.6  # of the growth, by the places that are named
 REST_RATIO = 0.25  # the rest's relative growth to the step's: of a slower machine it is 1
@@ -35,9 +34,8 @@ LEAST_REST_RATIO = 0.2  # of the step, early: with less beside the places nothin
 MOST_PLACES = 3  # as many as a reader looks at; with more, any step would be explained by them
 FEWEST_LOOKS = 12  # in a quarter: fewer have no share
 SHARE_SURE = 2.33  # deviates of the difference of two shares: one in a hundred by chance
-KEPT_RATIO = (
-    0.005  # of what is held, by which it must grow in the run: above what a list of losses takes
-)
+# Of what is held, by which it must grow in the run: above what a list of losses takes.
+KEPT_RATIO = 0.005
 OWN_WORK_RATIO = 0.5  # of the growth of the step, in time on a core of its thread
 
 

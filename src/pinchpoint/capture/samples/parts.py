@@ -10,9 +10,8 @@ from pinchpoint.capture.process.memory import resident_bytes
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.frozen import dataclass
 
-MOST_PARTS = (
-    32  # then two become one: 16 or more tell a trend from noise, and take a few hundred kB
-)
+# Then two become one: 16 or more tell a trend from noise, and take a few hundred kB.
+MOST_PARTS = 32
 MOST_STACKS = 40  # of one part in the document, most time first
 
 

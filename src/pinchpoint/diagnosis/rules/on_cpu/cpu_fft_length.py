@@ -6,8 +6,8 @@ and arguments of their operators. The next length of factors 2, 3 and 5 is told.
 
 ## Why it matters
 Libraries have passes for small factors. A large prime is computed by several transforms of more
-than twice the length (Bluestein's method), and real transforms as complex ones: ten times as long
-for a signal that is one point shorter.
+than twice the length (Bluestein's method), and real transforms as complex ones: two to nineteen
+times as long for a signal that is a few points shorter.
 
 ## How to fix it
 Pad to the next fast length (`scipy.fft.next_fast_len`) and cut the result; or choose windows and
@@ -30,17 +30,17 @@ from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, named
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Ints, distinct_rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=SHAPES)
 
-# Measured on one thread with MKL, 40 lengths of 250 to 65,537 against the next fast one: with a
-# prime factor above 100 real transforms took 3.4 to 14 times as long, complex ones 1.8 to 6 times.
-# With factors of 13 to 61 it was 1.4 to 6 times, or no longer at all.
+# `benchmarks/fft_lengths.py` on one thread with MKL, 89 lengths of 251 to 65,537 with a prime factor
+# above 100 against the next fast one: the least and most. With factors of 13 to 61 it may be as
+# slow, but also 1.2 times.
 LEAST_PRIME = 100
-REAL_TIMES = (3.4, 12.0)  # one of 40 lengths took 14 times as long
-COMPLEX_TIMES = (1.8, 6.0)  # the least and most of the same lengths
+REAL_TIMES = (2.0, 18.6)
+COMPLEX_TIMES = (1.9, 14.6)
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -95,15 +95,15 @@ def _slow_length(trace: Trace, rows: Ints) -> Ints | None:
     assert host is not None
     names = [host["name"][rows].astype(np.int64)]
     names += [host.filled(column, NOT_KNOWN)[rows] for column in ("shapes", "dtypes", "values")]
-    distinct, which = np.unique(np.stack(names), axis=1, return_inverse=True)
+    distinct, which = distinct_rows(*names)
     lengths = []
-    for one in distinct.T.tolist():
+    for one in distinct.tolist():
         call = call_of(trace.names, *one)
         lengths.append(None if call is None else fourier.transform_lengths(call))
     if all(one is None for one in lengths):
         return None
     slow = [max((n for n in one or () if _is_slow(n)), default=0) for one in lengths]
-    found: Ints = np.array(slow, np.int64)[which.ravel()]
+    found: Ints = np.array(slow, np.int64)[which]
     return found
 
 
