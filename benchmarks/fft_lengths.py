@@ -27,6 +27,7 @@ GROUPS = ((7, 11), (13, 100), (101, LONGEST))
 
 
 def main() -> None:
+    """Time, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--lengths", type=int, default=40)
     asked = parser.parse_args()
