@@ -35,12 +35,12 @@ from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=SHAPES)
 
-# `benchmarks/fft_lengths.py`, one thread, MKL: 89 lengths of 251 to 65,537 with a prime factor above
-# 100 against the next fast one, the least and most. With factors of 13 to 61 it may be as slow, but
+# Measured by `benchmarks/fft_lengths.py` on one thread with MKL: 89 lengths of 251 to 65,537 with a
+# prime factor above 100 against the next fast one. With factors of 13 to 61 it may be as slow, but
 # also 1.2 times.
 LEAST_PRIME = 100
-REAL_TIMES = (2.0, 18.6)
-COMPLEX_TIMES = (1.9, 14.6)
+REAL_TIMES = (2.0, 18.6)  # least and most of these lengths
+COMPLEX_TIMES = (1.9, 14.6)  # the same
 
 
 def check(trace: Trace) -> Iterator[Found]:
