@@ -1,6 +1,7 @@
 """Whether a fix worked: what was measured against what was predicted."""
 
 import pytest
+from msgspec.structs import replace
 
 from pinchpoint.compare.fix import fix_outcome
 from pinchpoint.report.pages.fix import fix_ladder
@@ -46,3 +47,9 @@ def test_the_picture_has_before_predicted_and_measured():
     ladder = fix_ladder(outcome(8.57, (8.51, 8.63)))
     assert [rung.label for rung in ladder.rungs] == ["before", "predicted", "measured"]
     assert all(0 <= rung.low <= rung.high <= 1 for rung in ladder.rungs)
+
+
+def test_of_two_that_may_be_two_programs_it_is_said_so():
+    doubt = "only 14 of 36 device operations in A and 14 in B have a partner"
+    said = fix_sentence(replace(outcome(8.57, (8.51, 8.63)), doubt=doubt))
+    assert said.endswith(f"(8.51 to 8.63): it worked, if both are one program ({doubt})")

@@ -7,7 +7,7 @@ from builders import TraceBuilder
 from exceptional_programs import now_and_then
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
-from pinchpoint.compare.profiles import compare_profiles
+from pinchpoint.compare.profiles import compare_profiles, doubt_of_one_program
 from pinchpoint.compare.step_groups import NO_OP, step_groups, step_pieces
 from pinchpoint.trace import ApiKind, Source
 
@@ -197,3 +197,12 @@ def test_the_mean_step_is_compared_where_it_is_not_the_typical_one():
     found = compare_profiles(rare, usual)
     assert found.a.mean_step_ns - found.a.unprofiled_step_ns == pytest.approx(10e6, rel=0.05)
     assert found.b.mean_step_ns == found.b.unprofiled_step_ns
+
+
+def test_few_partners_leave_open_whether_both_are_one_program():
+    one, other = _training(layers=2), _training(layers=9)
+    assert doubt_of_one_program(compare_profiles(one, _training(layers=2)).matched) is None
+    found = compare_profiles(one, other)
+    doubt = doubt_of_one_program(found.matched)
+    assert doubt is not None
+    assert any(warning.startswith(doubt) for warning in found.warnings)

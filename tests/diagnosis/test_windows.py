@@ -166,3 +166,11 @@ def test_findings_of_one_cause_have_the_place_of_the_same_operator(joined):
         ("aten::a", 1),
         ("aten::b", 2),
     ]
+
+
+def test_a_gain_after_another_fix_still_counts_from_that_fix(joined):
+    first = ranked("decode-host-overhead", 80, 200)
+    after = replace(ranked("expanded-copies", 180, 200, PLACE), saving_ns=100, given=(first.id,))
+    found = joined(said(ranked(first.id, 40, 100)), said(first, after), bound_by=("host", "host"))
+    (last,) = [one for one in found.found if one.given]
+    assert (last.predicted.step_ns, last.saving_ns) == (10, 50)  # of 60 with the first one fixed

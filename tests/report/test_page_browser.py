@@ -1,6 +1,7 @@
 """The page in a real browser: opened from disk, zoomed, searched, and led to a finding."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,8 @@ def test_a_view_is_an_address_to_share_and_back_returns(opened, browser, report_
     opened.page.locator("#heads .name").nth(0).click()
     opened.page.locator("#heads .pin").nth(1).click()
     opened.page.press("#canvas", "m")
+    opened.page.click("label[for=clock-recorded]")
+    opened.page.wait_for_url(re.compile("clock=recorded"))
     address, seen = opened.page.evaluate("[location.hash, pinchpointTimeline.area]")
     other = browser.new_page()
     other.goto(report_file.as_uri() + address)
@@ -228,6 +231,7 @@ def test_a_view_is_an_address_to_share_and_back_returns(opened, browser, report_
         Math.round(v.from), Math.round(v.to)]; }"""
     assert other.evaluate(state) == opened.page.evaluate(state)
     assert other.evaluate("pinchpointTimeline.area") == seen
+    assert other.is_checked("#clock-recorded")
     other.close()
     window = """([from, to]) => Math.abs(pinchpointTimeline.from - from) < 9
       && Math.abs(pinchpointTimeline.to - to) < 9"""

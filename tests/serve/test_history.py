@@ -53,6 +53,7 @@ def test_the_newest_run_says_what_changed_and_whether_that_was_predicted():
         {"device": "A100"},
         {"clock": "as recorded"},
         {"work": ("conv", "relu")},  # another program in the same folder
+        {"work": ("mm", "conv", "relu", "softmax")},  # though both have products
         {"rank": 1, "world_size": 2},
     ],
 )

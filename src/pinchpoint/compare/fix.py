@@ -19,6 +19,7 @@ class FixOutcome(msgspec.Struct, frozen=True, kw_only=True):
     measured_range_ns: Interval | None = None  # null: too few steps to tell
     clock: str  # without the profiler, as recorded, measured
     said: Said
+    doubt: str | None = None  # why both may not be one program, so that this was no fix
 
 
 def fix_outcome(

@@ -154,7 +154,7 @@ def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
         rows=rows,
         matched=matched,
         worth=changed_worth(a, b),
-        warnings=(*_doubt_of_one_program(matched), *_warnings(a, b, first, second)),
+        warnings=(*_doubts(matched), *_warnings(a, b, first, second)),
         unknown=unknown,
     )
 
@@ -221,14 +221,20 @@ def _column(side: Breakdown, part_id: str) -> "np.ndarray[Any, np.dtype[np.int64
     return np.zeros(len(side.by_step), np.int64)
 
 
-def _doubt_of_one_program(matched: Matched | None) -> tuple[str, ...]:
-    """A doubt whether the two are one program, from how few operations have a partner."""
+def doubt_of_one_program(matched: Matched | None) -> str | None:
+    """How few operations have a partner, where that leaves open whether the two are one program."""
     if matched is None or matched.matched >= ONE_PROGRAM_RATIO * max(matched.a, matched.b):
-        return ()
+        return None
     return (
         f"only {matched.matched} of {matched.a} device operations in A and {matched.b} in B have a"
-        " partner: if these are different programs, the changes below say nothing",
+        " partner"
     )
+
+
+def _doubts(matched: Matched | None) -> tuple[str, ...]:
+    doubt = doubt_of_one_program(matched)
+    said = f"{doubt}: if these are different programs, the changes below say nothing"
+    return (said,) if doubt else ()
 
 
 def _warnings(a: Trace, b: Trace, first: Steps, second: Steps) -> list[str]:

@@ -191,7 +191,9 @@ def _scaled(named: Ranked, ratio: float, base_ns: int | None) -> Ranked:
         saving_ns_per_step=None,
     )
     predicted = _prediction(named.predicted, base_ns)
-    saving_ns = predicted.saving_ns if predicted else round(named.saving_ns * ratio)
+    if predicted and named.predicted:  # what it wins once others are fixed counts from these
+        ratio = predicted.base_ns / named.predicted.base_ns
+    saving_ns = round(named.saving_ns * ratio)
     return Ranked(named.id, finding, predicted, saving_ns, named.given)
 
 

@@ -88,9 +88,14 @@ def _after(before: Summary | None, recording: ListedRecording, now: Summary | No
 
 
 def _comparable(before: Summary, now: Summary) -> bool:
-    """Whether both are one program on one device and clock; not two ranks of one job."""
-    alike = len(set(before.work) & set(now.work))
-    one_program = alike >= ONE_PROGRAM_RATIO * min(len(before.work), len(now.work))
+    """Whether both are one program on one device and clock; not two ranks of one job.
+
+    Where no command says so, they are one that compute with the same: half of all that either does.
+    """
+    alike = set(before.work) & set(now.work)
+    named = before.program and before.program == now.program
+    least = min(len(before.work), len(now.work)) if named else len({*before.work, *now.work})
+    one_program = len(alike) >= ONE_PROGRAM_RATIO * least
     where = [(s.device, s.clock, s.world_size, s.rank) for s in (before, now)]
     return one_program and where[0] == where[1]
 

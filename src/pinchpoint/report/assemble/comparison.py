@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
-from pinchpoint.compare.profiles import ProfileComparison
+from pinchpoint.compare.profiles import ProfileComparison, doubt_of_one_program
 from pinchpoint.diagnosis.difference import explained, predicted_without
 from pinchpoint.errors import NotComparable
 from pinchpoint.report.assemble.report import diagnose
@@ -22,7 +22,9 @@ def comparison(a: Trace, b: Trace) -> ProfileComparison:
             )
     before, after = diagnose(a), diagnose(b)
     found = explained(a, b)
-    return replace(found, fix=_fix(a, before, after, found))
+    fix = _fix(a, before, after, found)
+    doubt = doubt_of_one_program(found.matched)
+    return replace(found, fix=None if fix is None else replace(fix, doubt=doubt))
 
 
 def _fix(a: Trace, before: Report, after: Report, found: ProfileComparison) -> FixOutcome | None:

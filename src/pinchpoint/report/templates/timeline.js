@@ -199,7 +199,10 @@ function liveTimeline(view) {
     setArea(said.area);
     choose(said.event);
     if (said.window) view.show(...said.window);
+    const clock = byId(`clock-${said.clock}`);
+    if (clock) clock.checked = true;
   });
+  for (const clock of document.querySelectorAll(".clock input")) clock.addEventListener("change", () => address.moved());
 
   watchKeys(act, section, isLarge);
   watchWheel(view, act, isLarge);

@@ -1,11 +1,13 @@
 // The view as the address of the page: it can be sent, and Back returns to it.
 //
 //   #timeline=12.5-80.25&event=api_calls.17&find=gemm&mark=finding%20sync-in-loop&at=3
-//   &area=13-14&lanes=0.2&folded=1&pinned=0&path=1
+//   &area=13-14&lanes=0.2&folded=1&pinned=0&path=1&clock=recorded
 //
 // Times are milliseconds since the recording began.
 
 const QUIET_MS = 300;  // a view that rests this long is written down; browsers allow few writes
+
+const asRecorded = () => document.getElementById("clock-recorded");
 
 function viewAsText(view, search) {
   const ms = (tick) => +(tick * view.head.tick_ns / 1e6).toFixed(6);
@@ -20,6 +22,7 @@ function viewAsText(view, search) {
     if (lanes.length) parts.push([flag, lanes.join(".")]);
   }
   if (view.pathShown) parts.push(["path", 1]);
+  if (asRecorded()?.checked) parts.push(["clock", "recorded"]);
   return "#" + parts.map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&");
 }
 
@@ -44,6 +47,7 @@ function viewFromText(view, text) {
     folded: numbers("folded"),
     pinned: numbers("pinned"),
     path: said.get("path") === "1",
+    clock: said.get("clock") === "recorded" ? "recorded" : "unprofiled",
   };
 }
 

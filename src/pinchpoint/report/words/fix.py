@@ -20,9 +20,13 @@ def fix_sentence(outcome: FixOutcome) -> str:
     measured = f"measured {in_unit(outcome.measured_ns, unit)}"
     if outcome.predicted_ns is None:
         said = f"{measured} {unit}{spread}, {in_unit(outcome.before_ns, unit)} before"
-        return f"{said}: {_without_prediction(outcome)}"
+        return f"{said}: {_without_prediction(outcome)}{_doubt(outcome)}"
     predicted = f"predicted {in_unit(outcome.predicted_ns, unit)} {unit}"
-    return f"{predicted}, {measured}{spread}: {_ENDS[outcome.said]}"
+    return f"{predicted}, {measured}{spread}: {_ENDS[outcome.said]}{_doubt(outcome)}"
+
+
+def _doubt(outcome: FixOutcome) -> str:
+    return f", if both are one program ({outcome.doubt})" if outcome.doubt else ""
 
 
 def _without_prediction(outcome: FixOutcome) -> str:
