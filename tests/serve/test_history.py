@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinchpoint.cli import main as cli
 from pinchpoint.run_folder.notes import note_of
@@ -43,8 +44,14 @@ def test_the_newest_run_says_what_changed_and_whether_that_was_predicted():
     assert newest.change_ratio == pytest.approx(8.57 / 12.5 - 1)
     assert newest.gone == ("sync-in-loop",)
     assert newest.fix is not None
-    assert newest.fix.said == "worked"
+    assert (newest.fix.said, newest.fix.doubt) == ("worked", "no command in them says so")
     assert oldest.change_ratio is None
+
+
+def test_of_one_command_there_is_no_doubt():
+    runs = [replace(one, program="python train.py") for one in (summary(8.57), SLOW)]
+    (program,) = programs([(recording("a/x", 2), runs[0]), (recording("b/w", 1), runs[1])])
+    assert (program.runs[0].fix.said, program.runs[0].fix.doubt) == ("worked", None)
 
 
 @pytest.mark.parametrize(

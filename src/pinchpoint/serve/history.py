@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from posixpath import commonprefix
 
+from msgspec.structs import replace
+
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.ranks.names import session_of
@@ -93,11 +95,18 @@ def _comparable(before: Summary, now: Summary) -> bool:
     Where no command says so, they are one that compute with the same: half of all that either does.
     """
     alike = set(before.work) & set(now.work)
-    named = before.program and before.program == now.program
-    least = min(len(before.work), len(now.work)) if named else len({*before.work, *now.work})
+    shorter, all_ = min(len(before.work), len(now.work)), len({*before.work, *now.work})
+    least = shorter if _of_one_command(before, now) else all_
     one_program = len(alike) >= ONE_PROGRAM_RATIO * least
     where = [(s.device, s.clock, s.world_size, s.rank) for s in (before, now)]
     return one_program and where[0] == where[1]
+
+
+_NO_COMMAND = "no command in them says so"
+
+
+def _of_one_command(before: Summary, now: Summary) -> bool:
+    return bool(before.program) and before.program == now.program
 
 
 def _outcome(before: Summary, now: Summary, gone: tuple[str, ...]) -> FixOutcome | None:
@@ -106,7 +115,7 @@ def _outcome(before: Summary, now: Summary, gone: tuple[str, ...]) -> FixOutcome
     rung = next((r for r in before.rungs if r.id == wanted), None)
     if rung is None or before.step_ns is None or now.step_ns is None:
         return None
-    return fix_outcome(
+    outcome = fix_outcome(
         gone,
         before.step_ns,
         now.step_ns,
@@ -114,6 +123,7 @@ def _outcome(before: Summary, now: Summary, gone: tuple[str, ...]) -> FixOutcome
         now.clock,
         (rung.step_ns, (rung.low_ns, rung.high_ns)),
     )
+    return outcome if _of_one_command(before, now) else replace(outcome, doubt=_NO_COMMAND)
 
 
 def by_job(
