@@ -99,7 +99,9 @@ def made_of(
         error_of_mean(periods_ns),
         saving_ns,
         uneven_ns=firm * uneven_ratio,
-        shortest_ns=step_ns * float(np.min(periods_ns) / np.mean(periods_ns)),
+        shortest_ns=step_ns * float(np.min(periods_ns) / np.mean(periods_ns))
+        if np.any(periods_ns)
+        else 0.0,
     )
 
 
