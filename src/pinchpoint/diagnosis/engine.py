@@ -98,7 +98,8 @@ def _stays(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | None
     """The candidate if it says more than those that are kept, else None."""
     if not rules()[candidate.id].rule.residual:
         return _on_top(trace, kept, candidate)
-    explained = 2 * covered_ratio(trace, _changes(kept), candidate.finding.changes) >= 1
+    mine = candidate.finding.changes or candidate.finding.at_best
+    explained = 2 * covered_ratio(trace, _changes(kept), mine) >= 1
     return candidate if _material(trace, candidate) and not explained else None
 
 
@@ -114,7 +115,7 @@ def _dropped(outcome: Outcome, covered_by: tuple[str, ...]) -> Outcome:
 
 
 def _changes(ranked: Iterable[Ranked]) -> list[Change]:
-    return [change for one in ranked for change in one.finding.changes]
+    return [change for r in ranked for change in r.finding.changes or r.finding.at_best]
 
 
 def _specific_first(trace: Trace, ranked: list[Ranked]) -> list[Ranked]:
@@ -204,7 +205,7 @@ def predicted(trace: Trace, id_: str, finding: Found) -> Ranked:
         middle = sum(finding.saving_ns_per_step) // 2
         return Ranked(id_, finding, after, middle if after is None else after.saving_ns)
     replayed = None
-    if finding.changes:
+    if finding.changes or finding.at_best:
         replayed = after_fixes(trace, [finding], every_step=rules()[id_].rule.periodic)
     return Ranked(id_, finding, replayed, replayed.saving_ns if replayed else 0)
 

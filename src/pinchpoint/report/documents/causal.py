@@ -256,6 +256,7 @@ def furthest(trace: Trace) -> PieceInfo | None:
 
 
 DOMINATES_RATIO = 0.25  # of the step: so much without a known limit leaves the answer open
+KNOWN_RATIO = 0.10  # the same where it is known what makes the operator slow wherever it runs
 
 
 def without_limit(trace: Trace) -> PieceInfo | None:
@@ -270,10 +271,16 @@ def without_limit(trace: Trace) -> PieceInfo | None:
         for piece in operators_of_a_step(trace).of(Cut.OPERATOR)
         if piece.limit_ns is None
         and piece.in_kernels
-        and piece.device_ns >= DOMINATES_RATIO * piece.base_ns
+        and piece.device_ns
+        >= (KNOWN_RATIO if _known_anywhere(piece.name) else DOMINATES_RATIO) * piece.base_ns
     ]
     most = max(open_, key=lambda piece: piece.device_ns, default=None)
     return None if most is None else _info(trace, most)
+
+
+def _known_anywhere(operator: str) -> bool:
+    entry = known(operator, "")
+    return entry is not None and entry.always
 
 
 def heaviest_line(trace: Trace) -> PieceInfo | None:

@@ -79,7 +79,7 @@ def _nothing(report: Report, where: str, worth: str) -> str:
     if report.findings:  # of memory, or of how the program measures
         return f"No cause that was checked{where} is {worth}."
     if where:
-        return f"Nothing{where} is {worth}."
+        return f"Nothing{where} is {worth}.{_not_judged(report)}"
     doubt = _not_judged(report) + _undecided(report)
     if report.not_applicable:
         return (
