@@ -138,10 +138,10 @@ def range_ns(made: Made, doubts: Doubts) -> tuple[int, int]:
 class Doubtful(StrEnum):
     """What a predicted step is least certain by."""
 
-    RECORDING = "recording took a large part of the recorded step"
-    FEW_STEPS = "the few recorded steps differ too much"
-    DEVICE = "the same work of the device took longer in some steps than in others"
-    HOST = "most of it is time of the host, which varies from run to run"
+    RECORDING = "recording took much of that"
+    FEW_STEPS = "the few recorded steps differ much"
+    DEVICE = "the same work took the device longer in some steps"
+    HOST = "the host's time varies from run to run"
 
 
 def most_doubtful(made: Made, doubts: Doubts) -> Doubtful | None:
