@@ -88,10 +88,8 @@ def _nothing(report: Report, where: str, worth: str) -> str:
             f"No cause of programs on CPUs that was checked is {worth}"
             f" ({len(report.not_applicable)} others are causes on devices).{doubt}"
         )
-    if doubt:
-        return f"No cause that was checked is {worth}.{doubt}"
-    if heaviest := _heaviest(report):
-        return f"No cause that was checked is {worth}.{heaviest}"
+    if said := doubt + _heaviest(report):
+        return f"No cause that was checked is {worth}.{said}"
     return f"Nothing worth fixing here: no cause is {worth}."
 
 

@@ -3,13 +3,22 @@ import json
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.trace import HostKind
 
 US = 1_000
 MULTIPROCESSORS = 132
 
 
 def training(
-    *, items=2, blocks=33, kernel_us=2, backward=True, kernels=40, steps=5, gradients=None
+    *,
+    items=2,
+    blocks=33,
+    kernel_us=2,
+    backward=True,
+    kernels=40,
+    steps=5,
+    gradients=None,
+    loop=False,
 ):
     """Steps of short kernels that the host launches every 50 µs."""
     b = TraceBuilder()
@@ -21,6 +30,8 @@ def training(
         for n in range(kernels):
             at = i * period + n * 50 * US
             shapes = json.dumps([[items, 64, 32, 32], [64, 64, 3, 3]])
+            if loop:
+                b.op("nn.Module: Net_0", at, 46 * US, kind=HostKind.MODULE)
             b.op("aten::conv2d", at, 45 * US, shapes=shapes)
             b.launch(at + US, 5 * US, "fprop", at + 8 * US, kernel_us * US, grid=grid)
         if backward:
@@ -41,6 +52,10 @@ def test_says_what_the_same_items_take_in_a_full_batch(outcome):
     full = 40 * 2 * US * 33 / MULTIPROCESSORS
     assert (most - least) == pytest.approx(full, abs=2)
     assert finding.consequence
+
+
+def test_items_one_after_the_other_are_no_small_batch_but_a_loop(outcome):
+    assert outcome("small-batch", training(loop=True)).answer == "clear"
 
 
 def test_takes_the_place_of_launch_bound(ranked):

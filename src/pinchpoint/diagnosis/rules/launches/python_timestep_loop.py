@@ -21,19 +21,14 @@ Where each turn does enough work to keep the device busy.
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from pinchpoint.analysis.host.ancestry import nearest, parents, within
-from pinchpoint.analysis.host.launches import main_thread
-from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_AND_MODULES
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.rules.launches._late_launches import late_launches
 from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
-from pinchpoint.trace import HostKind, Trace
-from pinchpoint.trace.arrays import Rows
+from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
+from pinchpoint.trace import Trace
 
 RULE = Rule(
     needs=("host_ops", "api_calls", "device_ops"),
@@ -41,81 +36,32 @@ RULE = Rule(
     parent="launch-bound",
 )
 
-# Of one module instance in a step; shared modules of a model are called a few times.
-FEWEST_TURNS = 16
-# Of the launches of the forward pass, inside the calls; small shared modules have few. The backward
-# pass repeats them outside of any module.
-LEAST_SHARE = 0.5
-
 
 def check(trace: Trace) -> Iterator[Found]:
     """Module instances that are called in a loop."""
     host, launches = trace.host_ops, many_launches(trace)
     if host is None or launches is None or workload(trace).decodes or not late_launches(trace):
         return
-    rows = np.flatnonzero((host["kind"] == HostKind.MODULE) & rows_in_steps(trace, host))
-    if not len(rows):
+    loop = module_loop(trace)
+    if loop is None:
         return
-    calls = np.bincount(host["name"][rows], minlength=len(trace.names))
-    top = int(calls.argmax())
-    turns = per_step(trace, int(calls[top]))
-    if turns < FEWEST_TURNS:
-        return
-    looped = calls * turns >= FEWEST_TURNS * calls[top]
-    if _share_inside(trace, rows[looped[host["name"][rows]]], launches.rows) < LEAST_SHARE:
-        return
-    mine = rows[host["name"][rows] == top]
-    if _differ(trace, mine):
-        return
-    first, shortest = int(mine[0]), int(host["duration_ns"][mine].min())
+    first, shortest = int(loop.rows[0]), int(host["duration_ns"][loop.rows].min())
     yield Found(
-        summary=f"{trace.names[top]} is called {turns:.0f} × a step, in a Python loop",
+        summary=f"{loop.name} is called {loop.turns:.0f} × a step, in a Python loop",
         evidence=(
             Evidence(
                 "calls of one module",
-                round(turns, 1),
+                round(loop.turns, 1),
                 "per step",
                 int(host["start_ns"][first]),
-                trace.names[top],
+                loop.name,
             ),
             Evidence("shortest call", shortest, "ns"),
             *launches.evidence,
         ),
         cost_ns_per_step=None,
         changes=launches.as_graph,
-        at_best=launches.as_one_call(trace, round(turns)),
-        location=launches.place,
-        fix="Use one call for the whole sequence, or a CUDA graph of the loop",
+        at_best=launches.as_one_call(trace, round(loop.turns)),
+        location=loop.place if loop.place and loop.place.file else launches.place,
+        fix="Use one call for all turns (a sequence, a batch dimension, vmap), or a CUDA graph of it",
     )
-
-
-def _differ(trace: Trace, calls: Rows) -> bool:
-    """Whether calls of modules with one name are of several modules: what they contain differs.
-
-    Classes that are made at run time number their instances each from 0.
-    """
-    host = trace.host_ops
-    assert host is not None
-    module = host["kind"] == HostKind.MODULE
-    mine = np.zeros(len(host), np.bool_)
-    mine[calls] = True
-    around = np.append(nearest(parents(host), mine), len(host))[parents(host)]
-    inner = np.flatnonzero(module & (around < len(host)))
-    if not len(inner):
-        return False
-    in_one = np.unique(np.stack((around[inner], host["name"][inner])), axis=1)[0]
-    most = int(np.bincount(in_one).max())
-    return len(np.unique(host["name"][inner])) > most
-
-
-def _share_inside(trace: Trace, modules: np.ndarray, launched: np.ndarray) -> float:
-    """Share of launched device operations that come from inside these module calls."""
-    host, ops = trace.host_ops, trace.device_ops
-    assert host is not None
-    assert ops is not None
-    chosen = np.zeros(len(host), np.bool_)
-    chosen[modules] = True
-    inside = within(parents(host), chosen)
-    by = ops.filled("host_op", len(host))[launched]
-    forward = by[np.append(host["thread"] == main_thread(trace), True)[by]]
-    return float(inside[forward].mean()) if len(forward) else 0.0

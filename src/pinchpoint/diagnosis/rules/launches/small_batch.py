@@ -4,9 +4,10 @@
 Training steps of many short kernels, launched one by one, whose inputs have a first dimension of a
 few items, and whose kernels have far fewer blocks than the device has multiprocessors. Small
 batches of large items fill the device, and are not meant; a device that is busy for half of the
-step neither. Where gradients are accumulated (they are added to those of the step before, and no
-optimizer steps), filling it does not matter: each micro-step pays all launches, and larger ones pay
-them less often. Without shapes and grid sizes this is not checked.
+step neither. Where one module is called for item after item in a loop, the step trains on all of
+these: that is `python-timestep-loop`. Where gradients are accumulated (they are added to those of
+the step before, and no optimizer steps), filling it does not matter: each micro-step pays all
+launches, and larger ones pay them less often. Without shapes and grid sizes this is not checked.
 
 ## Why it matters
 Such a kernel takes as long as one with many times the items: most of the device has nothing to do,
@@ -36,6 +37,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.diagnosis.rules.launches._many_launches import ManyLaunches, many_launches
+from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -62,6 +64,8 @@ def check(trace: Trace) -> Iterator[Found]:
         raise NotChecked("no products with recorded shapes")
     items, step = work.leading_dims[0], corrected_step_ns(trace)
     if items > FEW_ITEMS or step is None:
+        return
+    if module_loop(trace) is not None and not work.accumulates:
         return
     filled = _filled_ratio(trace, launches)
     if filled is None:
