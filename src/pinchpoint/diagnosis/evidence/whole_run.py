@@ -116,6 +116,48 @@ def waits_at(trace: Trace, place: Location | None) -> Location | None:
     return msgspec.structs.replace(place, line=lines.most_common(1)[0][0])
 
 
+FEWEST_THREADS = 3  # that do the same: of two, one works half of the time without any lock
+ONE_AT_A_TIME = (0.6, 1.2)  # threads at work at a look, on average, while others wait
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Threads that do the same, of which all but one wait at one line."""
+
+    threads: int
+    waits: Location
+    works_line: int
+
+
+@once_per_trace
+def one_at_a_time(trace: Trace) -> Turns | None:
+    """The function in which threads wait for one of them, as for a lock that it holds at work.
+
+    At the looks one thread on average is at other lines of the function, and one or more are at
+    the line where they wait. The interpreter's lock lets threads wait anywhere, not at one line.
+    """
+    samples = trace.run.samples if trace.run else None
+    if samples is None or samples.looks < FEWEST_LOOKS:
+        return None
+    lines: dict[tuple[str, str], Counter[int]] = {}
+    threads: dict[tuple[str, str], set[int]] = {}
+    for number, thread in enumerate(samples.threads):
+        for stack, looks in () if thread.main else thread.stacks:
+            own = own_frame(samples.spelt(stack))
+            if own is not None:
+                lines.setdefault((own.file, own.function), Counter())[own.line] += looks
+                threads.setdefault((own.file, own.function), set()).add(number)
+    for place, seen in lines.items():
+        (waits, waiting), *rest = seen.most_common()
+        working = sum(looks for _, looks in rest) / samples.looks
+        low, high = ONE_AT_A_TIME
+        if len(threads[place]) >= FEWEST_THREADS and low <= working <= high:
+            if waiting >= samples.looks:
+                at = Location(file=place[0], function=place[1], line=waits)
+                return Turns(len(threads[place]), at, rest[0][0])
+    return None
+
+
 def _main(samples: RunSamples) -> Seen:
     main = next((t for t in samples.threads if t.main), None)
     return [] if main is None else [(samples.spelt(stack), n) for stack, n in main.stacks]

@@ -6,7 +6,9 @@ Time on the thread that launches in a call that only waits: a lock, `queue.get`,
 in a synchronisation with the device that is not the end of the step. Waits for the backward pass
 and for a program that was started have names of their own and are left out. Told is the function
 of the program that the step would get at least 10 % shorter without, unless other findings explain
-it. Without Python stacks no wait for a thread shows.
+it. Without Python stacks no wait for a thread shows. Where samples of the run show several threads
+of which all but one wait at one line, that line is told. How quick another thread can be made does
+not show, so that between none and all of the wait is won.
 
 ## Why it matters
 A thread that waits launches nothing. A batcher that waits 30 ms for requests to fill a batch which
@@ -36,7 +38,7 @@ from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.loading import loads
-from pinchpoint.diagnosis.evidence.whole_run import waits_at
+from pinchpoint.diagnosis.evidence.whole_run import Turns, one_at_a_time, waits_at
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
@@ -87,7 +89,7 @@ def check(trace: Trace) -> Iterator[Found]:
             continue
         if not _may_be_told(trace, waits, base):
             continue
-        yield _finding(waits)
+        yield _finding(waits, one_at_a_time(trace) if waits.kind is GapKind.WAIT else None)
     if not _has_stacks(trace):
         raise NotChecked("without Python stacks a wait looks like any Python")
 
@@ -162,8 +164,9 @@ def _most(group: Ints, took: Ints) -> int:
     return int(np.flatnonzero(inverse == busiest)[0])
 
 
-def _finding(waits: _Waits) -> Found:
+def _finding(waits: _Waits, turns: Turns | None) -> Found:
     what = _OF_KIND.get(waits.kind) or _what(waits.call)
+    turns = turns if what is _THREAD else None
     where = f" in {waits.location}" if waits.location else ""
     of_steps = waits.of_steps
     least, most = int(of_steps.min()), int(of_steps.max())
@@ -173,6 +176,7 @@ def _finding(waits: _Waits) -> Found:
             f"The thread that launches waits {duration(waits.ns_per_step)} of each step{where} for"
             f" {what.waits_for}"
             + (", about as long each time, as a timeout would" if alike else "")
+            + (_in_turns(turns) if turns else "")
         ),
         evidence=(
             Evidence("waiting there", waits.ns_per_step, "ns per step"),
@@ -180,10 +184,25 @@ def _finding(waits: _Waits) -> Found:
             Evidence("longest in a step", most, "ns", name=waits.call),
         ),
         cost_ns_per_step=waits.ns_per_step,
-        changes=waits.changes,
-        location=waits.location,
-        fix=what.fix,
+        # How quick other threads can be made does not show: at best nobody waits for them.
+        changes=() if what is _THREAD and not alike else waits.changes,
+        at_best=waits.changes if what is _THREAD and not alike else (),
+        location=turns.waits if turns else waits.location,
+        fix=_HOLD_IT_SHORTER if turns else what.fix,
         confidence="high" if what is _SLEEP else "medium",
+    )
+
+
+_HOLD_IT_SHORTER = (
+    "Hold the lock only for what needs it (a seek and a read, say), so that these threads work"
+    " beside each other"
+)
+
+
+def _in_turns(turns: Turns) -> str:
+    return (
+        f". Meanwhile {turns.threads} threads take turns in {turns.waits}: all but one wait at that"
+        f" line, as for a lock, while one works at line {turns.works_line}"
     )
 
 
