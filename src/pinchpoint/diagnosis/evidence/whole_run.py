@@ -151,10 +151,10 @@ def one_at_a_time(trace: Trace) -> Turns | None:
         (waits, waiting), *rest = seen.most_common()
         working = sum(looks for _, looks in rest) / samples.looks
         low, high = ONE_AT_A_TIME
-        if len(threads[place]) >= FEWEST_THREADS and low <= working <= high:
-            if waiting >= samples.looks:
-                at = Location(file=place[0], function=place[1], line=waits)
-                return Turns(len(threads[place]), at, rest[0][0])
+        many = len(threads[place]) >= FEWEST_THREADS and waiting >= samples.looks
+        if many and low <= working <= high:
+            at = Location(file=place[0], function=place[1], line=waits)
+            return Turns(len(threads[place]), at, rest[0][0])
     return None
 
 

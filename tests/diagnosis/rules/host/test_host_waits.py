@@ -132,3 +132,34 @@ def test_the_line_is_that_of_most_looks(outcome):
     trace = replace(batching(), run=RunFacts(samples=looked))
     (finding,) = outcome("host-waits", trace).findings
     assert finding.location.line == 71
+
+
+LOCKED, WORKS, IDLE = "store.py(48): patch", "store.py(50): patch", "thread.py(89): _worker"
+
+
+@pytest.mark.parametrize(
+    ("looks", "told"),
+    [
+        ({LOCKED: 82, WORKS: 12, IDLE: 6}, True),
+        ({LOCKED: 40, WORKS: 60}, False),  # they work beside each other
+        ({WORKS: 94, IDLE: 6}, False),
+    ],
+    ids=["one after the other", "together", "no lock"],
+)
+def test_threads_that_wait_for_one_of_them_are_told(outcome, looks, told):
+    seen = tuple((row, count) for row, count in enumerate(looks.values()))
+    looked = RunSamples(
+        every_s=0.1,
+        seconds=10.0,
+        looks=100,
+        late_median_ns=0,
+        cost_ns=0,
+        frames=tuple(looks),
+        stacks=tuple((row,) for row in range(len(looks))),
+        threads=tuple(SampledThread(f"reader{n}", False, 100, 0, seen) for n in range(8)),
+    )
+    trace = replace(batching(wait_us=(8_000, 52_000)), run=RunFacts(samples=looked))
+    (finding,) = outcome("host-waits", trace).findings
+    assert (finding.location.line == 48) is told
+    assert ("8 threads take turns" in finding.summary) is told
+    assert bool(finding.changes) is not told  # how quick threads at work can be is not known

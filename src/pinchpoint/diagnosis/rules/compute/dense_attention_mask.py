@@ -2,11 +2,11 @@
 
 ## What it looks for
 Calls of fused attention with a mask as large as queries × keys, the same for all sequences and
-heads, where queries and keys are equally many, and the backward passes of these calls. Whether the mask is a
-causal one, or leaves out whole blocks in another way, is in its values, which no recording has: so
-between nothing and what a causal mask spares is won. A bias for each head is none, nor is a mask of
-padded keys, which differs between sequences or is the same for all queries. Not checked without
-shapes of inputs.
+heads, where queries and keys are equally many, and the backward passes of these calls. Whether the
+mask is a causal one, or leaves out whole blocks in another way, is in its values, which no
+recording has: so between nothing and what a causal mask spares is won. A bias for each head is
+none, nor is a mask of padded keys, which differs between sequences or is the same for all queries.
+Not checked without shapes of inputs.
 
 ## Why it matters
 A mask that is a tensor is read for each tile, and the kernel computes all pairs, those that the

@@ -7,8 +7,8 @@ in a synchronisation with the device that is not the end of the step. Waits for 
 and for a program that was started have names of their own and are left out. Told is the function
 of the program that the step would get at least 10 % shorter without, unless other findings explain
 it. Without Python stacks no wait for a thread shows. Where samples of the run show several threads
-of which all but one wait at one line, that line is told. How quick another thread can be made does
-not show, so that between none and all of the wait is won.
+of which all but one wait at one line, that line is told; how quick these can be made does not show,
+so that between none and all of the wait is won.
 
 ## Why it matters
 A thread that waits launches nothing. A batcher that waits 30 ms for requests to fill a batch which
@@ -184,9 +184,9 @@ def _finding(waits: _Waits, turns: Turns | None) -> Found:
             Evidence("longest in a step", most, "ns", name=waits.call),
         ),
         cost_ns_per_step=waits.ns_per_step,
-        # How quick other threads can be made does not show: at best nobody waits for them.
-        changes=() if what is _THREAD and not alike else waits.changes,
-        at_best=waits.changes if what is _THREAD and not alike else (),
+        # How quick threads that work can be made does not show: at best nobody waits for them.
+        changes=() if turns else waits.changes,
+        at_best=waits.changes if turns else (),
         location=turns.waits if turns else waits.location,
         fix=_HOLD_IT_SHORTER if turns else what.fix,
         confidence="high" if what is _SLEEP else "medium",

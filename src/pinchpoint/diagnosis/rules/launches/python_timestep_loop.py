@@ -63,5 +63,5 @@ def check(trace: Trace) -> Iterator[Found]:
         changes=launches.as_graph,
         at_best=launches.as_one_call(trace, round(loop.turns)),
         location=loop.place if loop.place and loop.place.file else launches.place,
-        fix="Use one call for all turns (a sequence, a batch dimension, vmap), or a CUDA graph of it",
+        fix="One call for all turns (a sequence, a batch dimension, vmap), or a CUDA graph of them",
     )
