@@ -65,8 +65,8 @@ class Repository:
         self.git("add", "program.py")
         self.git("commit", "-q", "-m", comment)
 
-    def check(self, *options: str) -> tuple[int, str]:
-        """The exit code of the gate, and why."""
+    def check(self, *options: str) -> tuple[int, str, list[dict[str, object]]]:
+        """The exit code of the gate, why, and the runs of its pairs."""
         gate = [sys.executable, "-m", "pinchpoint", "bench", "check", "--baseline", "../base.json"]
         command = [*gate, *options, *self.options, "--json", "--", sys.executable, "program.py"]
         done = subprocess.run(
@@ -77,8 +77,10 @@ class Repository:
             check=False,
             env=_environment(),
         )
-        said = done.stdout or done.stderr
-        return done.returncode, json.loads(said)["why"] if done.stdout else said.strip()[-200:]
+        if not done.stdout:
+            return done.returncode, done.stderr.strip()[-200:], []
+        said = json.loads(done.stdout)
+        return done.returncode, said["why"], (said["confirmation"] or {}).get("runs", [])
 
 
 def _environment() -> dict[str, str]:
@@ -103,7 +105,10 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
                 break
             repository.commit(SLOWER if kind == "slower" else 1.0, f"{kind} {i}")
             started, load = time.time(), os.getloadavg()[0]
-            code, why = repository.check()
+            code, why, runs = repository.check()
+            if options.keep:
+                with options.keep.open("a") as kept:
+                    kept.write(json.dumps({"kind": kind, "load": load, "runs": runs}) + "\n")
             rows.append({"kind": kind, "code": code, "load": load, "s": time.time() - started})
             took = f"{time.time() - begin:.0f} s, load {load:.1f}"
             print(f"{took}: {kind}: {OUTCOMES.get(code, code)} ({why})", flush=True)
@@ -136,6 +141,7 @@ def main() -> None:
     parser.add_argument("--budget", default="2m", help="of pairs in each check")
     parser.add_argument("--seconds", type=float, help="begin no check after that long")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--keep", type=Path, help="add the runs of each check here, JSON lines")
     print(json.dumps(measure(parser.parse_args())))
 
 
