@@ -308,6 +308,28 @@ def test_replays_of_graphs_are_steps_whatever_stage_calls_of_the_model_left(
     assert (session.stage, session.problems) == (Stage.DONE, [])
 
 
+def test_a_window_ends_where_the_steps_that_it_was_opened_for_stop(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    call(session, clock, model(), 4)
+    assert session.stage is Stage.RECORDING
+    session.abandon()
+    assert (session.window, session.stage) == (None, Stage.WAITING)
+    assert [(r.window, r.steps) for r in session.recordings] == [("early", 2)]
+
+
+def test_training_that_comes_after_what_was_recorded_is_recorded(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    call(session, clock, model(), 60)
+    assert session.stage is Stage.DONE
+    run(session, clock, 10, 10)  # an update now and then is no training
+    assert session.steps_by == "module"
+    run(session, clock, 2000, *[100] * 40)
+    assert (session.steps_by, session.clock.edges) == ("optimizer", 41)
+    assert [(r.window, r.steps) for r in session.recordings] == [("times", 6), ("names", 3)]
+
+
 @pytest.mark.parametrize(("captured", "by"), [(True, "graph"), (False, "optimizer")])
 def test_an_optimizer_is_waited_for_unless_a_graph_holds_its_steps(
     tmp_path, clock, monkeypatch, captured, by
