@@ -239,12 +239,23 @@ def test_only_the_longer_of_two_jax_recordings_stays_whole(tmp_path):
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["1", "vm.trace.json.gz", "vm.xplane.pb"]
 
 
-def test_something_is_done_in_the_main_thread_between_two_of_its_instructions():
-    did = []
-    asked = threading.Thread(
-        target=in_main_thread, args=(lambda: did.append(threading.current_thread()),)
-    )
+def ask_of_the_main_thread(act):
+    asked = threading.Thread(target=in_main_thread, args=(act,))
     asked.start()
     while asked.is_alive():
         pass
+    asked.join()
+
+
+def test_something_is_done_in_the_main_thread_between_two_of_its_instructions():
+    did = []
+    ask_of_the_main_thread(lambda: did.append(threading.current_thread()))
     assert did == [threading.main_thread()]
+
+
+def test_what_the_program_raises_meanwhile_is_raised_in_the_program():
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask_of_the_main_thread(interrupted)

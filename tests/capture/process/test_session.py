@@ -166,6 +166,39 @@ def test_a_program_of_four_steps_is_told_that_names_cost_too_much(tmp_path, cloc
     assert " ".join(session.problems).count("run --stacks --shapes --steps 1") == told
 
 
+@pytest.mark.parametrize(
+    ("operators", "windows", "kept"),
+    [
+        (200, "trial:0 trial:0 early:3", ("early", 3)),  # the trial goes on in another file
+        (90_000, "trial:0", ("early", 0)),  # a second and a half were nearly written
+    ],
+)
+def test_a_long_step_is_tried_in_part(tmp_path, clock, monkeypatch, operators, windows, kept):
+    (tmp_path / "processes").mkdir()
+    monkeypatch.setattr("pinchpoint.capture.process.starting_over.TorchWindow", DearWindow)
+    session = make(tmp_path, clock, names=True, bounded=True, whole_round=True)
+    made = []
+
+    def make_window(kind):
+        made.append(DearWindow(kind, clock, operators, tmp_path))
+        return made[-1]
+
+    session._make_window = make_window
+    session.budget.calls.count = 1_000
+    run(session, clock, 3000)
+    assert not session.trial_is_long()
+    clock.now += 300 * MS
+    assert session.trial_is_long()
+    made[0].steps = 1  # holds as much as a step, of which it is a tenth
+    session.bound_trial()
+    made[0].steps = 0
+    run(session, clock, 2700, *[3000] * 4)
+    session.finish()
+    assert " ".join(f"{w.kind}:{w.steps + (w.kind == 'early')}" for w in made) == windows
+    assert [(r.window, r.steps) for r in session.recordings] == [kept]
+    assert session.budget.spent_ns < 2_000_000_000
+
+
 def test_early_names_are_kept_where_others_would_cost_too_much(tmp_path):
     for part in ("traces", "names"):
         (tmp_path / part).mkdir()

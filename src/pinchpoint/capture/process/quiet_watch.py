@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pinchpoint.capture.process.budget import varying_ns
@@ -200,14 +201,17 @@ class QuietWatch:
     def _end_what_stalls(self) -> None:
         """A window that was opened for steps which no longer come records until the end."""
         session, main = self._session, threading.main_thread().ident
+        if session.trial_is_long() and session.thread == main and not self._still_compiles():
+            in_main_thread(partial(session.carefully, session.bound_trial))
+            return
         known = len(session.clock.interval_ns) > 0
         least_s = STALLED_S if session.steady_recorded else WINDOW_STALLED_S
         if not stopped(session.clock, least_s if known else UNKNOWN_S):
             return
         if session.thread == main:
-            in_main_thread(session.abandon)
+            in_main_thread(partial(session.carefully, session.abandon))
         elif session.stage is not Stage.RECORDING:  # nobody can end it from here
-            session.abandon()
+            session.carefully(session.abandon)
 
     def _will_step(self) -> bool:
         return optimizer_exists() and not self._settings.cell

@@ -4,7 +4,8 @@ import threading
 from typing import Any
 
 from pinchpoint.capture.process.policy import optimizer_exists
-from pinchpoint.capture.process.stage import Stage, Stages
+from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.process.starting_over import Restartable
 from pinchpoint.capture.process.step_clock import LOST_AFTER, MarkingOptimizer
 
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
@@ -81,7 +82,7 @@ class GraphReplays:
         return not marked or self._alone >= self._needed
 
 
-class CaptureSession(Stages):
+class CaptureSession(Restartable):
     """Hears of steps and batches. Its methods never raise."""
 
     def __init__(self, *given: Any, **named: Any) -> None:

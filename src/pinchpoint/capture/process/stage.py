@@ -30,7 +30,6 @@ from pinchpoint.capture.process.ranks import Agreement, Identity, identity
 from pinchpoint.capture.process.step_clock import FIRST_STEPS, CompletionClock, StepClock
 from pinchpoint.capture.samples.foresight import Foresight
 from pinchpoint.capture.settings import (
-    BESIDE,
     REQUEST_EVERY_NS,
     UNSTACKED,
     Kind,
@@ -151,6 +150,7 @@ class Stages:
         self.budget.calls.end()
         self._find_rank()
         intervals = self.clock.edge()
+        self.budget.step_took(self.clock.interval_ns)
         self.stepped()
         if self.quiet_busy:
             self.clock.disturb()
@@ -334,32 +334,6 @@ class Stages:
 
     def _drain_steps(self, stalled_ns: int) -> int:
         return self._loader.drain_steps(stalled_ns, self.clock.interval_ns)
-
-    @property
-    def steady_recorded(self) -> bool:
-        """Whether there is a window of times, or was an attempt at one."""
-        return any(recording.window == "times" for recording in self.recordings)
-
-    def _start_over(self) -> None:
-        """Steps are marked otherwise from now on. What was recorded counts until more is."""
-        self.budget.calls.end()
-        if self.stage is Stage.RECORDING:
-            self._close()
-        for recording in [one for one in self.recordings if one.window in BESIDE]:
-            recording.remove(Path(self.settings.folder))
-            self.recordings.remove(recording)
-        self.recordings = [replace(recording, window="early") for recording in self.recordings]
-        self.window, self.stage, self.thread = None, Stage.WAITING, None
-        self.by_time, self.before, self.after = False, range(0), range(0)
-        self.completion = CompletionClock()
-        self.clock.forget()
-
-    def abandon(self) -> None:
-        """Steps stopped, as after a warm-up: end what was begun for them. In their thread."""
-        if self.stage is Stage.RECORDING:
-            self._close()
-        if self.stage in (Stage.DRAINING, Stage.RECOVERING) and not self.steady_recorded:
-            self.window, self.stage = None, Stage.WAITING
 
     def _start_timing(self) -> None:
         first = len(self.clock.interval_ns)
