@@ -170,7 +170,7 @@ def test_a_program_of_four_steps_is_told_that_names_cost_too_much(tmp_path, cloc
     ("operators", "windows", "kept"),
     [
         (200, "trial:0 trial:0 early:3", ("early", 3)),  # the trial goes on in another file
-        (90_000, "trial:0", ("early", 0)),  # a second and a half were nearly written
+        (90_000, "trial:0", ("early", 1)),  # a second and a half were nearly written
     ],
 )
 def test_a_long_step_is_tried_in_part(tmp_path, clock, monkeypatch, operators, windows, kept):
