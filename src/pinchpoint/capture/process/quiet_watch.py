@@ -133,8 +133,10 @@ class QuietWatch:
         if not self._will_step():
             self._keep_early(self._why_rejected)
 
-    def _keep_early(self, why_not: Callable[[Recording], str | None]) -> None:
-        recording = self._record("early")
+    def _keep_early(
+        self, why_not: Callable[[Recording], str | None], kind: Kind = "early"
+    ) -> None:
+        recording = self._record(kind)
         if recording is None:
             return
         overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
@@ -145,7 +147,10 @@ class QuietWatch:
         self._session.save()
 
     def _record_compiling(self) -> None:
-        """Once, where it compiles and compiles: such a program may be made of steps that do."""
+        """Once, where it compiles and compiles: such a program may be made of steps that do.
+
+        Bare, since stacks of a compiler are many, and have crashed one; samples know the place.
+        """
         now = time.monotonic()
         if self._steps_come() or imports() or self._work_began() is None:
             return
@@ -153,7 +158,7 @@ class QuietWatch:
         if now < self._compiles_since + COMPILES_ON_S:
             return
         self._compiles_since = math.inf
-        self._keep_early(self._why_empty)
+        self._keep_early(self._why_empty, "times")
 
     def _record_names(self) -> None:
         """What was just recorded once more, for names and places."""
