@@ -133,9 +133,7 @@ class QuietWatch:
         if not self._will_step():
             self._keep_early(self._why_rejected)
 
-    def _keep_early(
-        self, why_not: Callable[[Recording], str | None], kind: Kind = "early"
-    ) -> None:
+    def _keep_early(self, why_not: Callable[[Recording], str | None], kind: Kind = "early") -> None:
         recording = self._record(kind)
         if recording is None:
             return
