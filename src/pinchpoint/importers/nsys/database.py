@@ -9,7 +9,6 @@ from pinchpoint.importers.files.database import Column, Database
 from pinchpoint.trace import Names
 from pinchpoint.trace.arrays import NameIds
 
-
 # Other profilers' databases, by tables of theirs.
 _OTHERS = (
     (
