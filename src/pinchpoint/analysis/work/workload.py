@@ -65,7 +65,8 @@ def attention_rows(trace: Trace) -> Mask:
     """Host rows that are forward operators of attention, those inside others too."""
     assert trace.host_ops is not None
     operators = trace.host_ops["kind"] == HostKind.OPERATOR
-    return _containing(trace, _ATTENTION) & operators
+    found: Mask = _containing(trace, _ATTENTION) & operators
+    return found
 
 
 def _adds_to_gradients(trace: Trace, grads: Mask) -> bool:
