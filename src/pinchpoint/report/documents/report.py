@@ -187,6 +187,17 @@ class ServingInfo(msgspec.Struct, frozen=True, kw_only=True):
     rounds: tuple[RoundInfo, ...] = ()  # in order, the first thousand
 
 
+class KvCacheInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys and values that one decode round (a step, without an engine) reads from the cache."""
+
+    rounds: int  # of which it is known; the figures are their medians
+    positions: float | None = None  # of the cache, of all requests of a round together
+    position_bytes: int | None = None  # of keys and values of all layers
+    read_bytes: int | None = None  # at most: layers with a window read less
+    least_ns: int | None = None  # to read them at the memory bandwidth of the data sheet
+    why: str | None = None  # why it is not known
+
+
 class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the breakdown; the parts of a list add up to the step exactly.
 
@@ -242,6 +253,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[OneDeviceInfo, ...] = ()  # that did something, by number
     processes: tuple[ProcessInfo, ...] = ()  # empty for a single one
     serving: ServingInfo | None = None  # null: no rounds of a serving engine are named
+    kv_cache: KvCacheInfo | None = None  # null: nothing decodes, as far as is known
     breakdown: tuple[PartOfStep, ...] = ()  # where a step goes
     verdict: str = ""  # what bounds the step, in one sentence
     findings: tuple[Finding, ...] = ()  # best first

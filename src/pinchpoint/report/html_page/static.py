@@ -120,7 +120,7 @@ def shown(safe: Report) -> dict[str, object]:
         "about_memory": "",
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
         "spread": wording.spread_sentence(safe),
-        "serving": wording.serving_sentence(safe),
+        "serving": (wording.serving_sentence(safe), wording.kv_cache_sentence(safe)),
         "clocks": on,
         "switch": [(clock.id, clock.label) for clock in on],
         "steps_strip": steps_svg(safe.steps),
