@@ -35,6 +35,7 @@ class Text:
     role: Role = "plain"
     label: str = ""
     figure: str = ""  # the part of the text that the eye looks for
+    answers: str = ""  # which questions of a reader, as ``how slow, why``
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Ladder:
     unit: str
     rungs: tuple[Rung, ...]
     note: str = ""  # why in this order
+    answers: str = "what first, how sure"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pinchpoint.report.pages import compare as compare_page
 from pinchpoint.report.pages.ranks import ranks_page as ranks_page_of
 from pinchpoint.report.pages.result import blocks
 from pinchpoint.report.plain import plain
-from pinchpoint.report.quantity import duration, quantity, rate, size
+from pinchpoint.report.quantity import duration, quantity, rate, size, slower_or_faster
 from pinchpoint.report.words.fix import fix_sentence, fixed_words
 from pinchpoint.run_folder.notes import note_of
 from pinchpoint.serve.history import SAME_RATIO, Listed, Program, by_job, programs
@@ -141,7 +141,7 @@ def _place_of_job(name: str, ranks: list[ListedRecording]) -> str:
 def _change(ratio: float) -> str:
     if abs(ratio) < SAME_RATIO:
         return "as before"
-    return f"{100 * abs(ratio):.1f} % {'slower' if ratio > 0 else 'faster'}"
+    return slower_or_faster(1.0, 1 + ratio)
 
 
 def report_page(place: Place, base: str, index: Index) -> str:

@@ -103,7 +103,7 @@ def test_a_ladder_and_a_finding_draw_themselves():
     assert "8.00 to 12.0" in text
     assert "<b>sync-in-loop</b>" in full_report().findings[0]._repr_html_()
     fixed = fix_outcome(("sync-in-loop",), 20 * MS, 10 * MS, (9 * MS, 11 * MS), "as recorded")
-    assert "50.0 % faster" in fixed._repr_html_()
+    assert "2.00 × as fast" in fixed._repr_html_()
     assert not {tag for tag, _ in Elements(text).found} & {"script", "a"}
 
 

@@ -159,9 +159,9 @@ def _on_clocks(
 
 
 def _head(report: RanksReport) -> Iterator[Block]:
-    yield Text(report.verdict, "strong")
+    yield Text(report.verdict, "strong", answers="why")
     if sentence := words.step_sentence(report):
-        yield Text(sentence, "step", figure=words.step_figure(report))
+        yield Text(sentence, "step", figure=words.step_figure(report), answers="how slow")
 
 
 def _first(report: RanksReport) -> Iterator[Block]:

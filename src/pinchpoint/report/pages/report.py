@@ -50,7 +50,7 @@ def _head(report: Report) -> Iterator[Block]:
     if report.health.verdict == wording.CANNOT_CONCLUDE:
         return
     if report.verdict:
-        yield Text(report.verdict, "strong")
+        yield Text(report.verdict, "strong", answers="why")
     timed = (
         wording.step_sentence(report),
         wording.spread_sentence(report),
