@@ -181,10 +181,8 @@ class _Session:
         if change > self._limit and interval[0] > old_high:
             from pinchpoint.bench.ab.result import signed
 
-            pytest.fail(
-                f"median {signed(change)} against the stored one (a screen; prove it with bench ab)",
-                pytrace=False,
-            )
+            said = f"median {signed(change)} against the stored one"
+            pytest.fail(f"{said} (a screen; prove it with bench ab)", pytrace=False)
 
     def lines(self) -> list[str]:
         from pinchpoint.bench.ab.result import signed

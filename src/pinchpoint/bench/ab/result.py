@@ -209,6 +209,7 @@ def worsened(ratio: float) -> str:
 
 
 def signed(ratio: float) -> str:
+    """``+12.0%``; from twice on ``2.14 ×``."""
     return f"{1 + ratio:.3g} ×" if ratio >= 1 else f"{ratio:+.1%}"
 
 

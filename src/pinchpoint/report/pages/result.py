@@ -64,7 +64,7 @@ def blocks(result: ResultPage) -> Page:
         said.append(Text(f"{result.answer}.", "strong", answers="did it work"))
     if result.ladder is not None:
         said.append(result.ladder)
-    said.append(Text(result.headline, role, result.verdict or "", answers=result.headline_answers))
+    said.append(Text(result.headline, role, result.verdict or "", answers=answers))
     if result.reasons:
         said += [Gap(), Heading("What changed"), *result.reasons]
     said += result.figures
