@@ -153,6 +153,7 @@ class FindingCard:
     facts: tuple[Fact, ...] = ()
     code: tuple[str, ...] = ()  # belongs to the fact that is labelled ``fix``
     gain_recorded: str = ""  # the gain on the other clock, where a page has a switch
+    key: str = ""  # what tells it from others of the same id
 
     def fact(self, label: str) -> str:
         """The fact with a label; empty where there is none."""

@@ -200,7 +200,9 @@ def ranks_page(root: Path, places: Sequence[str], base: str, index: Index) -> st
     lines, members = by_job([(r, current(r, known)) for r in recordings(root).recordings])
     for line, summary in lines:
         ranks = [str(root / rank.name) for rank in members.get(line.name, ())]
-        if summary is not None and (sorted(ranks) == sorted(places) or [str(root / line.name)] == places):
+        if summary is not None and (
+            sorted(ranks) == sorted(places) or [str(root / line.name)] == places
+        ):
             index.put(_job_in_index(line), summarise_job(job, summary))
     return full_page(Path(places[0]), None, None, job, home=base)
 

@@ -36,7 +36,7 @@ class OnClock:
     step: tuple[str, str, str]  # how long a step takes: what stands before the number, it, the rest
     mean: tuple[str, ...]
     ladder: Ladder | None
-    gains: dict[str, str]  # of findings, by id
+    gains: tuple[str, ...]  # of findings, in their order
     title: str  # of the breakdown
     parts: tuple[Part, ...]
     shown_parts: int  # that an overview has room for
@@ -66,7 +66,7 @@ def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
         step=_step(report),
         mean=tuple(mean_sentences(report)),
         ladder=ladder_block(report),
-        gains={finding.id: wording.gain(report, finding) for finding in report.findings},
+        gains=tuple(wording.gain(report, finding) for finding in report.findings),
         title=wording.breakdown_title(report),
         parts=_parts(report, unit),
         shown_parts=large,

@@ -181,8 +181,7 @@ function liveTimeline(view) {
     click: ({ x, y }) => {
       const finding = view.findingAt(y);
       if (!finding) return address.jump(() => choose(view.sliceAt(x, y)));
-      const places = placesOf(finding, view);
-      address.jump(() => goTo(finding, x < view.gutter ? longestPlace(places) : nearestPlace(places, view.tick(x))));
+      address.jump(() => goTo(finding, x < view.gutter ? firstPlace(finding, view) : nearestPlace(placesOf(finding, view), view.tick(x))));
     },
   };
 
@@ -225,7 +224,7 @@ function liveTimeline(view) {
     if (!mark) continue;
     link.hidden = false;
     link.addEventListener("click", () => {
-      address.jump(() => goTo(mark, longestPlace(placesOf(mark, view))));
+      address.jump(() => goTo(mark, firstPlace(mark, view)));
       section.scrollIntoView({ block: "start" });
       canvas.focus({ preventScroll: true });
     });
