@@ -190,6 +190,7 @@ function liveTimeline(view) {
     for (const [number, lane] of view.lanes.entries()) {
       [lane.folded, lane.pinned] = [said.folded.includes(number), said.pinned.includes(number)];
     }
+    view.countersSet = said.counters;
     view.layOut();
     clear();
     const mark = byKey.get(said.mark);
@@ -229,9 +230,13 @@ function liveTimeline(view) {
       canvas.focus({ preventScroll: true });
     });
   }
-  const placeHeads = laneHeads(view, byId("heads"), toggle);
+  const placeHeads = laneHeads(view, byId("heads"), toggle, () => {
+    view.countersSet = !view.countersShown;
+    view.layOut();
+    view.redraw();
+  });
   view.drawn = () => {
-    const now = [view.scroll, view.top, view.shown, view.width, ...view.lanes.map((lane) => lane.y * 4 + lane.folded * 2 + lane.pinned)].join();
+    const now = [view.scroll, view.top, view.shown, view.width, view.countersShown, ...view.lanes.map((lane) => lane.y * 4 + lane.folded * 2 + lane.pinned)].join();
     if (now !== headsAt) placeHeads();
     headsAt = now;
     address.moved();
