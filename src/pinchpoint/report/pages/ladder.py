@@ -10,6 +10,7 @@ from pinchpoint.report.words.ladder import (
     clock_words,
     rung_label,
     takes,
+    title,
     why_this_order,
 )
 
@@ -29,7 +30,7 @@ def ladder_block(report: Report | RanksReport) -> Ladder | None:
     next_of = {id_: iter(of) for id_, of in own.items()}
     today = Rung("today", in_unit(ladder.base_ns, unit), 1.0, 1.0, 1.0, role="today")
     return Ladder(
-        title=f"The step after each change, {clock_words(report)}",
+        title=title(ladder, clock_words(report)),
         unit=unit,
         rungs=(
             today,
