@@ -150,6 +150,9 @@ def test_one_switch_puts_the_whole_page_on_another_clock(opened):
     said = opened.page.inner_text("main")
     assert "The step after each change, as recorded" in said
     assert "Where a step goes, as recorded" in said
+    assert "What each piece is worth, as recorded" in said
+    assert "Pieces of a step, as recorded" in said
+    assert ", without the profiler\n" not in said
     assert "7.06 → 2.16 ms a step" in said
     assert "3.76 → 1.16 ms a step" not in said
     opened.page.focus("#clock-recorded")
@@ -368,7 +371,7 @@ def test_a_table_is_copied_as_csv_as_it_is_filtered(opened):
     opened.page.click("#table-kernels .tabletools button")
     opened.page.wait_for_function("window.copied !== undefined")
     head, *rows = opened.page.evaluate("window.copied").splitlines()
-    assert head.startswith("kernel,total (ns),share (ratio),calls,")
+    assert head.startswith("kernel,total (ns),share (ratio),calls (count),")
     assert len(rows) == opened.page.locator("#table-kernels tbody tr:visible").count() > 0
     assert all("gemm" in row for row in rows)
     assert int(rows[0].split(",")[1]) > 1000  # nanoseconds, not what is shown of them
