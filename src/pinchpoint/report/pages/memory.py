@@ -326,5 +326,5 @@ def _compared(title: str, changes: tuple[Change, ...]) -> tuple[Block, ...]:
 def _change(c: Change) -> tuple[str, ...]:
     change = c.after - c.before
     sign = "+" if change > 0 else "−" if change < 0 else ""
-    times = relative(c.before, c.after) if c.before else ""
+    times = relative(c.before, c.after).replace("-", "−") if c.before else ""
     return (c.what, size(c.before), size(c.after), sign + size(abs(change)), times)
