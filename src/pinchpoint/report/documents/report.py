@@ -285,6 +285,13 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[msgspec.Raw, ...] = ()  # all of them, where a folder holds several
 
 
+def finding_key(until: Sequence[Finding]) -> str:
+    """What tells the last of these apart, for anchors: its id, of the second of one id ``id-2``."""
+    id_ = until[-1].id
+    nth = sum(finding.id == id_ for finding in until)
+    return id_ if nth == 1 else f"{id_}-{nth}"
+
+
 def encode(report: Report) -> bytes:
     """The report as JSON."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1)
