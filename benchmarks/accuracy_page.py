@@ -215,9 +215,11 @@ python benchmarks/accuracy.py CORPUS --document docs/accuracy.md
 planted cause changed nothing on that machine, and rows that are about memory or about a program's
 own stopwatch, are not part of it: a trace of times cannot tell the former. "Step without the
 profiler" is over rows whose two unprofiled windows agree within 5 %; "step after the fix" over rows
-whose cause was found first. "In its range" counts all rows, also those whose own two measurements
-differ: the measured time is the lower of the two. "Wrong, with high confidence" counts healthy
-programs with a finding, and slow ones whose first finding is not even half right.
+whose cause was found first. A step that a recording does not tell within 20 % is said as a range,
+with why, and counted in the line for these; "said as a number" are the others. "In its range"
+counts all rows, also those whose own two measurements differ: the measured time is the lower of the
+two. "Wrong, with high confidence" counts healthy programs with a finding, and slow ones whose first
+finding is not even half right.
 {untuned}{held_out}
 ## Jobs of two ranks
 
@@ -239,7 +241,8 @@ what they do (transforms, decoding, many small files) cannot be told apart from 
 their parent, `dataloader-starved`, and says what to record.
 
 Which tokens are padding is in the values of a mask, and no recording has values: `padding-waste`
-answers *not checked* and says what to log.
+finds batches of one length that have a mask for each sequence, else it answers *not checked* and
+says what to log.
 
 The fixed recording of `c19_launch_blocking_env` still names its cause, and its label is doubtful:
 half of its launches return only after their kernel has ended, as in the slow one, and the two
