@@ -5,8 +5,8 @@ Which tokens are padding is not in a recording: it has the shapes of tensors, no
 shows is that attention is handed a mask of keys for each sequence of a batch, so that some are
 padded, and whether all steps have one common length, so that batches are not padded to the longest
 of their own sequences. With both it is a finding, without a gain: how many tokens are real has to
-be looked up. With a mask, or at one length of several sequences, it is left undecided. Sequences
-that are packed, with their own lengths given to the kernel, have none. Not checked without shapes.
+be looked up. With a mask and several lengths it is left undecided, at one length without a mask not
+checked. Sequences that are packed, with their own lengths given to the kernel, have none. Not checked without shapes.
 
 ## Why it matters
 A batch padded to the longest length computes as much for a short sequence as for the longest. The
@@ -61,7 +61,9 @@ def check(trace: Trace) -> Iterator[Found]:
     sizes = {of.call.shape(0) for of in calls.calls if _may_be_padded(of)}
     work = device_work(trace, masked, "attention with a mask for each sequence")
     if work is None or len(sizes) > 1 or len(judged_steps(trace)) < FEWEST_STEPS:
-        raise NotChecked("a recording does not show which tokens are padding", fits=True)
+        raise NotChecked(
+            "a recording does not show which tokens are padding", fits=work is not None
+        )
     yield _finding(trace, work, *sizes)
 
 
