@@ -6,7 +6,8 @@ shows is that attention is handed a mask of keys for each sequence of a batch, s
 padded, and whether all steps have one common length, so that batches are not padded to the longest
 of their own sequences. With both it is a finding, without a gain: how many tokens are real has to
 be looked up. With a mask and several lengths it is left undecided, at one length without a mask not
-checked. Sequences that are packed, with their own lengths given to the kernel, have none. Not checked without shapes.
+checked. Sequences that are packed, with their own lengths given to the kernel, have none. Not
+checked without shapes.
 
 ## Why it matters
 A batch padded to the longest length computes as much for a short sequence as for the longest. The
