@@ -8,6 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
+from pinchpoint.analysis.mean.whole_run import only_samples
 from pinchpoint.analysis.ranks.accounting import one_of_many
 from pinchpoint.analysis.replay.binding import too_few_operations
 from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
@@ -27,6 +28,14 @@ from pinchpoint.importers.ranks.files import command_for_all_ranks
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
 from pinchpoint.report.assemble.mean import causes_of_kinds, kind_of_steps, mean_fields
+from pinchpoint.report.assemble.run import (
+    run_breakdown,
+    run_health,
+    run_info,
+    run_steps,
+    run_tables,
+    run_verdict,
+)
 from pinchpoint.report.documents.causal import (
     critical_path_info,
     furthest,
@@ -69,6 +78,8 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
     ``health`` says why and how to record again.
     """
     health = _health(trace)
+    if only_samples(trace):
+        return _of_samples(trace, run_health(trace, health), detailed)
     if health.verdict == CANNOT_CONCLUDE:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
         return _facts(trace, health, detailed, verdict=f"Cannot conclude: {why}.")
@@ -95,6 +106,22 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
     return replace(report, steps=causes_of_kinds(trace, report.steps, program))
 
 
+def _of_samples(trace: Trace, health: Health, detailed: bool) -> Report:
+    """The whole run as one step, where nothing of it was recorded but looks at its threads."""
+    shown: dict[str, Any] = {"steps": run_steps(trace)}
+    if health.verdict != CANNOT_CONCLUDE:
+        said = answers(windows.diagnose(trace), program_of(trace))
+        best = said["findings"][0].id if said["findings"] else None
+        shown |= {
+            "breakdown": run_breakdown(trace),
+            "verdict": run_verdict(trace),
+            "next_command": f"pinchpoint explain {best}" if best else None,
+            **said,
+        }
+    report = _facts(trace, health, detailed)
+    return replace(report, tables=run_tables(trace) | report.tables, **shown)
+
+
 def _queue(trace: Trace) -> QueueInfo | None:
     found = queue_over_time(trace)
     return None if found is None else QueueInfo(**asdict(found))
@@ -119,6 +146,7 @@ def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> 
         serving=_serving(trace),
         tables=_sums(trace) | (tables(windows.names_of(trace)) | tables(trace) if detailed else {}),
         roofline=_roofline(trace) if detailed else None,
+        run=run_info(trace),
         **conclusions,
     )
 

@@ -19,11 +19,12 @@ Where memory is so short that what is freed must go back.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.mean.whole_run import Way, run_account
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import RUN_FOLDER
-from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import judged
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
@@ -63,4 +64,37 @@ def check(trace: Trace) -> Iterator[Found]:
         hint="GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184",
         confirm="pinchpoint try --knob keep_memory -- python train.py",
         confidence="medium",
+    )
+
+
+LEAST_RUN_RATIO = 0.1  # of a run, in the kernel for page faults
+
+
+def check_run(trace: Trace) -> Iterator[Found]:
+    """Page faults of a whole run, by the kernel's time for the process."""
+    samples, account = trace.run.samples if trace.run else None, run_account(trace)
+    usage = samples.usage if samples else None
+    if account is None or usage is None or usage.page_faults is None or usage.kernel_ns is None:
+        raise NotChecked("page faults of the run are not recorded")
+    most = min(usage.page_faults * MOST_FAULT_NS, usage.kernel_ns)
+    if most < LEAST_RUN_RATIO * account.total_ns:
+        return
+    outside = [p for p in account.places if p.ways.get(Way.OUTSIDE, 0) and p.at is not None]
+    at = max(outside, key=lambda p: p.ways[Way.OUTSIDE]).at if outside else None
+    long = f"{duration(most)} of the run's {duration(account.total_ns)}"
+    yield Found(
+        summary=f"The kernel hands out new memory {usage.page_faults:,} times, for up to {long}:"
+        " what arrays free goes back to it",
+        evidence=(
+            Evidence("page faults", usage.page_faults, "count"),
+            Evidence("time of the kernel for the process", usage.kernel_ns, "ns"),
+        ),
+        cost_ns_per_step=most,
+        location=None if at is None else Location(at.file, at.line, at.function),
+        fix="Write into arrays that are there (out=), or let the allocator keep what is freed",
+        hint="GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184",
+        confirm=ANY_PROGRAM,
+        consequence=f"at most {long}",
+        confidence="medium",
+        run_ratio=most / account.total_ns,
     )
