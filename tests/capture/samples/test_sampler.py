@@ -51,7 +51,7 @@ def test_a_look_sees_every_thread_but_ours(waiting):
     assert names["feeder"]["looks"] == 3
     assert "pinchpoint-watch" not in names
     assert found["threads"][0]["main"]
-    frames, stacks = sampler.table.spelt([number for number, _ in names["feeder"]["stacks"]])
+    frames, stacks, _ = sampler.table.spelt([number for number, _ in names["feeder"]["stacks"]])
     functions = [frames[row][2] for row in next(iter(stacks.values()))]
     assert functions.index("wait") < functions.index("wait_for_work")  # innermost first
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from pinchpoint.analysis.host.frames import Owner, frame_of
 from pinchpoint.analysis.mean.whole_run import (
     NS_PER_US,
     RunPlace,
@@ -10,7 +9,7 @@ from pinchpoint.analysis.mean.whole_run import (
     main_spent,
     places_of,
     run_account,
-    wait_of,
+    waits_for_work,
 )
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
@@ -28,6 +27,7 @@ class Member:
 
     work: tuple[Spent, ...]  # where it had something to do
     on_core_ns: int
+    busy_ns: int  # that it had something to do, with a core or without
     idle_ns: int  # that it waited for something to do
     queued_ns: int
 
@@ -86,24 +86,7 @@ def _member(thread: SampledThread) -> Member:
     return Member(
         work,
         NS_PER_US * sum(one.on_core_us for one in work),
+        NS_PER_US * sum(one.us for one in work),
         NS_PER_US * sum(one.us for one in idle),
         thread.queued_ns or 0,
     )
-
-
-# Modules of Python's own that a thread without anything to do is found in.
-_WAITING = (
-    "threading.py", "queue.py", "selectors.py", "socket.py", "multiprocessing/", "concurrent/",
-)  # fmt: skip
-_BUSY = ("dump", "load", "send_bytes", "_send")  # there: a worker that sends its result
-
-
-def waits_for_work(one: Spent) -> bool:
-    """Whether a thread waits inside Python's own library, or on a queue of the program's."""
-    frame = frame_of(one.frames[0]) if one.frames else None
-    if frame is None:
-        return True
-    if frame.owner is Owner.FRAMEWORK and any(part in frame.file for part in _WAITING):
-        return not frame.function.startswith(_BUSY)
-    asleep = sum(us for word, us in one.waits if word and not word.startswith("R"))
-    return 2 * asleep > one.us and wait_of(one) in (Way.LOCK, Way.PROCESS)

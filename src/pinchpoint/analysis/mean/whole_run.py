@@ -244,8 +244,38 @@ def _scarce(work: Sequence[Spent], queued_ns: int) -> float:
 
 
 def _asleep_us(one: Spent) -> int:
-    """Without the kernel's word a thread that was on no core may have lacked one."""
+    """Without the kernel's word a thread that was on no core may have lacked one.
+
+    Not in a function that waits: while others hold the lock the kernel is not asked.
+    """
+    if _in_a_wait(one):
+        return max(one.us - one.on_core_us, 0)
+    return _told_us(one)
+
+
+def _told_us(one: Spent) -> int:
     return min(sum(us for word, us in one.waits if word and not word.startswith("R")), one.us)
+
+
+# Modules of Python's own that a thread without anything to do is found in.
+_WAITING = (
+    "threading.py", "queue.py", "selectors.py", "socket.py", "multiprocessing/", "concurrent/",
+)  # fmt: skip
+_BUSY = ("dump", "load", "send_bytes", "_send")  # there: packing and sending are work
+
+
+def _in_a_wait(one: Spent) -> bool:
+    frame = frame_of(one.frames[0]) if one.frames else None
+    if frame is None or frame.owner is not Owner.FRAMEWORK:
+        return False
+    return any(part in frame.file for part in _WAITING) and not frame.function.startswith(_BUSY)
+
+
+def waits_for_work(one: Spent) -> bool:
+    """Whether a thread waits inside Python's own library, or on a queue of the program's."""
+    if not one.frames or _in_a_wait(one):
+        return True
+    return 2 * _told_us(one) > one.us and wait_of(one) in (Way.LOCK, Way.PROCESS)
 
 
 def share(us: int, every: Sequence[Spent], of_ns: int, looks: int) -> Share:
@@ -253,7 +283,8 @@ def share(us: int, every: Sequence[Spent], of_ns: int, looks: int) -> Share:
     whole = max(sum(one.us for one in every), 1)
     squares = sum(one.us * one.us / max(one.looks, 1) for one in every)
     low, high = wilson(us / whole, whole * whole / max(squares, 1.0))
-    return Share(us * NS_PER_US, of_ns, (round(low * of_ns), round(high * of_ns)), looks)
+    between = round(low * of_ns), round(high * of_ns)
+    return Share(round(us / whole * of_ns), of_ns, between, looks)
 
 
 def share_of_way(place: RunPlace, way: Way) -> Share:
@@ -305,7 +336,10 @@ def imports(frames: Sequence[str]) -> bool:
 _BY_WORD = (
     (Way.SLEEP, ("nanosleep",)),
     (Way.PROCESS, ("do_wait", "wait4", "waitid")),
-    (Way.NETWORK, ("skb", "tcp", "inet", "unix_stream", "sk_wait", "accept", "sock_")),
+    (
+        Way.NETWORK,
+        ("skb", "tcp", "inet", "unix_stream", "sk_wait", "accept", "sock_", "wait_woken"),
+    ),
     (Way.LOCK, ("futex",)),
     (Way.FILES, ("io_schedule", "folio", "page", "jbd2", "ext4", "xfs", "btrfs", "nfs", "fuse")),
 )

@@ -52,6 +52,7 @@ class Thread:
         )
         self.cpu_ns, self.queued_ns = self.first_cpu_ns, self.first_queued_ns
         self._clock = None if self.ours else _clock_of(ident)
+        self._state = _StateOf(self.native) if self.main else None
         self._on_core_ns = self._now_on_core_ns()
 
     def on_core_us(self) -> int:
@@ -68,8 +69,8 @@ class Thread:
         spent[0] += took_us
         spent[1] += on_core_us
         spent[2] += took_us if held else 0
-        if self.main and not held and self._clock and on_core_us < IDLE_RATIO * took_us:
-            key = (number, _waits_in(self.native))
+        if self._state and not held and self._clock and on_core_us < IDLE_RATIO * took_us:
+            key = (number, self._state.now())
             self.waits[key] = self.waits.get(key, 0) + took_us
 
     def begin_anew(self) -> "Thread":
@@ -285,14 +286,22 @@ def _clock_of(ident: int) -> int | None:
         return None
 
 
-def _waits_in(native: int | None) -> str:
-    """The state of a thread, and the kernel's function that it waits in: ``S do_futex``, ``R``."""
-    task = f"/proc/self/task/{native}"
-    try:
-        state = Path(f"{task}/stat").read_bytes().rpartition(b") ")[2][:1].decode()
-        return state if state == "R" else f"{state} {Path(f'{task}/wchan').read_text()[:48]}"
-    except (OSError, ValueError):
-        return ""
+class _StateOf:
+    """The state of a thread, from files that stay open: reading one takes some microseconds."""
+
+    def __init__(self, native: int | None) -> None:
+        task = f"/proc/self/task/{native}"
+        self._stat, self._kernel = opened(f"{task}/stat"), opened(f"{task}/wchan")
+
+    def now(self) -> str:
+        """With the kernel's function that it waits in: ``S do_futex``, ``R``; empty: not told."""
+        if self._stat is None or self._kernel is None:
+            return ""
+        try:
+            state = os.pread(self._stat, 512, 0).rpartition(b") ")[2][:1].decode()
+            return state if state == "R" else f"{state} {os.pread(self._kernel, 48, 0).decode()}"
+        except (OSError, ValueError):
+            return ""
 
 
 def _about(ident: int) -> tuple[str, int | None]:

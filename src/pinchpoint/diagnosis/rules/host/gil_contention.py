@@ -29,9 +29,8 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
-from pinchpoint.analysis.mean.crew import waits_for_work
 from pinchpoint.analysis.mean.rare_steps import own_frame
-from pinchpoint.analysis.mean.whole_run import NS_PER_US, run_account
+from pinchpoint.analysis.mean.whole_run import NS_PER_US, run_account, waits_for_work
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
@@ -134,7 +133,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
     lost_ns = sum(w.lost_ns for w in wanting)
     cores = run_facts(trace).cores_allowed or run_facts(trace).cores_there or len(wanting)
     at_once = max(min(len(wanting), int(cores)), 1)
-    most_ns = min(round(sum(w.on_core_ns for w in wanting) * (1 - 1 / at_once)), account.total_ns)
+    together_ns = sorted(w.wanted_ns for w in wanting)[-FEWEST_RIVALS]  # two and more wanted it
+    most_ns = min(round(together_ns * (1 - 1 / at_once)), account.total_ns)
     if min(lost_ns, most_ns) < LEAST_RUN_RATIO * account.total_ns:
         return
     beside = next(w for w in wanting if not w.main)

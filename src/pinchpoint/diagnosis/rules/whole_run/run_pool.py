@@ -55,9 +55,9 @@ def check(trace: Trace) -> Iterator[Found]:
 def _uneven(trace: Trace, team: Crew) -> Iterator[Found]:
     busiest, mean_ns = team.members[0], team.on_core_ns / len(team.members)
     uneven = busiest.on_core_ns >= UNEVEN_RATIO * mean_ns
-    if not uneven or busiest.on_core_ns < BUSIEST_RATIO * team.wait_ns:
+    if not uneven or busiest.busy_ns < BUSIEST_RATIO * team.wait_ns:
         return
-    most_ns = round(min(busiest.on_core_ns - mean_ns, team.wait_ns))
+    most_ns = round(team.wait_ns * (1 - mean_ns / busiest.on_core_ns))
     at = location_of(team.places[0]) if team.places else None
     yield _found(
         trace,
