@@ -26,9 +26,8 @@ def main() -> int:
     out, wanted = Path(sys.argv[1]), sys.argv[2:]
     out.mkdir(parents=True, exist_ok=True)
     cases = [json.loads(line) for line in (HOME / "truth.jsonl").read_text().splitlines()]
-    print(
-        "| program | truth | first finding | cause | place | samples cost |\n|---|---|---|---|---|---|"
-    )
+    print("| program | truth | first finding | cause | place | samples cost |")
+    print("|---|---|---|---|---|---|")
     for case in cases:
         if not wanted or case["case"] in wanted:
             print(_row(case, _run(case["case"], out)), flush=True)

@@ -17,7 +17,7 @@ from pinchpoint.trace.run_samples import SampledThread, Spent
 
 # Of the main thread's time: with less, what it does itself is the run.
 LEAST_WAIT_RATIO = 0.3
-# Of that wait, on cores, by all of them together: with less, they wait as well.
+# Of that wait, by all of them together, with a core or without: with less, they wait as well.
 LEAST_WORK_RATIO = 0.2
 
 
@@ -67,8 +67,8 @@ def crew(trace: Trace) -> Crew | None:
     children = [child.thread for child in samples.children]
     threads = [thread for thread in samples.threads if not thread.main]
     teams = [(True, _members(children)), (False, _members(threads))]
-    processes, members = max(teams, key=lambda team: sum(m.on_core_ns for m in team[1]))
-    if sum(member.on_core_ns for member in members) < LEAST_WORK_RATIO * wait_ns:
+    processes, members = max(teams, key=lambda team: sum(m.busy_ns for m in team[1]))
+    if sum(member.busy_ns for member in members) < LEAST_WORK_RATIO * wait_ns:
         return None
     work = [one for member in members for one in member.work]
     queued = sum(member.queued_ns for member in members)

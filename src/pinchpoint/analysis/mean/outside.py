@@ -1,10 +1,12 @@
 """What a run with steps does outside of them: before the third, and after the last."""
 
+from pinchpoint.analysis.mean.rare_steps import kind_of
 from pinchpoint.analysis.mean.whole_run import (
     RunPlace,
     imports,
     places_of,
 )
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
 from pinchpoint.trace.run_samples import Spent
@@ -39,7 +41,7 @@ def phases(trace: Trace) -> tuple[Phase, ...]:
 def _phase(id_: str, ns: int, spent: tuple[Spent, ...], queued_ns: int) -> Phase:
     seen_us = max(sum(one.us for one in spent), 1)
     of_imports = sum(one.us for one in spent if imports(one.frames))
-    works = tuple(one for one in spent if not _ours(one))
+    works = tuple(one for one in spent if not _told_elsewhere(one))
     return Phase(
         id_,
         ns,
@@ -49,12 +51,14 @@ def _phase(id_: str, ns: int, spent: tuple[Spent, ...], queued_ns: int) -> Phase
 
 
 def _scaled(ns: int, works: tuple[Spent, ...], seen_us: int) -> int:
-    """What of a phase is the program's: recording itself is none of it."""
+    """What of a phase these are."""
     return round(ns * sum(one.us for one in works) / seen_us)
 
 
-def _ours(one: Spent) -> bool:
-    return any("pinchpoint/capture/" in frame for frame in one.frames)
+def _told_elsewhere(one: Spent) -> bool:
+    """Recording itself, and compilation, which has a cause of its own."""
+    ours = any("pinchpoint/capture/" in frame for frame in one.frames)
+    return ours or kind_of(one.frames) is GapKind.COMPILE
 
 
 def _after(samples: RunSamples) -> tuple[Spent, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from math import sqrt
 
-from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, in_numeric_package
 from pinchpoint.analysis.mean.rare_steps import called, own_frame
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
@@ -21,6 +21,7 @@ NORMAL_95 = 1.96  # deviates of a normal distribution
 # Of the time at a place after which the lock was held. A call that gives the lock up has none but
 # by accident; in bytecode it is all, less where the looking thread itself came late.
 HELD_RATIO = 0.25
+ONE_CALL_RATIO = 0.5  # of the time at a place: then it is not spread over lines of Python
 MOSTLY_RATIO = 0.7  # of the time at a place, at one call: then the place is that call
 NS_PER_US = 1000
 
@@ -231,10 +232,22 @@ def _ways(group: list[Spent], scarce: float) -> Mapping[Way, int]:
         on_core += min(one.on_core_us, one.us - asleep)
         held += one.held_us
     lacking = round(scarce * (awake - on_core))
-    way = Way.INTERPRETER if held >= HELD_RATIO * max(awake, 1) else Way.OUTSIDE
+    interprets = held >= HELD_RATIO * max(awake, 1) and not _computes(group)
+    way = Way.INTERPRETER if interprets else Way.OUTSIDE
     out[way] += (awake - lacking) * NS_PER_US
     out[Way.NO_CORE] += lacking * NS_PER_US
     return {way: ns for way, ns in out.items() if ns > 0}
+
+
+def _computes(group: list[Spent]) -> bool:
+    """Whether most of it is one call of a numeric library: some keep the lock while they compute."""
+    spots: Counter[tuple[str, str]] = Counter()
+    for one in group:
+        spots[(one.frames[0] if one.frames else "", one.doing)] += one.us
+    (name, doing), us = spots.most_common(1)[0]
+    frame = frame_of(name)
+    numeric = frame is not None and in_numeric_package(frame.file)
+    return numeric and bool(doing) and us >= ONE_CALL_RATIO * sum(spots.values())
 
 
 def _scarce(work: Sequence[Spent], queued_ns: int) -> float:

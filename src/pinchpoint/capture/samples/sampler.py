@@ -158,30 +158,33 @@ class Sampler:
     def _run(self) -> None:
         self._own_schedule = opened("/proc/thread-self/schedstat")
         with contextlib.suppress(Exception):  # the user's program comes first
-            last_ns = woke_ns = time.perf_counter_ns()
+            last_ns = regular_ns = slept_ns = time.perf_counter_ns()
             while not self._end.wait(pause_s := self._pause_s()):
                 now_ns = time.perf_counter_ns()
-                late_ns = max(now_ns - woke_ns - round(pause_s * 1e9), 0)
-                woke_ns, since_ns = now_ns, now_ns - last_ns
-                due = since_ns >= REGULAR_RATIO * self.every_s * 1e9
-                paused = self._paused()
-                if paused:
-                    last_ns = now_ns  # a recording says what happens meanwhile
+                late_ns = max(now_ns - slept_ns - round(pause_s * 1e9), 0)
+                since_ns = now_ns - last_ns
+                due = now_ns - regular_ns >= REGULAR_RATIO * self.every_s * 1e9
+                if self._paused():
+                    last_ns = regular_ns = now_ns  # a recording says what happens meanwhile
                 elif due or pause_s == OVERDUE_S:
-                    self._look(late_ns, since_ns, regular=due)
+                    self._look(late_ns, since_ns, now_ns - regular_ns if due else None)
                     last_ns = now_ns
+                    regular_ns = now_ns if due else regular_ns
                     if self._after_look is not None:
                         self._after_look()
                 if now_ns - self._judged_ns > JUDGE_EVERY_NS:
                     self._judge(now_ns)
+                slept_ns = time.perf_counter_ns()
 
     def _pause_s(self) -> float:
         """Until it wakes up again: shorter while a step is overdue, if looking stays cheap."""
         cheap = self.cost_ns <= MOST_COST_RATIO * (time.perf_counter_ns() - self._started_ns)
         return OVERDUE_S if cheap and self._overdue() else WAKE_S
 
-    def _look(self, late_ns: int, since_ns: int, *, regular: bool) -> None:
+    def _look(self, late_ns: int, since_ns: int, regular_ns: int | None) -> None:
+        """``regular_ns``: since the last look of the whole run; None: this is none."""
         self._all_looks += 1
+        regular = regular_ns is not None
         if regular:
             self._note_lateness(late_ns)
         self.recent_looks += 1
@@ -200,8 +203,8 @@ class Sampler:
             if len(recent) < MOST_RECENT:
                 recent[ident, number] = recent.get((ident, number), 0) + weight
         frame = None
-        if regular:
-            self._note(seen, weight, late_ns)
+        if regular_ns is not None:
+            self._note(seen, regular_ns // 1000, late_ns)
         if self._facts is not None:
             self.counters = self._facts.read()
             self.first_counters = self.first_counters or self.counters

@@ -78,6 +78,17 @@ def _ways(place: RunPlace) -> tuple[Evidence, ...]:
     )
 
 
+def in_run(ns: float, total_ns: int) -> str:
+    """A part of a run in the unit of the whole: ``3.34 s``."""
+    unit = time_unit(total_ns)
+    return f"{in_unit(ns, unit)} {unit}"
+
+
+def of_run(ns: float, total_ns: int) -> str:
+    """``3.34 s of the run's 50.7 s``."""
+    return f"{in_run(ns, total_ns)} of the run's {duration(total_ns)}"
+
+
 def of_the_run(share_ns: int, total_ns: int) -> str:
     """``95 % of the run's 20.3 s``."""
     return f"{100 * share_ns / max(total_ns, 1):.0f} % of the run's {duration(total_ns)}"

@@ -12,7 +12,7 @@ from pinchpoint.analysis.mean.whole_run import (
     run_account,
 )
 from pinchpoint.analysis.run import run_facts
-from pinchpoint.diagnosis.evidence.run_places import account_of, location_of
+from pinchpoint.diagnosis.evidence.run_places import account_of, in_run, location_of
 from pinchpoint.report.documents.report import (
     Health,
     HealthFact,
@@ -24,7 +24,6 @@ from pinchpoint.report.documents.report import (
 from pinchpoint.report.documents.run import PhaseInfo, RunInfo, RunPlaceInfo, WayInfo
 from pinchpoint.report.words.report import CANNOT_CONCLUDE
 from pinchpoint.trace import RunSamples, Trace
-from pinchpoint.trace.durations import duration
 
 MOST_PLACES = 20  # in the document; the table has as many
 FEWEST_LOOKS = 20  # of fewer, a half may be a quarter or three quarters
@@ -208,10 +207,9 @@ def run_verdict(trace: Trace) -> str:
         without = f" For {_percent(lacking, account)} it is ready to run and has no core."
     if team is not None:
         said = f"The main thread waits {_percent(team.wait_ns, account)} of the run for {team.name}"
-        return f"{said}{_mostly(team.places, None)}.{without}"
-    return (
-        f"{_VERB[way]} {_percent(ns, account)} of the run{_mostly(account.places, way)}.{without}"
-    )
+        return f"{said}{_mostly(team.places, None, account.total_ns)}.{without}"
+    where = _mostly(account.places, way, account.total_ns)
+    return f"{_VERB[way]} {_percent(ns, account)} of the run{where}.{without}"
 
 
 _NOT_DOING = (Way.UNSEEN, Way.NO_CORE)
@@ -236,7 +234,7 @@ _VERB = {
 }
 
 
-def _mostly(places: tuple[RunPlace, ...], way: Way | None) -> str:
+def _mostly(places: tuple[RunPlace, ...], way: Way | None, total_ns: int) -> str:
     """Where most of that is: the function, with what it is at there."""
     timed = [
         (p.ways.get(way, 0) if way else p.share.ns, n, p) for n, p in enumerate(places) if p.at
@@ -246,4 +244,4 @@ def _mostly(places: tuple[RunPlace, ...], way: Way | None) -> str:
         return ""
     what = place.inside if place.inside_ratio >= MOSTLY_RATIO else ""
     what = what or (place.call if place.call_ratio >= MOSTLY_RATIO else "")
-    return f", {duration(ns)} of it in {location_of(place)}{f' at {what}' if what else ''}"
+    return f", {in_run(ns, total_ns)} of it in {location_of(place)}{f' at {what}' if what else ''}"

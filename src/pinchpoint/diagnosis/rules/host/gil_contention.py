@@ -45,13 +45,13 @@ from pinchpoint.analysis.time.stalls import (
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.rivals import Rival, sampled_rivals
+from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
-from pinchpoint.trace.durations import duration
 from pinchpoint.trace.run_samples import SampledThread
 
 RULE = Rule(needs=("host_ops",), record=STACKS_OF_ALL_THREADS)
@@ -139,7 +139,7 @@ def check_run(trace: Trace) -> Iterator[Found]:
         return
     beside = next(w for w in wanting if not w.main)
     where = f" in {beside.location}" if beside.location else ""
-    long = f"{duration(most_ns)} of the run's {duration(account.total_ns)}"
+    long = of_run(most_ns, account.total_ns)
     yield Found(
         summary=f"{len(wanting)} threads take turns at Python's lock, one of them{where}: together"
         f" they run on {sum(w.on_core_ns for w in wanting) / account.total_ns:.1f} cores",

@@ -27,6 +27,7 @@ from pinchpoint.analysis.mean.whole_run import Way, run_account
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.run import data_wait_ns, host_looks, run_facts, workers_at_once
 from pinchpoint.diagnosis.evidence.loading import most_won_ns
+from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Framework, NotChecked, Rule
@@ -80,7 +81,7 @@ def check_run(trace: Trace) -> Iterator[Found]:
     threads = sum(u.threads or 1 for u in each)
     if threads < TOO_MANY_RATIO * cores:
         return
-    long = f"{duration(lacking_ns)} of the run's {duration(account.total_ns)}"
+    long = of_run(lacking_ns, account.total_ns)
     yield Found(
         summary=f"{len(each)} process{'es' if len(each) > 1 else ''} with {threads} threads share"
         f" {cores:g} cores: each is ready to run and has no core for about {long}",

@@ -24,6 +24,7 @@ from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, Way, run_
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
+from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
@@ -102,7 +103,7 @@ def check_run(trace: Trace) -> Iterator[Found]:
         return
     at = shared[0].at
     where = None if at is None else Location(at.file, at.line, at.function)
-    long = f"{duration(most_ns)} of the run's {duration(account.total_ns)}"
+    long = of_run(most_ns, account.total_ns)
     yield Found(
         summary=f"One thread on {cores:g} cores computes products of matrices for"
         f" {duration(shared_ns)} of the run, most in {where}",

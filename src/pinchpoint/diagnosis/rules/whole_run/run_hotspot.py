@@ -96,7 +96,7 @@ def _how(place: RunPlace) -> tuple[str, str, str | None]:
             None,
         )
     return (
-        f"Python runs its {place.lines} line{'s' if place.lines != 1 else ''} one by one",
+        "Python runs it instruction by instruction",
         "Work on whole arrays there, keep what does not change, or compile the loop",
         "total = values.sum()  # in place of a loop over the values",
     )

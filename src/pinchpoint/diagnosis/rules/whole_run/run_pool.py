@@ -22,7 +22,13 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.mean.crew import Crew, crew
 from pinchpoint.analysis.mean.whole_run import NS_PER_US, only_samples
-from pinchpoint.diagnosis.evidence.run_places import SURE_RATIO, account_of, location_of
+from pinchpoint.diagnosis.evidence.run_places import (
+    SURE_RATIO,
+    account_of,
+    in_run,
+    location_of,
+    of_run,
+)
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
@@ -58,12 +64,12 @@ def _uneven(trace: Trace, team: Crew) -> Iterator[Found]:
     if not uneven or busiest.busy_ns < BUSIEST_RATIO * team.wait_ns:
         return
     most_ns = round(team.wait_ns * (1 - mean_ns / busiest.on_core_ns))
-    at = location_of(team.places[0]) if team.places else None
+    at, total_ns = location_of(team.places[0]) if team.places else None, account_of(trace).total_ns
     yield _found(
         trace,
         most_ns,
-        f"One of {len(team.members)} worker processes works {duration(busiest.on_core_ns)}, the"
-        f" mean one {duration(round(mean_ns))}: the others wait for it",
+        f"One of {len(team.members)} worker processes works {in_run(busiest.on_core_ns, total_ns)},"
+        f" the mean one {in_run(mean_ns, total_ns)}: the others wait for it",
         at,
         "Give tasks out one by one, the longest first, or divide the long ones",
         "pool.imap_unordered(work, sorted(tasks, key=size, reverse=True), chunksize=1)",
@@ -143,7 +149,7 @@ def _found(
         location=at,
         fix=fix,
         hint=hint,
-        consequence=f"at most {duration(most_ns)} of the run's {duration(total_ns)}",
+        consequence=f"at most {of_run(most_ns, total_ns)}",
         run_ratio=max(most_ns / max(total_ns, 1), SURE_RATIO),
         confidence="medium",
     )
