@@ -240,7 +240,7 @@ def _ways(group: list[Spent], scarce: float) -> Mapping[Way, int]:
 
 
 def _computes(group: list[Spent]) -> bool:
-    """Whether most of it is one call of a numeric library: some keep the lock while they compute."""
+    """Whether most of it is one call of a numeric library: some keep the lock meanwhile."""
     spots: Counter[tuple[str, str]] = Counter()
     for one in group:
         spots[(one.frames[0] if one.frames else "", one.doing)] += one.us

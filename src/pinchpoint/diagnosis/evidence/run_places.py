@@ -7,6 +7,8 @@ what takes its place, no look tells.
 from collections.abc import Iterable
 from typing import Literal
 
+from msgspec import structs
+
 from pinchpoint.analysis.mean.whole_run import RunAccount, RunPlace, Share, run_account
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.rule import ANY_PROGRAM
@@ -56,6 +58,18 @@ def found_at(
         consequence=at_most(share, total_ns),
         confidence=confidence,
         run_ratio=share.ns / max(total_ns, 1),
+    )
+
+
+def in_the_run(trace: Trace, found: Found, ns: int) -> Found:
+    """A finding about steps, as one about the run that they are most of."""
+    total_ns = account_of(trace).total_ns
+    return structs.replace(
+        found,
+        cost_ns_per_step=ns,
+        saving_ns_per_step=None,
+        consequence=f"at most {of_run(ns, total_ns)}",
+        run_ratio=ns / max(total_ns, 1),
     )
 
 
