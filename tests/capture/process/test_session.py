@@ -285,6 +285,57 @@ def test_a_program_that_trains_after_all_is_divided_by_its_optimizer(session, cl
     assert (session.steps_by, session.clock.edges) == ("optimizer", 5)
 
 
+def replay(session, clock, times, *graphs, every_ms=10):
+    for _ in range(times):
+        clock.now += every_ms * MS
+        for graph in graphs:
+            session.graph_replayed(graph)
+
+
+@pytest.mark.parametrize("warm_up", range(6))
+def test_replays_of_graphs_are_steps_whatever_stage_calls_of_the_model_left(
+    tmp_path, clock, warm_up
+):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True, bounded=True)
+    call(session, clock, model(), warm_up)
+    graphs = [object() for _ in range(12)]
+    replay(session, clock, 70, *graphs)
+    first = 1 + 7 * bool(warm_up)  # one begins, and what came before is given up after eight
+    assert (session.steps_by, session.clock.edges) == ("graph", 70 - first)
+    windows = [(r.window, r.steps) for r in session.recordings]
+    assert windows == [("times", 6), ("names", 3)]
+    assert (session.stage, session.problems) == (Stage.DONE, [])
+
+
+@pytest.mark.parametrize(("captured", "by"), [(True, "graph"), (False, "optimizer")])
+def test_an_optimizer_is_waited_for_unless_a_graph_holds_its_steps(
+    tmp_path, clock, monkeypatch, captured, by
+):
+    (tmp_path / "processes").mkdir()
+    monkeypatch.setattr("pinchpoint.capture.process.session.optimizer_exists", lambda: True)
+    session = make(tmp_path, clock, names=True)
+    run(session, clock, *[10] * 3)
+    if captured:
+        session.step_captured()
+    replay(session, clock, 100, object())
+    assert session.steps_by == by
+    replay(session, clock, 1, object(), every_ms=11_000)
+    replay(session, clock, 20, object())
+    assert session.steps_by == "graph"
+
+
+def test_replays_within_steps_of_an_optimizer_are_none(session, clock):
+    graph = object()
+    replay(session, clock, 8, graph)
+    assert session.steps_by == "graph"
+    for _ in range(40):
+        replay(session, clock, 12, graph)
+        run(session, clock, 1)
+    assert session.steps_by == "optimizer"
+    assert session.clock.interval_ns[-1] == 121 * MS
+
+
 def test_calls_from_several_threads_mark_nothing(session, clock):
     call(session, clock, model(), 3)
     other = threading.Thread(target=call, args=(session, clock, model(), 1))

@@ -329,7 +329,8 @@ def _no_step_seen(folder: Path, settings: Settings, seconds: float) -> str:
     """What was seen of a loop that calls nothing a hook hears of, and what would record it."""
     seen = (
         f"the program imported torch or jax and ended {seconds:.3g} s after it was started, but "
-        "no step was seen (an optimizer's step, a data loader's batch, a call of a torch module)"
+        "no step was seen (an optimizer's step, a data loader's batch, a call of a torch module, a "
+        "replay of a CUDA graph)"
     )
     mark = "mark its steps, pinchpoint.step() after each"
     if settings.after_s == 0:

@@ -125,7 +125,7 @@ class Cycles:
 
 
 # A model may be called once, and a step be marked, before other work.
-EARLY_EDGES = {"optimizer": 1, "module": 2, "call": 2}
+EARLY_EDGES = {"optimizer": 1, "module": 2, "graph": 2, "call": 2}
 
 
 def early_is_due(settings: Settings, edges: int, steps_by: str | None) -> bool:

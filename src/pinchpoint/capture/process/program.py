@@ -31,6 +31,7 @@ from pinchpoint.inside.after_import import Action, after_import
 from pinchpoint.inside.hooks import (
     BATCH_FETCHED,
     EAGER_OPTIMIZER_STEPPED,
+    GRAPH_REPLAYED,
     ITERATOR_BUILT,
     MODEL_CALLED,
     STEP_ANNOTATED,
@@ -109,6 +110,7 @@ class Program:
             EAGER_OPTIMIZER_STEPPED: self._optimizer_stepped,
             BATCH_FETCHED: self._fetched,
             ITERATOR_BUILT: self._iterator_built,
+            GRAPH_REPLAYED: self._graph_replayed,
             STEP_ANNOTATED: lambda: self.session.step("annotation"),
         }
 
@@ -164,6 +166,7 @@ class Program:
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
         if _graph_is_captured():
+            self.session.step_captured()
             return  # a step that is captured does not happen now, and must not be disturbed
         self.session.optimizer_stepped(optimizer)
         if self._nvtx:
@@ -179,6 +182,10 @@ class Program:
         if not self.session.model_called(model):
             self._ignore_models()
             self._ignore_models = _nothing
+
+    def _graph_replayed(self, graph: Any) -> None:
+        if not _graph_is_captured():
+            self.session.graph_replayed(graph)
 
     def _fetched(self, start_ns: int, end_ns: int, iterator: Any, got: bool) -> None:
         if not got:

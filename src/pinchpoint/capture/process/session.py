@@ -5,10 +5,11 @@ from typing import Any
 
 from pinchpoint.capture.process.policy import optimizer_exists
 from pinchpoint.capture.process.stage import Stage, Stages
-from pinchpoint.capture.process.step_clock import MarkingOptimizer
+from pinchpoint.capture.process.step_clock import LOST_AFTER, MarkingOptimizer
 
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
 LOADER_NS = 2_000_000_000  # and for so long: who accumulates gradients takes batches, too
+OPTIMIZER_WITHIN_NS = 10_000_000_000  # of replays, which an optimizer's step may follow
 
 
 class ModelCalls:
@@ -36,6 +37,49 @@ class ModelCalls:
         return next(model.parameters(), None) is not None and self._model.stepped(model)
 
 
+class GraphReplays:
+    """Which replays of CUDA graphs end a step: one of a graph that was replayed in this step.
+
+    So a step may be one graph or many, and another one for each size of batch. Where something else
+    has marked steps, replays take over once there are many without any such mark: it belonged to
+    the program's warm-up. An optimizer that exists is waited for, unless a graph holds its steps.
+    """
+
+    def __init__(self) -> None:
+        self._replayed: set[int] = set()
+        self._thread: int | None = None
+        self.holds_optimizer = False
+        self._alone, self._alone_since_ns = 0, 0
+        self._needed = LOST_AFTER
+
+    def ends_step(self, graph: Any) -> bool:
+        """Whether this replay does; those of other threads than the first do not."""
+        thread = threading.get_ident()
+        self._thread = self._thread or thread
+        again = id(graph) in self._replayed
+        if thread != self._thread:
+            return False
+        if again:
+            self._replayed.clear()
+        self._replayed.add(id(graph))
+        return again
+
+    def other_mark(self) -> None:
+        """Something else ended a step. There may be as many replays in each."""
+        self._needed = max(self._needed, 2 * self._alone)
+        self._alone = 0
+
+    def alone(self, now_ns: int, *, marked: bool) -> bool:
+        """Whether a step of replays belongs to a program that has no other ``marked`` steps."""
+        self._alone_since_ns = self._alone_since_ns if self._alone else now_ns
+        self._alone += 1
+        if optimizer_exists() and not self.holds_optimizer:
+            marked = True
+            if now_ns - self._alone_since_ns < OPTIMIZER_WITHIN_NS:
+                return False
+        return not marked or self._alone >= self._needed
+
+
 class CaptureSession(Stages):
     """Hears of steps and batches. Its methods never raise."""
 
@@ -43,6 +87,7 @@ class CaptureSession(Stages):
         super().__init__(*given, **named)
         self._optimizer = MarkingOptimizer()
         self._models = ModelCalls(optimizer_decides=not self.settings.cell)
+        self._graphs = GraphReplays()
 
     @property
     def fetches(self) -> int:
@@ -56,6 +101,22 @@ class CaptureSession(Stages):
         if self._optimizer.stepped(optimizer):
             self.step("optimizer")
 
+    def step_captured(self) -> None:
+        """An optimizer's step became part of a CUDA graph: replays of it are steps."""
+        self._graphs.holds_optimizer = True
+
+    def graph_replayed(self, graph: Any) -> None:
+        """A CUDA graph was launched."""
+        try:
+            self.look_after()
+            if not self._graphs.ends_step(graph) or self.steps_by in ("call", "annotation"):
+                return
+            marked = self.steps_by is not None
+            if self.steps_by == "graph" or self._graphs.alone(self.clock.now_ns(), marked=marked):
+                self.step("graph")
+        except Exception as error:  # the user's program comes first
+            self._give_up(error)
+
     def model_called(self, model: Any) -> bool:
         """A model was called and is done; whether to tell of the next such call."""
         try:
@@ -66,9 +127,11 @@ class CaptureSession(Stages):
                 if self._models.marks(model):
                     self.step("module")
                 return True
-            if self.stage is Stage.WAITING and self.steps_by is not None:
-                self.clock.forget()  # what was recorded of one thread is kept until more is
-                self.steps_by = self._thread = None
+            thread = threading.get_ident()
+            if self.steps_by is not None and self._may_start_over("module", thread):
+                self._start_over()  # what was recorded of one thread is kept until more is
+                self.steps_by = None
+            return self.stage is Stage.RECORDING
         except Exception as error:  # the user's program comes first
             self._give_up(error)
         return False
@@ -95,18 +158,29 @@ class CaptureSession(Stages):
         """A step ended, as seen by an optimizer, a loader, an annotation or a direct call."""
         try:
             thread = threading.get_ident()
+            if by != "graph":
+                self._graphs.other_mark()
             if self.steps_by not in (None, by):
-                provisional = by == "call" or self.steps_by in ("loader", "module")
-                if not provisional or self.stage is not Stage.WAITING:
+                if not self._may_start_over(by, thread):
                     return
-                self.clock.forget()  # a program that trains after all
-                self._thread = None
+                self._start_over()
             self.steps_by = by
             self._thread = self._thread or thread
             if thread == self._thread:
                 self._edge()
         except Exception as error:  # the user's program comes first
             self._give_up(error)
+
+    def _may_start_over(self, by: str, thread: int) -> bool:
+        """Whether another kind of mark takes over: of a program that trains after all, or replays.
+
+        Not once a steady window was recorded, and only in the thread of an open one.
+        """
+        provisional = by in ("call", "graph") or self.steps_by in ("loader", "module", "graph")
+        steady = any(r.window == "times" for r in self.recordings)
+        if self.stage in (Stage.TIMING, Stage.DONE) or steady:
+            return False
+        return provisional and (self.stage is not Stage.RECORDING or thread == self._thread)
 
     def yield_to_other_profiler(self, why: str) -> None:
         """Somebody else records: end our recording and open none."""

@@ -77,7 +77,7 @@ class Stages:
         self.clock, self.completion = StepClock(), CompletionClock()
         self._loader = LoaderRhythm()
         self.fetch_clock = StepClock()
-        self.steps_by: str | None = None  # optimizer, loader, module, annotation, call
+        self.steps_by: str | None = None  # optimizer, loader, module, graph, annotation, call
         self.stage = Stage.WAITING
         self.window: Window | None = None
         self.recordings: list[Recording] = []
@@ -331,6 +331,16 @@ class Stages:
 
     def _drain_steps(self, stalled_ns: int) -> int:
         return self._loader.drain_steps(stalled_ns, self.clock.interval_ns)
+
+    def _start_over(self) -> None:
+        """Steps are marked otherwise from now on. What was recorded counts until more is."""
+        self.budget.calls.end()
+        if self.stage is Stage.RECORDING:
+            self._close()
+        self.window, self.stage, self._thread = None, Stage.WAITING, None
+        self.before = self.after = range(0)
+        self.completion = CompletionClock()
+        self.clock.forget()
 
     def _start_timing(self) -> None:
         first = len(self.clock.interval_ns)

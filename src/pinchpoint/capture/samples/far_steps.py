@@ -54,6 +54,8 @@ class FarSteps:
         (seen, looks), (gc_ns, save_ns, called_at) = self._sampler.take(), self._spans.take()
         counters = self._counters()
         number = len(clock.interval_ns) - 1
+        if number < 0 and self.count:
+            self.__init__(self._sampler, self._spans)  # type: ignore[misc]  # steps of another kind
         if number == FIRST_STEPS - 1:
             self._sampler.begin_anew()
             self._sampler.follow(threading.get_native_id())
