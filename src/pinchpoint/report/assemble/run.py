@@ -190,7 +190,6 @@ def _table(id_: str, title: str, of: RunAccount | Crew) -> ResultTable:
         rows=rows,
         note="Each with all that it called, imports left out; least and most with 95 % confidence.",
         rows_left_out=max(len(of.places) - MOST_PLACES, 0),
-        clock="as recorded",
     )
 
 
