@@ -23,7 +23,7 @@ NORMAL_95 = 1.96  # deviates of a normal distribution
 HELD_RATIO = 0.25
 ONE_CALL_RATIO = 0.5  # of the time at a place: then it is not spread over lines of Python
 MOSTLY_RATIO = 0.7  # of the time at a place, at one call: then the place is that call
-NS_PER_US = 1000
+NS_PER_US = 1000  # looks are counted in microseconds
 
 
 class Way(Enum):

@@ -13,8 +13,9 @@ from pinchpoint.analysis.mean.whole_run import RunAccount, RunPlace, Share, run_
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.rule import ANY_PROGRAM
 from pinchpoint.trace import Trace
-from pinchpoint.trace.durations import duration, in_unit, time_unit
+from pinchpoint.trace.durations import in_unit, time_unit
 
+ONE_SECOND_NS = 1_000_000_000
 SURE_RATIO = 0.1  # of the run, at least, with 95 % confidence: less is no reason to begin there
 
 
@@ -31,7 +32,7 @@ def location_of(place: RunPlace) -> Location | None:
 
 def at_most(share: Share, total_ns: int) -> str:
     """``at most 12.1 of 20.3 s``: what is won where the place takes no time."""
-    unit = time_unit(total_ns)
+    unit = run_unit(total_ns)
     return f"at most {in_unit(share.ns, unit)} of {in_unit(total_ns, unit)} {unit}"
 
 
@@ -92,17 +93,22 @@ def _ways(place: RunPlace) -> tuple[Evidence, ...]:
     )
 
 
+def run_unit(total_ns: int) -> str:
+    """The unit of a run: seconds from one on, where steps are said in milliseconds until ten."""
+    return "s" if total_ns >= ONE_SECOND_NS else time_unit(total_ns)
+
+
 def in_run(ns: float, total_ns: int) -> str:
     """A part of a run in the unit of the whole: ``3.34 s``."""
-    unit = time_unit(total_ns)
+    unit = run_unit(total_ns)
     return f"{in_unit(ns, unit)} {unit}"
 
 
 def of_run(ns: float, total_ns: int) -> str:
     """``3.34 s of the run's 50.7 s``."""
-    return f"{in_run(ns, total_ns)} of the run's {duration(total_ns)}"
+    return f"{in_run(ns, total_ns)} of the run's {in_run(total_ns, total_ns)}"
 
 
 def of_the_run(share_ns: int, total_ns: int) -> str:
     """``95 % of the run's 20.3 s``."""
-    return f"{100 * share_ns / max(total_ns, 1):.0f} % of the run's {duration(total_ns)}"
+    return f"{100 * share_ns / max(total_ns, 1):.0f} % of the run's {in_run(total_ns, total_ns)}"

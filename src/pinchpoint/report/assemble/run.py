@@ -28,7 +28,7 @@ from pinchpoint.trace import RunSamples, Trace
 MOST_PLACES = 20  # in the document; the table has as many
 FEWEST_LOOKS = 20  # of fewer, a half may be a quarter or three quarters
 FEW_LOOKS = 100  # of fewer, shares are uncertain by ten points and more
-MOSTLY_RATIO = 0.5
+MOSTLY_RATIO = 0.5  # of the time at a place: then it is named
 
 
 def run_info(trace: Trace) -> RunInfo | None:

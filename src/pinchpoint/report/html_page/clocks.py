@@ -1,5 +1,6 @@
 """What the page says on each of its clocks; a switch shows one of them, everywhere at once."""
 
+from pinchpoint.diagnosis.evidence.run_places import in_run
 from pinchpoint.frozen import dataclass
 from pinchpoint.report.blocks import Ladder
 from pinchpoint.report.documents.clock import Clock, has_two_clocks, on_clock
@@ -78,7 +79,10 @@ def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
 
 
 def _step(report: Report) -> tuple[str, str, str]:
-    return (wording.step_sentence(report) or "").partition(duration(wording.base_ns(report) or 0))
+    base_ns = wording.base_ns(report) or 0
+    alone = report.run is not None and report.run.alone
+    figure = in_run(base_ns, base_ns) if alone else duration(base_ns)
+    return (wording.step_sentence(report) or "").partition(figure)
 
 
 def _parts(report: Report, unit: str) -> tuple[Part, ...]:

@@ -2,10 +2,10 @@
 
 from math import sqrt
 
-from pinchpoint.diagnosis.evidence.run_places import SURE_RATIO
+from pinchpoint.diagnosis.evidence.run_places import SURE_RATIO, in_run, run_unit
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.documents.run import PhaseInfo, RunInfo, RunPlaceInfo
-from pinchpoint.report.quantity import duration, in_unit, number, time_unit
+from pinchpoint.report.quantity import duration, in_unit, number
 
 HALF_DEVIATE = 1.96 / 2  # of a share of a half, that is surest known least, with 95 % confidence
 NO_CORE = "run-no-core"
@@ -19,9 +19,10 @@ def run_sentence(run: RunInfo) -> str:
     if run.cpu_ns is not None and run.cores:
         cores = f" on {number(run.cpu_ns / max(run.total_ns, 1))} of {run.cores:g} cores"
     points = 100 * HALF_DEVIATE / sqrt(max(run.looks, 1))
+    took = in_run(run.total_ns, run.total_ns)
     return (
-        f"The run took {duration(run.total_ns)}{cores}; {run.looks:,} looks at its main thread say"
-        f" where, each part to within {number(points)} points"
+        f"The run took {took}{cores}; {run.looks:,} looks at its main thread say where, each part"
+        f" to within {points:.0f} points"
     )
 
 
@@ -52,7 +53,7 @@ def _heaviest(report: Report, run: RunInfo) -> str:
     place = max(places, key=lambda p: p.ns, default=None)
     if place is None or place.ns < LEAST_PLACE_RATIO * run.total_ns:
         return ""
-    unit = time_unit(run.total_ns)
+    unit = run_unit(run.total_ns)
     least, most = (in_unit(ns, unit) for ns in place.range_ns)
     much = "Most" if 2 * place.ns > run.total_ns else "Much"
     left = in_unit(max(run.total_ns - place.ns, 0), unit)
@@ -82,10 +83,12 @@ def outside_sentence(report: Report) -> str | None:
     outside = sum(phase.ns for phase in run.phases)
     if outside < LEAST_OUTSIDE_RATIO * run.total_ns:
         return None
-    unit = time_unit(run.total_ns)
+    unit = run_unit(run.total_ns)
     said = "; ".join(_phase(phase, unit) for phase in run.phases if phase.ns >= 0.05 * run.total_ns)
     steps = in_unit(run.total_ns - outside, unit)
-    return f"Its steps are {steps} of the run's {duration(run.total_ns)}. The rest: {said}"
+    return (
+        f"Its steps are {steps} of the run's {in_run(run.total_ns, run.total_ns)}. The rest: {said}"
+    )
 
 
 def _phase(phase: PhaseInfo, unit: str) -> str:

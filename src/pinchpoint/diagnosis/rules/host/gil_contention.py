@@ -116,7 +116,7 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
-FEWEST_RIVALS = 2
+FEWEST_RIVALS = 2  # one alone has the lock whenever it wants it
 LEAST_RUN_RATIO = 0.1  # of a run, that is lost to the lock
 
 
