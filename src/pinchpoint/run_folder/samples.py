@@ -127,6 +127,18 @@ class GarbageNote(msgspec.Struct, frozen=True, kw_only=True):
     called_at: tuple[FrameNote, ...] = ()  # innermost first
 
 
+class CacheNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A cache of ``functools.lru_cache`` at the end."""
+
+    file: str = ""
+    line: Count = 0
+    function: str = ""
+    hits: Ns = 0
+    misses: Ns = 0
+    most: Count = 0  # results that it may hold
+    held: Count = 0
+
+
 class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of one process."""
 
@@ -146,3 +158,4 @@ class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: Ns | None = None  # from the last step to the end of the process
     usage: UsageNote = UsageNote()
     garbage: GarbageNote = GarbageNote()
+    caches: tuple[CacheNote, ...] = ()  # most misses first

@@ -70,6 +70,19 @@ class FarStep:
 
 
 @dataclass(frozen=True)
+class CacheUse:
+    """A cache of ``functools.lru_cache``, when the run ended."""
+
+    file: str
+    line: int
+    function: str
+    hits: int
+    misses: int
+    most: int  # results that it may hold
+    held: int
+
+
+@dataclass(frozen=True)
 class SampledWorker:
     """What one worker process of a loader was doing while it made batches."""
 
@@ -128,9 +141,11 @@ class RunSamples:
     before: SampledThread | None = None  # the main thread until its third step
     after: tuple[tuple[int, int], ...] = ()  # row of ``stacks``, microseconds after the last step
     after_ns: int | None = None  # from the last step to the end of the process
+    looker_queued_ns: int | None = None  # that the looking thread itself had no core
     usage: UsageNote | None = None
     garbage: Garbage | None = None
     children: tuple[SampledChild, ...] = ()
+    caches: tuple[CacheUse, ...] = ()  # of all that miss often, most misses first
 
     def spelt(self, stack: int) -> tuple[str, ...]:
         """The frames of a stack, innermost first."""

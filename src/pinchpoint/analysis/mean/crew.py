@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pinchpoint.analysis.mean.whole_run import (
     NS_PER_US,
+    Cores,
     RunPlace,
     Way,
     main_spent,
@@ -71,8 +72,8 @@ def crew(trace: Trace) -> Crew | None:
     if sum(member.busy_ns for member in members) < LEAST_WORK_RATIO * wait_ns:
         return None
     work = [one for member in members for one in member.work]
-    queued = sum(member.queued_ns for member in members)
-    return Crew(processes, members, wait_ns, places_of(work, queued, wait_ns))
+    cores = Cores.of(samples, children if processes else threads)
+    return Crew(processes, members, wait_ns, places_of(work, cores, wait_ns))
 
 
 def _members(threads: Sequence[SampledThread]) -> tuple[Member, ...]:

@@ -2,6 +2,7 @@
 
 from pinchpoint.analysis.mean.rare_steps import kind_of
 from pinchpoint.analysis.mean.whole_run import (
+    Cores,
     RunPlace,
     imports,
     places_of,
@@ -31,14 +32,14 @@ def phases(trace: Trace) -> tuple[Phase, ...]:
     before_ns = course.before_ns if course else None
     found = []
     if before_ns and samples.before is not None:
-        queued = samples.before.queued_ns or 0
-        found.append(_phase("before", before_ns, samples.before.spent, queued))
+        cores = Cores.of(samples, [samples.before])
+        found.append(_phase("before", before_ns, samples.before.spent, cores))
     if samples.after_ns and samples.after:
-        found.append(_phase("after", samples.after_ns, _after(samples), 0))
+        found.append(_phase("after", samples.after_ns, _after(samples), Cores(0)))
     return tuple(found)
 
 
-def _phase(id_: str, ns: int, spent: tuple[Spent, ...], queued_ns: int) -> Phase:
+def _phase(id_: str, ns: int, spent: tuple[Spent, ...], cores: Cores) -> Phase:
     seen_us = max(sum(one.us for one in spent), 1)
     of_imports = sum(one.us for one in spent if imports(one.frames))
     works = tuple(one for one in spent if not _told_elsewhere(one))
@@ -46,7 +47,7 @@ def _phase(id_: str, ns: int, spent: tuple[Spent, ...], queued_ns: int) -> Phase
         id_,
         ns,
         round(ns * of_imports / seen_us),
-        places_of(works, queued_ns, _scaled(ns, works, seen_us)),
+        places_of(works, cores, _scaled(ns, works, seen_us)),
     )
 
 

@@ -21,6 +21,10 @@ NORMAL_95 = 1.96  # deviates of a normal distribution
 # Of the time at a place after which the lock was held. A call that gives the lock up has none but
 # by accident; in bytecode it is all, less where the looking thread itself came late.
 HELD_RATIO = 0.25
+# Where the looking thread waits for its own core for longer than a switch interval, at each look,
+# what is left of its lateness is uncertain: then most of it has to be.
+BUSY_HELD_RATIO = 0.45
+SWITCH_INTERVAL_NS = 5_000_000  # of the interpreter
 ONE_CALL_RATIO = 0.5  # of the time at a place: then it is not spread over lines of Python
 MOSTLY_RATIO = 0.7  # of the time at a place, at one call: then the place is that call
 NS_PER_US = 1000  # looks are counted in microseconds
@@ -124,6 +128,21 @@ class RunAccount:
     places: tuple[RunPlace, ...]  # most time first; imports left out
 
 
+@dataclass(frozen=True)
+class Cores:
+    """What threads lacked of them."""
+
+    queued_ns: int  # that the threads that are looked at were ready to run and had none
+    held_ratio: float = HELD_RATIO  # of the time at a place, from which on it is the lock's
+
+    @classmethod
+    def of(cls, samples: RunSamples, threads: Sequence[SampledThread]) -> "Cores":
+        """Of some threads of a run."""
+        each_ns = (samples.looker_queued_ns or 0) / max(samples.looks, 1)
+        held = BUSY_HELD_RATIO if each_ns > SWITCH_INTERVAL_NS else HELD_RATIO
+        return cls(sum(thread.queued_ns or 0 for thread in threads), held)
+
+
 def only_samples(trace: Trace) -> bool:
     """Whether nothing of the program was recorded but looks at its threads."""
     tables = (trace.host_ops, trace.device_ops, trace.api_calls, trace.allocations, trace.snapshot)
@@ -153,8 +172,8 @@ def run_account(trace: Trace) -> RunAccount | None:
     course = trace.run.course if trace.run else None
     seen_ns = NS_PER_US * sum(one.us for one in spent)
     total_ns = max(course.total_ns if course else 0, seen_ns)
-    queued_ns = sum(t.queued_ns or 0 for t in _main_threads(samples))
-    ways = Counter(_ways_of(spent, queued_ns))
+    cores = Cores.of(samples, _main_threads(samples))
+    ways = Counter(_ways_of(spent, cores))
     garbage = min(samples.garbage.ns if samples.garbage else 0, ways[Way.INTERPRETER])
     ways[Way.INTERPRETER] -= garbage
     ways[Way.GARBAGE] += garbage
@@ -163,7 +182,7 @@ def run_account(trace: Trace) -> RunAccount | None:
         total_ns,
         sum(one.looks for one in spent),
         {way: ns for way, ns in ways.most_common() if ns > 0},
-        places_of(spent, queued_ns, seen_ns),
+        places_of(spent, cores, seen_ns),
     )
 
 
@@ -177,25 +196,30 @@ def main_spent(samples: RunSamples) -> list[Spent]:
     return [one for thread in _main_threads(samples) for one in thread.spent]
 
 
-def places_of(spent: Sequence[Spent], queued_ns: int, of_ns: int) -> tuple[RunPlace, ...]:
+def places_of(spent: Sequence[Spent], cores: Cores, of_ns: int) -> tuple[RunPlace, ...]:
     """The program's functions by their time; what they import is no work of theirs."""
     work = [one for one in spent if not imports(one.frames)]
-    scarce = _scarce(work, queued_ns)
+    scarce = _scarce(work, cores.queued_ns)
     alike: dict[tuple[str, str] | None, list[Spent]] = {}
     for one in work:
         alike.setdefault(_function(one), []).append(one)
-    found = [_place(group, scarce, of_ns, spent) for group in alike.values()]
+    found = [
+        _place(group, _ways(group, scarce, cores.held_ratio), of_ns, spent)
+        for group in alike.values()
+    ]
     return tuple(sorted(found, key=lambda place: -place.share.ns))
 
 
-def _ways_of(spent: Sequence[Spent], queued_ns: int) -> Mapping[Way, int]:
+def _ways_of(spent: Sequence[Spent], cores: Cores) -> Mapping[Way, int]:
     ways = Counter({Way.IMPORT: NS_PER_US * sum(o.us for o in spent if imports(o.frames))})
-    for place in places_of(spent, queued_ns, 1):
+    for place in places_of(spent, cores, 1):
         ways.update(place.ways)
     return ways
 
 
-def _place(group: list[Spent], scarce: float, of_ns: int, every: Sequence[Spent]) -> RunPlace:
+def _place(
+    group: list[Spent], ways: Mapping[Way, int], of_ns: int, every: Sequence[Spent]
+) -> RunPlace:
     frames: Counter[PythonFrame] = Counter()
     inside: Counter[str] = Counter()
     calls: Counter[str] = Counter()
@@ -212,7 +236,7 @@ def _place(group: list[Spent], scarce: float, of_ns: int, every: Sequence[Spent]
     return RunPlace(
         next(iter(frames.most_common(1)), (None, 0))[0],
         share(us, every, of_ns, sum(one.looks for one in group)),
-        _ways(group, scarce),
+        ways,
         name,
         name_us / max(us, 1),
         call,
@@ -221,7 +245,7 @@ def _place(group: list[Spent], scarce: float, of_ns: int, every: Sequence[Spent]
     )
 
 
-def _ways(group: list[Spent], scarce: float) -> Mapping[Way, int]:
+def _ways(group: list[Spent], scarce: float, held_ratio: float) -> Mapping[Way, int]:
     """What a thread does at a place; whether the lock is held there is told by all looks at it."""
     out: Counter[Way] = Counter()
     awake = on_core = held = 0
@@ -232,7 +256,7 @@ def _ways(group: list[Spent], scarce: float) -> Mapping[Way, int]:
         on_core += min(one.on_core_us, one.us - asleep)
         held += one.held_us
     lacking = round(scarce * (awake - on_core))
-    interprets = held >= HELD_RATIO * max(awake, 1) and not _computes(group)
+    interprets = held >= held_ratio * max(awake, 1) and not _computes(group)
     way = Way.INTERPRETER if interprets else Way.OUTSIDE
     out[way] += (awake - lacking) * NS_PER_US
     out[Way.NO_CORE] += lacking * NS_PER_US

@@ -44,7 +44,7 @@ class StackTable:
         """Frames as ``[file, line, function]``, for each stack the rows of its frames, and what its
         innermost frame was at."""
         codes = [code for _, code in sorted(self._codes.values(), key=lambda one: one[0])]
-        roots = _roots()
+        roots = import_roots()
         rows: dict[tuple[int, int], int] = {}
         frames: list[list[object]] = []
         wanted = set(numbers)
@@ -68,7 +68,7 @@ class StackTable:
 
 def spelt_stack(stack: Iterable[tuple[CodeType, int]]) -> list[list[object]]:
     """Frames as ``[file, line, function]`` of codes and instructions."""
-    roots = _roots()
+    roots = import_roots()
     return [[relative(c.co_filename, roots), line_of(c, at), c.co_name] for c, at in stack]
 
 
@@ -85,7 +85,8 @@ def line_of(code: CodeType, at: int) -> int:
     return code.co_firstlineno
 
 
-def _roots() -> list[str]:
+def import_roots() -> list[str]:
+    """Folders of the import path, longest first."""
     return sorted({p.rstrip("/") + "/" for p in sys.path if p.startswith("/")}, key=len)[::-1]
 
 

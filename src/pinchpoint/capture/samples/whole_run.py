@@ -11,6 +11,7 @@ from typing import Any
 
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.samples.caches import Caches
 from pinchpoint.capture.samples.far_steps import FarSteps
 from pinchpoint.capture.samples.foresight import Foresight
 from pinchpoint.capture.samples.sampler import Sampler
@@ -43,6 +44,7 @@ class WholeRun:
         self._started = False
         self._after: list[tuple[int, int]] = []  # microseconds by stack
         self._after_ns: int | None = None
+        self._caches = Caches()
         self._save_at = time.monotonic() + FIRST_SAVE_S
 
     def start(self) -> None:
@@ -65,6 +67,8 @@ class WholeRun:
         self.far.settle()
         if self._session.clock.edges:
             self._settle_end()
+        with contextlib.suppress(Exception):  # the user's program comes first
+            self._caches.look()
         self.save()
 
     def forget_in_fork(self) -> None:
@@ -79,7 +83,7 @@ class WholeRun:
         if not worked and (self.sampler.looks < FEWEST_LOOKS or _is_helper()):
             return
         path = Path(session.settings.folder) / SAMPLES / f"{session.identity.stem}.json"
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):  # the user's program comes first
             path.parent.mkdir(exist_ok=True)
             write_json(path, self._document())
 
@@ -97,6 +101,7 @@ class WholeRun:
         return self._session.stage is Stage.RECORDING or self._session.quiet_busy
 
     def _maybe_save(self) -> None:
+        self._caches.maybe_look()
         if time.monotonic() < self._save_at:
             return
         began = self.sampler.began_ns / 1e9
@@ -128,6 +133,7 @@ class WholeRun:
             "after_ns": self._after_ns,
             "usage": usage(),
             "garbage": self._garbage(),
+            "caches": self._caches.document(),
         }
 
     def _garbage(self) -> dict[str, Any]:

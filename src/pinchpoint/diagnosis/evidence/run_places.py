@@ -15,7 +15,7 @@ from pinchpoint.diagnosis.rule import ANY_PROGRAM
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import in_unit, time_unit
 
-ONE_SECOND_NS = 1_000_000_000
+ONE_SECOND_NS = 1_000_000_000  # from which on seconds are what people count a run in
 SURE_RATIO = 0.1  # of the run, at least, with 95 % confidence: less is no reason to begin there
 
 

@@ -15,6 +15,7 @@ from pinchpoint.run_folder.samples import (
     ThreadNote,
 )
 from pinchpoint.trace.run_samples import (
+    CacheUse,
     FarStep,
     Garbage,
     RunPart,
@@ -88,6 +89,7 @@ def _of(
         before=None if sampled.before is None else _thread(sampled.before, found),
         after=_seen(found.after, known),
         after_ns=found.after_ns,
+        looker_queued_ns=sampled.queued_ns,
         usage=found.usage,
         garbage=Garbage(
             found.garbage.ns,
@@ -96,6 +98,10 @@ def _of(
             _spelt(found.garbage.called_at),
         ),
         children=tuple(children),
+        caches=tuple(
+            CacheUse(c.file, c.line, c.function, c.hits, c.misses, c.most, c.held)
+            for c in found.caches
+        ),
     )
 
 
