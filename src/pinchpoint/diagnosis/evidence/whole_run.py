@@ -92,6 +92,36 @@ def compiles_at(trace: Trace) -> Location | None:
     return None if found is None else found.location
 
 
+@once_per_trace
+def computes_at(trace: Trace) -> Looks | None:
+    """The function of the program at which its main thread was seen computing most, with the looks
+    there, of all at which it neither loaded, waited nor compiled; ``place`` has its usual line.
+
+    None where the run was not sampled, or seen too seldom.
+    """
+    samples = trace.run.samples if trace.run else None
+    if samples is None:
+        return None
+    seen: dict[tuple[str, str], Counter[RarePlace]] = {}
+    for stack, looks in [*_start(samples), *_main(samples)]:
+        own = own_frame(stack)
+        if own is None or _imports(stack) or kind_of(stack) is not GapKind.PYTHON:
+            continue
+        at = seen.setdefault((own.file, own.function), Counter())
+        at[RarePlace(own, None)] += looks
+    if not seen:
+        return None
+    most = max(seen.values(), key=Counter.total)
+    of = sum(map(Counter.total, seen.values()))
+    if most.total() < FEWEST_LOOKS:
+        return None
+    return Looks(most.total(), of, most.most_common(1)[0][0])
+
+
+def _imports(stack: Stack) -> bool:
+    return any("importlib" in frame for frame in stack)
+
+
 def _compiles(stack: Stack) -> bool:
     """Not where the compiler itself is imported; what it imports while it works is its work."""
     imports = [i for i, frame in enumerate(stack) if frame.endswith(_IMPORTING)]

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
+from pinchpoint.analysis.mean.what_if import why_not_closer
 from pinchpoint.analysis.mean.whole_run import only_samples
 from pinchpoint.analysis.ranks.accounting import one_of_many
 from pinchpoint.analysis.replay.binding import too_few_operations
@@ -306,6 +307,7 @@ def _steps(trace: Trace) -> StepsInfo:
         ),
         unprofiled_ns_predicted=predicted,
         unprofiled_ns_range=corrected_range_ns(trace) if known else None,
+        unprofiled_not_closer=why_not_closer(trace) if known else None,
         unprofiled_how=_how(timed)
         if predicted is not None
         else unknown and NOT_CORRECTED + unknown,

@@ -107,6 +107,7 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_ns_predicted: int | None = None  # the step without the profiler
     unprofiled_ns_range: tuple[int, int] | None = None  # least and most
     unprofiled_how: str | None = None  # "measured in the same run", "estimated from …"
+    unprofiled_not_closer: str | None = None  # why only the range is known; null: it is narrow
     mean_ns: int | None = None  # of the complete steps: typical part plus excess
     kinds: tuple[StepKindInfo, ...] = ()  # most time first; empty where no two steps are alike
     exceptional: tuple[ExceptionalStepInfo, ...] = ()  # in order

@@ -8,6 +8,7 @@ from pinchpoint.analysis.steps.repetition import FEWEST_LAUNCHES
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.record import Need
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
+from pinchpoint.report.documents.causal import PieceInfo
 from pinchpoint.report.documents.report import PartOfStep, Report
 from pinchpoint.report.quantity import duration
 from pinchpoint.report.words.mean import unexplained_exceptions
@@ -82,9 +83,10 @@ def _nothing(report: Report, where: str, worth: str) -> str:
     if report.findings:  # of memory, or of how the program measures
         return f"No cause that was checked{where} is {worth}."
     if where:
-        return f"Nothing{where} is {worth}."
+        return f"Nothing{where} is {worth}.{_not_judged(report)}"
     doubt = _not_judged(report) + _undecided(report)
     if report.not_applicable:
+        doubt = doubt or _heaviest(report)
         return (
             f"No cause of programs on CPUs that was checked is {worth}"
             f" ({len(report.not_applicable)} others are causes on devices).{doubt}"
@@ -115,6 +117,8 @@ def _heaviest(report: Report) -> str:
     line = report.heaviest_line
     if line is None or any(line.name == str(f.location) for f in report.findings):
         return ""
+    if report.device is None:
+        return _longest_operator(report, line)
     least = (
         ""
         if line.limit_ns is None
@@ -124,6 +128,18 @@ def _heaviest(report: Report) -> str:
         f" Most of the device's work is that of {line.name}: {duration(line.device_ns)} a step in"
         f" {line.calls:.0f} operations{least}. Without it the step would be"
         f" {duration(line.step_if_free_ns)}: is all of it needed?"
+    )
+
+
+def _longest_operator(report: Report, piece: PieceInfo) -> str:
+    """Without a device, the operator that the host computes longest."""
+    if any(piece.name in f.summary for f in report.findings):
+        return ""
+    share = piece.host_ns / (piece.step_if_free_ns + piece.host_ns)
+    where = f" in {piece.place}" if piece.place else ""
+    of = f" of {piece.shapes}" if piece.shapes else ""
+    return (
+        f" The host computes longest in {piece.name}{of}{where}: {100 * share:.0f} % of the step."
     )
 
 

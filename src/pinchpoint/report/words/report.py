@@ -55,8 +55,9 @@ def steps_found(report: Report) -> str:
 def step_sentence(report: Report) -> str | None:
     """How long a step takes, as the one number that gains count from; None if nothing was timed.
 
-    ``A step takes 14.4 ms without the profiler (12.1 to 16.7), 24.6 in the trace``. The number is
-    the mean where exceptional steps or several kinds of steps make it another one.
+    ``A step takes 14.4 ms without the profiler (13.1 to 15.7), 24.6 in the trace``. The number is
+    the mean where exceptional steps or several kinds of steps make it another one. Where the
+    recording does not tell it closely, the range takes its place, with why.
     """
     steps, base = report.steps, base_ns(report)
     if report.run is not None and report.run.alone:
@@ -76,6 +77,8 @@ def step_sentence(report: Report) -> str | None:
         )
     recorded = (steps.mean_ns if mean else steps.typical_ns) or steps.typical_ns
     limits = steps.base_range_ns if mean else steps.unprofiled_ns_range
+    if limits and steps.unprofiled_not_closer:
+        return _only_a_range(steps, limits, base, recorded, mean)
     between = f" ({span(*limits, time_unit(base))})" if limits else ""
     if abs(recorded - base) < VISIBLE_COST_RATIO * recorded:
         return f"A step takes {takes}, with the profiler or without{between}"
@@ -86,6 +89,17 @@ def step_sentence(report: Report) -> str | None:
     same = unit == time_unit(recorded)
     trace = in_unit(recorded, unit) if same else duration(recorded)
     return f"A step takes {about}{takes} without the profiler{between}{how}, {trace} in the trace"
+
+
+def _only_a_range(
+    steps: StepsInfo, limits: tuple[int, int], base: int, recorded: int, mean: bool
+) -> str:
+    unit = time_unit(base)
+    trace = in_unit(recorded, unit) if unit == time_unit(recorded) else duration(recorded)
+    return (
+        f"A step takes {span(*limits, unit)} {unit}{' on average' * mean} without the profiler"
+        f" (counted as {in_unit(base, unit)}), {trace} in the trace; {steps.unprofiled_not_closer}"
+    )
 
 
 def _one_piece(report: Report) -> str:
