@@ -23,7 +23,7 @@ from pinchpoint.run_folder.layout import SAMPLES, SAMPLES_SCHEMA, write_json
 
 FEWEST_LOOKS = 10  # of a process without steps: a fifth of a second
 MOST_AFTER = 100  # stacks after the last step, most time first
-FIRST_SAVE_S = 20.0  # a program that is killed has left something by then
+FIRST_SAVE_S = 5.0  # a program that is killed has left something by then
 SAVE_AGAIN_RATIO = 3.0  # of the time before: writing takes some 10 ms, and there are few of them
 
 
